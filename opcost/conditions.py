@@ -1,0 +1,73 @@
+"""Under what a figure holds.
+
+``Conditions`` must be equal for figures that are summed or compared; ``Circumstances`` may differ and are listed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from opcost.operators import OperatorTuple, short_hash
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What must be equal before two figures may be summed or compared.
+
+    What a device does not have is None: a CPU has no driver, a GPU figure does not depend on CPU threads.
+    ``precision`` is ``torch-default``, ``fp32`` or ``tf32``; the switches behind it are recorded one by one.
+    """
+
+    device_type: str
+    device_product: str
+    device_memory_bytes: int
+    device_power_limit_w: float | None
+    driver_version: str | None
+    torch_version: str
+    cuda_version: str | None
+    cudnn_version: str | None
+    cpu_threads: int | None
+    precision: str
+    matmul_tf32: bool
+    cudnn_tf32: bool
+    cudnn_benchmark: bool
+    cudnn_deterministic: bool
+    deterministic_algorithms: bool
+    sdpa_flash: bool
+    sdpa_memory_efficient: bool
+    sdpa_cudnn: bool
+    sdpa_math: bool
+    mode: str = "inference"
+    execution: str = "eager"
+    cache: str = "warm"
+    input_data: str = "normal"
+
+    @property
+    def key(self) -> str:
+        """16 hexadecimal digits that are equal for equal conditions."""
+        return short_hash("\n".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self)))
+
+    def differences(self, other: Conditions) -> tuple[str, ...]:
+        """Return one text for each field that differs: ``torch_version: 2.11.0 / 2.12.0``."""
+        return tuple(
+            f"{field.name}: {getattr(self, field.name)} / {getattr(other, field.name)}"
+            for field in fields(self)
+            if getattr(self, field.name) != getattr(other, field.name)
+        )
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What may differ between figures that are summed, and is listed instead: which board, which host, how long."""
+
+    device_uuid: str | None
+    host_cpu: str
+    python_version: str
+    opcost_version: str
+    warm_up_s: float
+    loop_s: float
+
+
+def measurement_key(operator: OperatorTuple, conditions: Conditions) -> str:
+    """Return a row's key: the tuple's key and the conditions' key, joined by a hyphen."""
+    return f"{operator.key}-{conditions.key}"

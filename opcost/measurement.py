@@ -1,0 +1,227 @@
+"""The measuring procedure, and the ports through which it meets the world.
+
+The procedure knows nothing of torch or NVIDIA: it is handed a workload, a meter and a clock. Operators and whole
+models are measured by the same code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Protocol
+
+import numpy as np
+
+from opcost.conditions import Circumstances, Conditions
+from opcost.power import MeanPower, PowerTrace, Window, device_state, mean_power
+from opcost.statistics import Estimate, mean_of_chunks
+
+FULL_LOOP_S = 30.0
+"""The loop of the full protocol: the project's reference, to which shorter protocols are compared."""
+
+CHUNK_S = 0.1
+"""The loop waits for the device once per chunk: rarely enough to cost 0.01 % of the time, often enough to see drift."""
+
+MINIMUM_CHUNKS = 5
+CLOCK_STEP_S = 0.05
+"""A wall clock that moved against the monotonic one by more than half a meter's update period was stepped."""
+
+
+class Workload(Protocol):
+    """Something that can be run again and again."""
+
+    @property
+    def notes(self) -> str:
+        """How the run differs from the run inside a model; empty if it does not."""
+
+    def run(self, iterations: int) -> None:
+        """Run that many iterations; return when the device is idle."""
+
+
+class Meter(Protocol):
+    """Something that logs power."""
+
+    def start(self) -> None:
+        """Begin a measurement: rows from now on belong to it."""
+
+    def stop(self) -> PowerTrace:
+        """End the measurement and return its rows, the last of them later than this call if there are any."""
+
+
+@dataclass(frozen=True)
+class ClockReading:
+    """Monotonic and epoch seconds, read as a pair."""
+
+    monotonic_s: float
+    epoch_s: float
+
+
+class Clock(Protocol):
+    """Something that tells the time."""
+
+    def read(self) -> ClockReading:
+        """Return the present time."""
+
+
+@dataclass(frozen=True)
+class MeasurementProtocol:
+    """How long to warm up and how long to measure, in s."""
+
+    warm_up_s: float
+    loop_s: float
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Time and energy per iteration, and what they rest on.
+
+    ``time_s`` and ``energy_j`` are per iteration, their errors one standard error. Energy and power are None where
+    no meter gave enough readings; ``energy_missing_reason`` says why. ``power_readings`` counts independent ones.
+    State fields are means over the loop.
+    """
+
+    time_s: float
+    energy_j: float | None
+    time_standard_error_s: float
+    energy_standard_error_j: float | None
+    energy_missing_reason: str | None
+    power_w: float | None
+    power_standard_error_w: float | None
+    power_readings: int
+    meter: str
+    iterations: int
+    loop_time_s: float
+    started_at: str
+    ended_at: str
+    temperature_c: float | None
+    sm_clock_hz: float | None
+    power_capped_ratio: float | None
+    thermal_slowdown_ratio: float | None
+    power_log: str | None
+    notes: str
+
+
+@dataclass(frozen=True)
+class MeasurementRow:
+    """One row of the database: what was measured, under what, with what result.
+
+    ``operator``, ``parameters``, ``inputs`` and ``training_mode`` are the operator tuple's texts for people;
+    ``key`` (see ``conditions.measurement_key``) is what programs join on.
+    """
+
+    key: str
+    operator: str
+    measurement: Measurement
+    parameters: str
+    inputs: str
+    training_mode: str
+    conditions: Conditions
+    circumstances: Circumstances
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The raw result of a loop: consecutive chunks between two clock readings, and when the load began."""
+
+    load_begin: ClockReading
+    begin: ClockReading
+    end: ClockReading
+    chunk_durations_s: tuple[float, ...]
+    chunk_iterations: int
+
+    @property
+    def iterations(self) -> int:
+        return self.chunk_iterations * len(self.chunk_durations_s)
+
+
+def measure(workload: Workload, meter: Meter, clock: Clock, protocol: MeasurementProtocol) -> Measurement:
+    """Warm a workload up, run it in a loop while the meter logs, and evaluate both."""
+    meter.start()
+    try:
+        loop = run_loop(workload, clock, protocol)
+    finally:
+        trace = meter.stop()
+    return evaluate(loop, trace, workload.notes)
+
+
+def run_loop(workload: Workload, clock: Clock, protocol: MeasurementProtocol) -> Loop:
+    """Warm up for at least ``warm_up_s``, then run chunks of equal size for at least ``loop_s``."""
+    load_begin = clock.read()
+    chunk_s = min(CHUNK_S, protocol.loop_s / MINIMUM_CHUNKS)
+    chunk_iterations = _warm_up(workload, clock, protocol.warm_up_s, chunk_s)
+    begin = now = clock.read()
+    durations_s: list[float] = []
+    while now.monotonic_s - begin.monotonic_s < protocol.loop_s or len(durations_s) < MINIMUM_CHUNKS:
+        workload.run(chunk_iterations)
+        previous, now = now, clock.read()
+        durations_s.append(now.monotonic_s - previous.monotonic_s)
+    return Loop(load_begin, begin, now, tuple(durations_s), chunk_iterations)
+
+
+def evaluate(loop: Loop, trace: PowerTrace, notes: str = "") -> Measurement:
+    """Return time and energy per iteration of a loop, given the power trace that was logged meanwhile."""
+    durations_s = np.array(loop.chunk_durations_s)
+    time_s = mean_of_chunks(durations_s, np.full(len(durations_s), loop.chunk_iterations))
+    window = Window(loop.begin.epoch_s, loop.end.epoch_s)
+    power = _mean_power_unless_stepped(loop, trace, window)
+    energy_j = None if power.estimate_w is None else power.estimate_w.multiplied_by(time_s)
+    state = device_state(trace, window)
+    return Measurement(
+        time_s=time_s.value,
+        energy_j=_value(energy_j),
+        time_standard_error_s=time_s.standard_error,
+        energy_standard_error_j=_standard_error(energy_j),
+        energy_missing_reason=power.missing_reason,
+        power_w=_value(power.estimate_w),
+        power_standard_error_w=_standard_error(power.estimate_w),
+        power_readings=power.readings,
+        meter=trace.source.name,
+        iterations=loop.iterations,
+        loop_time_s=loop.end.monotonic_s - loop.begin.monotonic_s,
+        started_at=_iso(loop.begin.epoch_s),
+        ended_at=_iso(loop.end.epoch_s),
+        temperature_c=state.temperature_c,
+        sm_clock_hz=state.sm_clock_hz,
+        power_capped_ratio=state.power_capped_ratio,
+        thermal_slowdown_ratio=state.thermal_slowdown_ratio,
+        power_log=trace.log_name,
+        notes=notes,
+    )
+
+
+def _warm_up(workload: Workload, clock: Clock, warm_up_s: float, chunk_s: float) -> int:
+    """Run for at least ``warm_up_s`` and return how many iterations take about ``chunk_s`` when warm.
+
+    The first call may be slow (libraries load, algorithms are chosen), so the answer comes from a chunk that was at
+    least half as long as wanted, or that held as many iterations.
+    """
+    begin = now = clock.read()
+    iterations = 1
+    while True:
+        workload.run(iterations)
+        previous, now = now, clock.read()
+        per_iteration_s = max((now.monotonic_s - previous.monotonic_s) / iterations, 1e-9)
+        wanted = max(1, round(chunk_s / per_iteration_s))
+        if now.monotonic_s - begin.monotonic_s >= warm_up_s and wanted <= 2 * iterations:
+            return wanted
+        iterations = min(wanted, 10 * iterations)
+
+
+def _mean_power_unless_stepped(loop: Loop, trace: PowerTrace, window: Window) -> MeanPower:
+    step_s = (loop.end.epoch_s - loop.load_begin.epoch_s) - (loop.end.monotonic_s - loop.load_begin.monotonic_s)
+    if abs(step_s) > CLOCK_STEP_S and trace.missing_reason is None:
+        reason = f"the system clock was stepped by {step_s:+.2f} s during the measurement, so the power log cannot be cut"
+        return MeanPower(None, 0, reason)
+    return mean_power(trace, loop.load_begin.epoch_s, window)
+
+
+def _iso(epoch_s: float) -> str:
+    return datetime.fromtimestamp(epoch_s, tz=timezone.utc).isoformat(timespec="milliseconds")
+
+
+def _value(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate.value
+
+
+def _standard_error(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate.standard_error

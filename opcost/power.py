@@ -1,0 +1,151 @@
+"""Power traces: what a meter logged, which of it counts, and the mean power that follows.
+
+Meters repeat a value until they have a new one, and smooth it over a time of their own. A mean therefore rests on
+fresh readings only, leaves out the time that the meter needs to follow the load, and counts as independent no more
+readings than averaging times fit into the window.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from opcost.statistics import Estimate, FloatArray, mean_of_readings
+
+MINIMUM_READINGS = 5
+"""Fewer fresh readings than this give no energy: their spread says too little about the error of their mean."""
+
+
+@dataclass(frozen=True)
+class PowerSource:
+    """What is known of a meter.
+
+    ``rise_time_s`` is how long after a step of the load its readings still show the old one; ``averaging_time_s`` is
+    the time over which one reading averages.
+    """
+
+    name: str
+    rise_time_s: float
+    averaging_time_s: float
+
+
+NO_POWER_SOURCE = PowerSource("none", rise_time_s=0.0, averaging_time_s=0.0)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A span of time in epoch seconds."""
+
+    begin_s: float
+    end_s: float
+
+    @property
+    def duration_s(self) -> float:
+        return self.end_s - self.begin_s
+
+
+@dataclass(frozen=True, eq=False)
+class PowerTrace:
+    """The rows that a meter logged around one measurement, oldest first.
+
+    All arrays have shape (n,) and hold NaN where the meter gave no value. ``power_capped`` and ``thermal_slowdown``
+    are 1 where the device held its clocks down for that reason, else 0. ``missing_reason`` says why a trace holds no
+    power at all; ``log_name`` names the file with the raw rows.
+    """
+
+    source: PowerSource
+    epoch_s: FloatArray
+    power_w: FloatArray
+    temperature_c: FloatArray
+    sm_clock_hz: FloatArray
+    power_capped: FloatArray
+    thermal_slowdown: FloatArray
+    missing_reason: str | None = None
+    log_name: str | None = None
+
+
+@dataclass(frozen=True)
+class MeanPower:
+    """The mean power of a window with its error, or the reason why there is none.
+
+    ``readings`` is how many independent readings it rests on.
+    """
+
+    estimate_w: Estimate | None
+    readings: int
+    missing_reason: str | None = None
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """Means of the device's state over a window; None where the log says nothing. Ratios are shares of its rows."""
+
+    temperature_c: float | None
+    sm_clock_hz: float | None
+    power_capped_ratio: float | None
+    thermal_slowdown_ratio: float | None
+
+
+def no_trace(reason: str) -> PowerTrace:
+    """Return the trace of a meter that is not there."""
+    nothing = np.empty(0)
+    return PowerTrace(NO_POWER_SOURCE, nothing, nothing, nothing, nothing, nothing, nothing, missing_reason=reason)
+
+
+def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPower:
+    """Return the mean power of the fresh readings inside a window.
+
+    Args:
+        trace: the meter's rows.
+        load_begin_s: when the load began (epoch); readings within the meter's rise time after it do not count.
+        window: the span that the mean is wanted for (epoch).
+    """
+    if trace.missing_reason is not None:
+        return MeanPower(None, 0, trace.missing_reason)
+    begin_s = max(window.begin_s, load_begin_s + trace.source.rise_time_s)
+    readings = fresh_readings(trace, Window(begin_s, window.end_s))
+    if len(readings) < MINIMUM_READINGS:
+        reason = f"{len(readings)} fresh readings of {trace.source.name} in the window, {MINIMUM_READINGS} needed"
+        return MeanPower(None, len(readings), reason)
+    independent = _independent_readings(len(readings), window.end_s - begin_s, trace.source)
+    return MeanPower(mean_of_readings(readings, independent), independent)
+
+
+def fresh_readings(trace: PowerTrace, window: Window) -> FloatArray:
+    """Return the power readings in W that first appeared inside the window (both ends included).
+
+    A row that repeats the value of the row before it is no new reading. Two readings that happen to be equal count
+    once, so the number of readings is never too large.
+    """
+    known = ~np.isnan(trace.power_w)
+    epoch_s, power_w = trace.epoch_s[known], trace.power_w[known]
+    if len(power_w) == 0:
+        return power_w
+    # The first row may repeat a value from before the log began.
+    is_fresh = np.concatenate([[False], power_w[1:] != power_w[:-1]])
+    inside = (epoch_s >= window.begin_s) & (epoch_s <= window.end_s)
+    return power_w[is_fresh & inside]
+
+
+def device_state(trace: PowerTrace, window: Window) -> DeviceState:
+    """Return the means of temperature, clock and slowdown reasons over the rows inside the window."""
+    inside = (trace.epoch_s >= window.begin_s) & (trace.epoch_s <= window.end_s)
+    return DeviceState(
+        temperature_c=_known_mean(trace.temperature_c[inside]),
+        sm_clock_hz=_known_mean(trace.sm_clock_hz[inside]),
+        power_capped_ratio=_known_mean(trace.power_capped[inside]),
+        thermal_slowdown_ratio=_known_mean(trace.thermal_slowdown[inside]),
+    )
+
+
+def _independent_readings(fresh: int, duration_s: float, source: PowerSource) -> int:
+    if source.averaging_time_s == 0:
+        return fresh
+    return max(1, min(fresh, math.floor(duration_s / source.averaging_time_s)))
+
+
+def _known_mean(values: FloatArray) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None

@@ -1,0 +1,64 @@
+"""The one place where SI values become text for people: ms, mJ, %, GFLOP, MB.
+
+Files and calculations keep SI units; only screens and reports call these functions.
+An unknown value (``None``) is shown as a dash, never as zero.
+"""
+
+UNKNOWN = "-"
+
+
+def milliseconds(time_s: float | None) -> str:
+    """Return a time in s as text in ms, four significant digits."""
+    return UNKNOWN if time_s is None else f"{_significant(time_s * 1e3)} ms"
+
+
+def millijoules(energy_j: float | None) -> str:
+    """Return an energy in J as text in mJ, four significant digits."""
+    return UNKNOWN if energy_j is None else f"{_significant(energy_j * 1e3)} mJ"
+
+
+def watts(power_w: float | None) -> str:
+    """Return a power in W as text."""
+    return UNKNOWN if power_w is None else f"{power_w:.1f} W"
+
+
+def percent(share_ratio: float | None) -> str:
+    """Return a share (0 to 1) as text in %."""
+    return UNKNOWN if share_ratio is None else f"{share_ratio:.1%}".replace("%", " %")
+
+
+def ratio(value_ratio: float | None) -> str:
+    """Return a ratio near one as text, three decimals."""
+    return UNKNOWN if value_ratio is None else f"{value_ratio:.3f}"
+
+
+def duration(time_s: float) -> str:
+    """Return how long something takes as text: ``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    seconds = round(time_s)
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60} min"
+
+
+def gigaflop(flop: float | None) -> str:
+    """Return a number of floating-point operations as text in GFLOP."""
+    return UNKNOWN if flop is None else f"{_significant(flop / 1e9)} GFLOP"
+
+
+def megabytes(size_bytes: float | None) -> str:
+    """Return a number of bytes as text in MB (10^6 bytes)."""
+    return UNKNOWN if size_bytes is None else f"{_significant(size_bytes / 1e6)} MB"
+
+
+def _significant(value: float) -> str:
+    """Return ``value`` with four significant digits and no exponent; zeros behind the point stay."""
+    if value == 0:
+        return "0"
+    decimals = max(0, 3 - _magnitude(value))
+    return f"{value:.{min(decimals, 9)}f}"
+
+
+def _magnitude(value: float) -> int:
+    return int(f"{value:.3e}".partition("e")[2])
