@@ -6,15 +6,15 @@ models are measured by the same code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Protocol
 
 import numpy as np
 
 from opcost.conditions import Circumstances, Conditions
-from opcost.power import MeanPower, PowerTrace, Window, device_state, mean_power
-from opcost.statistics import Estimate, mean_of_chunks
+from opcost.power import PowerTrace, Window, device_state, mean_power, no_trace
+from opcost.statistics import mean_of_chunks, standard_error_of, value_of
 
 FULL_LOOP_S = 30.0
 """The loop of the full protocol: the project's reference, to which shorter protocols are compared."""
@@ -145,7 +145,12 @@ def measure(workload: Workload, meter: Meter, clock: Clock, protocol: Measuremen
 
 
 def run_loop(workload: Workload, clock: Clock, protocol: MeasurementProtocol) -> Loop:
-    """Warm up for at least ``warm_up_s``, then run chunks of equal size for at least ``loop_s``."""
+    """Warm up for at least ``warm_up_s``, then run chunks of equal size for at least ``loop_s``.
+
+    A first iteration comes before the warm-up: it may take seconds (libraries load, algorithms are chosen) in which
+    the device idles.
+    """
+    workload.run(1)
     load_begin = clock.read()
     chunk_s = min(CHUNK_S, protocol.loop_s / MINIMUM_CHUNKS)
     chunk_iterations = _warm_up(workload, clock, protocol.warm_up_s, chunk_s)
@@ -163,17 +168,18 @@ def evaluate(loop: Loop, trace: PowerTrace, notes: str = "") -> Measurement:
     durations_s = np.array(loop.chunk_durations_s)
     time_s = mean_of_chunks(durations_s, np.full(len(durations_s), loop.chunk_iterations))
     window = Window(loop.begin.epoch_s, loop.end.epoch_s)
-    power = _mean_power_unless_stepped(loop, trace, window)
+    trace = _without_rows_if_clock_stepped(trace, loop)
+    power = mean_power(trace, loop.load_begin.epoch_s, window)
     energy_j = None if power.estimate_w is None else power.estimate_w.multiplied_by(time_s)
     state = device_state(trace, window)
     return Measurement(
         time_s=time_s.value,
-        energy_j=_value(energy_j),
+        energy_j=value_of(energy_j),
         time_standard_error_s=time_s.standard_error,
-        energy_standard_error_j=_standard_error(energy_j),
+        energy_standard_error_j=standard_error_of(energy_j),
         energy_missing_reason=power.missing_reason,
-        power_w=_value(power.estimate_w),
-        power_standard_error_w=_standard_error(power.estimate_w),
+        power_w=value_of(power.estimate_w),
+        power_standard_error_w=standard_error_of(power.estimate_w),
         power_readings=power.readings,
         meter=trace.source.name,
         iterations=loop.iterations,
@@ -192,8 +198,7 @@ def evaluate(loop: Loop, trace: PowerTrace, notes: str = "") -> Measurement:
 def _warm_up(workload: Workload, clock: Clock, warm_up_s: float, chunk_s: float) -> int:
     """Run for at least ``warm_up_s`` and return how many iterations take about ``chunk_s`` when warm.
 
-    The first call may be slow (libraries load, algorithms are chosen), so the answer comes from a chunk that was at
-    least half as long as wanted, or that held as many iterations.
+    Short chunks cost more per iteration, so the answer comes from one with at least half as many as wanted.
     """
     begin = now = clock.read()
     iterations = 1
@@ -207,21 +212,13 @@ def _warm_up(workload: Workload, clock: Clock, warm_up_s: float, chunk_s: float)
         iterations = min(wanted, 10 * iterations)
 
 
-def _mean_power_unless_stepped(loop: Loop, trace: PowerTrace, window: Window) -> MeanPower:
+def _without_rows_if_clock_stepped(trace: PowerTrace, loop: Loop) -> PowerTrace:
     step_s = (loop.end.epoch_s - loop.load_begin.epoch_s) - (loop.end.monotonic_s - loop.load_begin.monotonic_s)
-    if abs(step_s) > CLOCK_STEP_S and trace.missing_reason is None:
-        reason = f"the system clock was stepped by {step_s:+.2f} s during the measurement, so the power log cannot be cut"
-        return MeanPower(None, 0, reason)
-    return mean_power(trace, loop.load_begin.epoch_s, window)
+    if abs(step_s) <= CLOCK_STEP_S or trace.missing_reason is not None:
+        return trace
+    reason = f"the system clock was stepped by {step_s:+.2f} s during the measurement, so the power log cannot be cut"
+    return replace(no_trace(reason), source=trace.source, log_name=trace.log_name)
 
 
 def _iso(epoch_s: float) -> str:
     return datetime.fromtimestamp(epoch_s, tz=timezone.utc).isoformat(timespec="milliseconds")
-
-
-def _value(estimate: Estimate | None) -> float | None:
-    return None if estimate is None else estimate.value
-
-
-def _standard_error(estimate: Estimate | None) -> float | None:
-    return None if estimate is None else estimate.standard_error

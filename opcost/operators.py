@@ -13,8 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, Union
 
-PlainValue: TypeAlias = Union[None, bool, int, float, str, "TensorSpec", tuple["PlainValue", ...]]
+PlainValue: TypeAlias = Union[bool, int, float, str, "TensorSpec", tuple["PlainValue", ...], None]
 """What parameters and inputs are made of. Lists are stored as tuples."""
+
+TORCHVISION_MODELS = "torchvision.models."
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,12 @@ class OperatorCounts:
     def memory_bytes(self) -> int:
         """Bytes moved inside the counted operators."""
         return sum(count.occurrences * count.memory_bytes for count in self.counts)
+
+
+def model_operator(model_name: str, weights_name: str | None, input_size: Sequence[int]) -> OperatorTuple:
+    """Return the tuple that describes a whole torchvision model with its weights and its input, batch first."""
+    parameters = () if weights_name is None else (("weights", weights_name),)
+    return OperatorTuple(TORCHVISION_MODELS + model_name, parameters, (TensorSpec(tuple(input_size), "float32"),))
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

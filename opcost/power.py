@@ -1,8 +1,8 @@
 """Power traces: what a meter logged, which of it counts, and the mean power that follows.
 
 Meters repeat a value until they have a new one, and smooth it over a time of their own. A mean therefore rests on
-fresh readings only, leaves out the time that the meter needs to follow the load, and counts as independent no more
-readings than averaging times fit into the window.
+fresh readings only, leaves out the time that the meter needs to follow the load, and counts as independent about as
+many readings as averaging times fit into the window.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opcost.statistics import Estimate, FloatArray, mean_of_readings
+from opcost.statistics import Estimate, FloatArray, independent_averages, mean_of_readings
 
 MINIMUM_READINGS = 5
 """Fewer fresh readings than this give no energy: their spread says too little about the error of their mean."""
@@ -70,7 +70,7 @@ class PowerTrace:
 class MeanPower:
     """The mean power of a window with its error, or the reason why there is none.
 
-    ``readings`` is how many independent readings it rests on.
+    ``readings`` is how many independent readings it rests on, rounded down.
     """
 
     estimate_w: Estimate | None
@@ -110,7 +110,7 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
         reason = f"{len(readings)} fresh readings of {trace.source.name} in the window, {MINIMUM_READINGS} needed"
         return MeanPower(None, len(readings), reason)
     independent = _independent_readings(len(readings), window.end_s - begin_s, trace.source)
-    return MeanPower(mean_of_readings(readings, independent), independent)
+    return MeanPower(mean_of_readings(readings, independent), math.floor(independent))
 
 
 def fresh_readings(trace: PowerTrace, window: Window) -> FloatArray:
@@ -140,10 +140,10 @@ def device_state(trace: PowerTrace, window: Window) -> DeviceState:
     )
 
 
-def _independent_readings(fresh: int, duration_s: float, source: PowerSource) -> int:
+def _independent_readings(fresh: int, duration_s: float, source: PowerSource) -> float:
     if source.averaging_time_s == 0:
         return fresh
-    return max(1, min(fresh, math.floor(duration_s / source.averaging_time_s)))
+    return min(fresh, independent_averages(duration_s, source.averaging_time_s))
 
 
 def _known_mean(values: FloatArray) -> float | None:

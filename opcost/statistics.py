@@ -48,20 +48,42 @@ def sum_of_independent(estimates: Iterable[Estimate]) -> Estimate:
     return Estimate(math.fsum(term.value for term in terms), math.hypot(*(term.standard_error for term in terms)))
 
 
-def mean_of_readings(readings: FloatArray, independent: int) -> Estimate:
+def mean_of_readings(readings: FloatArray, independent: float) -> Estimate:
     """Return the mean of equally weighted readings, of which only ``independent`` tell something new.
 
+    Its error is the larger of two: the spread over the independent readings, which knows how far the meter smooths,
+    and batch means, which see a power that wanders more slowly than the meter reads.
+
     Args:
-        readings: meter readings, shape (n,), n at least 2, any unit.
-        independent: how many of them are independent, 1 to n (a one-second moving average holds one per second).
+        readings: meter readings in order of time, shape (n,), n at least 2, any unit.
+        independent: how many of them are independent, above 1, at most n (see ``independent_averages``).
 
     Raises:
         ValueError: fewer than two readings, or an impossible number of independent ones.
     """
-    if len(readings) < 2 or not 1 <= independent <= len(readings):
+    if len(readings) < 2 or not 1 < independent <= len(readings):
         raise ValueError(f"{len(readings)} readings, {independent} of them independent")
-    spread = float(np.std(readings, ddof=1))
-    return Estimate(float(np.mean(readings)), spread / math.sqrt(independent))
+    batches = mean_of_chunks(readings, np.ones(len(readings), dtype=np.int64))
+    # One reading's worth of spread is lost to the mean: n independent readings give the usual spread / sqrt(n).
+    from_spread = float(np.std(readings)) / math.sqrt(independent - 1)
+    return Estimate(batches.value, max(from_spread, batches.standard_error))
+
+
+def independent_averages(duration_s: float, averaging_time_s: float) -> float:
+    """Return how many independent values a moving average shows within a window, above 1.
+
+    The variance of the values' mean is the variance of one value divided by this number, for a quantity that varies
+    independently from moment to moment: Bayley and Hammersley, Supplement to the Journal of the Royal Statistical
+    Society 8 (1946), 184-197, with the triangular autocorrelation of a moving average.
+
+    Args:
+        duration_s: length of the window, above 0.
+        averaging_time_s: the time over which one value averages, above 0.
+    """
+    averages = duration_s / averaging_time_s
+    if averages < 1:
+        return 1 / (1 - averages / 3)
+    return averages / (1 - 1 / (3 * averages))
 
 
 def mean_of_chunks(durations_s: FloatArray, iterations: npt.NDArray[np.int64]) -> Estimate:
@@ -86,3 +108,13 @@ def mean_of_chunks(durations_s: FloatArray, iterations: npt.NDArray[np.int64]) -
     weights = batch_iterations / batch_iterations.sum()
     variance = float(np.sum(weights**2 * (batch_means - mean) ** 2)) * len(edges) / (len(edges) - 1)
     return Estimate(mean, math.sqrt(variance))
+
+
+def value_of(estimate: Estimate | None) -> float | None:
+    """Return an estimate's value, None where there is no estimate."""
+    return None if estimate is None else estimate.value
+
+
+def standard_error_of(estimate: Estimate | None) -> float | None:
+    """Return an estimate's standard error, None where there is no estimate."""
+    return None if estimate is None else estimate.standard_error

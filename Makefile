@@ -1,0 +1,73 @@
+# Sets up .venv and runs the pipeline and the tests. `make` lists the targets.
+# Another Python: make PYTHON=python3.12 install
+
+PYTHON ?= python3
+venv_python := .venv/bin/python
+quiet = $(if $(findstring s,$(firstword -$(MAKEFLAGS))),--quiet)
+
+demo := build/demo
+demo_model := resnet18_32x3x32x32
+demo_config := measurements/$(demo_model)/summary.yml
+demo_arguments := $(demo_model) --measurements $(demo)/measurements --database $(demo)/database
+
+# Answers "good", "old" or "bare"; any Python from 2.7 on can run it.
+python_check := import sys; print("old" if sys.version_info < (3, 10) else "good" if all(map(__import__("importlib.util").util.find_spec, ("venv", "ensurepip"))) else "bare")
+python_verdict = $(shell $(PYTHON) -c '$(python_check)' 2>/dev/null)
+another_python = run "make PYTHON=python3.12 $(or $(MAKECMDGOALS),install)", or whichever newer Python you have
+problem_old = $(PYTHON) is too old: opcost needs Python 3.10 or newer; $(another_python)
+problem_bare = $(PYTHON) lacks venv or ensurepip: install them (Debian and Ubuntu: apt install python3-venv), or $(another_python)
+problem_none = $(PYTHON) does not run: install Python 3.10 or newer, or $(another_python)
+python_problem = $(if $(filter good,$(1)),,$(problem_$(or $(filter old bare,$(1)),none)))
+require_python = $(if $(call python_problem,$(python_verdict)),$(error $(call python_problem,$(python_verdict))))
+
+.NOTPARALLEL:
+.PHONY: help install pipeline test mutation clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+install: .venv/installed  ## set up .venv (torch is a download of about 5 GB)
+
+pipeline: .venv/installed  ## run all stages on resnet18 at 32x3x32x32, a second per operator, in build/demo/
+	@mkdir -p $(demo)/$(dir $(demo_config))
+	@cp measurements/operator_whitelist.yml $(demo)/measurements/
+	@sed 's/^done:.*/done: false/' $(demo_config) > $(demo)/$(demo_config)
+	@$(venv_python) general_pipeline_block0.py $(demo_arguments)
+	@$(venv_python) general_pipeline_block1.py $(demo_arguments)
+	@$(venv_python) general_pipeline_block2.py $(demo_arguments) --seconds 1
+	@$(venv_python) full_model_measurement.py $(demo_arguments) --seconds 1
+	@$(venv_python) compare_sum_vs_full.py $(demo_arguments)
+
+test: .venv/installed-test  ## set up .venv with the test tools; check style and types; run the tests
+	@$(venv_python) -m ruff check
+	@$(venv_python) -m ruff format --check
+	@$(venv_python) -m mypy
+	@$(venv_python) -m pytest
+
+mutation: .venv/installed-test  ## plant faults in power, statistics and summation; list those that no test notices
+	@$(venv_python) -m mutmut run
+	@$(venv_python) -m mutmut results
+
+clean:  ## remove build/ and the tools' caches; .venv, measurements/ and database/ stay
+	@rm -rf build mutants opcost.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf __pycache__ opcost/__pycache__ tests/__pycache__
+
+.venv/installed: .venv/made pyproject.toml
+	@echo "Installing what opcost needs into .venv; the first time, torch is a download of about 5 GB."
+	@$(venv_python) -m pip install $(quiet) --editable .
+	@touch $@
+
+.venv/installed-test: .venv/made pyproject.toml
+	@echo "Installing what opcost and its tests need into .venv; the first time, torch is a download of about 5 GB."
+	@$(venv_python) -m pip install $(quiet) --editable '.[test]'
+	@touch .venv/installed $@
+
+.venv/made:
+	$(require_python)
+	@$(PYTHON) -m venv --clear .venv
+	@touch $@
+
+# A .venv whose Python has gone is made anew.
+ifneq ($(shell $(venv_python) -c 'print("runs")' 2>/dev/null),runs)
+.PHONY: .venv/made
+endif

@@ -1,0 +1,34 @@
+"""Measure time and energy of whole models -> database/full_model_measurements.csv
+
+Example: python full_model_measurement.py resnet18_32x3x32x32 --seconds 3
+"""
+
+from opcost.command_line import add_seconds, pipeline_parser, run
+
+EXAMPLE = "python full_model_measurement.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
+
+
+def main() -> int:
+    description = "Measure each model as a whole, by the same procedure as its operators, where the database lacks it."
+    parser = pipeline_parser(description, EXAMPLE)
+    add_seconds(parser)
+    arguments = parser.parse_args()
+
+    from opcost.apparatus import open_apparatus, protocol_for
+    from opcost.reports import print_full_models, print_json
+    from opcost.request import Request
+    from opcost.stage_measuring import measure_full_models
+    from opcost.terminal import progress_on_stderr
+
+    request = Request.from_arguments(arguments)
+    protocol = protocol_for(request.device, arguments.seconds)
+    reports = measure_full_models(request, protocol, open_apparatus, progress_on_stderr())
+    if arguments.json:
+        print_json(reports)
+    else:
+        print_full_models(reports, arguments.dry_run)
+    return 1 if any(report.failed for report in reports) else 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,29 @@
+"""Block 0: run each model once and count its operator tuples -> measurements/<name>/operators.pkl
+
+Example: python general_pipeline_block0.py resnet18_32x3x32x32
+"""
+
+from opcost.command_line import pipeline_parser, run
+
+EXAMPLE = "python general_pipeline_block0.py 'resnet*' --device cpu"
+
+
+def main() -> int:
+    description = "Run each model once, count its operator tuples and pickle them with their occurrences."
+    arguments = pipeline_parser(description, EXAMPLE).parse_args()
+
+    from opcost.reports import print_counts, print_json
+    from opcost.request import Request
+    from opcost.stage_counting import count_operators
+    from opcost.terminal import progress_on_stderr
+
+    reports = count_operators(Request.from_arguments(arguments), progress_on_stderr())
+    if arguments.json:
+        print_json(reports)
+    else:
+        print_counts(reports, arguments.dry_run)
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,34 @@
+"""Block 2: measure time and energy of each operator tuple -> database/operator_measurements.csv
+
+Example: python general_pipeline_block2.py resnet18_32x3x32x32 --seconds 3
+"""
+
+from opcost.command_line import add_seconds, pipeline_parser, run
+
+EXAMPLE = "python general_pipeline_block2.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
+
+
+def main() -> int:
+    description = "Measure each operator tuple that the database lacks: warm up, run it in a loop, log the power."
+    parser = pipeline_parser(description, EXAMPLE)
+    add_seconds(parser)
+    arguments = parser.parse_args()
+
+    from opcost.apparatus import open_apparatus, protocol_for
+    from opcost.reports import print_json, print_operator_measurements
+    from opcost.request import Request
+    from opcost.stage_measuring import measure_operators
+    from opcost.terminal import progress_on_stderr
+
+    request = Request.from_arguments(arguments)
+    protocol = protocol_for(request.device, arguments.seconds)
+    reports = measure_operators(request, protocol, open_apparatus, progress_on_stderr())
+    if arguments.json:
+        print_json(reports)
+    else:
+        print_operator_measurements(reports, arguments.dry_run)
+    return 1 if any(report.failed for report in reports) else 0
+
+
+if __name__ == "__main__":
+    run(main)

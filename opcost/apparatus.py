@@ -1,0 +1,229 @@
+"""A device, and all that is needed to measure on it: workloads, a meter, a clock, and the conditions it offers."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from opcost import __version__
+from opcost.conditions import Circumstances, Conditions
+from opcost.config_files import ModelConfig
+from opcost.cpu_facts import cpu_product, host_memory_bytes
+from opcost.cpu_rapl import RaplMeter, rapl_unavailable_reason
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measurement import Clock, MeasurementProtocol, Meter, Workload
+from opcost.model_sources import build_model, check_model, is_model
+from opcost.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
+from opcost.nvidia_smi_logger import NvidiaSmiLogger
+from opcost.nvidia_smi_meter import NvidiaSmiMeter
+from opcost.operators import OperatorTuple
+from opcost.power import PowerTrace, no_trace
+from opcost.system_clock import SystemClock
+from opcost.torch_conditions import precision, torch_state
+from opcost.torch_inputs import NormalInputs
+from opcost.torch_workload import model_workload, operator_workload
+
+GPU_WARM_UP_S = 2.0
+"""Longer than the slowest meter's rise time (1.2 s), and long enough for clocks and most of the temperature's rise."""
+
+CPU_WARM_UP_S = 0.5
+POWER_LOGS = "power_logs"
+
+
+@dataclass(frozen=True)
+class Apparatus:
+    """What the measuring stages need of a device.
+
+    ``meter`` takes the name that the measurement's log shall have. ``conditions`` takes a precision, and so does
+    ``precision``, which sets it for a while. ``workload`` builds an operator or a model for a while.
+    """
+
+    device: str
+    clock: Clock
+    meter: Callable[[str], Meter]
+    workload: Callable[[OperatorTuple], AbstractContextManager[Workload]]
+    conditions: Callable[[str], Conditions]
+    circumstances: Callable[[MeasurementProtocol], Circumstances]
+    precision: Callable[[str], AbstractContextManager[None]]
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.device.startswith("cuda")
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What a device is, as the conditions record it; ``uuid`` tells boards of one product apart."""
+
+    uuid: str | None
+    product: str
+    memory_bytes: int
+    power_limit_w: float | None
+    driver_version: str | None
+
+
+class NoMeter:
+    """Stands in where no meter can be read, and says why."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    def stop(self) -> PowerTrace:
+        """Return a trace that holds the reason only."""
+        return no_trace(self._reason)
+
+
+def choose_device(name: str | None) -> str:
+    """Return the torch device for what the user asked: ``cpu`` or ``cuda:N``; None takes a GPU if there is one.
+
+    Raises:
+        UserError: there is no such GPU.
+    """
+    gpus = torch.cuda.device_count()
+    if name is None:
+        return "cuda:0" if gpus else "cpu"
+    if name == "cpu":
+        return name
+    index = int(name.partition(":")[2] or 0)
+    if index >= gpus:
+        there_are = f"torch sees {gpus} GPUs" if gpus else "torch sees no GPU"
+        raise UserError(
+            f"--device {name}: {there_are}; use --device cpu, or check `nvidia-smi` and CUDA_VISIBLE_DEVICES"
+        )
+    return f"cuda:{index}"
+
+
+def protocol_for(device: str | None, loop_s: float) -> MeasurementProtocol:
+    """Return the protocol for a device: a loop of the length asked for, after the device's warm-up."""
+    is_gpu = choose_device(device).startswith("cuda")
+    return MeasurementProtocol(GPU_WARM_UP_S if is_gpu else CPU_WARM_UP_S, loop_s)
+
+
+@contextmanager
+def open_apparatus(device_name: str | None, database: Path, with_meter: bool = True) -> Iterator[Apparatus]:
+    """Make a device ready to measure on; its power is logged from here to the end.
+
+    Args:
+        device_name: as the user named it, None for a GPU if there is one.
+        database: the folder in which raw power logs are kept.
+        with_meter: False to look at conditions only.
+
+    Raises:
+        UserError: the device is not there, or nvidia-smi does not answer.
+    """
+    device = choose_device(device_name)
+    try:
+        facts = _gpu_facts(device) if device.startswith("cuda") else _cpu_facts()
+        with ExitStack() as stack:
+            meter = _meter(device, facts, database / POWER_LOGS, stack) if with_meter else _no_meter
+            yield Apparatus(
+                device=device,
+                clock=SystemClock(),
+                meter=meter,
+                workload=lambda operator: _workload(operator, device),
+                conditions=lambda name: _conditions(device, facts, name),
+                circumstances=lambda protocol: _circumstances(facts, protocol),
+                precision=precision,
+            )
+    except NvidiaSmiError as error:
+        raise UserError(str(error)) from error
+
+
+def check_models(configs: Iterable[ModelConfig]) -> None:
+    """Check that torchvision knows every model and its weights.
+
+    Raises:
+        UserError: with one line for each that it does not know.
+    """
+    mistakes = [
+        line for config in configs for line in check_model(str(config.path), config.model_name, config.weights_name)
+    ]
+    if mistakes:
+        raise UserError(*mistakes)
+
+
+def model_and_inputs(operator: OperatorTuple, device: str) -> tuple[nn.Module, tuple[Any, ...]]:
+    """Return the model that a tuple describes, in eval mode, and its seeded normal inputs, on a device.
+
+    Raises:
+        CannotMeasureError: it does not fit onto the device.
+    """
+    try:
+        return build_model(operator, device), NormalInputs(device).values(operator.inputs)
+    except torch.cuda.OutOfMemoryError as error:
+        raise CannotMeasureError("out of GPU memory while the model was built") from error
+
+
+@contextmanager
+def _workload(operator: OperatorTuple, device: str) -> Iterator[Workload]:
+    if is_model(operator):
+        yield model_workload(*model_and_inputs(operator, device), device)
+    else:
+        yield operator_workload(operator, device)
+
+
+def _meter(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> Callable[[str], Meter]:
+    logs.mkdir(parents=True, exist_ok=True)
+    if device.startswith("cuda"):
+        logger = stack.enter_context(NvidiaSmiLogger(str(facts.uuid), logs))
+        return lambda log_name: NvidiaSmiMeter(logger, log_name)
+    reason = rapl_unavailable_reason()
+    if reason is not None:
+        return lambda _: NoMeter(str(reason))
+    return lambda log_name: RaplMeter(log_path=logs / f"{log_name}.csv")
+
+
+def _no_meter(_: str) -> Meter:
+    return NoMeter("no meter was asked for")
+
+
+def _gpu_facts(device: str) -> DeviceFacts:
+    properties = torch.cuda.get_device_properties(device)
+    facts: GpuFacts = gpu_facts(f"GPU-{properties.uuid}")
+    return DeviceFacts(
+        uuid=facts.uuid,
+        product=facts.product,
+        memory_bytes=facts.memory_bytes or properties.total_memory,
+        power_limit_w=facts.power_limit_w,
+        driver_version=facts.driver_version,
+    )
+
+
+def _cpu_facts() -> DeviceFacts:
+    return DeviceFacts(None, cpu_product(), host_memory_bytes(), None, None)
+
+
+def _conditions(device: str, facts: DeviceFacts, precision_name: str) -> Conditions:
+    with precision(precision_name):
+        state = torch_state(device)
+    return Conditions(
+        device_type=device.partition(":")[0],
+        device_product=facts.product,
+        device_memory_bytes=facts.memory_bytes,
+        device_power_limit_w=facts.power_limit_w,
+        driver_version=facts.driver_version,
+        precision=precision_name,
+        **asdict(state),
+    )
+
+
+def _circumstances(facts: DeviceFacts, protocol: MeasurementProtocol) -> Circumstances:
+    return Circumstances(
+        device_uuid=facts.uuid,
+        host_cpu=cpu_product(),
+        python_version=platform.python_version(),
+        opcost_version=__version__,
+        warm_up_s=protocol.warm_up_s,
+        loop_s=protocol.loop_s,
+    )

@@ -1,0 +1,178 @@
+"""The command line: the arguments that the pipeline scripts share, and how a script ends.
+
+Everything here is standard library, so that ``--help`` answers at once and before anything is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+import select
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from opcost.errors import UserError
+
+DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "rich", "torch", "torchvision", "yaml"})
+"""The modules that ``make install`` installs: one that is missing is the user's to mend."""
+
+DEFAULT_LOOP_S = 30.0
+"""``opcost.measurement.FULL_LOOP_S``, which cannot be imported here: it needs numpy."""
+
+USER_ERROR = 2
+INTERRUPTED = 128 + signal.SIGINT
+BROKEN_PIPE = 128 + signal.SIGPIPE
+"""Exit statuses: the shell's 128 + the signal's number, for Ctrl-C and for output that nobody reads any more."""
+
+_DEVICE = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
+
+
+class Terminated(KeyboardInterrupt):
+    """The system told the program to end: it cleans up as after Ctrl-C."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal_number)
+        self.status = 128 + signal_number
+
+
+def run(main: Callable[[], int]) -> NoReturn:
+    """Run a script's ``main`` and exit with the status that it returns.
+
+    A ``UserError`` or a missing dependency becomes a line on stderr and status 2, Ctrl-C 130, SIGTERM 143, SIGHUP 129,
+    and a reader of stdout that has gone (``| head``) 141. Any other exception is a bug and shows its traceback.
+    """
+    _interrupt_on(signal.SIGTERM, signal.SIGHUP)
+    sys.exit(_flushed(_status(main)))
+
+
+def pipeline_parser(description: str, example: str) -> argparse.ArgumentParser:
+    """Return a parser with the arguments of all pipeline scripts; ``example`` is a command, shown last by ``--help``.
+
+    It yields ``names`` (list of str), ``device`` (str or None), ``measurements``, ``database`` (Path), ``dry_run`` and
+    ``json`` (bool).
+    """
+    parser = argparse.ArgumentParser(
+        description=description,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    names_help = "a folder under the measurements folder, or a glob such as 'resnet*'; none: all that is to be done"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=names_help)
+    device_help = "cpu, cuda or cuda:N (default: cuda where there is one, else cpu)"
+    parser.add_argument("--device", type=device_name, metavar="DEVICE", help=device_help)
+    _add_folder(parser, "--measurements", "the models' folders")
+    _add_folder(parser, "--database", "the tables of results")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done and how long it takes, no more")
+    json_help = "print one JSON list with one object per model on stdout, and nothing else there"
+    parser.add_argument("--json", action="store_true", help=json_help)
+    return parser
+
+
+def add_seconds(parser: argparse.ArgumentParser) -> None:
+    """Add ``--seconds``, how long each measuring loop runs: it yields ``seconds`` (float)."""
+    seconds_help = f"how long each measuring loop runs, in s (default: {DEFAULT_LOOP_S:g}; shorter never sets done)"
+    parser.add_argument(
+        "--seconds", type=positive_seconds, default=DEFAULT_LOOP_S, metavar="SECONDS", help=seconds_help
+    )
+
+
+def device_name(text: str) -> str:
+    """Return a device's name as it stands, if it is ``cpu``, ``cuda`` or ``cuda:N``: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none of them.
+    """
+    if not _DEVICE.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no device: write cpu, cuda, or cuda:N such as cuda:0")
+    return text
+
+
+def positive_seconds(text: str) -> float:
+    """Return a finite time above 0, in s: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no such number.
+    """
+    try:
+        time_s = float(text)
+    except ValueError:
+        time_s = math.nan
+    if not 0 < time_s < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds: write a number above 0, such as 30 or 0.5")
+    return time_s
+
+
+def _add_folder(parser: argparse.ArgumentParser, option: str, content: str) -> None:
+    default = Path(option.lstrip("-"))
+    parser.add_argument(option, type=Path, default=default, metavar="DIR", help=f"{content} (default: {default}/)")
+
+
+def _status(main: Callable[[], int]) -> int | str | None:
+    try:
+        return main()
+    except SystemExit as request:
+        return request.code
+    except UserError as error:
+        return _complain(*error.lines)
+    except ModuleNotFoundError as error:
+        if error.name not in DEPENDENCIES:
+            raise
+        remedy = "run 'make install' and use .venv/bin/python"
+        return _complain(f"{error.name} is not installed for {sys.executable}; {remedy}")
+    except KeyboardInterrupt as interrupt:
+        return _interrupted(interrupt)
+    except BrokenPipeError:
+        if not _nobody_reads():
+            raise
+        return BROKEN_PIPE
+
+
+def _complain(*lines: str) -> int:
+    for line in lines:
+        print(f"error: {line}", file=sys.stderr)
+    return USER_ERROR
+
+
+def _interrupted(interrupt: KeyboardInterrupt) -> int:
+    # After a hang-up there is no terminal left to print to.
+    with suppress(OSError):
+        print("interrupted: start the same command again to go on", file=sys.stderr)
+    return interrupt.status if isinstance(interrupt, Terminated) else INTERRUPTED
+
+
+def _flushed(status: int | str | None) -> int | str | None:
+    """Write out what stdout still holds, and drop it where nobody reads it: Python's own attempt would print noise."""
+    try:
+        print(end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return status or BROKEN_PIPE
+    return status
+
+
+def _nobody_reads() -> bool:
+    """Tell whether the reader of stdout or stderr has gone; else a broken pipe is another pipe, and a bug."""
+    poll = select.poll()
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            poll.register(stream, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def _interrupt_on(*signals: signal.Signals) -> None:
+    for number in signals:
+        # nohup has SIGHUP ignored, and it stays so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _raise_terminated)
+
+
+def _raise_terminated(signal_number: int, frame: FrameType | None) -> NoReturn:
+    raise Terminated(signal_number)

@@ -1,0 +1,74 @@
+"""Where models come from: torchvision, by name."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Sequence
+
+import torchvision
+from torch import nn
+
+from opcost.errors import UserError
+from opcost.operators import TORCHVISION_MODELS, OperatorTuple
+
+
+def is_model(operator: OperatorTuple) -> bool:
+    """Return whether a tuple describes a whole model."""
+    return operator.operator.startswith(TORCHVISION_MODELS) and operator.short_name in torchvision.models.list_models()
+
+
+def check_model(file: str, model_name: str, weights_name: str | None) -> list[str]:
+    """Return one line for each thing that torchvision does not know: the model, or its weights.
+
+    Args:
+        file: where the names were read, for the line.
+        model_name: as ``torchvision.models.list_models()`` spells it.
+        weights_name: a member of the model's weights enum, with or without the enum's name; None for random weights.
+    """
+    known = torchvision.models.list_models()
+    if model_name not in known:
+        return [f"{file}: model_name: torchvision has no model {model_name!r}; {_suggestion(model_name, known)}"]
+    if weights_name is None:
+        return []
+    members = [weights.name for weights in torchvision.models.get_model_weights(model_name)]
+    if _member(weights_name) not in members:
+        choice = ", ".join(members) or "none, so write null"
+        return [f"{file}: weights_name: {model_name} has no weights {weights_name!r}; it has: {choice}"]
+    return []
+
+
+def build_model(operator: OperatorTuple, device: str) -> nn.Module:
+    """Return the model that a tuple describes, in eval mode, on a device.
+
+    Raises:
+        UserError: its weights cannot be downloaded.
+    """
+    weights_name = dict(operator.parameters).get("weights")
+    builder = torchvision.models.get_model_builder(operator.short_name)
+    arguments: dict[str, object] = {"weights": None}
+    if weights_name is not None:
+        arguments["weights"] = torchvision.models.get_model_weights(operator.short_name)[_member(str(weights_name))]
+    elif "init_weights" in _parameters_of_class(operator.short_name):
+        # GoogLeNet and Inception draw their weights from a truncated normal, which takes minutes.
+        arguments["init_weights"] = False
+    try:
+        model: nn.Module = builder(**arguments)
+    except OSError as error:
+        raise UserError(f"the weights {weights_name} of {operator.short_name} cannot be downloaded: {error}") from error
+    return model.eval().to(device)
+
+
+def _member(weights_name: str) -> str:
+    return weights_name.rpartition(".")[2]
+
+
+def _parameters_of_class(model_name: str) -> set[str]:
+    module = inspect.getmodule(torchvision.models.get_model_builder(model_name))
+    classes = [cls for _, cls in inspect.getmembers(module, inspect.isclass) if issubclass(cls, nn.Module)]
+    return {name for cls in classes for name in inspect.signature(cls).parameters}
+
+
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else "see torchvision.models.list_models()"

@@ -1,0 +1,37 @@
+"""How long work tells of itself: the port that stages report to."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Is told of each item of a piece of work; shows it with the time left, or does not."""
+
+    def start(self, items: int, expected_item_s: float | None) -> None:
+        """A piece of work begins; ``expected_item_s`` is how long an item takes, None if nobody knows."""
+
+    def begin(self, name: str) -> None:
+        """The next item begins."""
+
+    def finish(self, result: str) -> None:
+        """The item that began last has ended with this result."""
+
+    def end(self) -> None:
+        """The piece of work is over."""
+
+
+class NoProgress:
+    """Shows nothing."""
+
+    def start(self, items: int, expected_item_s: float | None) -> None:
+        """Ignore it."""
+
+    def begin(self, name: str) -> None:
+        """Ignore it."""
+
+    def finish(self, result: str) -> None:
+        """Ignore it."""
+
+    def end(self) -> None:
+        """Ignore it."""

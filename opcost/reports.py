@@ -1,0 +1,182 @@
+"""What each script prints: a table for people, or JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from opcost.selection import Share
+from opcost.terminal import print_line, print_table
+from opcost.units import UNKNOWN, duration, gigaflop, megabytes, millijoules, milliseconds, percent, ratio, watts
+
+if TYPE_CHECKING:
+    # Only for types: a comparison must not wait for torch, which the measuring stages import.
+    from opcost.stage_comparing import ComparingReport, ComparisonRow
+    from opcost.stage_counting import CountReport
+    from opcost.stage_filtering import FilterReport
+    from opcost.stage_measuring import FullModelReport, OperatorsReport
+
+
+def print_json(reports: Sequence[Any]) -> None:
+    """Print one list with one object per report on stdout; figures are in SI units."""
+    print(json.dumps([asdict(report) for report in reports], indent=2))
+
+
+def print_counts(reports: Sequence[CountReport], dry_run: bool) -> None:
+    """Print what block 0 counted."""
+    columns = (
+        "model",
+        "operator calls",
+        "operator tuples",
+        "FLOPs",
+        "in operators",
+        "bytes",
+        "in operators",
+        "parameters",
+    )
+    rows = [
+        (
+            report.name,
+            str(report.operator_calls),
+            str(report.unique_tuples),
+            gigaflop(report.flops),
+            _share(report.counted_flops, report.flops),
+            megabytes(report.bytes),
+            _share(report.counted_bytes, report.bytes),
+            f"{report.parameters:,}",
+        )
+        for report in reports
+    ]
+    print_table("Operator tuples of one run" + _dry(dry_run, "nothing was written"), columns, rows)
+
+
+def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
+    """Print what block 1 kept and dropped, each with its shares of the model."""
+    columns = ("model", "tuples", "calls", "share of calls", "of FLOPs", "of bytes")
+    rows = []
+    for report in reports:
+        rows.append(_share_row(f"{report.name}: kept", report.kept_tuples, report.kept))
+        rows.append(_share_row("  dropped", report.unique_tuples - report.kept_tuples, report.dropped))
+        for operator in report.operators:
+            if not operator.kept:
+                rows.append(_share_row(f"    {operator.operator}", operator.unique_tuples, operator.share))
+        rows.append(_share_row("  in no operator", 0, report.outside))
+    print_table("Operators after the whitelist" + _dry(dry_run, "nothing was written"), columns, rows)
+
+
+def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
+    """Print what block 2 measured for each model."""
+    columns = ("model", "operators", "in the database", "measured", "failed", "remaining", "time needed", "done")
+    rows = [
+        (
+            report.name,
+            str(report.operators),
+            str(report.found),
+            str(report.measured),
+            str(report.failed),
+            str(report.remaining),
+            duration(report.expected_s),
+            "yes" if report.done else "no",
+        )
+        for report in reports
+    ]
+    print_table("Operator measurements" + _dry(dry_run, "nothing was measured"), columns, rows)
+    for report in reports:
+        for reason in report.reasons:
+            print_line(f"{report.name}: failed: {reason}")
+    if dry_run:
+        print_line(f"time needed in all: {duration(sum(report.expected_s for report in reports))}")
+
+
+def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None:
+    """Print time and energy of each whole model."""
+    columns = ("model", "time", "energy", "power", "measured", "time needed")
+    rows = [
+        (
+            report.name,
+            milliseconds(report.time_s),
+            millijoules(report.energy_j),
+            watts(report.power_w),
+            _when(report),
+            duration(report.expected_s),
+        )
+        for report in reports
+    ]
+    print_table("Whole models, per run" + _dry(dry_run, "nothing was measured"), columns, rows)
+    for report in reports:
+        if report.reason:
+            print_line(f"{report.name}: {report.reason}")
+
+
+def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
+    """Print sums beside wholes, then what the reader must know about each."""
+    columns = (
+        *("model", "device", "time of sum", "of whole", "sum / whole", "energy of sum", "of whole", "sum / whole"),
+        *("FLOPs in sum", "operators missing"),
+    )
+    rows = [_comparison_cells(report.name, report.row) for report in reports if report.row]
+    if rows:
+        print_table("Sum of operators and whole model" + _dry(dry_run, "nothing was written"), columns, rows)
+    for report in reports:
+        for line in _comparison_remarks(report):
+            print_line(f"{report.name}: {line}")
+
+
+def _comparison_cells(name: str, row: ComparisonRow) -> tuple[str, ...]:
+    wanted = row.summed_operators + row.missing_operators
+    return (
+        name,
+        row.conditions.device_product,
+        milliseconds(row.time_s),
+        milliseconds(row.full_time_s),
+        _with_error(row.time_ratio, row.time_standard_error_ratio),
+        millijoules(row.energy_j),
+        millijoules(row.full_energy_j),
+        _with_error(row.energy_ratio, row.energy_standard_error_ratio),
+        percent(row.flop_ratio),
+        f"{row.missing_operators} of {wanted}",
+    )
+
+
+def _comparison_remarks(report: ComparingReport) -> list[str]:
+    if report.row is None:
+        return [str(report.reason)]
+    row = report.row
+    lines = [f"missing: {operator}" for operator in row.missing.split(" | ") if operator]
+    lines += [remark for remark in row.remarks.split(" | ") if remark]
+    if row.energy_missing_reason:
+        lines.append(f"no energy: {row.energy_missing_reason}")
+    return lines
+
+
+def _share_row(name: str, tuples: int, share: Share) -> tuple[str, ...]:
+    return (
+        name,
+        str(tuples) if tuples else UNKNOWN,
+        str(share.calls) if share.calls else UNKNOWN,
+        percent(share.calls_ratio),
+        percent(share.flop_ratio),
+        percent(share.memory_bytes_ratio),
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return percent(part / whole if whole else None)
+
+
+def _with_error(value_ratio: float | None, error_ratio: float | None) -> str:
+    return ratio(value_ratio) if error_ratio is None else f"{ratio(value_ratio)} ± {ratio(error_ratio)}"
+
+
+def _when(report: FullModelReport) -> str:
+    if report.newly_measured:
+        return "now"
+    if report.failed:
+        return "failed"
+    return "earlier" if report.time_s is not None else "not yet"
+
+
+def _dry(dry_run: bool, what: str) -> str:
+    return f" (dry run: {what})" if dry_run else ""

@@ -1,0 +1,75 @@
+"""Which operator tuples are kept: the whitelist, and what it leaves of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from opcost.operators import OperatorCount, OperatorCounts
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of a model: calls as a share of the counted calls, FLOPs and bytes as shares of the whole run.
+
+    A share is None where the model has nothing of the kind (a run without FLOPs).
+    """
+
+    calls: int
+    calls_ratio: float | None
+    flop_ratio: float | None
+    memory_bytes_ratio: float | None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a whitelist keeps of a model's operator tuples, and what it drops."""
+
+    kept: OperatorCounts
+    dropped: OperatorCounts
+
+
+def select(counts: OperatorCounts, whitelist: Iterable[str]) -> Selection:
+    """Split counts by a whitelist of operator names such as ``Conv2d``, matched to the name's last component."""
+    names = frozenset(whitelist)
+    kept = tuple(count for count in counts.counts if count.operator.short_name in names)
+    dropped = tuple(count for count in counts.counts if count.operator.short_name not in names)
+    return Selection(replace(counts, counts=kept), replace(counts, counts=dropped))
+
+
+def share(part: Iterable[OperatorCount], whole: OperatorCounts) -> Share:
+    """Return what some of a model's tuples are of the whole model."""
+    chosen = replace(whole, counts=tuple(part))
+    return Share(
+        calls=chosen.operator_calls,
+        calls_ratio=_ratio(chosen.operator_calls, whole.operator_calls),
+        flop_ratio=_ratio(chosen.flop, whole.total_flop),
+        memory_bytes_ratio=_ratio(chosen.memory_bytes, whole.total_memory_bytes),
+    )
+
+
+def outside(whole: OperatorCounts) -> Share:
+    """Return what runs in no counted operator; it has no calls of its own."""
+    return Share(
+        calls=0,
+        calls_ratio=None,
+        flop_ratio=_ratio(whole.total_flop - whole.flop, whole.total_flop),
+        memory_bytes_ratio=_ratio(whole.total_memory_bytes - whole.memory_bytes, whole.total_memory_bytes),
+    )
+
+
+def by_operator(counts: OperatorCounts) -> dict[str, tuple[OperatorCount, ...]]:
+    """Return the counts of each operator name, the ones that move most bytes first."""
+    groups: dict[str, tuple[OperatorCount, ...]] = {}
+    for count in counts.counts:
+        name = count.operator.short_name
+        groups[name] = (*groups.get(name, ()), count)
+    return dict(sorted(groups.items(), key=lambda item: (-_memory_bytes(item[1]), item[0])))
+
+
+def _memory_bytes(counts: tuple[OperatorCount, ...]) -> int:
+    return sum(count.occurrences * count.memory_bytes for count in counts)
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,134 @@
+"""The comparison: each model's summed operators beside the measured whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from opcost.atomic_file import replace_file
+from opcost.comparison import Comparison, compare
+from opcost.conditions import Conditions
+from opcost.config_files import ModelConfig
+from opcost.csv_database import CsvTable
+from opcost.errors import UserError
+from opcost.measurement import MeasurementRow
+from opcost.operators import OperatorCounts
+from opcost.request import (
+    BLOCK_0,
+    FULL_MODEL_MEASUREMENTS,
+    FULL_MODEL_SCRIPT,
+    OPERATOR_MEASUREMENTS,
+    SUM_VS_FULL,
+    Request,
+    filtered_counts_file,
+    read_all_filtered_counts,
+)
+from opcost.statistics import standard_error_of, value_of
+from opcost.summation import best_rows
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One row of ``sum_vs_full.csv``; ``time_s`` and ``energy_j`` are the sum's, errors one standard error."""
+
+    key: str
+    operator: str
+    time_s: float | None
+    energy_j: float | None
+    name: str
+    time_standard_error_s: float | None
+    energy_standard_error_j: float | None
+    full_time_s: float
+    full_time_standard_error_s: float
+    full_energy_j: float | None
+    full_energy_standard_error_j: float | None
+    time_ratio: float | None
+    time_standard_error_ratio: float | None
+    energy_ratio: float | None
+    energy_standard_error_ratio: float | None
+    energy_missing_reason: str | None
+    flop_ratio: float | None
+    summed_operators: int
+    missing_operators: int
+    missing: str
+    remarks: str
+    compared_at: str
+    conditions: Conditions
+
+
+@dataclass(frozen=True)
+class ComparingReport:
+    """What the comparison found for one model: a row, or the reason why there is none."""
+
+    name: str
+    row: ComparisonRow | None
+    reason: str | None
+
+
+def compare_models(request: Request) -> list[ComparingReport]:
+    """Compare each chosen model under every set of conditions in which the whole model was measured."""
+    configs = request.configs()
+    if not request.names:
+        configs = [config for config in configs if filtered_counts_file(config).exists()]
+    if not configs:
+        raise UserError(f"{request.measurements}: no model has counts yet; run {BLOCK_0} first")
+    operator_rows = best_rows(CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows())
+    full_rows = best_rows(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows())
+    reports: list[ComparingReport] = []
+    for config, counts in zip(configs, read_all_filtered_counts(configs), strict=True):
+        wholes = [row for row in full_rows.values() if _is_whole(row, config, counts, request.device)]
+        reports.extend(_reports(config.name, counts, wholes, operator_rows))
+    if not request.dry_run:
+        _write(request.database / SUM_VS_FULL, [report.row for report in reports if report.row])
+    return reports
+
+
+def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, device: str | None) -> bool:
+    is_model = row.key.partition("-")[0] == counts.model.key and row.conditions.precision == config.precision
+    return is_model and (device is None or row.conditions.device_type == device.partition(":")[0])
+
+
+def _reports(
+    name: str, counts: OperatorCounts, wholes: list[MeasurementRow], operator_rows: dict[str, MeasurementRow]
+) -> list[ComparingReport]:
+    if not wholes:
+        return [ComparingReport(name, None, f"the whole model is not measured; run {FULL_MODEL_SCRIPT} {name}")]
+    comparisons = [compare(name, counts, whole, operator_rows) for whole in wholes]
+    return [ComparingReport(name, _comparison_row(comparison), None) for comparison in comparisons]
+
+
+def _comparison_row(comparison: Comparison) -> ComparisonRow:
+    cost, whole = comparison.cost, comparison.full.measurement
+    return ComparisonRow(
+        key=comparison.full.key,
+        operator=comparison.full.operator,
+        time_s=value_of(cost.time_s),
+        energy_j=value_of(cost.energy_j),
+        name=comparison.name,
+        time_standard_error_s=standard_error_of(cost.time_s),
+        energy_standard_error_j=standard_error_of(cost.energy_j),
+        full_time_s=whole.time_s,
+        full_time_standard_error_s=whole.time_standard_error_s,
+        full_energy_j=whole.energy_j,
+        full_energy_standard_error_j=whole.energy_standard_error_j,
+        time_ratio=value_of(comparison.time_ratio),
+        time_standard_error_ratio=standard_error_of(comparison.time_ratio),
+        energy_ratio=value_of(comparison.energy_ratio),
+        energy_standard_error_ratio=standard_error_of(comparison.energy_ratio),
+        energy_missing_reason=cost.energy_missing_reason or whole.energy_missing_reason,
+        flop_ratio=cost.flop_ratio,
+        summed_operators=len(cost.summed),
+        missing_operators=len(cost.missing),
+        missing=" | ".join(str(count.operator) for count in cost.missing),
+        remarks=" | ".join(comparison.remarks),
+        compared_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        conditions=comparison.conditions,
+    )
+
+
+def _write(path: Path, new_rows: list[ComparisonRow]) -> None:
+    """Put new rows in the place of older ones of the same model and conditions; other rows stay."""
+    table = CsvTable(path, ComparisonRow)
+    rows = {(row.name, row.key): row for row in [*table.rows(), *new_rows]}
+    replace_file(path, table.text(list(rows.values())).encode())

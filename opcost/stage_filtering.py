@@ -1,0 +1,62 @@
+"""Block 1: keep the operator tuples that the whitelist names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opcost.operators import OperatorCounts
+from opcost.pickle_files import write_counts
+from opcost.request import Request, filtered_counts_file, read_all_counts
+from opcost.selection import Share, by_operator, outside, select, share
+
+
+@dataclass(frozen=True)
+class OperatorShare:
+    """What all tuples of one operator are of a model."""
+
+    operator: str
+    kept: bool
+    unique_tuples: int
+    share: Share
+
+
+@dataclass(frozen=True)
+class FilterReport:
+    """What block 1 kept and dropped of one model, and what no operator counts."""
+
+    name: str
+    unique_tuples: int
+    kept_tuples: int
+    kept: Share
+    dropped: Share
+    outside: Share
+    operators: tuple[OperatorShare, ...]
+
+
+def filter_operators(request: Request) -> list[FilterReport]:
+    """Filter each model's operator tuples by the whitelist and pickle what is kept."""
+    whitelist = request.whitelist()
+    configs = request.open_configs()
+    reports = []
+    for config, counts in zip(configs, read_all_counts(configs), strict=True):
+        reports.append(_filter_report(config.name, counts, whitelist))
+        if not request.dry_run:
+            write_counts(filtered_counts_file(config), select(counts, whitelist).kept)
+    return reports
+
+
+def _filter_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...]) -> FilterReport:
+    selection = select(counts, whitelist)
+    operators = tuple(
+        OperatorShare(operator, operator in whitelist, len(group), share(group, counts))
+        for operator, group in by_operator(counts).items()
+    )
+    return FilterReport(
+        name=name,
+        unique_tuples=len(counts.counts),
+        kept_tuples=len(selection.kept.counts),
+        kept=share(selection.kept.counts, counts),
+        dropped=share(selection.dropped.counts, counts),
+        outside=outside(counts),
+        operators=operators,
+    )

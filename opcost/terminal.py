@@ -1,0 +1,146 @@
+"""What people see in a terminal: tables, and progress with the time left.
+
+On a terminal progress is a bar; in a log file it is a plain line now and then, so that no log is flooded.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+from rich import progress as rich_progress
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from opcost.progress import Progress
+from opcost.units import duration
+
+PLAIN_INTERVAL_S = 30.0
+"""In a log file at most one line per this time: every result of the full protocol, few of fast ones."""
+
+LOG_WIDTH = 160
+
+
+def progress_on_stderr() -> Progress:
+    """Return a bar if stderr is a terminal, else plain lines."""
+    return BarProgress(Console(stderr=True)) if sys.stderr.isatty() else PlainProgress(sys.stderr)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table on stdout, the first column to the left, the others to the right."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    _stdout().print(table)
+
+
+def print_line(text: str) -> None:
+    """Print a line of text on stdout."""
+    _stdout().print(escape(text), highlight=False, soft_wrap=True)
+
+
+class TimeLeft:
+    """Estimates how long the rest of some equal items takes: as expected at first, then as the items so far took."""
+
+    def __init__(self, items: int, expected_item_s: float | None, now: Callable[[], float] = time.monotonic) -> None:
+        self.items = items
+        self.finished = 0
+        self._expected_item_s = expected_item_s
+        self._now = now
+        self._begin_s = now()
+
+    def seconds(self) -> float | None:
+        """Return the time left in s, None if nothing is known of it yet."""
+        if self.finished:
+            item_s: float | None = (self._now() - self._begin_s) / self.finished
+        else:
+            item_s = self._expected_item_s
+        return None if item_s is None else item_s * (self.items - self.finished)
+
+    def text(self) -> str:
+        """Return the time left as text: ``3 min 20 s left``; empty if nothing is known of it, or nothing is left."""
+        left_s = self.seconds()
+        return "" if not left_s else f"{duration(left_s)} left"
+
+
+class PlainProgress:
+    """Progress as plain lines, at most one per ``PLAIN_INTERVAL_S``, and always the first and the last."""
+
+    def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._now = now
+        self._time_left = TimeLeft(0, None, now)
+        self._name = ""
+        self._last_line_s: float | None = None
+
+    def start(self, items: int, expected_item_s: float | None) -> None:
+        """Say how much there is to do."""
+        self._time_left = TimeLeft(items, expected_item_s, self._now)
+        self._last_line_s = None
+
+    def begin(self, name: str) -> None:
+        """Remember the item's name for its line."""
+        self._name = name
+
+    def finish(self, result: str) -> None:
+        """Print a line if the last one is long enough ago."""
+        self._time_left.finished += 1
+        is_last = self._time_left.finished == self._time_left.items
+        now_s = self._now()
+        if is_last or self._last_line_s is None or now_s - self._last_line_s >= PLAIN_INTERVAL_S:
+            counter = f"[{self._time_left.finished}/{self._time_left.items}]"
+            print(f"{counter} {self._name}: {result}  {self._time_left.text()}".rstrip(), file=self._stream, flush=True)
+            self._last_line_s = now_s
+
+    def end(self) -> None:
+        """Nothing is left open."""
+
+
+class BarProgress:
+    """Progress as a bar with the running item's name, above it a line for each result."""
+
+    def __init__(self, console: Console) -> None:
+        self._bar = rich_progress.Progress(
+            rich_progress.MofNCompleteColumn(),
+            rich_progress.BarColumn(bar_width=30),
+            rich_progress.TextColumn("{task.fields[left]}"),
+            rich_progress.TextColumn("{task.description}"),
+            console=console,
+            transient=True,
+        )
+        self._task: rich_progress.TaskID | None = None
+        self._time_left = TimeLeft(0, None)
+        self._name = ""
+
+    def start(self, items: int, expected_item_s: float | None) -> None:
+        """Show the bar."""
+        self._time_left = TimeLeft(items, expected_item_s)
+        if items:
+            self._task = self._bar.add_task("", total=items, left=self._time_left.text())
+            self._bar.start()
+
+    def begin(self, name: str) -> None:
+        """Show what is running."""
+        self._name = name
+        if self._task is not None:
+            self._bar.update(self._task, description=escape(name), left=self._time_left.text())
+
+    def finish(self, result: str) -> None:
+        """Print the result above the bar and move the bar."""
+        self._time_left.finished += 1
+        self._bar.console.print(escape(f"{self._name}: {result}"), highlight=False)
+        if self._task is not None:
+            self._bar.update(self._task, advance=1, left=self._time_left.text())
+
+    def end(self) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+
+def _stdout() -> Console:
+    return Console() if sys.stdout.isatty() else Console(width=LOG_WIDTH)

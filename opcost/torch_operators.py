@@ -1,0 +1,150 @@
+"""Operator tuple <-> torch module, both ways."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from opcost.errors import CannotMeasureError
+from opcost.operators import OperatorTuple, PlainValue, TensorSpec, channels_last_strides
+
+TRUSTED_PACKAGES = ("torch", "torchvision")
+"""A class is imported by name only from these: importing is running code."""
+
+SIZE_PARAMETERS = frozenset({"kernel_size", "stride", "padding", "dilation", "output_padding", "output_size"})
+"""Modules keep these as given, 3 or (3, 3), for the same kernel: one size for all dimensions is stored as a number."""
+
+UNKNOWN = "unknown: the module does not keep this argument"
+
+
+# What a constructor's argument was, where the attribute of that name does not say it.
+SPECIAL_READERS: Mapping[tuple[str, str], Callable[[Any], Any]] = {
+    ("MultiheadAttention", "bias"): lambda module: module.in_proj_bias is not None,
+    ("MultiheadAttention", "add_bias_kv"): lambda module: module.bias_k is not None,
+    ("MultiheadAttention", "kdim"): lambda module: None if module.kdim == module.embed_dim else module.kdim,
+    ("MultiheadAttention", "vdim"): lambda module: None if module.vdim == module.embed_dim else module.vdim,
+    ("FrozenBatchNorm2d", "num_features"): lambda module: module.weight.shape[0],
+}
+
+
+def module_tuple(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OperatorTuple:
+    """Return the operator tuple of a module that is called with these arguments."""
+    identities: dict[int, int] = {}
+    return OperatorTuple(
+        operator=public_name(type(module)),
+        parameters=tuple(module_parameters(module)),
+        inputs=tuple(plain_value(value, identities) for value in args),
+        keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in sorted(kwargs.items())),
+        mode="train" if module.training else "eval",
+    )
+
+
+def build_module(operator: OperatorTuple, device: str) -> nn.Module:
+    """Return a new module as the tuple describes it, with fresh weights, on a device.
+
+    Raises:
+        CannotMeasureError: the class is not one of torch or torchvision, or an argument of its constructor is unknown.
+    """
+    cls = _resolve(operator.operator)
+    arguments = dict(operator.parameters)
+    unknown = [name for name, value in arguments.items() if isinstance(value, str) and value.startswith(UNKNOWN)]
+    if unknown:
+        raise CannotMeasureError(
+            f"{operator.operator} does not keep its argument {unknown[0]}, so it cannot be rebuilt"
+        )
+    if "dtype" in arguments:
+        arguments["dtype"] = getattr(torch, str(arguments["dtype"]))
+    module: nn.Module = cls(**arguments).to(device)
+    return module.train(operator.mode == "train")
+
+
+def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
+    """Yield the constructor's arguments by name, those equal to their default left out."""
+    for name, parameter in inspect.signature(type(module)).parameters.items():
+        if name == "device" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        value = _argument(module, name)
+        default = parameter.default
+        if default is parameter.empty or value != plain_parameter(name, default):
+            yield name, value
+
+
+def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
+    """Return an argument of a call as plain data; ``identities`` numbers the tensors seen so far by their id."""
+    if isinstance(value, torch.Tensor):
+        return tensor_spec(value, identities.setdefault(id(value), len(identities)))
+    if isinstance(value, (list, tuple)):
+        return tuple(plain_value(item, identities) for item in value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return f"<{type(value).__qualname__}>"
+
+
+def plain_parameter(name: str, value: Any) -> PlainValue:
+    """Return a constructor's argument as plain data: tensors as whether they are there, equal sizes as one number."""
+    if isinstance(value, torch.Tensor):
+        return True
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    plain = plain_value(value, {})
+    if name in SIZE_PARAMETERS and isinstance(plain, tuple) and plain and all(size == plain[0] for size in plain):
+        return plain[0]
+    return plain
+
+
+def tensor_spec(tensor: torch.Tensor, identity: int) -> TensorSpec:
+    """Return a tensor's shape, dtype and layout; strides that say the same thing are stored in one way."""
+    shape = tuple(tensor.shape)
+    strides: tuple[int, ...] | None = tuple(tensor.stride())
+    if tensor.is_contiguous():
+        strides = None
+    elif tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        strides = channels_last_strides(shape)
+    return TensorSpec(shape, str(tensor.dtype).removeprefix("torch."), strides, identity)
+
+
+def public_name(cls: type) -> str:
+    """Return the shortest dotted name under which a class can be reached: ``torch.nn.Conv2d``."""
+    parts = cls.__module__.split(".")
+    for length in range(1, len(parts)):
+        package = ".".join(parts[:length])
+        if getattr(sys.modules.get(package), cls.__qualname__, None) is cls:
+            return f"{package}.{cls.__qualname__}"
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _argument(module: nn.Module, name: str) -> PlainValue:
+    reader = SPECIAL_READERS.get((type(module).__name__, name))
+    if reader is not None:
+        return plain_parameter(name, reader(module))
+    if name == "dtype":
+        return _dtype(module)
+    if name == "bias" and getattr(module, "bias", 0) is None:
+        return False
+    if not hasattr(module, name):
+        # The shapes of its weights keep modules apart that differ in what is unknown.
+        return f"{UNKNOWN} (weights {[tuple(weight.shape) for weight in module.parameters()]})"
+    return plain_parameter(name, getattr(module, name))
+
+
+def _dtype(module: nn.Module) -> PlainValue:
+    """The dtype of a module's weights; None, the constructor's default, for float32 or no weights."""
+    dtype = next((weight.dtype for weight in module.parameters()), torch.float32)
+    return None if dtype == torch.float32 else plain_parameter("dtype", dtype)
+
+
+def _resolve(operator: str) -> Any:
+    package, _, name = operator.rpartition(".")
+    if package.partition(".")[0] not in TRUSTED_PACKAGES:
+        raise CannotMeasureError(f"{operator} is not an operator of {' or '.join(TRUSTED_PACKAGES)}")
+    cls = getattr(importlib.import_module(package), name, None)
+    # The name may be an alias of something else: what counts is what it resolves to.
+    if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
+        raise CannotMeasureError(f"{operator} is no module class in this version of {package.partition('.')[0]}")
+    return cls

@@ -1,0 +1,305 @@
+"""One simulated machine that plays the workload, the meter and the clock of ``opcost.measurement``.
+
+What is true is declared (``Load``, ``Device``), and so is every fault of the meter and the clock (``MeterModel``,
+``ClockStep``). Tests ask whether the procedure finds the declared truth again, and whether its interval contains it.
+
+Time is virtual: running a workload advances the machine's clock and nothing sleeps. The same seed gives the same run.
+
+    machine = SimulatedMachine(Load(time_s=0.002, power_w=400.0), meter=MeterModel(averaging_time_s=1.0), seed=7)
+    measurement = measure(machine, machine, machine, MeasurementProtocol(warm_up_s=2.0, loop_s=3.0))
+
+Several workloads on one machine: ``measure(machine.workload(other_load), machine, machine, protocol)``.
+
+The faults of real meters, and the parameters that act them out:
+
+===================================  =========================================================================
+nvidia-smi ``power.draw``            ``MeterModel(averaging_time_s=1.0, update_period_s=0.1)``
+nvidia-smi ``power.draw.instant``    ``MeterModel(averaging_time_s=0.025, update_period_s=0.1)``: part-time
+NVML's ring of power samples         ``MeterModel(averaging_time_s=0.02, update_period_s=0.02)``
+===================================  =========================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from opcost.conditions import Circumstances, Conditions
+from opcost.measurement import ClockReading
+from opcost.power import PowerSource, PowerTrace, no_trace
+from opcost.statistics import FloatArray
+
+POWER_STEP_S = 0.005
+"""The device's power is constant within one step. One value of ``white_noise_w`` lasts as long."""
+
+IDLE_AROUND_S = 0.3
+"""How long the device idles while the meter starts and while it stops."""
+
+SIMULATED_CONDITIONS = Conditions(
+    device_type="simulated",
+    device_product="simulated machine",
+    device_memory_bytes=16 * 10**9,
+    device_power_limit_w=700.0,
+    driver_version="1.0",
+    torch_version="2.11.0",
+    cuda_version="13.0",
+    cudnn_version="9.0",
+    cpu_threads=None,
+    precision="torch-default",
+    matmul_tf32=False,
+    cudnn_tf32=True,
+    cudnn_benchmark=False,
+    cudnn_deterministic=False,
+    deterministic_algorithms=False,
+    sdpa_flash=True,
+    sdpa_memory_efficient=True,
+    sdpa_cudnn=True,
+    sdpa_math=True,
+)
+SIMULATED_CIRCUMSTANCES = Circumstances(
+    device_uuid="simulated-0",
+    host_cpu="simulated",
+    python_version="3.11.0",
+    opcost_version="0",
+    warm_up_s=2.0,
+    loop_s=30.0,
+)
+
+FIRST_MONOTONIC_S = 5_000.0
+FIRST_EPOCH_S = 1_790_000_000.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """The truth about one workload, and how it deviates from a steady one.
+
+    ``time_s`` and ``power_w`` are the true means of one iteration on a device in thermal equilibrium. ``jitter_ratio``
+    is the standard deviation of one iteration's time over its mean. The first call takes ``first_call_s`` longer, and
+    the device idles meanwhile. Power swings by ``swing_w`` above and below its mean, half a ``swing_period_s`` each.
+    """
+
+    time_s: float = 0.002
+    power_w: float = 400.0
+    jitter_ratio: float = 0.0
+    first_call_s: float = 0.0
+    swing_w: float = 0.0
+    swing_period_s: float = 0.1
+
+    @property
+    def energy_j(self) -> float:
+        """The true energy of one iteration on a device in thermal equilibrium."""
+        return self.time_s * self.power_w
+
+
+@dataclass(frozen=True)
+class Device:
+    """The truth about the device.
+
+    It approaches ``busy_temperature_c`` under load and ``idle_temperature_c`` without, exponentially with
+    ``warming_time_s``. A load's power is ``cold_power_ratio`` of its declared one at the idle temperature.
+    ``white_noise_w`` is the standard deviation of power from one step to the next; ``correlated_noise_w`` of a noise
+    that forgets itself with ``correlation_time_s``. ``power_capped`` is 1 where power reaches ``power_limit_w``.
+    """
+
+    idle_power_w: float = 80.0
+    idle_temperature_c: float = 34.0
+    busy_temperature_c: float = 54.0
+    warming_time_s: float = 10.0
+    cold_power_ratio: float = 1.0
+    white_noise_w: float = 10.0
+    correlated_noise_w: float = 0.0
+    correlation_time_s: float = 0.05
+    power_limit_w: float = 700.0
+    sm_clock_hz: float = 1.98e9
+
+
+@dataclass(frozen=True)
+class MeterModel:
+    """A meter and its faults.
+
+    A fresh value comes every ``update_period_s``. It is the mean power of the ``averaging_time_s`` that ended
+    ``lag_s`` ago: longer than the period it smooths, shorter it misses part of the time. The log has a row every
+    ``row_period_s``; rows between two fresh values repeat. Values are multiples of ``tick_w`` if that is not 0.
+    With ``missing_reason`` there is no meter at all. ``source`` is what the meter says of itself, right or wrong;
+    None for the truth.
+    """
+
+    update_period_s: float = 0.1
+    averaging_time_s: float = 0.1
+    lag_s: float = 0.0
+    row_period_s: float = 0.02
+    tick_w: float = 0.01
+    missing_reason: str | None = None
+    source: PowerSource | None = None
+
+    @property
+    def power_source(self) -> PowerSource:
+        if self.source is not None:
+            return self.source
+        rise_time_s = self.lag_s + self.averaging_time_s + self.update_period_s
+        return PowerSource("simulated", rise_time_s, self.averaging_time_s)
+
+
+@dataclass(frozen=True)
+class ClockStep:
+    """The wall clock jumps by ``step_s`` once the machine has run for ``after_s``."""
+
+    after_s: float
+    step_s: float
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """A time in which the device does one thing, until the next phase begins. ``warmth`` is 0 cold, 1 in balance."""
+
+    begin_s: float
+    load: Load | None
+    warmth_at_begin: float
+
+
+class SimulatedWorkload:
+    """One load on a machine: plays ``opcost.measurement.Workload``."""
+
+    notes = ""
+
+    def __init__(self, machine: SimulatedMachine, load: Load) -> None:
+        self.load = load
+        self.iterations = 0
+        self._machine = machine
+
+    def run(self, iterations: int) -> None:
+        self._machine.run_load(self.load, iterations, is_first=self.iterations == 0)
+        self.iterations += iterations
+
+
+class SimulatedMachine(SimulatedWorkload):
+    """A device with its meter and its clock; as a workload it runs its own load."""
+
+    def __init__(
+        self,
+        load: Load | None = None,
+        device: Device | None = None,
+        meter: MeterModel | None = None,
+        clock_step: ClockStep | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(self, load or Load())
+        self.device = device or Device()
+        self.meter = meter or MeterModel()
+        self.is_logging = False
+        self._clock_step = clock_step
+        self._random = np.random.default_rng(seed)
+        self._now_s = 0.0
+        self._log_begin_s = 0.0
+        self._phases = [_Phase(-FIRST_EPOCH_S, None, 0.0)]
+
+    def workload(self, load: Load) -> SimulatedWorkload:
+        """Return another workload on this machine."""
+        return SimulatedWorkload(self, load)
+
+    def run_load(self, load: Load, iterations: int, is_first: bool = False) -> None:
+        """Advance time by that many iterations of a load."""
+        if is_first:
+            self.idle(load.first_call_s)
+        jitter = load.jitter_ratio * self._random.standard_normal() * np.sqrt(iterations)
+        self._advance(load, load.time_s * max(iterations + jitter, 0.01 * iterations))
+
+    def idle(self, duration_s: float) -> None:
+        """Advance time while the device does nothing."""
+        self._advance(None, duration_s)
+
+    def read(self) -> ClockReading:
+        """Play ``opcost.measurement.Clock``."""
+        return ClockReading(FIRST_MONOTONIC_S + self._now_s, float(self._epoch_s(np.array([self._now_s]))[0]))
+
+    def start(self) -> None:
+        """Play ``opcost.measurement.Meter``: begin to log."""
+        self.is_logging = True
+        self._log_begin_s = self._now_s
+        self.idle(IDLE_AROUND_S)
+
+    def stop(self) -> PowerTrace:
+        """Play ``opcost.measurement.Meter``: end the log and return its rows."""
+        self.is_logging = False
+        self.idle(IDLE_AROUND_S)
+        if self.meter.missing_reason is not None:
+            return no_trace(self.meter.missing_reason)
+        row_s = np.arange(self._log_begin_s, self._now_s, self.meter.row_period_s)
+        return PowerTrace(
+            source=self.meter.power_source,
+            epoch_s=self._epoch_s(row_s),
+            power_w=self._readings_w(row_s),
+            temperature_c=self._temperature_c(row_s),
+            sm_clock_hz=np.full(len(row_s), self.device.sm_clock_hz),
+            power_capped=(self._steady_power_w(row_s) >= self.device.power_limit_w).astype(float),
+            thermal_slowdown=np.zeros(len(row_s)),
+            log_name="simulated.csv",
+        )
+
+    def true_power_w(self, begin_epoch_s: float, end_epoch_s: float) -> float:
+        """Return the true mean power between two times of an unstepped clock, noise left out."""
+        begin_s, end_s = begin_epoch_s - FIRST_EPOCH_S, end_epoch_s - FIRST_EPOCH_S
+        return float(self._steady_power_w(np.linspace(begin_s, end_s, 10_001)).mean())
+
+    def _advance(self, load: Load | None, duration_s: float) -> None:
+        if load != self._phases[-1].load:
+            warmth = float(self._warmth(np.array([self._now_s]))[0])
+            self._phases.append(_Phase(self._now_s, load, warmth))
+        self._now_s += duration_s
+
+    def _epoch_s(self, at_s: FloatArray) -> FloatArray:
+        step = self._clock_step
+        jump_s = 0.0 if step is None else np.where(at_s >= step.after_s, step.step_s, 0.0)
+        return FIRST_EPOCH_S + at_s + jump_s
+
+    def _phase_index(self, at_s: FloatArray) -> npt.NDArray[np.int64]:
+        return np.searchsorted([phase.begin_s for phase in self._phases], at_s, side="right") - 1
+
+    def _warmth(self, at_s: FloatArray) -> FloatArray:
+        """Return how warm the device is: 0 cold, 1 in equilibrium under load."""
+        index = self._phase_index(at_s)
+        begin_s = np.array([phase.begin_s for phase in self._phases])[index]
+        at_begin = np.array([phase.warmth_at_begin for phase in self._phases])[index]
+        target = np.array([float(phase.load is not None) for phase in self._phases])[index]
+        return target + (at_begin - target) * np.exp((begin_s - at_s) / self.device.warming_time_s)
+
+    def _temperature_c(self, at_s: FloatArray) -> FloatArray:
+        device = self.device
+        return device.idle_temperature_c + self._warmth(at_s) * (device.busy_temperature_c - device.idle_temperature_c)
+
+    def _steady_power_w(self, at_s: FloatArray) -> FloatArray:
+        """Return the power without noise."""
+        index = self._phase_index(at_s)
+        loads = [phase.load or Load(power_w=self.device.idle_power_w) for phase in self._phases]
+        phase_ratio = at_s / np.array([load.swing_period_s for load in loads])[index] % 1
+        swing_w = np.array([load.swing_w for load in loads])[index] * np.where(phase_ratio < 0.5, 1, -1)
+        is_busy = np.array([phase.load is not None for phase in self._phases])[index]
+        missing_ratio = is_busy * (1 - self.device.cold_power_ratio) * (1 - self._warmth(at_s))
+        return (np.array([load.power_w for load in loads])[index] + swing_w) * (1 - missing_ratio)
+
+    def _readings_w(self, row_s: FloatArray) -> FloatArray:
+        """Return what the meter shows at each row."""
+        meter = self.meter
+        fresh_s = np.floor(row_s / meter.update_period_s) * meter.update_period_s - meter.lag_s
+        begin_s = fresh_s[0] - meter.averaging_time_s - POWER_STEP_S
+        edges_s = np.arange(begin_s, self._now_s + POWER_STEP_S, POWER_STEP_S)
+        power_w = self._steady_power_w(edges_s[:-1]) + self._noise_w(len(edges_s) - 1)
+        energy_j = np.concatenate([[0.0], np.cumsum(power_w) * POWER_STEP_S])
+        last_j = np.interp(fresh_s, edges_s, energy_j)
+        first_j = np.interp(fresh_s - meter.averaging_time_s, edges_s, energy_j)
+        return _in_ticks((last_j - first_j) / meter.averaging_time_s, meter.tick_w)
+
+    def _noise_w(self, steps: int) -> FloatArray:
+        white = self.device.white_noise_w * self._random.standard_normal(steps)
+        memory = float(np.exp(-POWER_STEP_S / self.device.correlation_time_s))
+        shocks = np.sqrt(1 - memory**2) * self._random.standard_normal(steps)
+        shocks[0] = self._random.standard_normal()
+        correlated = np.fromiter(accumulate(shocks, lambda noise, shock: memory * noise + shock), float, steps)
+        return white + self.device.correlated_noise_w * correlated
+
+
+def _in_ticks(values: FloatArray, tick: float) -> FloatArray:
+    return np.round(values / tick) * tick if tick else values

@@ -1,0 +1,551 @@
+"""Files that people write are read strictly: every mistake is told at once, with its line and a remedy."""
+
+from __future__ import annotations
+
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from opcost.config_files import MAXIMUM_BYTES, ModelConfig, load_configs, load_whitelist, set_done
+from opcost.errors import UserError
+
+SHIPPED = Path(__file__).parents[1] / "measurements"
+SHIPPED_NAMES = [
+    "resnet18_32x3x32x32",
+    "resnet18_32x3x224x224",
+    "resnet18_32x3x299x299",
+    "resnet34_32x3x56x56",
+    "resnet34_32x3x299x299",
+    "resnet50_32x3x224x224",
+    "resnet101_32x3x224x224",
+    "alexnet_32x3x224x224",
+    "vgg16_32x3x224x224",
+    "densenet121_32x3x224x224",
+    "inception_v3_32x3x299x299",
+    "efficientnet_b0_32x3x224x224",
+    "mobilenet_v3_large_32x3x224x224",
+    "convnext_base_32x3x224x224",
+    "convnext_base_32x3x384x384",
+    "vit_b_16_32x3x224x224",
+    "swin_t_32x3x224x224",
+    "regnet_y_8gf_32x3x224x224",
+]
+VALID = """\
+# A model.
+model_name: resnet18
+weights_name: null
+input_size: [32, 3, 224, 224]
+done: false
+"""
+
+
+def write(measurements: Path, name: str, content: str | bytes) -> Path:
+    path = measurements / name / "summary.yml"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def error_lines(measurements: Path, *patterns: str) -> list[str]:
+    """The error lines, which name the files, without the folder that all of them are in."""
+    with pytest.raises(UserError) as caught:
+        load_configs(measurements, patterns)
+    assert all(len(line.splitlines()) == 1 for line in caught.value.lines)
+    return [line.removeprefix(f"{measurements}/") for line in caught.value.lines]
+
+
+def errors_in(folder: Path, content: str | bytes) -> list[str]:
+    write(folder, "x", content)
+    return error_lines(folder)
+
+
+def whitelist_errors(folder: Path, content: str) -> list[str]:
+    path = folder / "operator_whitelist.yml"
+    path.write_text(content)
+    with pytest.raises(UserError) as caught:
+        load_whitelist(path)
+    return [line.removeprefix(f"{folder}/") for line in caught.value.lines]
+
+
+# Reading
+
+
+def test_a_valid_file_becomes_a_config(tmp_path: Path) -> None:
+    path = write(tmp_path, "small", VALID + "precision: fp32\n")
+    assert load_configs(tmp_path, []) == [
+        ModelConfig("small", path, "resnet18", None, (32, 3, 224, 224), done=False, precision="fp32")
+    ]
+
+
+def test_precision_is_what_torch_does_unasked_if_the_file_says_nothing(tmp_path: Path) -> None:
+    write(tmp_path, "x", VALID)
+    assert load_configs(tmp_path, [])[0].precision == "torch-default"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        VALID.replace("\n", "\r\n"),
+        "\ufeff" + VALID,
+        "---\n" + VALID + "...\n",
+        "{\"model_name\": resnet18, weights_name: ~, input_size: [32, 3, 224, 224], 'done': no}",
+        "model_name: resnet18\nweights_name:\ninput_size:\n- 32\n- 3\n- 224\n- +224\ndone:\n  off\n",
+    ],
+    ids=["crlf", "bom", "document marks", "flow", "block list"],
+)
+def test_other_spellings_of_the_same_file_are_read_alike(tmp_path: Path, content: str) -> None:
+    path = write(tmp_path, "x", content)
+    assert load_configs(tmp_path, []) == [ModelConfig("x", path, "resnet18", None, (32, 3, 224, 224), done=False)]
+
+
+def test_a_quoted_word_that_yaml_takes_for_a_boolean_is_a_name(tmp_path: Path) -> None:
+    write(tmp_path, "x", VALID.replace("null", '"NO"'))
+    assert load_configs(tmp_path, [])[0].weights_name == "NO"
+
+
+# Choosing folders
+
+
+def names(measurements: Path, *patterns: str) -> list[str]:
+    return [config.name for config in load_configs(measurements, patterns)]
+
+
+@pytest.fixture
+def three_models(tmp_path: Path) -> Path:
+    for name in ("vgg16", "resnet34", "resnet18"):
+        write(tmp_path, name, VALID)
+    write(tmp_path, ".hidden", "broken")
+    (tmp_path / "operator_whitelist.yml").write_text("not a folder")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expected"),
+    [
+        ((), ["resnet18", "resnet34", "vgg16"]),
+        (("vgg16", "resnet18"), ["resnet18", "vgg16"]),
+        (("resnet*", "*18"), ["resnet18", "resnet34"]),
+        (("vgg16/",), ["vgg16"]),
+    ],
+)
+def test_names_and_globs_choose_folders_in_order_of_name(
+    three_models: Path, patterns: tuple[str, ...], expected: list[str]
+) -> None:
+    assert names(three_models, *patterns) == expected
+
+
+def test_a_folder_whose_name_looks_like_a_glob_is_found_by_its_name(tmp_path: Path) -> None:
+    write(tmp_path, "a[1]", VALID)
+    assert names(tmp_path, "a[1]") == ["a[1]"]
+
+
+def test_files_that_are_not_chosen_may_be_broken(three_models: Path) -> None:
+    write(three_models, "broken", "done: [")
+    assert names(three_models, "vgg16") == ["vgg16"]
+
+
+def test_patterns_that_match_nothing_name_close_folders_or_all_of_them(three_models: Path) -> None:
+    assert error_lines(three_models, "resnet1", "vgg16", "q*") == [
+        f"{three_models}: no folder matches 'resnet1'; did you mean resnet18, resnet34?",
+        f"{three_models}: no folder matches 'q*'; there are resnet18, resnet34, vgg16",
+    ]
+
+
+def test_a_missing_measurements_folder_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere"
+    assert error_lines(missing) == [f"{missing}: there is no such folder; name the folder with --measurements DIR"]
+
+
+def test_a_measurements_folder_without_models_is_a_mistake(tmp_path: Path) -> None:
+    (line,) = error_lines(tmp_path)
+    assert "holds no folder with a model; add one" in line
+
+
+def test_paths_are_told_as_the_user_gave_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "measurements", "x", "")
+    monkeypatch.chdir(tmp_path)
+    (line,) = error_lines(Path("measurements/../measurements"))
+    assert line.startswith("x/summary.yml:1: the file is empty; ")
+
+
+# Mistakes in one file
+
+
+@pytest.mark.parametrize(
+    ("content", "beginning"),
+    [
+        ("", "x/summary.yml:1: the file is empty; write its keys"),
+        ("# nothing\n", "x/summary.yml:1: the file is empty; write its keys"),
+        ("---\n", "x/summary.yml:1: the file is empty; write its keys"),
+        ("\n- resnet18\n", "x/summary.yml:2: the file is a list of 1; write lines such as key: value"),
+        ("resnet18\n", "x/summary.yml:1: the file is the text 'resnet18'; write lines such as key: value"),
+        (
+            VALID + "\tx: 1\n",
+            "x/summary.yml:6: not valid YAML: found character '\\t' that cannot start any token; repl",
+        ),
+        (VALID.replace("done: ", "done:\t"), "x/summary.yml:5: not valid YAML: found character '\\t'"),
+        (VALID + "a: b: c\n", "x/summary.yml:6: not valid YAML: mapping values are not allowed here; mend it"),
+        (VALID.replace("]", ""), "x/summary.yml:5: not valid YAML: expected ',' or ']', but got ':' (while parsing a "),
+        (VALID + "a: 'b\n", "x/summary.yml:7: not valid YAML: found unexpected end of stream (while scanning a quoted"),
+        (VALID + "a: \x07\n", "x/summary.yml:6: not valid YAML: the character '\\x07' is not allowed; remove it"),
+        (VALID + 'a: "\\UFFFFFFFF"\n', "x/summary.yml:6: not valid YAML: a number or an escape is out of range; mend"),
+        (VALID + "a: " + "[" * 50_000, "x/summary.yml:6: not valid YAML: nested deeper than 8 levels; mend it"),
+        (VALID.encode() + b"# caf\xe9\n", "x/summary.yml:6: the text is not UTF-8; save the file as UTF-8"),
+        (VALID.encode("utf-16"), "x/summary.yml:1: the text is not UTF-8; save the file as UTF-8"),
+        (VALID + "#" * MAXIMUM_BYTES, "x/summary.yml: is larger than 64 kB; keep only its keys and short comments"),
+    ],
+)
+def test_a_text_that_is_no_mapping_is_one_line(tmp_path: Path, content: str | bytes, beginning: str) -> None:
+    (line,) = errors_in(tmp_path, content)
+    assert line.startswith(beginning)
+
+
+def test_a_file_of_just_64_kb_is_read(tmp_path: Path) -> None:
+    write(tmp_path, "x", VALID + "#" * (MAXIMUM_BYTES - len(VALID)))
+    assert names(tmp_path) == ["x"]
+
+
+def test_a_folder_without_its_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (line,) = error_lines(tmp_path)
+    assert line.startswith("x/summary.yml: there is no such file; write it")
+
+
+SIZE_REMEDY = "write input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)"
+NAME_REMEDY = "write model_name: resnet18 (the model's name in torchvision)"
+WEIGHTS_REMEDY = "write weights_name: null (random weights, or a name such as IMAGENET1K_V1)"
+DONE_REMEDY = "write done: false (true or false, no quotes)"
+PRECISION_REMEDY = "write precision: torch-default (or fp32, or tf32)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("[32, 3, 224, 224]", '[32, "3", 224, 224]', f"4: input_size: item 2 is the text '3'; {SIZE_REMEDY}"),
+        ("[32, 3, 224, 224]", "[32, True]", f"4: input_size: item 2 is True, in YAML a boolean; {SIZE_REMEDY}"),
+        ("[32, 3, 224, 224]", "\n- 32\n- 032", f"6: input_size: item 2 is 032, in YAML a number; {SIZE_REMEDY}"),
+        ("[32, 3, 224, 224]", "[32, 1:30]", f"4: input_size: item 2 is 1:30, in YAML a number; {SIZE_REMEDY}"),
+        ("[32, 3, 224, 224]", "[32, 2_0]", f"4: input_size: item 2 is 2_0, in YAML a number; {SIZE_REMEDY}"),
+        ("[32, 3, 224, 224]", "[32, 0x_]", f"4: input_size: item 2 is 0x_, in YAML a number; {SIZE_REMEDY}"),
+        ("[32, 3, 224, 224]", "[32, 3.0]", f"4: input_size: item 2 is 3.0, in YAML a number; {SIZE_REMEDY}"),
+        ("[32, 3, 224, 224]", "[0, 3]", f"4: input_size: item 1 is 0, in YAML a number; {SIZE_REMEDY}"),
+        ("[32, 3, 224, 224]", "[32, -3]", f"4: input_size: item 2 is -3, in YAML a number; {SIZE_REMEDY}"),
+        ("[32, 3, 224, 224]", "[32, null]", f"4: input_size: item 2 is null; {SIZE_REMEDY}"),
+        ("[32, 3, 224, 224]", "[32, [3]]", f"4: input_size: item 2 is a list of 1; {SIZE_REMEDY}"),
+        ("[32, 3, 224, 224]", "[32]", f"4: input_size: the value is a list of 1; {SIZE_REMEDY}"),
+        ("[32, 3, 224, 224]", "[1, 1, 1, 1, 1, 1, 1]", f"4: input_size: the value is a list of 7; {SIZE_REMEDY}"),
+        ("[32, 3, 224, 224]", "32x3", f"4: input_size: the value is the text '32x3'; {SIZE_REMEDY}"),
+        ("[32, 3, 224, 224]", "{a: 1}", f"4: input_size: the value is a mapping; {SIZE_REMEDY}"),
+        (
+            "null",
+            "NO",
+            "3: weights_name: the value is NO, in YAML a boolean; "
+            f'put quotes round it ("NO") if it is a name, else {WEIGHTS_REMEDY}',
+        ),
+        (
+            "null",
+            "2024-99-99",
+            "3: weights_name: the value is 2024-99-99, in YAML a date; "
+            f'put quotes round it ("2024-99-99") if it is a name, else {WEIGHTS_REMEDY}',
+        ),
+        (
+            "resnet18",
+            "18",
+            "2: model_name: the value is 18, in YAML a number; "
+            f'put quotes round it ("18") if it is a name, else {NAME_REMEDY}',
+        ),
+        ("resnet18", "", f"2: model_name: the value is empty; {NAME_REMEDY}"),
+        ("resnet18", "''", f"2: model_name: the value is the text ''; {NAME_REMEDY}"),
+        ("resnet18", "res net", f"2: model_name: the value is the text 'res net'; {NAME_REMEDY}"),
+        ("resnet18", "[resnet18]", f"2: model_name: the value is a list of 1; {NAME_REMEDY}"),
+        ("false", '"true"', f"5: done: the value is the text 'true'; {DONE_REMEDY}"),
+        ("false", "1e-3", f"5: done: the value is the text '1e-3'; {DONE_REMEDY}"),
+        ("false", "0", f"5: done: the value is 0, in YAML a number; {DONE_REMEDY}"),
+        ("false", "", f"5: done: the value is empty; {DONE_REMEDY}"),
+        ("false", "false\nprecision: on", f"6: precision: the value is on, in YAML a boolean; {PRECISION_REMEDY}"),
+        ("false", "false\nprecision: fp16", f"6: precision: the value is the text 'fp16'; {PRECISION_REMEDY}"),
+        ("false", "false\ndone: true", "6: done: given twice, in lines 5 and 6; keep one"),
+        ("false", 'false\n"done": true', "6: done: given twice, in lines 5 and 6; keep one"),
+        ("done", "donne", "5: donne: unknown key; did you mean done?"),
+        (
+            "done",
+            "on: 1\ndone",
+            "5: on: unknown key; the keys are model_name, weights_name, input_size, done, precision",
+        ),
+        ("done", "? [a]\n: b\ndone", "5: a key is a list of 1; write a plain word"),
+        ("done: false\n", "", f"1: done: missing; {DONE_REMEDY}"),
+        ("weights_name: null\n", "", f"1: weights_name: missing; {WEIGHTS_REMEDY}"),
+        ("resnet18", "&m resnet18", "2: the anchor &m is not allowed; remove it"),
+        ("null", "*m", "3: the alias *m is not allowed; write the value itself"),
+        ("[32", "!!python/tuple [32", "4: the tag tag:yaml.org,2002:python/tuple is not allowed; remove it"),
+        ("done", "!x done: 1\ndone", "5: the tag !x is not allowed; remove it"),
+        ("done", "<<: {done: true}\ndone", "5: the merge key << is not allowed; write the keys themselves"),
+        ("null", '"\\uD800"', "3: '\\ud800' has half a character; write the character itself"),
+        ("false\n", "false\n---\na: 1\n", "6: a second document begins here; keep only one"),
+    ],
+)
+def test_a_mistake_is_one_line_with_line_number_and_remedy(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    content = VALID.replace(old, new, 1)
+    assert content != VALID
+    assert errors_in(tmp_path, content) == [f"x/summary.yml:{expected}"]
+
+
+def test_a_number_too_long_for_python_is_cut_in_the_line(tmp_path: Path) -> None:
+    (line,) = errors_in(tmp_path, VALID.replace("[32", "[" + "1" * 5000))
+    assert line.startswith("x/summary.yml:4: input_size: item 1 is '1111")
+    assert len(line) < 300
+
+
+def test_five_mistakes_in_one_file_are_told_at_once_in_the_order_of_lines(tmp_path: Path) -> None:
+    content = "done: 1\nmodel_name: NO\nweights: null\ndone: true\ninput_size: [32, '3']\n"
+    assert [line.split("; ")[0] for line in errors_in(tmp_path, content)] == [
+        "x/summary.yml:1: done: the value is 1, in YAML a number",
+        "x/summary.yml:2: model_name: the value is NO, in YAML a boolean",
+        "x/summary.yml:3: weights: unknown key",
+        "x/summary.yml:4: done: given twice, in lines 1 and 4",
+        "x/summary.yml:5: input_size: item 2 is the text '3'",
+    ]
+
+
+def test_lines_are_sorted_as_numbers(tmp_path: Path) -> None:
+    content = VALID.replace("resnet18", "1") + "\n" * 10 + "a: 1\n"
+    assert [line.split(":")[1] for line in errors_in(tmp_path, content)] == ["2", "16"]
+
+
+def test_mistakes_of_all_files_and_patterns_are_told_at_once(tmp_path: Path) -> None:
+    write(tmp_path, "b", VALID.replace("false", "maybe"))
+    write(tmp_path, "a", VALID + "x: 1\nx: 2\n")
+    write(tmp_path, "c", VALID)
+    (tmp_path / "d").mkdir()
+    lines = error_lines(tmp_path, "?", "zzz")
+    assert [line.split(": ")[0] for line in lines] == [
+        str(tmp_path),
+        "a/summary.yml:6",
+        "a/summary.yml:7",
+        "b/summary.yml:5",
+        "d/summary.yml",
+    ]
+
+
+def test_nested_aliases_do_not_explode(tmp_path: Path) -> None:
+    levels = "".join(f"k{i}: &k{i} [{', '.join([f'*k{i - 1}'] * 9)}]\n" for i in range(1, 9))
+    lines = errors_in(tmp_path, "k0: &k0 [x]\n" + levels)
+    assert "x/summary.yml:2: the alias *k0 is not allowed; write the value itself" in lines
+
+
+SIGNS = [
+    "&a ",
+    "*a ",
+    "!x ",
+    "<<",
+    "? ",
+    ": ",
+    "- ",
+    "[",
+    "]",
+    "{",
+    "}",
+    ", ",
+    "#",
+    "|",
+    ">",
+    '"',
+    "'",
+    "---",
+    "...",
+    "\n",
+    "\t",
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.binary(max_size=60)
+    | st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass"))
+    | st.lists(st.sampled_from([*VALID.splitlines(keepends=True), *SIGNS])).map(lambda pieces: "".join(pieces).encode())
+)
+@example(b'"\\uD800": 1')
+@example(b'a: "\\UFFFFFFFF"')
+@example(b"input_size: [0b_]")
+@example(b"%YAML " + b"1" * 5000 + b".1\n---\na: 1\n")
+def test_whatever_a_file_holds_it_is_a_config_or_lines_for_the_user(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder), "x", content)
+        for line in mistakes_or_none(Path(folder)):
+            assert line.startswith(f"{folder}/x/summary.yml:")
+            assert len(line.splitlines()) == 1
+            assert line.encode()
+
+
+def mistakes_or_none(measurements: Path) -> tuple[str, ...]:
+    try:
+        load_configs(measurements, [])
+    except UserError as error:
+        return error.lines or ("an error without lines",)
+    return ()
+
+
+# Setting done
+
+
+def check_splice(before: bytes, token: bytes, after: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder), "x", before + token + after)
+        assert set_done(path)
+        assert path.read_bytes() == before + b"true" + after
+        assert load_configs(Path(folder), [])[0].done
+        assert not set_done(path)
+
+
+@pytest.mark.parametrize(
+    ("before", "token", "after"),
+    [
+        (
+            b"# done: false\r\n" + VALID.partition("false")[0].replace("\n", "\r\n").encode(),
+            b"false",
+            b" # why\r\n\r\n",
+        ),
+        (
+            "\ufeff# größer 𝄞 done: false\ninput_size: [1, 3]\nmodel_name: done\n'done' :   ".encode(),
+            b"no",
+            " # ü\nweights_name: ~".encode(),
+        ),
+        (b'{"done":', b"False", b',"model_name":"a","weights_name":"false","input_size":[1,3]}'),
+        (b"model_name: a\nweights_name: b\ninput_size: [1, 3]\ndone:\n  # here\n  ", b"off", b""),
+        (b"? done\n: ", b"NO", b"\nmodel_name: a\nweights_name: b\ninput_size: [1, 3]\n...\n# done: false"),
+    ],
+    ids=["crlf", "bom and non-ascii", "flow", "own line", "explicit key"],
+)
+def test_done_changes_one_token_and_no_other_byte(before: bytes, token: bytes, after: bytes) -> None:
+    check_splice(before, token, after)
+
+
+COMMENT = st.text(
+    st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"], exclude_characters="\ufffe\uffff"), max_size=12
+)
+SPACES = st.integers(0, 3).map(" ".__mul__)
+QUOTES = st.sampled_from(["", "'", '"'])
+OTHER_LINES = ["model_name: done", 'weights_name: "false"', "input_size: [1, 3] # false", "precision: tf32"]
+
+
+@st.composite
+def noise(draw: st.DrawFn, line_end: str) -> str:
+    """Comments and blank lines, which may themselves look like the line that is to change."""
+    lines = draw(
+        st.lists(st.tuples(SPACES, st.just("") | COMMENT.map("#".__add__) | st.just("# done: false")), max_size=2)
+    )
+    return "".join(indent + text + line_end for indent, text in lines)
+
+
+@st.composite
+def file_around_done(draw: st.DrawFn) -> tuple[bytes, bytes, bytes]:
+    line_end = draw(st.sampled_from(["\n", "\r\n"]))
+    others = [line + line_end + draw(noise(line_end)) for line in draw(st.permutations(OTHER_LINES))]
+    place = draw(st.integers(0, len(others)))
+    quote = draw(QUOTES)
+    key = f"{quote}done{quote}{draw(SPACES)}: {draw(SPACES)}"
+    rest = draw(SPACES) + draw(st.just("") | COMMENT.map(" #".__add__)) + line_end + draw(noise(line_end))
+    before = draw(st.sampled_from(["", "\ufeff"])) + draw(noise(line_end)) + "".join(others[:place]) + key
+    token = draw(st.sampled_from(["false", "False", "FALSE", "no", "Off"]))
+    return before.encode(), token.encode(), (rest + "".join(others[place:])).encode()
+
+
+@settings(max_examples=100, deadline=None)
+@given(file_around_done())
+def test_done_changes_one_token_whatever_stands_around_it(parts: tuple[bytes, bytes, bytes]) -> None:
+    check_splice(*parts)
+
+
+def test_a_done_model_leaves_the_file_untouched(tmp_path: Path) -> None:
+    path = write(tmp_path, "x", VALID.replace("false", "yes"))
+    before = path.stat()
+    assert set_done(path) is False
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_the_mode_is_kept_and_nothing_else_is_left_in_the_folder(tmp_path: Path) -> None:
+    path = write(tmp_path, "x", VALID)
+    path.chmod(0o640)
+    assert set_done(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link_and_its_file_is_changed(tmp_path: Path) -> None:
+    path = write(tmp_path, "x", VALID)
+    (tmp_path / "y").mkdir()
+    link = tmp_path / "y" / "summary.yml"
+    link.symlink_to(path)
+    assert set_done(link)
+    assert link.is_symlink()
+    assert path.read_text() == VALID.replace("false", "true")
+
+
+def test_a_file_that_became_invalid_meanwhile_is_not_touched(tmp_path: Path) -> None:
+    path = write(tmp_path, "x", VALID + "done: false\n")
+    with pytest.raises(UserError, match=r"summary\.yml:6: done: given twice, in lines 5 and 6"):
+        set_done(path)
+    assert path.read_text() == VALID + "done: false\n"
+
+
+# The whitelist
+
+
+def test_the_whitelist_is_read_in_its_order(tmp_path: Path) -> None:
+    path = tmp_path / "operator_whitelist.yml"
+    path.write_text("operators: # these\n  - ReLU\n  - Conv2d\n")
+    assert load_whitelist(path) == ("ReLU", "Conv2d")
+
+
+WHITELIST_REMEDY = "write operators: [Conv2d, Linear] (class names without their modules, at least one)"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("operators: []\n", [f"1: operators: the value is a list of 0; {WHITELIST_REMEDY}"]),
+        ("operators:\n", [f"1: operators: the value is empty; {WHITELIST_REMEDY}"]),
+        ("operators: Conv2d\n", [f"1: operators: the value is the text 'Conv2d'; {WHITELIST_REMEDY}"]),
+        ("operators: [torch.nn.ReLU]", [f"1: operators: item 1 is the text 'torch.nn.ReLU'; {WHITELIST_REMEDY}"]),
+        (
+            "operators:\n- NO\n- Conv2d\n- Conv2d\n",
+            [
+                "2: operators: item 1 is NO, in YAML a boolean; "
+                f'put quotes round it ("NO") if it is a name, else {WHITELIST_REMEDY}',
+                "4: operators: Conv2d: given twice, in lines 3 and 4; keep one",
+            ],
+        ),
+        ("operators: [A, B]\nkeep: [C]\n", ["2: keep: unknown key; the keys are operators"]),
+        ("operator: [A]\n", ["1: operator: unknown key; did you mean operators?"]),
+    ],
+)
+def test_mistakes_in_the_whitelist_are_told_with_their_lines(tmp_path: Path, content: str, expected: list[str]) -> None:
+    assert whitelist_errors(tmp_path, content) == [f"operator_whitelist.yml:{line}" for line in expected]
+
+
+def test_a_missing_whitelist_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no such file; write it with a line such as operators: \[Conv2d, Linear\]"):
+        load_whitelist(tmp_path / "operator_whitelist.yml")
+
+
+# What is shipped
+
+
+def test_the_shipped_models_are_valid_and_complete() -> None:
+    assert set(SHIPPED_NAMES) <= set(names(SHIPPED))
+
+
+def test_the_shipped_folder_names_say_what_is_in_them() -> None:
+    for config in load_configs(SHIPPED, SHIPPED_NAMES):
+        assert config.name == f"{config.model_name}_{'x'.join(map(str, config.input_size))}"
+
+
+def test_the_shipped_whitelist_names_operators() -> None:
+    operators = load_whitelist(SHIPPED / "operator_whitelist.yml")
+    assert operators[:3] == ("Conv2d", "Linear", "BatchNorm2d")
+    assert set(operators[3:]) >= {"LayerNorm", "ReLU", "GELU", "SiLU", "Hardswish", "Sigmoid", "Hardsigmoid"}
+    assert set(operators[3:]) >= {"MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d", "MultiheadAttention"}
