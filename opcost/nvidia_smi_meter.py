@@ -1,6 +1,7 @@
 """The meter that cuts one measurement out of nvidia-smi's log.
 
-Rise and averaging times: arXiv 2312.02741 ("Part-time Power Measurements") and measurements on an H200, driver 580.
+Rise, averaging and update times: arXiv 2312.02741 ("Part-time Power Measurements"), where no card takes longer than
+0.1 s to a new value, and measurements on an H200 with driver 580.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from opcost.power import PowerSource, PowerTrace, no_trace
 from opcost.power_log import PowerRow
 from opcost.statistics import FloatArray
 
-INSTANT_SOURCE = PowerSource("nvidia-smi power.draw.instant", rise_time_s=0.2, averaging_time_s=0.025)
+INSTANT_SOURCE = PowerSource("nvidia-smi power.draw.instant", rise_time_s=0.2, averaging_time_s=0.025, update_period_s=0.1)
 """A window of some 25 ms every 100 ms; the first 0.2 s hold an overshoot."""
 
-AVERAGE_SOURCE = PowerSource("nvidia-smi power.draw", rise_time_s=1.2, averaging_time_s=1.0)
+AVERAGE_SOURCE = PowerSource("nvidia-smi power.draw", rise_time_s=1.2, averaging_time_s=1.0, update_period_s=0.1)
 """A one-second moving average on Hopper, Ada and GA10x, assumed on every card: where it is none, the assumption only
 makes readings fewer and errors larger."""
 

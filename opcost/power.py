@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from opcost.statistics import Estimate, FloatArray, independent_averages, mean_of_readings
 
@@ -23,12 +24,14 @@ class PowerSource:
     """What is known of a meter.
 
     ``rise_time_s`` is how long after a step of the load its readings still show the old one; ``averaging_time_s`` is
-    the time over which one reading averages.
+    the time over which one reading averages; ``update_period_s`` is the longest time that it takes to a new reading,
+    0 if unknown.
     """
 
     name: str
     rise_time_s: float
     averaging_time_s: float
+    update_period_s: float = 0.0
 
 
 NO_POWER_SOURCE = PowerSource("none", rise_time_s=0.0, averaging_time_s=0.0)
@@ -104,29 +107,42 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
     """
     if trace.missing_reason is not None:
         return MeanPower(None, 0, trace.missing_reason)
-    begin_s = max(window.begin_s, load_begin_s + trace.source.rise_time_s)
-    readings = fresh_readings(trace, Window(begin_s, window.end_s))
+    steady = Window(max(window.begin_s, load_begin_s + trace.source.rise_time_s), window.end_s)
+    readings = fresh_readings(trace, steady)
     if len(readings) < MINIMUM_READINGS:
         reason = f"{len(readings)} fresh readings of {trace.source.name} in the window, {MINIMUM_READINGS} needed"
         return MeanPower(None, len(readings), reason)
-    independent = _independent_readings(len(readings), window.end_s - begin_s, trace.source)
+    independent = _independent_readings(len(readings), steady.duration_s, trace.source)
     return MeanPower(mean_of_readings(readings, independent), math.floor(independent))
 
 
 def fresh_readings(trace: PowerTrace, window: Window) -> FloatArray:
     """Return the power readings in W that first appeared inside the window (both ends included).
 
-    A row that repeats the value of the row before it is no new reading. Two readings that happen to be equal count
-    once, so the number of readings is never too large.
+    A row that repeats the value of the row before it is no new reading, unless the value has lasted for another of
+    the meter's update periods: then a new reading happened to be equal. Where the update period is unknown, equal
+    readings count once, so the number of readings is never too large.
     """
     known = ~np.isnan(trace.power_w)
     epoch_s, power_w = trace.epoch_s[known], trace.power_w[known]
     if len(power_w) == 0:
         return power_w
+    starts = np.concatenate([[0], 1 + np.flatnonzero(power_w[1:] != power_w[:-1])])
+    ends_s = np.append(epoch_s[starts[1:]], epoch_s[-1])
+    counts = _readings_in(ends_s - epoch_s[starts], trace.source.update_period_s)
+    ages = np.concatenate([np.arange(count) for count in counts]) * trace.source.update_period_s
+    appeared_s = np.repeat(epoch_s[starts], counts) + ages
+    inside = (appeared_s >= window.begin_s) & (appeared_s <= window.end_s)
     # The first row may repeat a value from before the log began.
-    is_fresh = np.concatenate([[False], power_w[1:] != power_w[:-1]])
-    inside = (epoch_s >= window.begin_s) & (epoch_s <= window.end_s)
-    return power_w[is_fresh & inside]
+    inside[0] = False
+    return np.repeat(power_w[starts], counts)[inside]
+
+
+def _readings_in(durations_s: FloatArray, update_period_s: float) -> npt.NDArray[np.int64]:
+    """Return how many readings a value stands for that lasted so long: rounded, since rows do not hit the updates."""
+    if update_period_s == 0:
+        return np.ones(len(durations_s), dtype=np.int64)
+    return np.maximum(1, np.rint(durations_s / update_period_s)).astype(np.int64)
 
 
 def device_state(trace: PowerTrace, window: Window) -> DeviceState:

@@ -1,0 +1,228 @@
+"""The shared arguments, and how scripts end: real scripts in real processes."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opcost.command_line import DEFAULT_LOOP_S, add_seconds, device_name, pipeline_parser, positive_seconds
+from opcost.measurement import FULL_LOOP_S
+
+ROOT = Path(__file__).parent.parent
+
+
+def write_script(folder: Path, body: str) -> list[str]:
+    """Write a script with this body of ``main`` and return the command that runs it."""
+    script = folder / "script.py"
+    script.write_text(
+        f"import os, subprocess, sys, time\nsys.path.insert(0, {str(ROOT)!r})\n"
+        "from opcost.command_line import pipeline_parser, run\nfrom opcost.errors import UserError\n\n"
+        f"def main():\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n\nrun(main)\n"
+    )
+    return [sys.executable, str(script)]
+
+
+def run_script(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(write_script(folder, body), check=False, capture_output=True, text=True, timeout=60)
+
+
+def start_script(folder: Path, body: str) -> subprocess.Popen[str]:
+    """Start a script, wait until its main has printed a line, and return it."""
+    command = write_script(folder, body)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def run_before_closed_pipe(folder: Path, body: str, unbuffered: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a script whose stdout nobody reads."""
+    command = write_script(folder, "sys.stdin.readline()\n" + body)
+    process = subprocess.Popen(
+        command,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, errors = process.communicate("go on\n", timeout=60)
+    return subprocess.CompletedProcess(command, process.returncode, None, errors)
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_script_exits_with_the_status_of_its_main(tmp_path: Path, status: int) -> None:
+    result = run_script(tmp_path, f"print('done')\nreturn {status}")
+    assert (result.returncode, result.stdout, result.stderr) == (status, "done\n", "")
+
+
+def test_a_users_mistakes_are_one_line_each_and_status_2(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "raise UserError('a.yml:3: first mistake', 'b.yml:1: second mistake')")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "error: a.yml:3: first mistake\nerror: b.yml:1: second mistake\n"
+
+
+def test_a_bug_shows_its_traceback(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "return 1 // 0")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+    assert "ZeroDivisionError" in result.stderr
+
+
+def test_a_missing_dependency_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "sys.modules['torch'] = None\nimport torch")
+    assert result.returncode == 2
+    remedy = "run 'make install' and use .venv/bin/python"
+    assert result.stderr == f"error: torch is not installed for {sys.executable}; {remedy}\n"
+
+
+@pytest.mark.parametrize("module", ["opcost.no_such_module", "no_such_package"])
+def test_a_missing_module_that_make_install_does_not_bring_is_a_bug(tmp_path: Path, module: str) -> None:
+    result = run_script(tmp_path, f"import {module}")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
+)
+def test_an_interrupted_script_cleans_up_and_says_how_to_go_on(tmp_path: Path, number: int, status: int) -> None:
+    body = """
+        print('started', flush=True)
+        try:
+            time.sleep(60)
+        finally:
+            print('cleaned up')
+    """
+    process = start_script(tmp_path, body)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output) == (status, "cleaned up\n")
+    assert errors == "interrupted: start the same command again to go on\n"
+
+
+def test_a_script_under_nohup_outlives_the_terminal(tmp_path: Path) -> None:
+    command = write_script(tmp_path, "print('started', flush=True)\nsys.stdin.readline()\nreturn 0")
+    process = subprocess.Popen(
+        ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGHUP)
+    process.communicate("go on\n", timeout=60)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["print('late')", "print('x' * 1_000_000)", "print('late', flush=True)", "pipeline_parser('a', 'b').print_help()"],
+)
+def test_output_that_nobody_reads_ends_the_script_quietly(tmp_path: Path, output: str) -> None:
+    result = run_before_closed_pipe(tmp_path, f"{output}\nreturn 0")
+    assert (result.returncode, result.stderr) == (141, "")
+
+
+def test_unbuffered_output_that_nobody_reads_ends_the_script_quietly(tmp_path: Path) -> None:
+    result = run_before_closed_pipe(tmp_path, "print('late')\nreturn 0", unbuffered="1")
+    assert (result.returncode, result.stderr) == (141, "")
+
+
+def test_a_users_mistake_is_told_even_if_nobody_reads_the_output(tmp_path: Path) -> None:
+    result = run_before_closed_pipe(tmp_path, "print('late')\nraise UserError('a mistake')")
+    assert (result.returncode, result.stderr) == (2, "error: a mistake\n")
+
+
+def test_a_broken_pipe_to_another_program_is_a_bug(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "reader, writer = os.pipe()\nos.close(reader)\nos.write(writer, b'x')")
+    assert result.returncode == 1
+    assert "BrokenPipeError" in result.stderr
+
+
+def test_a_wrong_argument_exits_with_status_2(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "pipeline_parser('a', 'b').parse_args(['--device', 'gpu'])")
+    assert result.returncode == 2
+    assert result.stderr.endswith("'gpu' is no device: write cpu, cuda, or cuda:N such as cuda:0\n")
+
+
+def test_without_arguments_everything_has_its_default() -> None:
+    arguments = pipeline_parser("Counts.", "python count.py").parse_args([])
+    assert vars(arguments) == {
+        "names": [],
+        "device": None,
+        "measurements": Path("measurements"),
+        "database": Path("database"),
+        "dry_run": False,
+        "json": False,
+    }
+
+
+def test_arguments_arrive_as_values() -> None:
+    line = "resnet* vgg16 --device cuda:1 --measurements a/m --database /d --dry-run --json"
+    assert vars(pipeline_parser("Counts.", "python count.py").parse_args(line.split())) == {
+        "names": ["resnet*", "vgg16"],
+        "device": "cuda:1",
+        "measurements": Path("a/m"),
+        "database": Path("/d"),
+        "dry_run": True,
+        "json": True,
+    }
+
+
+def test_a_shortened_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        pipeline_parser("Counts.", "python count.py").parse_args(["--dry"])
+    assert "--dry" in capsys.readouterr().err
+
+
+def test_help_ends_with_the_example() -> None:
+    help_text = pipeline_parser("Counts 100 % of it.", "python count.py 'resnet*'").format_help()
+    assert "Counts 100 % of it." in help_text
+    assert help_text.endswith("example:\n  python count.py 'resnet*'\n")
+
+
+def test_the_default_loop_is_that_of_the_full_protocol() -> None:
+    parser = pipeline_parser("Measures.", "python measure.py")
+    add_seconds(parser)
+    assert parser.parse_args([]).seconds == DEFAULT_LOOP_S == FULL_LOOP_S
+    assert parser.parse_args(["--seconds", "3"]).seconds == 3.0
+
+
+@pytest.mark.parametrize("text", ["cpu", "cuda", "cuda:0", "cuda:10"])
+def test_devices_are_taken_as_they_stand(text: str) -> None:
+    assert device_name(text) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "gpu", "CUDA", "cuda:", "cuda:01", "cuda:-1", "cuda:٣", "cpu:0", "cuda:0\n", " cpu"]
+)
+def test_what_is_no_device_is_refused_with_the_right_forms(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="cpu, cuda, or cuda:N"):
+        device_name(text)
+
+
+@given(st.floats(min_value=0, exclude_min=True, allow_infinity=False))
+def test_positive_numbers_are_seconds(time_s: float) -> None:
+    assert positive_seconds(repr(time_s)) == time_s
+
+
+@given(st.floats(max_value=0).map(repr) | st.sampled_from(["nan", "inf", "1e999", "30s", "", "1,5", "half"]))
+def test_what_is_no_positive_number_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="above 0"):
+        positive_seconds(text)
+
+
+def test_the_largest_number_of_seconds_is_still_one() -> None:
+    assert positive_seconds(repr(sys.float_info.max)) < math.inf

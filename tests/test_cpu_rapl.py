@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opcost import cpu_rapl
+from opcost.cpu_rapl import RaplDomain, RaplMeter, RaplSampler, rapl_domains, rapl_unavailable_reason, sample_batches
+
+RANGE_UJ = 262_143_328_850
+
+
+def add_domain(root: Path, folder: str, name: str, energy_uj: int = 1_000_000) -> Path:
+    """Add a counter as the kernel shows it, and return its file."""
+    path = root / folder
+    path.mkdir(parents=True)
+    (path / "name").write_text(f"{name}\n")
+    (path / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
+    (path / "energy_uj").write_text(f"{energy_uj}\n")
+    return path / "energy_uj"
+
+
+class SteadyCounter(threading.Thread):
+    """Turns a counter on at a steady power, from some value on, as the hardware does."""
+
+    def __init__(self, counter: Path, power_w: float, begin_uj: int) -> None:
+        super().__init__(daemon=True)
+        self.counter, self.power_w, self.begin_uj = counter, power_w, begin_uj
+        self.ending = threading.Event()
+
+    def run(self) -> None:
+        begin_s = time.perf_counter()
+        while not self.ending.wait(0.001):
+            energy_uj = int(self.begin_uj + (time.perf_counter() - begin_s) * self.power_w * 1e6) % RANGE_UJ
+            # As in sysfs, a reader never sees half a number.
+            replacement = self.counter.with_suffix(".new")
+            replacement.write_text(f"{energy_uj}\n")
+            replacement.replace(self.counter)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "powercap"
+    (folder / "intel-rapl").mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def steady_package(root: Path) -> Iterator[SteadyCounter]:
+    """A package at 50 W whose counter wraps within 0.15 s."""
+    counter = SteadyCounter(add_domain(root, "intel-rapl:0", "package-0"), 50.0, RANGE_UJ - 7_500_000)
+    counter.start()
+    time.sleep(0.01)
+    yield counter
+    counter.ending.set()
+    counter.join()
+
+
+def test_packages_and_their_memory_count_and_their_parts_do_not(root: Path) -> None:
+    add_domain(root, "intel-rapl:0", "package-0")
+    add_domain(root, "intel-rapl:0:0", "core")
+    add_domain(root, "intel-rapl:0:1", "uncore")
+    add_domain(root, "intel-rapl:0:2", "dram")
+    add_domain(root, "intel-rapl:1", "package-1")
+    add_domain(root, "intel-rapl:2", "psys")
+    add_domain(root, "intel-rapl-mmio:0", "package-0")
+    folders = [domain.counter.parent.name for domain in rapl_domains(root)]
+    assert folders == ["intel-rapl:0", "intel-rapl:0:2", "intel-rapl:1"]
+
+
+def test_the_source_says_whether_memory_is_in_it(root: Path) -> None:
+    add_domain(root, "intel-rapl:0", "package-0")
+    assert RaplSampler(root).source.name == "rapl package"
+    add_domain(root, "intel-rapl:0:0", "dram")
+    assert RaplSampler(root).source.name == "rapl package+dram"
+
+
+def test_a_second_way_to_the_counters_is_taken_where_it_is_the_only_one(root: Path) -> None:
+    add_domain(root, "intel-rapl-mmio:0", "package-0")
+    assert len(rapl_domains(root)) == 1
+
+
+def test_power_is_the_sum_of_the_domains(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = add_domain(root, "intel-rapl:0", "package-0", 1_000_000)
+    memory = add_domain(root, "intel-rapl:0:0", "dram", RANGE_UJ - 1_000_000)
+    now_s = iter([10.0, 12.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now_s))
+    sampler = RaplSampler(root)
+    assert sampler.sample().power_average_w is None
+    package.write_text("61000000\n")
+    memory.write_text("3000000\n")
+    assert sampler.sample().power_average_w == pytest.approx((60 + 4) / 2)
+
+
+@given(st.integers(0, RANGE_UJ - 1), st.integers(0, RANGE_UJ - 1))
+def test_a_counter_that_wraps_loses_nothing(begin_uj: int, energy_uj: int) -> None:
+    domain = RaplDomain("package-0", Path("energy_uj"), RANGE_UJ)
+    assert domain.difference_uj(begin_uj, (begin_uj + energy_uj) % RANGE_UJ) == energy_uj
+
+
+def test_the_meter_finds_the_power_of_a_package_through_a_wrap(
+    root: Path, steady_package: SteadyCounter, tmp_path: Path
+) -> None:
+    log_path = tmp_path / "power_logs" / "operator.csv"
+    meter = RaplMeter(root, log_path)
+    meter.start()
+    time.sleep(0.45)
+    stop_s = time.time()
+    trace = meter.stop()
+    assert trace.missing_reason is None
+    assert trace.epoch_s[-1] > stop_s
+    assert np.nanmedian(trace.power_w) == pytest.approx(50.0, rel=0.2)
+    assert np.nanmin(trace.power_w) > 0
+    assert trace.log_name == "operator.csv"
+    assert len(log_path.read_text().splitlines()) == 1 + len(trace.epoch_s)
+
+
+def test_state_that_the_cpu_does_not_tell_is_unknown(root: Path, steady_package: SteadyCounter) -> None:
+    meter = RaplMeter(root)
+    meter.start()
+    trace = meter.stop()
+    assert np.isnan(trace.temperature_c).all()
+    assert np.isnan(trace.power_capped).all()
+    assert trace.log_name is None
+
+
+def test_a_counter_that_stands_still_is_no_power(root: Path) -> None:
+    add_domain(root, "intel-rapl:0", "package-0")
+    meter = RaplMeter(root)
+    meter.start()
+    assert meter.stop().missing_reason == "the RAPL counters stand still"
+
+
+def test_a_counter_that_fails_now_and_then_leaves_gaps_only(root: Path) -> None:
+    counter = add_domain(root, "intel-rapl:0", "package-0")
+    sampler = RaplSampler(root)
+    sampler.sample()
+    counter.write_text("no number")
+    assert sampler.sample().power_average_w is None
+    counter.write_text("2000000")
+    assert sampler.sample().power_average_w is None
+    counter.write_text("3000000")
+    assert sampler.sample().power_average_w is not None
+
+
+def test_a_machine_without_counters_says_so(tmp_path: Path) -> None:
+    reason = rapl_unavailable_reason(tmp_path / "nothing")
+    assert reason is not None
+    assert "no RAPL energy counter" in reason
+    meter = RaplMeter(tmp_path / "nothing")
+    meter.start()
+    assert meter.stop().missing_reason == reason
+
+
+def test_counters_for_root_only_are_told_with_the_remedy(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = add_domain(root, "intel-rapl:0", "package-0")
+    assert rapl_unavailable_reason(root) is None
+    counter.chmod(0)
+    if os.geteuid() == 0:  # who may read everything
+        monkeypatch.setattr(RaplDomain, "read_uj", _refuse)
+    reason = rapl_unavailable_reason(root)
+    assert reason is not None
+    assert f"sudo chmod a+r {root}/*/energy_uj" in reason
+
+
+def test_a_counter_that_is_broken_is_a_reason(root: Path) -> None:
+    add_domain(root, "intel-rapl:0", "package-0").write_text("")
+    assert "can't be read" in (rapl_unavailable_reason(root) or "")
+
+
+def test_samples_come_until_told_to_stop(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_domain(root, "intel-rapl:0", "package-0")
+    stopping = threading.Event()
+    batches = sample_batches(0.01, stopping, root)
+    assert len([next(batches) for _ in range(3)]) == 3
+    stopping.set()
+    assert list(batches) == []
+
+
+def test_the_interval_is_the_averaging_time(root: Path) -> None:
+    add_domain(root, "intel-rapl:0", "package-0")
+    source = RaplSampler(root).source
+    assert source.averaging_time_s == source.rise_time_s == cpu_rapl.INTERVAL_S
+
+
+def _refuse(domain: RaplDomain) -> int:
+    raise PermissionError(13, "Permission denied", str(domain.counter))

@@ -1,0 +1,344 @@
+"""Does the procedure find the declared truth again, and does its interval contain it?
+
+The machine is simulated: truth and faults are declared, time is virtual (see simulated_machine.py).
+"""
+
+import math
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+from simulated_machine import (
+    FIRST_EPOCH_S,
+    ClockStep,
+    Device,
+    Load,
+    MeterModel,
+    SimulatedMachine,
+)
+
+from opcost.measurement import Loop, MeasurementProtocol, measure, run_loop
+from opcost.power import PowerSource
+
+SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=3.0)
+LOAD = Load(time_s=0.002, power_w=400.0, jitter_ratio=0.05)
+NOISY = Device(white_noise_w=20.0)
+QUIET = Device(white_noise_w=1.0)
+SEEDS = 300
+
+AVERAGING = MeterModel(averaging_time_s=1.0)
+PART_TIME = MeterModel(averaging_time_s=0.025)
+SAMPLES = MeterModel(averaging_time_s=0.02, update_period_s=0.02)
+
+# Student's quantiles for a two-sided interval of 95 %, by the number of readings.
+STUDENT = {3: 4.303, 5: 2.776, 15: 2.145}
+
+
+def measured(load=LOAD, device=NOISY, meter=None, protocol=SHORT, clock_step=None, seed=0):
+    machine = SimulatedMachine(load, device, meter, clock_step, seed)
+    return measure(machine, machine, machine, protocol)
+
+
+def many(**settings):
+    return [measured(seed=seed, **settings) for seed in range(SEEDS)]
+
+
+def time_coverage(measurements, time_s):
+    """The error of time rests on 15 batches."""
+    return np.mean([abs(m.time_s - time_s) <= STUDENT[15] * m.time_standard_error_s for m in measurements])
+
+
+def energy_coverage(measurements, energy_j):
+    return np.mean([abs(m.energy_j - energy_j) <= _quantile(m) * m.energy_standard_error_j for m in measurements])
+
+
+def _quantile(measurement):
+    return STUDENT.get(measurement.power_readings, 1.96)
+
+
+@pytest.mark.parametrize(
+    ("settings", "least", "most"),
+    [
+        pytest.param({}, 0.93, 0.97, id="white noise"),
+        pytest.param({"meter": PART_TIME}, 0.93, 0.97, id="part-time sampling of a steady load"),
+        pytest.param({"meter": SAMPLES}, 0.93, 0.98, id="20 ms samples"),
+        pytest.param({"meter": MeterModel(row_period_s=0.002)}, 0.93, 0.97, id="50 rows repeat each value"),
+        pytest.param({"meter": MeterModel(row_period_s=0.13)}, 0.93, 0.97, id="rows miss some values"),
+        pytest.param({"meter": MeterModel(lag_s=0.3)}, 0.93, 0.97, id="lag"),
+        # Values that happen to be equal count once, which makes the error larger than it is.
+        pytest.param({"meter": MeterModel(tick_w=5.0)}, 0.95, 1.00, id="ticks as large as the noise"),
+        # Few readings of a smoothed quantity: their spread is uncertain, and Student's quantile generous.
+        pytest.param(
+            {"meter": AVERAGING, "protocol": MeasurementProtocol(1.5, 5.0)}, 0.93, 1.00, id="one-second average"
+        ),
+        # Batches of 0.2 s see noise that forgets itself within 0.05 s, but for the neighbours of each batch.
+        pytest.param(
+            {"device": Device(white_noise_w=0, correlated_noise_w=10, correlation_time_s=0.05)},
+            0.87,
+            0.97,
+            id="noise correlated over 0.05 s",
+        ),
+        pytest.param(
+            {
+                "device": Device(white_noise_w=0, correlated_noise_w=10, correlation_time_s=0.1),
+                "protocol": MeasurementProtocol(0.5, 10.0),
+            },
+            0.87,
+            0.97,
+            id="noise correlated over 0.1 s in 10 s",
+        ),
+        pytest.param({"load": replace(LOAD, jitter_ratio=0.5)}, 0.93, 0.97, id="jitter"),
+        pytest.param({"load": replace(LOAD, first_call_s=1.0)}, 0.93, 0.97, id="slow first call"),
+        pytest.param({"load": replace(LOAD, swing_w=200.0)}, 0.93, 1.00, id="swings seen whole"),
+    ],
+)
+def test_truth_is_found_and_lies_within_the_interval(settings, least, most):
+    measurements = many(**settings)
+    assert np.mean([m.time_s for m in measurements]) == pytest.approx(LOAD.time_s, rel=0.002)
+    assert np.mean([m.energy_j for m in measurements]) == pytest.approx(LOAD.energy_j, rel=0.002)
+    assert 0.92 <= time_coverage(measurements, LOAD.time_s) <= 0.98
+    assert least <= energy_coverage(measurements, LOAD.energy_j) <= most
+
+
+def test_interval_of_a_load_that_warms_up_holds_the_mean_of_the_loop():
+    """Readings spread with the temperature too, so the interval is wider than the noise demands."""
+    warming = Device(cold_power_ratio=0.95, warming_time_s=5.0, white_noise_w=5.0)
+    machine = SimulatedMachine(LOAD, warming)
+    loop = run_loop(machine, machine, SHORT)
+    truth_j = LOAD.time_s * machine.true_power_w(loop.begin.epoch_s, loop.end.epoch_s)
+    assert truth_j < 0.98 * LOAD.energy_j
+    assert energy_coverage(many(device=warming), truth_j) >= 0.95
+
+
+def test_interval_of_a_load_that_warms_up_does_not_hold_its_equilibrium():
+    """A known limit: a short loop measures a cool device; the temperature stands beside the figure."""
+    warming = Device(cold_power_ratio=0.95, warming_time_s=5.0, white_noise_w=5.0)
+    assert energy_coverage(many(device=warming), LOAD.energy_j) < 0.05
+    short = measured(device=warming)
+    assert short.temperature_c < 0.9 * warming.busy_temperature_c
+    long = measured(device=warming, protocol=MeasurementProtocol(warm_up_s=30.0, loop_s=3.0))
+    assert long.energy_j == pytest.approx(LOAD.energy_j, rel=0.005)
+    assert long.temperature_c == pytest.approx(warming.busy_temperature_c, abs=0.1)
+
+
+def test_interval_is_too_narrow_for_noise_that_outlasts_the_window():
+    """A known limit: what hardly changes within the window cannot be seen in it. Only repetition shows it."""
+    slow = Device(white_noise_w=0, correlated_noise_w=10, correlation_time_s=5.0)
+    assert energy_coverage(many(device=slow), LOAD.energy_j) < 0.6
+
+
+def test_part_time_sampling_of_a_load_that_swings_in_step_is_wrong():
+    """A known limit: a meter that sees one quarter of the time must be qualified on the card at hand."""
+    swinging = replace(LOAD, swing_w=200.0, swing_period_s=0.1)
+    assert energy_coverage(many(load=swinging, meter=PART_TIME), LOAD.energy_j) == 0
+
+
+def test_interval_of_a_meter_that_smooths_more_than_it_says_is_too_narrow():
+    """Why the smoothing must be known: the readings of a moving average are alike."""
+    claims = replace(AVERAGING, source=PowerSource("liar", rise_time_s=1.2, averaging_time_s=0.0))
+    protocol = MeasurementProtocol(1.5, 5.0)
+    assert energy_coverage(many(meter=claims, protocol=protocol), LOAD.energy_j) < 0.9
+    assert energy_coverage(many(meter=AVERAGING, protocol=protocol), LOAD.energy_j) >= 0.93
+
+
+@pytest.mark.parametrize("loop_s", [1.0, 2.0, 3.0])
+def test_error_of_a_smoothing_meter_in_a_short_loop_is_honest_on_average(loop_s):
+    measurements = many(meter=AVERAGING, protocol=MeasurementProtocol(1.5, loop_s))
+    claimed = np.mean([m.power_standard_error_w**2 for m in measurements])
+    assert claimed == pytest.approx(np.var([m.power_w for m in measurements]), rel=0.35)
+
+
+def test_error_shrinks_with_the_root_of_the_loop():
+    short = np.mean([m.energy_standard_error_j for m in many(protocol=MeasurementProtocol(0.5, 1.0))])
+    long = np.mean([m.energy_standard_error_j for m in many(protocol=MeasurementProtocol(0.5, 4.0))])
+    assert long == pytest.approx(short / 2, rel=0.1)
+
+
+def test_repeated_rows_add_no_certainty():
+    few, many_rows = measured(meter=MeterModel(row_period_s=0.1)), measured(meter=MeterModel(row_period_s=0.002))
+    assert many_rows.power_readings == pytest.approx(few.power_readings, abs=1)
+    assert many_rows.energy_standard_error_j == pytest.approx(few.energy_standard_error_j, rel=0.1)
+
+
+@pytest.mark.parametrize("meter", [MeterModel(), PART_TIME, SAMPLES, AVERAGING, MeterModel(lag_s=0.4)])
+@pytest.mark.parametrize("first_call_s", [0.0, 3.0])
+def test_absurd_power_before_and_after_the_load_does_not_count(meter, first_call_s):
+    load = replace(LOAD, first_call_s=first_call_s)
+    result = measured(load, Device(idle_power_w=1e6, white_noise_w=1.0), meter, MeasurementProtocol(0.0, 3.0))
+    assert result.power_w == pytest.approx(LOAD.power_w, rel=1e-3)
+
+
+def test_absurd_power_during_the_warm_up_does_not_count():
+    surging = Device(cold_power_ratio=1000.0, warming_time_s=0.1, white_noise_w=1.0)
+    assert measured(device=surging, protocol=MeasurementProtocol(2.5, 2.0)).power_w == pytest.approx(400.0, rel=1e-3)
+
+
+def test_a_meter_that_hides_its_rise_time_spoils_the_figure():
+    """So the tests above would notice if the rise time were not waited for."""
+    hides = replace(AVERAGING, source=PowerSource("liar", rise_time_s=0.0, averaging_time_s=1.0))
+    result = measured(device=QUIET, meter=hides, protocol=MeasurementProtocol(0.0, 3.0))
+    assert result.power_w < 0.98 * LOAD.power_w
+
+
+def test_fewer_than_five_fresh_values_give_time_but_no_energy():
+    result = measured(protocol=MeasurementProtocol(warm_up_s=0.5, loop_s=0.4))
+    assert result.time_s == pytest.approx(LOAD.time_s, rel=0.02)
+    assert result.energy_j is result.energy_standard_error_j is result.power_w is result.power_standard_error_w is None
+    assert result.energy_missing_reason == "4 fresh readings of simulated in the window, 5 needed"
+    assert result.power_readings == 4
+
+
+def test_a_loop_within_the_rise_time_has_no_energy():
+    result = measured(meter=AVERAGING, protocol=MeasurementProtocol(warm_up_s=0.0, loop_s=1.0))
+    assert result.energy_j is None
+    assert "fresh readings of simulated in the window, 5 needed" in result.energy_missing_reason
+
+
+def test_a_meter_that_stands_still_gives_no_energy():
+    assert measured(meter=MeterModel(tick_w=1000.0)).energy_j is None
+
+
+def test_without_a_meter_time_is_measured_and_energy_has_a_reason():
+    result = measured(meter=MeterModel(missing_reason="nvidia-smi is not on the PATH"))
+    assert result.time_s == pytest.approx(LOAD.time_s, rel=0.01)
+    assert result.energy_j is None
+    assert result.energy_missing_reason == "nvidia-smi is not on the PATH"
+    assert (result.meter, result.power_readings, result.power_log) == ("none", 0, None)
+    assert result.temperature_c is result.sm_clock_hz is result.power_capped_ratio is None
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, -1.0, -0.06, 0.06, 1.0, 3600.0])
+@pytest.mark.parametrize("after_s", [0.6, 2.0])
+def test_a_stepped_clock_gives_time_but_no_energy(step_s, after_s):
+    """The clock is stepped in the warm-up (after the 0.3 s in which the meter starts) or in the loop."""
+    result = measured(clock_step=ClockStep(after_s, step_s))
+    assert result.time_s == pytest.approx(LOAD.time_s, rel=0.01)
+    assert result.loop_time_s == pytest.approx(3.0, abs=0.2)
+    assert result.energy_j is None
+    assert f"stepped by {step_s:+.2f} s" in result.energy_missing_reason
+    assert result.temperature_c is None
+    assert result.meter == "simulated"
+    assert result.power_log == "simulated.csv"
+
+
+def test_a_clock_that_is_slewed_a_little_does_no_harm():
+    result = measured(clock_step=ClockStep(after_s=2.0, step_s=0.04))
+    assert result.energy_j == pytest.approx(LOAD.energy_j, rel=0.02)
+
+
+def test_a_clock_stepped_before_the_load_does_no_harm():
+    result = measured(clock_step=ClockStep(after_s=0.1, step_s=3600.0))
+    assert result.energy_j == pytest.approx(LOAD.energy_j, rel=0.02)
+
+
+def test_a_missing_meter_is_the_reason_even_if_the_clock_was_stepped():
+    result = measured(meter=MeterModel(missing_reason="no meter"), clock_step=ClockStep(2.0, 60.0))
+    assert result.energy_missing_reason == "no meter"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("CUDA error"), KeyboardInterrupt()])
+def test_the_meter_is_stopped_when_the_workload_fails(error):
+    machine = SimulatedMachine()
+
+    class Failing:
+        notes = ""
+        was_logging = False
+
+        def run(self, iterations):
+            self.was_logging = machine.is_logging
+            raise error
+
+    failing = Failing()
+    with pytest.raises(type(error)):
+        measure(failing, machine, machine, SHORT)
+    assert failing.was_logging
+    assert not machine.is_logging
+
+
+@pytest.mark.parametrize("warm_up_s", [0.0, 0.1, 1.0, 5.0])
+@pytest.mark.parametrize("time_s", [1e-6, 0.002, 0.7])
+@pytest.mark.parametrize("first_call_s", [0.0, 4.0])
+def test_warm_up_lasts_at_least_as_long_as_asked(warm_up_s, time_s, first_call_s):
+    loop = looped(Load(time_s=time_s, first_call_s=first_call_s), MeasurementProtocol(warm_up_s, 1.0))
+    lasted_s = loop.begin.monotonic_s - loop.load_begin.monotonic_s
+    assert warm_up_s <= lasted_s <= warm_up_s + max(0.4, 2 * time_s)
+
+
+@pytest.mark.parametrize("loop_s", [0.05, 1.0, 30.0])
+@pytest.mark.parametrize("time_s", [1e-6, 0.002, 0.7])
+def test_loop_lasts_at_least_as_long_as_asked_and_has_five_chunks(loop_s, time_s):
+    loop = looped(Load(time_s=time_s), MeasurementProtocol(0.0, loop_s))
+    lasted_s = loop.end.monotonic_s - loop.begin.monotonic_s
+    assert loop_s <= lasted_s + 1e-9
+    assert lasted_s <= loop_s + max(0.2, 5 * time_s)
+    assert len(loop.chunk_durations_s) >= 5
+    assert sum(loop.chunk_durations_s) == pytest.approx(lasted_s)
+
+
+@pytest.mark.parametrize(
+    ("loop_s", "time_s", "iterations"), [(3.0, 0.002, 50), (3.0, 1e-6, 100_000), (3.0, 0.7, 1), (0.1, 0.002, 10)]
+)
+@pytest.mark.parametrize("first_call_s", [0.0, 0.3, 20.0])
+@pytest.mark.parametrize("warm_up_s", [0.0, 2.0])
+def test_slow_first_call_does_not_spoil_the_size_of_chunks(loop_s, time_s, iterations, first_call_s, warm_up_s):
+    """Chunks take 0.1 s, or a fifth of a short loop: waiting more often for the device would be measured too."""
+    loop = looped(Load(time_s=time_s, first_call_s=first_call_s), MeasurementProtocol(warm_up_s, loop_s))
+    assert loop.chunk_iterations == pytest.approx(iterations, rel=0.01)
+
+
+def looped(load, protocol):
+    machine = SimulatedMachine(load)
+    loop = run_loop(machine, machine, protocol)
+    assert isinstance(loop, Loop)
+    assert loop.iterations <= machine.iterations
+    return loop
+
+
+def test_figures_agree_with_one_another():
+    result = measured()
+    assert result.loop_time_s == pytest.approx(result.iterations * result.time_s)
+    assert result.energy_j == pytest.approx(result.power_w * result.time_s)
+    relative = math.hypot(result.power_standard_error_w / result.power_w, result.time_standard_error_s / result.time_s)
+    assert result.energy_standard_error_j == pytest.approx(result.energy_j * relative)
+    assert result.energy_missing_reason is None
+    assert result.power_log == "simulated.csv"
+
+
+def test_times_of_begin_and_end_carry_their_zone():
+    result = measured()
+    begin, end = datetime.fromisoformat(result.started_at), datetime.fromisoformat(result.ended_at)
+    assert begin.utcoffset() == timedelta(0)
+    assert (end - begin).total_seconds() == pytest.approx(result.loop_time_s, abs=0.002)
+    # 0.3 s until the meter runs, 0.5 s of warming up.
+    assert begin.timestamp() - FIRST_EPOCH_S == pytest.approx(0.8, abs=0.15)
+
+
+def test_state_of_the_device_is_that_of_the_loop():
+    warm = Device(warming_time_s=0.01, busy_temperature_c=61.0, sm_clock_hz=1.5e9, power_limit_w=400.0)
+    result = measured(device=warm)
+    assert result.temperature_c == pytest.approx(61.0)
+    assert result.sm_clock_hz == 1.5e9
+    assert result.power_capped_ratio == 1.0
+    assert result.thermal_slowdown_ratio == 0.0
+    assert measured(device=replace(warm, power_limit_w=401.0)).power_capped_ratio == 0.0
+
+
+def test_notes_of_the_workload_go_with_the_figure():
+    machine = SimulatedMachine(LOAD)
+    workload = machine.workload(LOAD)
+    workload.notes = "eager instead of a graph"
+    assert measure(workload, machine, machine, SHORT).notes == "eager instead of a graph"
+
+
+def test_one_machine_measures_several_loads_one_after_the_other():
+    machine = SimulatedMachine(device=QUIET)
+    loads = [Load(time_s=0.001, power_w=300.0), Load(time_s=0.01, power_w=650.0)]
+    results = [measure(machine.workload(load), machine, machine, SHORT) for load in loads]
+    assert [result.energy_j for result in results] == pytest.approx([load.energy_j for load in loads], rel=1e-3)
+    assert results[0].ended_at < results[1].started_at
+
+
+def test_the_same_seed_gives_the_same_figure():
+    assert measured(seed=3) == measured(seed=3)
+    assert measured(seed=3) != measured(seed=4)

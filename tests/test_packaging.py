@@ -1,0 +1,299 @@
+"""The project as a whole: its metadata agree, its scripts answer before anything is installed, its Makefile works."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import opcost
+from opcost.command_line import DEPENDENCIES
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parent.parent
+SCRIPTS = sorted(ROOT.glob("*.py"))
+STAGES = (
+    "general_pipeline_block0.py",
+    "general_pipeline_block1.py",
+    "general_pipeline_block2.py",
+    "full_model_measurement.py",
+    "compare_sum_vs_full.py",
+)
+MODULES_OF = {"pyyaml": "yaml"}
+"""Import names that differ from the project's name."""
+
+ASK_FOR_HELP = """
+import runpy, sys
+root, script, *heavy = sys.argv[1:]
+sys.path.insert(0, root)
+sys.argv = [script, "--help"]
+try:
+    runpy.run_path(script, run_name="__main__")
+finally:
+    print("imported:", *sorted(set(heavy) & set(sys.modules)))
+"""
+
+each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+
+
+@pytest.fixture(scope="module")
+def pyproject() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, Any]:
+    content = yaml.safe_load((ROOT / "environment.yml").read_text())
+    assert isinstance(content, dict)
+    return content
+
+
+def third_party_imports(path: Path) -> set[str]:
+    """Return the top-level names of what a file imports, standard library and the project itself left out."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - {"opcost"}
+
+
+def ask_for_help(script: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *flags, "-c", ASK_FOR_HELP, str(ROOT), str(script), *DEPENDENCIES]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_version_has_one_source(pyproject: dict[str, Any]) -> None:
+    assert pyproject["project"]["dynamic"] == ["version"]
+    assert pyproject["tool"]["setuptools"]["dynamic"] == {"version": {"attr": "opcost.__version__"}}
+
+
+def test_the_citation_and_the_changelog_are_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation.keys() >= {"cff-version", "message", "title", "authors", "version", "license"}
+    assert citation["version"] == opcost.__version__
+    assert f"\n## {opcost.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_conda_installs_the_same_python_and_the_project_itself_and_no_more(
+    pyproject: dict[str, Any], environment: dict[str, Any]
+) -> None:
+    python_bound = pyproject["project"]["requires-python"]
+    assert environment["dependencies"] == [f"python{python_bound}", "pip", {"pip": ["-e ."]}]
+    assert environment["channels"] == ["conda-forge", "nodefaults"]
+    assert environment["name"] == pyproject["project"]["name"]
+
+
+def test_declared_are_the_modules_that_a_missing_dependency_is_told_of(pyproject: dict[str, Any]) -> None:
+    projects = [re.split(r"[^\w-]", line)[0].lower() for line in pyproject["project"]["dependencies"]]
+    assert {MODULES_OF.get(project, project) for project in projects} == DEPENDENCIES
+
+
+def test_nothing_is_imported_that_is_not_declared() -> None:
+    imported = {name for path in (*SCRIPTS, *ROOT.glob("opcost/*.py")) for name in third_party_imports(path)}
+    assert imported <= DEPENDENCIES | {"pydantic_core"}, "pydantic brings pydantic_core; all else is declared"
+
+
+def test_all_checks_hold_for_the_oldest_python_supported(pyproject: dict[str, Any]) -> None:
+    oldest = pyproject["tool"]["mypy"]["python_version"]
+    assert pyproject["project"]["requires-python"] == f">={oldest}"
+    assert pyproject["tool"]["ruff"]["target-version"] == "py" + oldest.replace(".", "")
+    assert f"sys.version_info < ({oldest.replace('.', ', ')})" in (ROOT / "Makefile").read_text()
+
+
+def test_every_stage_of_the_makefile_is_a_script() -> None:
+    assert {script.name for script in SCRIPTS} >= set(STAGES)
+
+
+@each_script
+def test_help_answers_before_anything_is_installed(script: Path) -> None:
+    result = ask_for_help(script, "-I", "-S")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "--device DEVICE" in result.stdout
+    assert re.search(rf"example:\s.*python {re.escape(script.name)}", result.stdout, re.IGNORECASE)
+
+
+@each_script
+def test_help_imports_nothing_heavy(script: Path) -> None:
+    result = ask_for_help(script, "-I")
+    assert result.stdout.splitlines()[-1] == "imported:"
+
+
+@each_script
+def test_a_script_begins_with_what_it_is_and_an_example(script: Path) -> None:
+    module = ast.parse(script.read_text())
+    docstring = ast.get_docstring(module) or ""
+    assert module.body[0].lineno <= 2
+    assert re.search(rf"Example: .*python {re.escape(script.name)}", docstring)
+
+
+@each_script
+def test_a_script_is_short_and_imports_no_other(script: Path) -> None:
+    assert len(script.read_text().splitlines()) < 100
+    assert not third_party_imports(script) & {other.stem for other in SCRIPTS}
+
+
+@pytest.mark.parametrize("name", ["operator_measurements.csv", "full_model_measurements.csv", "sum_vs_full.csv"])
+def test_the_shipped_database_holds_no_simulated_rows(name: str) -> None:
+    path = ROOT / "database" / name
+    if not path.exists():
+        pytest.skip(f"{name} is not there")
+    with path.open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert not [row for row in rows for cell in row if "simulat" in cell.lower()]
+
+
+class Checkout:
+    """A copy of what the Makefile needs, with stand-ins for Pythons that log what they are asked to do."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._log = folder / "log"
+        for name in ("Makefile", "pyproject.toml"):
+            shutil.copyfile(ROOT / name, folder / name)
+        shutil.copytree(ROOT / "measurements", folder / "measurements", ignore=shutil.ignore_patterns("*.pkl"))
+
+    def pretend_python(self, path: Path, before: str = "") -> str:
+        """Write a Python that runs ``before`` before the code of ``-c``, and only logs anything else."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} -I -c "import sys; {before or "pass"}; $2"\n'
+            f'echo "$*" >> {self._log}\n'
+        )
+        path.chmod(0o755)
+        return str(path)
+
+    def pretend_to_be_installed(self, *stamps: str) -> None:
+        self.pretend_python(self.folder / ".venv/bin/python")
+        for stamp in ("made", *stamps):
+            (self.folder / ".venv" / stamp).touch()
+
+    def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = ["make", "-s", "--no-print-directory", *arguments]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=60, check=False)
+
+    def commands(self) -> list[str]:
+        """Return what the pretended Pythons were asked to do since the last call."""
+        lines = self._log.read_text().splitlines() if self._log.exists() else []
+        self._log.unlink(missing_ok=True)
+        return lines
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    if shutil.which("make") is None:
+        pytest.skip("make is not there")
+    # These tests are themselves run by make, whose variables would reach the make within.
+    for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEFILES", "PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    return Checkout(tmp_path)
+
+
+def test_make_lists_every_target(checkout: Checkout) -> None:
+    result = checkout.make()
+    targets = re.findall(r"^make (\w+) +\S", result.stdout, re.MULTILINE)
+    assert targets == ["help", "install", "pipeline", "test", "mutation", "clean"]
+    assert len(result.stdout.splitlines()) == len(targets)
+
+
+@pytest.mark.parametrize(
+    ("before", "problem"),
+    [
+        ("sys.version_info = (3, 8, 18)", "is too old: opcost needs Python 3.10 or newer"),
+        ("sys.modules['ensurepip'] = None", "lacks venv or ensurepip"),
+        ("sys.modules['venv'] = None", "lacks venv or ensurepip"),
+        ("sys.exit(1)", "does not run"),
+    ],
+)
+@pytest.mark.parametrize("target", ["install", "test"])
+def test_a_python_that_will_not_do_is_one_line_with_the_remedy(
+    checkout: Checkout, before: str, problem: str, target: str
+) -> None:
+    python = checkout.pretend_python(checkout.folder / "bin/python", before)
+    result = checkout.make(f"PYTHON={python}", target)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert f"{python} {problem}" in result.stderr
+    assert f'"make PYTHON=python3.12 {target}"' in result.stderr
+    assert not (checkout.folder / ".venv").exists()
+
+
+def test_a_first_install_makes_the_environment_and_warns_of_the_download(checkout: Checkout) -> None:
+    python = checkout.pretend_python(checkout.folder / "bin/python")
+    (checkout.folder / ".venv").mkdir()
+    result = checkout.make(f"PYTHON={python}", "install")
+    assert "5 GB" in result.stdout
+    assert checkout.commands()[0] == "-m venv --clear .venv"
+
+
+def test_what_is_installed_is_installed_again_only_for_a_changed_pyproject(checkout: Checkout) -> None:
+    checkout.pretend_to_be_installed("installed")
+    checkout.make("install")
+    assert checkout.commands() == []
+    made = (checkout.folder / ".venv/installed").stat().st_mtime
+    os.utime(checkout.folder / "pyproject.toml", (made + 10, made + 10))
+    checkout.make("install")
+    assert checkout.commands() == ["-m pip install --quiet --editable ."]
+
+
+def test_the_tests_tools_include_what_the_pipeline_needs(checkout: Checkout) -> None:
+    checkout.pretend_to_be_installed()
+    checkout.make("test")
+    installing, *checks = checkout.commands()
+    assert installing == "-m pip install --quiet --editable .[test]"
+    assert checks == ["-m ruff check", "-m ruff format --check", "-m mypy", "-m pytest"]
+    checkout.make("install")
+    assert checkout.commands() == []
+
+
+def test_an_environment_whose_python_has_gone_is_made_anew(checkout: Checkout) -> None:
+    checkout.pretend_to_be_installed("installed")
+    (checkout.folder / ".venv/bin/python").unlink()
+    checkout.make(f"PYTHON={checkout.pretend_python(checkout.folder / 'bin/python')}", "install")
+    assert checkout.commands()[0] == "-m venv --clear .venv"
+
+
+def test_the_pipeline_runs_all_stages_in_order_on_a_copy_of_its_own(checkout: Checkout) -> None:
+    checkout.pretend_to_be_installed("installed")
+    config = checkout.folder / "measurements/resnet18_32x3x32x32/summary.yml"
+    config.write_text(re.sub(r"done: \w+", "done: true", config.read_text()))
+    for _ in range(2):
+        result = checkout.make("pipeline")
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+        commands = [command.split() for command in checkout.commands()]
+        assert tuple(words[0] for words in commands) == STAGES
+        folders = ["--measurements", "build/demo/measurements", "--database", "build/demo/database"]
+        assert all(words[1:6] == ["resnet18_32x3x32x32", *folders] for words in commands)
+        assert [words[6:] for words in commands] == [[], [], ["--seconds", "1"], ["--seconds", "1"], []]
+    demo = checkout.folder / "build/demo/measurements"
+    assert yaml.safe_load((demo / config.parent.name / config.name).read_text())["done"] is False
+    assert (demo / "operator_whitelist.yml").exists()
+    assert "done: true" in config.read_text()
+
+
+def test_a_stage_that_fails_ends_the_pipeline(checkout: Checkout) -> None:
+    checkout.pretend_to_be_installed("installed")
+    python = checkout.folder / ".venv/bin/python"
+    python.write_text(python.read_text() + 'case "$1" in *block1.py) exit 2;; esac\n')
+    assert checkout.make("pipeline").returncode == 2
+    assert [command.split()[0] for command in checkout.commands()] == list(STAGES[:2])
+
+
+def test_clean_leaves_what_was_measured_and_installed(checkout: Checkout) -> None:
+    checkout.pretend_to_be_installed("installed")
+    for name in ("build/demo/x", "mutants/x", "database/x", ".mypy_cache/x"):
+        (checkout.folder / name).parent.mkdir(parents=True)
+        (checkout.folder / name).touch()
+    checkout.make("clean")
+    left = {path.name for path in checkout.folder.iterdir()}
+    assert left == {".venv", "Makefile", "database", "measurements", "pyproject.toml"}

@@ -1,0 +1,190 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opcost.power import (
+    MINIMUM_READINGS,
+    DeviceState,
+    MeanPower,
+    PowerSource,
+    PowerTrace,
+    Window,
+    device_state,
+    fresh_readings,
+    mean_power,
+    no_trace,
+)
+from opcost.statistics import independent_averages, mean_of_readings
+
+INSTANT = PowerSource("instant", rise_time_s=0.0, averaging_time_s=0.0)
+NAN = math.nan
+
+# Times are multiples of 1/64 s, so that adding whole seconds to them is exact.
+TICK_S = 1 / 64
+rows = st.lists(st.tuples(st.integers(0, 320), st.integers(1, 700)), max_size=40).map(
+    lambda pairs: [(time * TICK_S, float(power)) for time, power in sorted(pairs)]
+)
+
+
+def trace_of(pairs, source=INSTANT, **columns):
+    epoch_s, power_w = np.array(pairs, dtype=float).reshape(-1, 2).T
+    unknown = np.full(len(epoch_s), NAN)
+    names = ["temperature_c", "sm_clock_hz", "power_capped", "thermal_slowdown"]
+    return PowerTrace(source, epoch_s, power_w, *(np.array(columns.get(name, unknown), dtype=float) for name in names))
+
+
+def every_second(*power_w):
+    return [(float(index), power) for index, power in enumerate(power_w)]
+
+
+def readings_of(pairs, begin_s=-math.inf, end_s=math.inf):
+    return fresh_readings(trace_of(pairs), Window(begin_s, end_s)).tolist()
+
+
+def test_a_value_counts_when_it_first_appears():
+    assert readings_of(every_second(100, 200, 200, 300, 300, 300, 200)) == [200, 300, 200]
+
+
+def test_the_first_row_may_repeat_a_value_from_before_the_log():
+    assert readings_of(every_second(100)) == []
+    assert readings_of([]) == []
+
+
+def test_both_ends_of_a_window_belong_to_it():
+    assert readings_of(every_second(100, 200, 300, 400, 500), 1, 3) == [200, 300, 400]
+    assert readings_of(every_second(100, 200, 300, 400, 500), 1.01, 2.99) == [300]
+
+
+def test_a_value_that_first_appeared_before_the_window_does_not_count():
+    assert readings_of(every_second(100, 200, 200, 300), 2, 3) == [300]
+
+
+def test_rows_without_a_value_do_not_count():
+    assert readings_of(every_second(NAN, 100, NAN, 100, 200, NAN, 300)) == [200, 300]
+    assert readings_of(every_second(NAN, NAN)) == []
+
+
+@given(rows, st.data())
+def test_repeated_rows_change_nothing(pairs, data):
+    repeats = data.draw(st.lists(st.integers(1, 4), min_size=len(pairs), max_size=len(pairs)))
+    repeated = [pair for pair, count in zip(pairs, repeats, strict=True) for _ in range(count)]
+    assert readings_of(repeated, 1, 4) == readings_of(pairs, 1, 4)
+
+
+@given(rows, st.data())
+def test_rows_without_a_value_change_nothing(pairs, data):
+    at_s = data.draw(st.lists(st.integers(0, 320), max_size=10))
+    mixed = sorted([*pairs, *((time * TICK_S, NAN) for time in at_s)], key=lambda pair: pair[0])
+    assert readings_of(mixed, 1, 4) == readings_of(pairs, 1, 4)
+
+
+@given(rows, st.integers(0, 2_000_000_000))
+def test_shifted_time_changes_nothing(pairs, shift_s):
+    source = PowerSource("average", rise_time_s=0.5, averaging_time_s=0.25)
+    shifted = [(time_s + shift_s, power_w) for time_s, power_w in pairs]
+    expected = mean_power(trace_of(pairs, source), 1, Window(1, 4))
+    assert mean_power(trace_of(shifted, source), shift_s + 1, Window(shift_s + 1, shift_s + 4)) == expected
+
+
+@given(rows, st.sampled_from([0.25, 2.0, 1024.0]))
+def test_energy_scales_with_power(pairs, factor):
+    plain = mean_power(trace_of(pairs), 0, Window(0, 5))
+    scaled = mean_power(trace_of([(time_s, factor * power_w) for time_s, power_w in pairs]), 0, Window(0, 5))
+    assert scaled.readings == plain.readings
+    assert scaled.estimate_w == (None if plain.estimate_w is None else plain.estimate_w.times(factor))
+
+
+def test_mean_power_is_the_mean_of_the_fresh_readings():
+    result = mean_power(trace_of(every_second(0, 10, 10, 20, 30, 40, 50, 0)), 0, Window(1, 6))
+    assert result == MeanPower(mean_of_readings(np.array([10.0, 20.0, 30.0, 40.0, 50.0]), 5), 5)
+    assert result.estimate_w.value == 30
+    assert result.estimate_w.standard_error == pytest.approx(math.sqrt(250 / 5))
+
+
+def test_absurd_rows_outside_the_window_do_not_count():
+    absurd = every_second(1e9, 1e9 + 1, 10, 20, 30, 40, 50, 1e9, 1e9 + 1)
+    assert mean_power(trace_of(absurd), 0, Window(2, 6)).estimate_w.value == 30
+
+
+def test_readings_within_the_rise_time_after_the_load_began_do_not_count():
+    slow = PowerSource("slow", rise_time_s=2.0, averaging_time_s=0.0)
+    pairs = every_second(0, 5, 6, 10, 20, 30, 40, 50, 0)
+    assert mean_power(trace_of(pairs, slow), 1, Window(1, 7)).estimate_w.value == 30
+    # A window that begins later needs no more waiting.
+    assert mean_power(trace_of(pairs, slow), 0, Window(3, 7)).estimate_w.value == 30
+
+
+@pytest.mark.parametrize("readings", range(MINIMUM_READINGS + 2))
+def test_few_fresh_readings_give_no_power_but_the_reason(readings):
+    pairs = every_second(*range(readings + 1))
+    result = mean_power(trace_of(pairs), 0, Window(0, 10))
+    assert result.readings == readings
+    if readings < 5:
+        assert result.estimate_w is None
+        assert result.missing_reason == f"{readings} fresh readings of instant in the window, 5 needed"
+    else:
+        assert result.estimate_w is not None
+        assert result.missing_reason is None
+
+
+def test_a_meter_that_stands_still_gives_no_power():
+    assert mean_power(trace_of(every_second(*[300] * 20)), 0, Window(0, 20)).estimate_w is None
+
+
+def test_readings_of_a_smoothing_meter_are_not_all_independent():
+    smooth = PowerSource("smooth", rise_time_s=0.0, averaging_time_s=4.0)
+    pairs = every_second(*range(13))
+    result = mean_power(trace_of(pairs, smooth), 0, Window(0, 12))
+    # 12 s hold 3 averaging times, which makes 3.4 independent readings.
+    assert result == MeanPower(mean_of_readings(np.arange(1.0, 13.0), independent_averages(12, 4)), 3)
+
+
+def test_time_within_the_rise_time_holds_no_independent_readings():
+    smooth = PowerSource("smooth", rise_time_s=6.0, averaging_time_s=2.0)
+    pairs = every_second(*range(13))
+    result = mean_power(trace_of(pairs, smooth), 0, Window(0, 12))
+    assert result == MeanPower(mean_of_readings(np.arange(6.0, 13.0), independent_averages(6, 2)), 3)
+
+
+def test_there_are_no_more_independent_readings_than_readings():
+    fast = PowerSource("fast", rise_time_s=0.0, averaging_time_s=0.025)
+    result = mean_power(trace_of(every_second(*range(7)), fast), 0, Window(0, 6))
+    assert result == MeanPower(mean_of_readings(np.arange(1.0, 7.0), 6), 6)
+
+
+def test_a_missing_meter_keeps_its_reason():
+    trace = no_trace("no nvidia-smi on the PATH")
+    assert mean_power(trace, 0, Window(0, 1)) == MeanPower(None, 0, "no nvidia-smi on the PATH")
+    assert device_state(trace, Window(0, 1)) == DeviceState(None, None, None, None)
+    assert trace.source == PowerSource("none", 0.0, 0.0)
+    assert trace.log_name is None
+
+
+def test_a_reason_outweighs_the_rows_that_are_there():
+    trace = replace(trace_of(every_second(*range(10))), missing_reason="nvidia-smi ended")
+    assert mean_power(trace, 0, Window(0, 10)) == MeanPower(None, 0, "nvidia-smi ended")
+
+
+def test_device_state_is_the_mean_of_the_rows_inside_the_window():
+    trace = trace_of(
+        every_second(1, 1, 1, 1, 1),
+        temperature_c=[999, 40, 50, NAN, 999],
+        sm_clock_hz=[0, 1e9, 2e9, 3e9, 0],
+        power_capped=[0, 1, 1, 0, 0],
+        thermal_slowdown=[1, 0, 0, 1, 1],
+    )
+    assert device_state(trace, Window(1, 3)) == DeviceState(45.0, 2e9, pytest.approx(2 / 3), pytest.approx(1 / 3))
+
+
+def test_device_state_is_unknown_where_the_log_says_nothing():
+    trace = trace_of(every_second(1, 2, 3), power_capped=[0, 0, 0])
+    assert device_state(trace, Window(0, 2)) == DeviceState(None, None, 0.0, None)
+    assert device_state(trace, Window(5, 9)) == DeviceState(None, None, None, None)
+
+
+def test_duration_of_a_window():
+    assert Window(2.0, 5.5).duration_s == 3.5

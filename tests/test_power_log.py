@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import csv
+from datetime import datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opcost.power_log import COLUMNS, PowerRow, PowerSummary, csv_header, csv_line
+
+VALUES = st.none() | st.floats(0, 1e12, allow_subnormal=False)
+ROWS = st.builds(
+    PowerRow,
+    epoch_s=st.integers(0, 4_000_000_000_000).map(lambda milliseconds: milliseconds / 1000),
+    power_instant_w=VALUES,
+    power_average_w=VALUES,
+    utilisation_ratio=VALUES,
+    sm_clock_hz=VALUES,
+    temperature_c=VALUES,
+    event_reasons=st.none() | st.integers(0, 2**64 - 1),
+    memory_used_bytes=st.none() | st.integers(0, 2**50),
+)
+
+
+@given(ROWS)
+def test_a_row_can_be_read_again_from_its_line(row: PowerRow) -> None:
+    cells = next(csv.DictReader([csv_header(), csv_line(row)]))
+    assert tuple(cells) == COLUMNS
+    assert abs(datetime.fromisoformat(cells["timestamp"]).timestamp() - row.epoch_s) < 1e-3
+    for name in ("power_instant_w", "power_average_w", "utilisation_ratio", "sm_clock_hz", "temperature_c"):
+        value = getattr(row, name)
+        assert cells[name] == "" if value is None else abs(float(cells[name]) - value) <= 1e-11 * value
+    assert (
+        cells["event_reasons"] == ""
+        if row.event_reasons is None
+        else int(cells["event_reasons"], 16) == row.event_reasons
+    )
+    assert cells["memory_used_bytes"] == ("" if row.memory_used_bytes is None else str(row.memory_used_bytes))
+
+
+def test_the_timestamp_carries_its_zone() -> None:
+    assert csv_line(PowerRow(0.25)) == "1970-01-01T00:00:00.250+00:00,,,,,,,"
+
+
+def test_a_summary_averages_fresh_readings_only() -> None:
+    summary = PowerSummary()
+    summary.add_all(
+        [PowerRow(float(index), power_instant_w=power) for index, power in enumerate([90, 90, 100, 100, 200])]
+    )
+    summary.add_all([PowerRow(9.0), PowerRow(10.0, power_instant_w=200)])
+    assert (summary.rows, summary.fresh_readings, summary.mean_power_w) == (7, 2, 150)
+    assert str(summary) == "7 rows, 2 fresh readings, mean power 150.0 W"
+
+
+def test_the_instant_power_comes_first_and_the_average_stands_in() -> None:
+    summary = PowerSummary()
+    summary.add_all([PowerRow(0.0, 1.0, 5.0), PowerRow(1.0, 2.0, 5.0), PowerRow(2.0, None, 6.0)])
+    assert summary.mean_power_w == 4.0
+
+
+def test_without_readings_there_is_no_mean() -> None:
+    assert str(PowerSummary()) == "0 rows, 0 fresh readings, mean power unknown"

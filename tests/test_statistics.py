@@ -1,0 +1,261 @@
+import math
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opcost.statistics import (
+    BATCHES,
+    Estimate,
+    independent_averages,
+    mean_of_chunks,
+    mean_of_readings,
+    standard_error_of,
+    sum_of_independent,
+    value_of,
+)
+
+values = st.floats(-1e6, 1e6)
+positive = st.floats(1e-3, 1e6)
+estimates = st.builds(Estimate, positive, positive)
+reading_lists = st.lists(positive, min_size=2, max_size=60).map(np.array)
+
+
+def wandering(seed, count, memory):
+    """Return a series with mean 0 in which each value keeps ``memory`` of the one before."""
+    shocks = np.random.default_rng(seed).standard_normal(count)
+    shocks[1:] *= math.sqrt(1 - memory**2)
+    return np.array(list(accumulate(shocks, lambda value, shock: memory * value + shock)))
+
+
+def coverage(estimate_of_seed, truth, seeds=400, quantile=1.96):
+    """Return the share of seeds whose interval holds the truth."""
+    results = [estimate_of_seed(seed) for seed in range(seeds)]
+    return np.mean([abs(result.value - truth) <= quantile * result.standard_error for result in results])
+
+
+def approximately(estimate):
+    return Estimate(pytest.approx(estimate.value), pytest.approx(estimate.standard_error, rel=1e-9, abs=1e-12))
+
+
+def test_n_calls_of_one_mean_have_n_times_its_error():
+    assert Estimate(2.0, 0.1).times(9) == Estimate(18.0, pytest.approx(0.9))
+    assert Estimate(2.0, 0.1).times(-1) == Estimate(-2.0, 0.1)
+
+
+def test_relative_errors_of_a_product_add_in_quadrature():
+    assert Estimate(10.0, 1.0).multiplied_by(Estimate(4.0, 0.3)) == Estimate(40.0, 5.0)
+
+
+def test_relative_errors_of_a_ratio_add_in_quadrature():
+    assert Estimate(20.0, 3.0).divided_by(Estimate(5.0, 1.0)) == Estimate(4.0, 1.0)
+
+
+def test_errors_of_ratios_are_positive_whatever_the_signs():
+    assert Estimate(20.0, 3.0).divided_by(Estimate(-5.0, 1.0)) == Estimate(-4.0, 1.0)
+    assert Estimate(-20.0, 3.0).divided_by(Estimate(5.0, 1.0)) == Estimate(-4.0, 1.0)
+
+
+def test_ratio_to_zero_is_refused():
+    with pytest.raises(ZeroDivisionError):
+        Estimate(1.0, 0.1).divided_by(Estimate(0.0, 0.1))
+
+
+@given(estimates, estimates)
+def test_dividing_undoes_multiplying_but_for_the_error(one, other):
+    back = one.multiplied_by(other).divided_by(other)
+    assert back.value == pytest.approx(one.value)
+    assert back.standard_error >= one.standard_error * (1 - 1e-9)
+
+
+def test_errors_of_independent_estimates_add_in_quadrature():
+    assert sum_of_independent([Estimate(1.0, 3.0), Estimate(2.0, 4.0), Estimate(4.0, 12.0)]) == Estimate(7.0, 13.0)
+
+
+def test_sum_of_nothing_is_exactly_zero():
+    assert sum_of_independent([]) == Estimate(0.0, 0.0)
+
+
+@given(st.lists(estimates, max_size=10), st.randoms(use_true_random=False))
+def test_a_sum_does_not_depend_on_the_order(terms, random):
+    shuffled = random.sample(terms, len(terms))
+    assert sum_of_independent(shuffled) == approximately(sum_of_independent(terms))
+
+
+@given(st.lists(estimates, max_size=10), positive)
+def test_a_sum_scales_with_its_terms(terms, factor):
+    scaled = sum_of_independent(term.times(factor) for term in terms)
+    assert scaled == approximately(sum_of_independent(terms).times(factor))
+
+
+@given(estimates, st.integers(2, 1000))
+def test_n_calls_that_share_a_mean_are_less_certain_than_n_independent_ones(term, count):
+    shared, independent = term.times(count), sum_of_independent([term] * count)
+    assert shared.value == pytest.approx(independent.value)
+    assert shared.standard_error == pytest.approx(math.sqrt(count) * independent.standard_error)
+
+
+def test_error_of_independent_readings_is_their_spread_over_the_root_of_their_number():
+    readings = np.array([9.0, 11.0, 8.0, 12.0])
+    result = mean_of_readings(readings, 4)
+    assert result == Estimate(10.0, pytest.approx(np.std(readings, ddof=1) / 2))
+
+
+def test_fewer_independent_readings_give_a_larger_error():
+    readings = np.array([9.0, 11.0, 8.0, 12.0])
+    # The variance of the four is 2.5; of one independent reading more than one, its whole is left.
+    assert mean_of_readings(readings, 2) == Estimate(10.0, pytest.approx(math.sqrt(2.5)))
+    assert mean_of_readings(readings, 1.5) == Estimate(10.0, pytest.approx(math.sqrt(5.0)))
+
+
+def test_error_of_a_power_that_wanders_comes_from_batches():
+    readings = np.repeat([90.0, 110.0, 100.0] * 5, 20)
+    batch_means = np.array([90.0, 110.0, 100.0] * 5)
+    result = mean_of_readings(readings, len(readings))
+    assert result == Estimate(100.0, pytest.approx(np.std(batch_means, ddof=1) / math.sqrt(15)))
+
+
+@pytest.mark.parametrize(("count", "independent"), [(0, 0), (1, 1), (5, 1), (5, 0), (5, -1), (5, 5.5), (5, 6)])
+def test_impossible_numbers_of_readings_are_refused(count, independent):
+    with pytest.raises(ValueError, match=f"{count} readings, {independent} of them independent"):
+        mean_of_readings(np.ones(count), independent)
+
+
+@given(reading_lists, positive, values)
+def test_mean_of_readings_follows_scale_and_offset(readings, factor, offset):
+    plain = mean_of_readings(readings, len(readings))
+    moved = mean_of_readings(factor * readings + offset, len(readings))
+    tolerance = 1e-9 * (factor * readings.max() + abs(offset))
+    assert moved.value == pytest.approx(factor * plain.value + offset, abs=tolerance)
+    assert moved.standard_error == pytest.approx(factor * plain.standard_error, rel=1e-6, abs=tolerance)
+
+
+@given(reading_lists)
+def test_mean_of_readings_lies_among_them(readings):
+    value = mean_of_readings(readings, len(readings)).value
+    assert readings.min() * (1 - 1e-12) <= value <= readings.max() * (1 + 1e-12)
+
+
+def test_equal_readings_have_no_error():
+    assert mean_of_readings(np.full(20, 7.0), 20) == Estimate(7.0, 0.0)
+
+
+@pytest.mark.parametrize(("count", "quantile"), [(5, 2.776), (10, 2.262), (30, 2.045), (300, 1.968)])
+def test_interval_of_white_readings_holds_the_truth(count, quantile):
+    """With Student's quantile for so many readings; from 16 on the larger of two errors widens it a little."""
+
+    def estimate(seed):
+        return mean_of_readings(100 + wandering(seed, count, memory=0), count)
+
+    assert 0.93 <= coverage(estimate, 100, quantile=quantile) <= 0.98
+
+
+def test_interval_of_wandering_readings_holds_the_truth_if_the_window_is_long():
+    def estimate(seed):
+        return mean_of_readings(100 + wandering(seed, 300, memory=0.8), 300)
+
+    # The spread alone would hold it for less than half of the seeds.
+    assert 0.88 <= coverage(estimate, 100) <= 0.97
+
+
+def test_interval_of_readings_that_wander_more_slowly_than_the_window_is_too_narrow():
+    """A known limit: what does not change within a window cannot be seen in it."""
+
+    def estimate(seed):
+        return mean_of_readings(100 + wandering(seed, 30, memory=0.99), 30)
+
+    assert coverage(estimate, 100) < 0.5
+
+
+@pytest.mark.parametrize("duration", [0.1, 0.5, 1.0, 2.0, 30.0])
+def test_independent_averages_predict_the_error_of_a_moving_average(duration):
+    """Moving averages over 100 steps of white noise, one at each step of the window."""
+    steps = round(100 * duration)
+    noise = np.random.default_rng(1).standard_normal((2000, steps + 100))
+    sums = np.cumsum(noise, axis=1)
+    averages = (sums[:, 100:] - sums[:, :-100]) / 100
+    predicted = (1 / 100) / independent_averages(duration, 1.0)
+    assert averages.mean(axis=1).var() == pytest.approx(predicted, rel=0.12)
+
+
+def test_independent_averages_are_literally():
+    assert independent_averages(0.3, 1.0) == pytest.approx(1 / 0.9)
+    assert independent_averages(1.0, 1.0) == pytest.approx(1.5)
+    assert independent_averages(6.0, 2.0) == pytest.approx(3.375)
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
+def test_independent_averages_grow_with_the_window_from_one(duration, averaging_time):
+    number = independent_averages(duration, averaging_time)
+    assert number > 1
+    assert number >= duration / averaging_time
+    assert independent_averages(2 * duration, averaging_time) > number
+
+
+@pytest.mark.parametrize("duration", [0.5, 1.0, 3.0])
+def test_error_of_a_moving_average_is_honest_on_average(duration):
+    """In windows of few averaging times the readings are so alike that their spread alone says too little."""
+    steps = round(100 * duration)
+    noise = np.random.default_rng(2).standard_normal((1000, steps + 100))
+    sums = np.cumsum(noise, axis=1)
+    averages = (sums[:, 100:] - sums[:, :-100])[:, ::5]
+    results = [mean_of_readings(row, independent_averages(duration, 1.0)) for row in averages]
+    expected_variance = np.mean([result.standard_error**2 for result in results])
+    assert expected_variance == pytest.approx(np.var([result.value for result in results]), rel=0.2)
+
+
+def test_mean_of_chunks_weighs_iterations_equally():
+    result = mean_of_chunks(np.array([1.0, 6.0]), np.array([1, 3]))
+    # Batch means 1 and 2, mean 7/4, weights 1/4 and 3/4.
+    assert result == Estimate(1.75, pytest.approx(math.sqrt((1 / 16 * 9 / 16 + 9 / 16 * 1 / 16) * 2)))
+
+
+def test_error_of_a_few_equal_chunks_is_their_spread_over_the_root_of_their_number():
+    durations_s = np.array([0.10, 0.12, 0.11, 0.09, 0.13])
+    result = mean_of_chunks(durations_s, np.full(5, 10))
+    assert result == approximately(Estimate(0.011, np.std(durations_s / 10, ddof=1) / math.sqrt(5)))
+
+
+def test_many_chunks_are_taken_together_in_batches():
+    batch_means = np.array([1.0, 2.0, 3.0] * (BATCHES // 3))
+    durations_s = np.repeat(batch_means, 4) + np.tile([-0.5, 0.5, 0.25, -0.25], BATCHES)
+    result = mean_of_chunks(durations_s, np.ones(4 * BATCHES, dtype=np.int64))
+    assert result == approximately(Estimate(2.0, np.std(batch_means, ddof=1) / math.sqrt(BATCHES)))
+
+
+@given(st.lists(st.tuples(positive, st.integers(1, 1000)), min_size=2, max_size=80), positive)
+def test_mean_of_chunks_follows_scale(chunks, factor):
+    durations_s, iterations = np.array([chunk[0] for chunk in chunks]), np.array([chunk[1] for chunk in chunks])
+    plain = mean_of_chunks(durations_s, iterations)
+    scaled = mean_of_chunks(factor * durations_s, iterations)
+    assert plain.value == pytest.approx(durations_s.sum() / iterations.sum())
+    assert scaled.value == pytest.approx(factor * plain.value)
+    assert scaled.standard_error == pytest.approx(factor * plain.standard_error, abs=1e-9 * scaled.value)
+
+
+@given(st.integers(2, 80), st.integers(1, 1000))
+def test_steady_chunks_have_no_error(chunks, iterations):
+    result = mean_of_chunks(np.full(chunks, 0.25 * iterations), np.full(chunks, iterations))
+    assert result == Estimate(pytest.approx(0.25), pytest.approx(0.0, abs=1e-9))
+
+
+@pytest.mark.parametrize("chunks", [0, 1])
+def test_the_error_of_a_mean_needs_two_chunks(chunks):
+    with pytest.raises(ValueError, match="at least two chunks"):
+        mean_of_chunks(np.ones(chunks), np.ones(chunks, dtype=np.int64))
+
+
+def test_error_of_chunks_is_honest_though_neighbours_are_alike():
+    def estimate(seed):
+        return mean_of_chunks(1 + 0.01 * wandering(seed, 300, memory=0.8), np.ones(300, dtype=np.int64))
+
+    assert 0.88 <= coverage(estimate, 1) <= 0.97
+
+
+def test_unknown_estimates_have_neither_value_nor_error():
+    assert value_of(None) is None
+    assert standard_error_of(None) is None
+    assert value_of(Estimate(2.0, 0.5)) == 2.0
+    assert standard_error_of(Estimate(2.0, 0.5)) == 0.5
