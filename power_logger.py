@@ -27,12 +27,12 @@ def main() -> int:
     if path.exists() or not path.parent.is_dir():
         raise UserError(f"--output {path}: must be a new file in a folder that exists")
     stopping = threading.Event()
-    batches = cpu_batches(arguments, stopping) if arguments.device == "cpu" else gpu_batches(arguments, path, stopping)
-    with closing(batches):
+    is_cpu = arguments.device == "cpu"
+    with closing(cpu_batches(arguments, stopping) if is_cpu else gpu_batches(arguments, path, stopping)) as batches:
         # The first batch comes when the meter runs: before that there is nothing to write, and Ctrl-C is an interrupt.
         first = next(batches, ())
         stop_on_signals(stopping, arguments.seconds)
-        tell(f"logging {'the CPU' if arguments.device == 'cpu' else f'GPU {arguments.gpu}'} to {path}; Ctrl-C ends it")
+        tell(f"logging {'the CPU' if is_cpu else f'GPU {arguments.gpu}'} to {path}; Ctrl-C ends it")
         write(itertools.chain([first], batches), path)
     return 0
 
@@ -74,9 +74,8 @@ def stop_on_signals(stopping: threading.Event, after_s: float | None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
     if after_s is not None:
-        timer = threading.Timer(min(after_s, threading.TIMEOUT_MAX), stopping.set)
-        timer.daemon = True
-        timer.start()
+        signal.signal(signal.SIGALRM, lambda *_: stopping.set())
+        signal.setitimer(signal.ITIMER_REAL, min(after_s, threading.TIMEOUT_MAX))
 
 
 def write(batches: Iterable[tuple[PowerRow, ...]], path: Path) -> None:

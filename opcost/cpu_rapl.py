@@ -182,7 +182,7 @@ def sample_batches(
     """Sample the CPU's power until told to stop; yield one row at a time."""
     sampler = RaplSampler(root)
     yield (sampler.sample(),)
-    while not stopping.wait(interval_s):
+    while not stopping.wait(min(interval_s, threading.TIMEOUT_MAX)):
         yield (sampler.sample(),)
 
 

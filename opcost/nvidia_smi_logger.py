@@ -28,7 +28,7 @@ TAIL_BYTES = 4096
 """Some 40 rows: enough to hold the row before a measurement. Also what a block-buffered nvidia-smi holds back."""
 
 LAST_ROW_DEADLINE_S = 2.0
-"""How long rows may be late: 4 kB of rows, held back by a block-buffered nvidia-smi, take about a second."""
+"""How long rows may be late: driver 580 writes each at once; a block of 4 kB takes about a second to fill."""
 
 BATCH_INTERVAL_S = 0.2
 
@@ -38,7 +38,7 @@ class NvidiaSmiLogger:
 
     Args:
         gpu: UUID, or nvidia-smi's own index.
-        logs_directory: an existing or new folder; the nameless raw log takes its space there (13 MB an hour).
+        logs_directory: an existing or new folder; the nameless raw log takes its space there (16 MB an hour).
         interval_s: time between two rows, at least 0.001.
         start_deadline_s: how long the first row may take.
     """

@@ -19,7 +19,9 @@ from opcost.power import PowerSource, PowerTrace, no_trace
 from opcost.power_log import PowerRow
 from opcost.statistics import FloatArray
 
-INSTANT_SOURCE = PowerSource("nvidia-smi power.draw.instant", rise_time_s=0.2, averaging_time_s=0.025, update_period_s=0.1)
+INSTANT_SOURCE = PowerSource(
+    "nvidia-smi power.draw.instant", rise_time_s=0.2, averaging_time_s=0.025, update_period_s=0.1
+)
 """A window of some 25 ms every 100 ms; the first 0.2 s hold an overshoot."""
 
 AVERAGE_SOURCE = PowerSource("nvidia-smi power.draw", rise_time_s=1.2, averaging_time_s=1.0, update_period_s=0.1)

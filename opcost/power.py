@@ -119,30 +119,30 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
 def fresh_readings(trace: PowerTrace, window: Window) -> FloatArray:
     """Return the power readings in W that first appeared inside the window (both ends included).
 
-    A row that repeats the value of the row before it is no new reading, unless the value has lasted for another of
-    the meter's update periods: then a new reading happened to be equal. Where the update period is unknown, equal
+    A row that repeats the value of the row before it is no new reading, unless the value has lasted well into the
+    meter's next update period: then a new reading happened to be equal. Where the update period is unknown, equal
     readings count once, so the number of readings is never too large.
     """
     known = ~np.isnan(trace.power_w)
     epoch_s, power_w = trace.epoch_s[known], trace.power_w[known]
     if len(power_w) == 0:
         return power_w
-    starts = np.concatenate([[0], 1 + np.flatnonzero(power_w[1:] != power_w[:-1])])
-    ends_s = np.append(epoch_s[starts[1:]], epoch_s[-1])
-    counts = _readings_in(ends_s - epoch_s[starts], trace.source.update_period_s)
-    ages = np.concatenate([np.arange(count) for count in counts]) * trace.source.update_period_s
-    appeared_s = np.repeat(epoch_s[starts], counts) + ages
-    inside = (appeared_s >= window.begin_s) & (appeared_s <= window.end_s)
-    # The first row may repeat a value from before the log began.
-    inside[0] = False
-    return np.repeat(power_w[starts], counts)[inside]
+    inside = (epoch_s >= window.begin_s) & (epoch_s <= window.end_s)
+    return power_w[inside & _is_fresh(epoch_s, power_w, trace.source.update_period_s or math.inf)]
 
 
-def _readings_in(durations_s: FloatArray, update_period_s: float) -> npt.NDArray[np.int64]:
-    """Return how many readings a value stands for that lasted so long: rounded, since rows do not hit the updates."""
-    if update_period_s == 0:
-        return np.ones(len(durations_s), dtype=np.int64)
-    return np.maximum(1, np.rint(durations_s / update_period_s)).astype(np.int64)
+def _is_fresh(epoch_s: FloatArray, power_w: FloatArray, update_period_s: float) -> npt.NDArray[np.bool_]:
+    """Return which rows show a new reading. The first does not: it may repeat a value from before the log began."""
+    is_fresh = np.concatenate([[False], power_w[1:] != power_w[:-1]])
+    appeared_s = epoch_s[0]
+    for row in range(1, len(power_w)):
+        if is_fresh[row]:
+            appeared_s = epoch_s[row]
+        elif epoch_s[row] - appeared_s >= 1.5 * update_period_s:
+            # After a gap in the log, too, an equal reading counts once.
+            is_fresh[row] = True
+            appeared_s = epoch_s[row] - 0.5 * update_period_s
+    return is_fresh
 
 
 def device_state(trace: PowerTrace, window: Window) -> DeviceState:

@@ -58,8 +58,9 @@ def csv_line(row: PowerRow) -> str:
 class PowerSummary:
     """Counts the rows of a log and averages its fresh readings; takes no more memory the longer the log is.
 
-    The instant power is used where a row has it, else the average one. As in ``power.fresh_readings``, a value that
-    repeats the one before it is no new reading, and the first value may be a repeat from before the log began.
+    The instant power is used where a row has it, else the average one. A value that repeats the one before it is no
+    new reading, and the first value may be a repeat from before the log began. This is a glance at a log: energies
+    come from ``power.mean_power``.
     """
 
     def __init__(self) -> None:

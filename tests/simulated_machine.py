@@ -27,8 +27,9 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from opcost.conditions import Circumstances, Conditions
-from opcost.measurement import ClockReading
+from opcost.conditions import Circumstances, Conditions, measurement_key
+from opcost.measurement import ClockReading, MeasurementProtocol, MeasurementRow, measure
+from opcost.operators import OperatorTuple
 from opcost.power import PowerSource, PowerTrace, no_trace
 from opcost.statistics import FloatArray
 
@@ -140,7 +141,7 @@ class MeterModel:
         if self.source is not None:
             return self.source
         rise_time_s = self.lag_s + self.averaging_time_s + self.update_period_s
-        return PowerSource("simulated", rise_time_s, self.averaging_time_s)
+        return PowerSource("simulated", rise_time_s, self.averaging_time_s, self.update_period_s)
 
 
 @dataclass(frozen=True)
@@ -299,6 +300,28 @@ class SimulatedMachine(SimulatedWorkload):
         shocks[0] = self._random.standard_normal()
         correlated = np.fromiter(accumulate(shocks, lambda noise, shock: memory * noise + shock), float, steps)
         return white + self.device.correlated_noise_w * correlated
+
+
+def simulated_row(
+    operator: OperatorTuple,
+    load: Load | None = None,
+    machine: SimulatedMachine | None = None,
+    conditions: Conditions = SIMULATED_CONDITIONS,
+    circumstances: Circumstances = SIMULATED_CIRCUMSTANCES,
+) -> MeasurementRow:
+    """Measure a load on a machine (a fresh one, if none is named) and return the figures as an operator's row."""
+    machine = machine or SimulatedMachine()
+    protocol = MeasurementProtocol(circumstances.warm_up_s, circumstances.loop_s)
+    return MeasurementRow(
+        key=measurement_key(operator, conditions),
+        operator=operator.operator,
+        measurement=measure(machine.workload(load or Load()), machine, machine, protocol),
+        parameters=operator.parameters_text,
+        inputs=operator.inputs_text,
+        training_mode=operator.mode,
+        conditions=conditions,
+        circumstances=circumstances,
+    )
 
 
 def _in_ticks(values: FloatArray, tick: float) -> FloatArray:

@@ -101,8 +101,8 @@ def test_a_missing_module_that_make_install_does_not_bring_is_a_bug(tmp_path: Pa
 )
 def test_an_interrupted_script_cleans_up_and_says_how_to_go_on(tmp_path: Path, number: int, status: int) -> None:
     body = """
-        print('started', flush=True)
         try:
+            print('started', flush=True)
             time.sleep(60)
         finally:
             print('cleaned up')

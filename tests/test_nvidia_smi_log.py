@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timezone
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,7 +20,6 @@ from opcost.nvidia_smi_log import (
 )
 from opcost.power_log import PowerRow
 
-RECORDINGS = Path(__file__).with_name("recordings")
 HEADER = "timestamp, power.draw.instant [W], power.draw [W], clocks.sm [MHz], temperature.gpu"
 BEGIN_S = 1_790_000_000
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from nvidia_smi_stage import NvidiaSmiStage, is_alive
 
 from opcost.nvidia_smi import NvidiaSmiError
-from opcost.nvidia_smi_log import parse_log
+from opcost.nvidia_smi_log import cut, parse_log
 from opcost.nvidia_smi_logger import NvidiaSmiLogger
 from opcost.nvidia_smi_meter import (
     AVERAGE_SOURCE,
@@ -24,6 +25,8 @@ from opcost.nvidia_smi_meter import (
 )
 from opcost.power import PowerTrace, Window, fresh_readings, mean_power
 from opcost.power_log import PowerRow
+
+RECORDINGS = Path(__file__).with_name("recordings")
 
 
 @pytest.fixture
@@ -62,15 +65,20 @@ def test_readings_follow_the_load_that_was_declared(
     stage: NvidiaSmiStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = tmp_path / "power"
-    step_s = time.time() + 0.7
-    table.write_text(f"0 120\n{step_s} 600\n")
+    table.write_text("0 120\n")
     monkeypatch.setenv("FAKE_NVIDIA_SMI_POWER", str(table))
     with logger_in(tmp_path) as logger:
-        trace = measured(logger, max(0.1, step_s + 0.25 - time.time()))
-    assert set(fresh_readings(trace, Window(step_s - 1, step_s + 1))) <= {120.0, 600.0}
-    assert set(fresh_readings(trace, Window(step_s + 0.15, step_s + 1))) == {600.0}
-    first = trace.epoch_s[trace.power_w == 600.0][0]
-    assert first == pytest.approx(step_s, abs=0.25)
+        meter = NvidiaSmiMeter(logger, "operator")
+        meter.start()
+        time.sleep(0.1)
+        step_s = time.time()
+        with table.open("a") as file:
+            file.write(f"{step_s} 600\n")
+        time.sleep(0.25)
+        trace = meter.stop()
+    assert np.all(trace.power_w[trace.epoch_s < step_s] == 120.0)
+    assert set(trace.power_w) == {120.0, 600.0}
+    assert trace.power_w[-1] == 600.0
 
 
 def test_the_mean_power_of_a_window_is_that_of_the_gpu(stage: NvidiaSmiStage, tmp_path: Path) -> None:
@@ -254,3 +262,36 @@ def test_a_field_that_has_a_value_now_and_then_is_not_the_source() -> None:
 
 def test_no_rows_are_no_power() -> None:
     assert power_trace([], None).missing_reason == "nvidia-smi logged no row in time"
+
+
+def recorded(name: str) -> list[PowerRow]:
+    """Return the rows of a recording that are in order of time."""
+    return [row.values for row in cut(parse_log((RECORDINGS / name).read_text().splitlines()).rows, 0, time.time())]
+
+
+def test_an_h200_shows_its_load_at_once_in_one_field_and_after_a_second_in_the_other() -> None:
+    rows = recorded("nvidia_smi_580_h200.csv")
+    instant = power_trace(rows, None)
+    average = power_trace([replace(row, power_instant_w=None) for row in rows], None)
+    assert (instant.source, average.source) == (INSTANT_SOURCE, AVERAGE_SOURCE)
+    assert instant.epoch_s[instant.power_w > 600][0] - instant.epoch_s[0] < 0.25
+    assert average.epoch_s[average.power_w > 600][0] - average.epoch_s[0] > 0.9
+    assert set(instant.power_capped[instant.power_w > 600]) == {1.0}
+    assert instant.sm_clock_hz[0] == 1.98e9
+
+
+def test_a_card_of_driver_470_gives_what_it_has() -> None:
+    trace = power_trace(recorded("nvidia_smi_470_hand_written.csv"), None)
+    assert trace.source == AVERAGE_SOURCE
+    assert trace.power_w[[0, 2, 4]].tolist() == [71.13, 148.9, 152.41]
+    assert np.isnan(trace.power_w[3])
+    assert np.isnan(trace.sm_clock_hz[4])
+    assert np.isnan(trace.power_capped).all()
+
+
+def test_a_damaged_log_gives_its_good_rows() -> None:
+    trace = power_trace(recorded("nvidia_smi_535_damaged_hand_written.csv"), None)
+    assert trace.power_w[:2].tolist() == [301.2, 303.85]
+    assert np.isnan(trace.power_w[2:]).all()
+    assert trace.thermal_slowdown[:2].tolist() == [0, 1]
+    assert len(trace.epoch_s) == 3

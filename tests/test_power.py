@@ -21,6 +21,7 @@ from opcost.power import (
 from opcost.statistics import independent_averages, mean_of_readings
 
 INSTANT = PowerSource("instant", rise_time_s=0.0, averaging_time_s=0.0)
+EVERY_SECOND = PowerSource("every second", rise_time_s=0.0, averaging_time_s=0.0, update_period_s=1.0)
 NAN = math.nan
 
 # Times are multiples of 1/64 s, so that adding whole seconds to them is exact.
@@ -41,8 +42,8 @@ def every_second(*power_w):
     return [(float(index), power) for index, power in enumerate(power_w)]
 
 
-def readings_of(pairs, begin_s=-math.inf, end_s=math.inf):
-    return fresh_readings(trace_of(pairs), Window(begin_s, end_s)).tolist()
+def readings_of(pairs, begin_s=-math.inf, end_s=math.inf, source=INSTANT):
+    return fresh_readings(trace_of(pairs, source), Window(begin_s, end_s)).tolist()
 
 
 def test_a_value_counts_when_it_first_appears():
@@ -68,18 +69,53 @@ def test_rows_without_a_value_do_not_count():
     assert readings_of(every_second(NAN, NAN)) == []
 
 
-@given(rows, st.data())
-def test_repeated_rows_change_nothing(pairs, data):
+def test_a_value_that_outlasts_the_update_period_is_an_equal_reading():
+    """A meter with a new reading every second, a row every quarter: 100, 200, 200, 200, 300, 300 and 100 W."""
+    values = [100, 200, 200, 200, 300, 300, 100]
+    pairs = [(index / 4, value) for index, value in enumerate(value for value in values for _ in range(4))]
+    assert readings_of(pairs, source=EVERY_SECOND) == [200, 200, 200, 300, 300, 100]
+    assert readings_of(pairs) == [200, 300, 100]
+
+
+def test_an_equal_reading_lies_where_its_row_does():
+    pairs = [(index / 4, value) for index, value in enumerate([100] * 4 + [200] * 12)]
+    # The value appears at 1 s; equal readings are noticed half a period after they must have come, at 2.5 and 3.5 s.
+    assert readings_of(pairs, 1, 2.49, EVERY_SECOND) == [200]
+    assert readings_of(pairs, 1.01, 2.5, EVERY_SECOND) == [200]
+    assert readings_of(pairs, 2.51, 3.5, EVERY_SECOND) == [200]
+    assert readings_of(pairs, 3.51, 9, EVERY_SECOND) == []
+
+
+def test_a_value_that_comes_a_little_late_is_no_equal_reading():
+    pairs = [(index / 4, value) for index, value in enumerate([100] * 4 + [200] * 5 + [300] * 3)]
+    assert readings_of(pairs, source=EVERY_SECOND) == [200, 300]
+
+
+def test_the_first_value_counts_from_its_second_reading_on():
+    pairs = [(index / 4, 100) for index in range(11)]
+    assert readings_of(pairs, source=EVERY_SECOND) == [100, 100]
+
+
+@pytest.mark.parametrize("after_gap", [200, 300])
+def test_a_gap_in_the_log_does_not_multiply_the_value_before_it(after_gap):
+    pairs = [(0, 100), (1, 200), (1.25, 200), (60, after_gap), (60.25, after_gap), (60.5, after_gap), (61, 400)]
+    assert readings_of(pairs, source=EVERY_SECOND) == [200, after_gap, 400]
+
+
+@given(rows, st.data(), st.sampled_from([0.0, 0.25, 1.0]))
+def test_repeated_rows_change_nothing(pairs, data, update_period_s):
+    source = replace(INSTANT, update_period_s=update_period_s)
     repeats = data.draw(st.lists(st.integers(1, 4), min_size=len(pairs), max_size=len(pairs)))
     repeated = [pair for pair, count in zip(pairs, repeats, strict=True) for _ in range(count)]
-    assert readings_of(repeated, 1, 4) == readings_of(pairs, 1, 4)
+    assert readings_of(repeated, 1, 4, source) == readings_of(pairs, 1, 4, source)
 
 
-@given(rows, st.data())
-def test_rows_without_a_value_change_nothing(pairs, data):
+@given(rows, st.data(), st.sampled_from([0.0, 0.25, 1.0]))
+def test_rows_without_a_value_change_nothing(pairs, data, update_period_s):
+    source = replace(INSTANT, update_period_s=update_period_s)
     at_s = data.draw(st.lists(st.integers(0, 320), max_size=10))
     mixed = sorted([*pairs, *((time * TICK_S, NAN) for time in at_s)], key=lambda pair: pair[0])
-    assert readings_of(mixed, 1, 4) == readings_of(pairs, 1, 4)
+    assert readings_of(mixed, 1, 4, source) == readings_of(pairs, 1, 4, source)
 
 
 @given(rows, st.integers(0, 2_000_000_000))
@@ -131,7 +167,7 @@ def test_few_fresh_readings_give_no_power_but_the_reason(readings):
         assert result.missing_reason is None
 
 
-def test_a_meter_that_stands_still_gives_no_power():
+def test_a_meter_that_stands_still_and_does_not_say_how_often_it_should_move_gives_no_power():
     assert mean_power(trace_of(every_second(*[300] * 20)), 0, Window(0, 20)).estimate_w is None
 
 
@@ -160,8 +196,9 @@ def test_a_missing_meter_keeps_its_reason():
     trace = no_trace("no nvidia-smi on the PATH")
     assert mean_power(trace, 0, Window(0, 1)) == MeanPower(None, 0, "no nvidia-smi on the PATH")
     assert device_state(trace, Window(0, 1)) == DeviceState(None, None, None, None)
-    assert trace.source == PowerSource("none", 0.0, 0.0)
+    assert trace.source == PowerSource("none", 0.0, 0.0, 0.0)
     assert trace.log_name is None
+    assert [len(rows) for rows in (trace.epoch_s, trace.power_w, trace.temperature_c)] == [0, 0, 0]
 
 
 def test_a_reason_outweighs_the_rows_that_are_there():

@@ -1,0 +1,130 @@
+from dataclasses import replace
+
+import pytest
+from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
+
+from opcost.comparison import compare
+from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.statistics import Estimate
+from opcost.summation import best_rows
+
+CONVOLUTION, RELU = (
+    OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((32, 64), "float32"),)) for name in ["Conv2d", "ReLU"]
+)
+MODEL = model_operator("resnet18", None, (32, 64))
+COUNTS = OperatorCounts(
+    model=MODEL,
+    counts=(OperatorCount(CONVOLUTION, 3, 300, 1), OperatorCount(RELU, 4, 10, 1)),
+    total_flop=1000,
+    total_memory_bytes=1000,
+    parameters=1,
+    torch_version="2.11.0",
+)
+MEASURED = simulated_row(RELU)
+
+
+def row_of(operator, time, energy, conditions=SIMULATED_CONDITIONS, meter="simulated", **circumstances):
+    """Return a row with the figures that a test declares, as (value, standard error)."""
+    measurement = replace(
+        MEASURED.measurement,
+        time_s=time[0],
+        time_standard_error_s=time[1],
+        energy_j=energy and energy[0],
+        energy_standard_error_j=energy and energy[1],
+        energy_missing_reason=None if energy else "no meter",
+        meter=meter,
+    )
+    return replace(
+        MEASURED,
+        key=f"{operator.key}-{conditions.key}",
+        measurement=measurement,
+        conditions=conditions,
+        circumstances=replace(MEASURED.circumstances, **circumstances),
+    )
+
+
+CONVOLUTION_ROW = row_of(CONVOLUTION, (2.0, 0.0), (10.0, 0.0))
+RELU_ROW = row_of(RELU, (1.0, 0.1), (5.0, 0.3))
+FULL = row_of(MODEL, (10.0, 0.3), (25.0, 1.0))
+
+
+def compared(*rows, full=FULL):
+    return compare("resnet18_32x64", COUNTS, full, best_rows(rows))
+
+
+def test_ratios_are_sum_over_whole_with_both_errors():
+    comparison = compared(CONVOLUTION_ROW, RELU_ROW)
+    assert comparison.name == "resnet18_32x64"
+    assert comparison.full is FULL
+    assert comparison.conditions == SIMULATED_CONDITIONS
+    assert comparison.cost.time_s == Estimate(10.0, pytest.approx(0.4))
+    assert comparison.time_ratio == Estimate(1.0, pytest.approx(0.05))
+    assert comparison.energy_ratio == Estimate(2.0, pytest.approx((1.2**2 + 2.0**2) ** 0.5 / 25))
+    assert comparison.remarks == ()
+
+
+def test_without_any_operator_there_is_no_ratio():
+    comparison = compared()
+    assert comparison.time_ratio is None
+    assert comparison.energy_ratio is None
+    assert comparison.cost.missing == COUNTS.counts
+    assert comparison.remarks == ()
+
+
+def test_without_energy_of_the_whole_there_is_no_ratio_of_energies():
+    comparison = compared(CONVOLUTION_ROW, RELU_ROW, full=row_of(MODEL, (10.0, 0.1), None))
+    assert comparison.energy_ratio is None
+    assert comparison.time_ratio is not None
+
+
+def test_without_energy_of_an_operator_there_is_no_ratio_of_energies():
+    comparison = compared(CONVOLUTION_ROW, row_of(RELU, (1.0, 0.1), None))
+    assert comparison.energy_ratio is None
+    assert comparison.time_ratio == Estimate(1.0, pytest.approx(0.05))
+
+
+def test_rows_under_other_conditions_are_not_summed_but_told():
+    fp32 = replace(SIMULATED_CONDITIONS, precision="fp32", cudnn_tf32=False)
+    rows = [row_of(operator, (1.0, 0.1), None, conditions=fp32) for operator in [CONVOLUTION, RELU]]
+    old = row_of(RELU, (1.0, 0.1), None, conditions=replace(SIMULATED_CONDITIONS, torch_version="2.6.0"))
+    assert compared(*rows, old).remarks == (
+        "2 missing operators are measured under other conditions and not summed"
+        " (precision: fp32 / torch-default; cudnn_tf32: False / True)",
+        "1 missing operators are measured under other conditions and not summed (torch_version: 2.6.0 / 2.11.0)",
+    )
+
+
+def test_rows_under_other_conditions_of_operators_that_are_summed_are_not_told():
+    fp32 = replace(SIMULATED_CONDITIONS, precision="fp32")
+    assert compared(CONVOLUTION_ROW, RELU_ROW, row_of(RELU, (1.0, 0.1), None, conditions=fp32)).remarks == ()
+
+
+def test_rows_of_other_operators_are_not_told():
+    other = row_of(OperatorTuple("torch.nn.GELU"), (1.0, 0.1), None, conditions=SIMULATED_CONDITIONS)
+    assert compared(CONVOLUTION_ROW, RELU_ROW, other).remarks == ()
+
+
+def test_circumstances_that_differ_are_told_with_their_share_of_the_summed_time():
+    short = row_of(CONVOLUTION, (2.0, 0.1), (1.0, 0.1), loop_s=3.0, host_cpu="another")
+    relu = row_of(RELU, (1.0, 0.1), (1.0, 0.1), host_cpu="another", meter="nvidia-smi power.draw")
+    assert set(compared(short, relu).remarks) == {
+        "loop_s is 3.0, the whole model's 30.0 for 60.0% of the summed time",
+        "host_cpu is another, the whole model's simulated for 100.0% of the summed time",
+        "meter is nvidia-smi power.draw, the whole model's simulated for 40.0% of the summed time",
+    }
+
+
+def test_simulated_parts_make_the_simulated_whole():
+    """A machine whose model takes exactly as long as its parts: the ratios are 1 within their errors."""
+    convolution, relu = Load(time_s=0.004, power_w=500.0), Load(time_s=0.002, power_w=350.0)
+    time_s = 3 * convolution.time_s + 4 * relu.time_s
+    energy_j = 3 * convolution.energy_j + 4 * relu.energy_j
+    comparison = compared(
+        simulated_row(CONVOLUTION, convolution),
+        simulated_row(RELU, relu),
+        full=simulated_row(MODEL, Load(time_s=time_s, power_w=energy_j / time_s)),
+    )
+    assert comparison.time_ratio.value == pytest.approx(1.0)
+    assert comparison.energy_ratio.value == pytest.approx(1.0, abs=3 * comparison.energy_ratio.standard_error)
+    assert comparison.energy_ratio.standard_error < 0.005
+    assert comparison.remarks == ()

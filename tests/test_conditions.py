@@ -1,0 +1,56 @@
+from dataclasses import fields, replace
+
+import pytest
+from simulated_machine import SIMULATED_CONDITIONS
+
+from opcost.conditions import Conditions, measurement_key
+from opcost.operators import OperatorTuple, TensorSpec
+
+OTHER_VALUES = {bool: lambda value: not value, int: lambda value: value + 1, float: lambda value: value + 1.0}
+
+
+def changed(field_name):
+    """Return conditions that differ in one field."""
+    value = getattr(SIMULATED_CONDITIONS, field_name)
+    other = OTHER_VALUES.get(type(value), lambda value: f"{value} or not")(value)
+    return replace(SIMULATED_CONDITIONS, **{field_name: other})
+
+
+field_names = pytest.mark.parametrize("name", [field.name for field in fields(Conditions)])
+
+
+def test_equal_conditions_have_equal_keys_and_no_differences():
+    again = replace(SIMULATED_CONDITIONS)
+    assert again.key == SIMULATED_CONDITIONS.key
+    assert again.differences(SIMULATED_CONDITIONS) == ()
+
+
+@field_names
+def test_every_condition_changes_the_key(name):
+    assert changed(name).key != SIMULATED_CONDITIONS.key
+
+
+@field_names
+def test_a_difference_names_the_condition_and_both_values(name):
+    other = changed(name)
+    values = f"{getattr(other, name)} / {getattr(SIMULATED_CONDITIONS, name)}"
+    assert other.differences(SIMULATED_CONDITIONS) == (f"{name}: {values}",)
+
+
+def test_all_differences_are_told():
+    other = replace(SIMULATED_CONDITIONS, driver_version=None, precision="fp32")
+    assert other.differences(SIMULATED_CONDITIONS) == ("driver_version: None / 1.0", "precision: fp32 / torch-default")
+
+
+def test_what_is_unknown_differs_from_a_text_that_says_so():
+    assert (
+        replace(SIMULATED_CONDITIONS, driver_version=None).key
+        != replace(SIMULATED_CONDITIONS, driver_version="None").key
+    )
+
+
+def test_keys_stay_what_they_are():
+    """Databases hold these keys: a change makes every stored row worthless."""
+    relu = OperatorTuple("torch.nn.ReLU", inputs=(TensorSpec((32, 64), "float32"),))
+    assert SIMULATED_CONDITIONS.key == "50a5aca421a41bb5"
+    assert measurement_key(relu, SIMULATED_CONDITIONS) == "5bf6969355c97ca7-50a5aca421a41bb5"
