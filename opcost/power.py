@@ -135,7 +135,7 @@ def _is_fresh(epoch_s: FloatArray, power_w: FloatArray, update_period_s: float) 
     """Return which rows show a new reading. The first does not: it may repeat a value from before the log began."""
     is_fresh = np.concatenate([[False], power_w[1:] != power_w[:-1]])
     appeared_s = epoch_s[0]
-    for row in range(1, len(power_w)):
+    for row in range(len(power_w)):
         if is_fresh[row]:
             appeared_s = epoch_s[row]
         elif epoch_s[row] - appeared_s >= 1.5 * update_period_s:

@@ -63,7 +63,7 @@ def mean_of_readings(readings: FloatArray, independent: float) -> Estimate:
     """
     if len(readings) < 2 or not 1 < independent <= len(readings):
         raise ValueError(f"{len(readings)} readings, {independent} of them independent")
-    batches = mean_of_chunks(readings, np.ones(len(readings), dtype=np.int64))
+    batches = mean_of_chunks(readings, np.full(len(readings), 1))
     # One reading's worth of spread is lost to the mean: n independent readings give the usual spread / sqrt(n).
     from_spread = float(np.std(readings)) / math.sqrt(independent - 1)
     return Estimate(batches.value, max(from_spread, batches.standard_error))

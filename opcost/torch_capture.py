@@ -75,7 +75,8 @@ class _Recorder:
         handles = []
         for module in operator_modules(model):
             handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
-            handles.append(module.register_forward_hook(self._leave))
+            # Also after an error: the model may catch it and go on.
+            handles.append(module.register_forward_hook(self._leave, always_call=True))
         try:
             yield
         finally:

@@ -22,6 +22,9 @@ SIZE_PARAMETERS = frozenset({"kernel_size", "stride", "padding", "dilation", "ou
 
 UNKNOWN = "unknown: the module does not keep this argument"
 
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+"""``*args`` and ``**kwargs``: of a module with weights they are unknown (LSTM), else of no account (Identity)."""
+
 
 # What a constructor's argument was, where the attribute of that name does not say it.
 SPECIAL_READERS: Mapping[tuple[str, str], Callable[[Any], Any]] = {
@@ -49,7 +52,8 @@ def build_module(operator: OperatorTuple, device: str) -> nn.Module:
     """Return a new module as the tuple describes it, with fresh weights, on a device.
 
     Raises:
-        CannotMeasureError: the class is not one of torch or torchvision, or an argument of its constructor is unknown.
+        CannotMeasureError: the class is not one of torch or torchvision, an argument of its constructor is unknown, or
+            this version's constructor does not take the arguments.
     """
     cls = _resolve(operator.operator)
     arguments = dict(operator.parameters)
@@ -60,14 +64,17 @@ def build_module(operator: OperatorTuple, device: str) -> nn.Module:
         )
     if "dtype" in arguments:
         arguments["dtype"] = getattr(torch, str(arguments["dtype"]))
-    module: nn.Module = cls(**arguments).to(device)
-    return module.train(operator.mode == "train")
+    try:
+        module: nn.Module = cls(**arguments)
+    except (TypeError, ValueError) as error:
+        raise CannotMeasureError(f"{operator.operator}({operator.parameters_text}) cannot be built: {error}") from error
+    return module.to(device).train(operator.mode == "train")
 
 
 def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
     """Yield the constructor's arguments by name, those equal to their default left out."""
     for name, parameter in inspect.signature(type(module)).parameters.items():
-        if name == "device" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if name == "device" or (parameter.kind in VARIADIC and next(module.parameters(), None) is None):
             continue
         value = _argument(module, name)
         default = parameter.default
@@ -143,7 +150,10 @@ def _resolve(operator: str) -> Any:
     package, _, name = operator.rpartition(".")
     if package.partition(".")[0] not in TRUSTED_PACKAGES:
         raise CannotMeasureError(f"{operator} is not an operator of {' or '.join(TRUSTED_PACKAGES)}")
-    cls = getattr(importlib.import_module(package), name, None)
+    try:
+        cls = getattr(importlib.import_module(package), name, None)
+    except ImportError as error:
+        raise CannotMeasureError(f"{operator} is not in this version of {package.partition('.')[0]}") from error
     # The name may be an alias of something else: what counts is what it resolves to.
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise CannotMeasureError(f"{operator} is no module class in this version of {package.partition('.')[0]}")

@@ -12,6 +12,9 @@ from opcost.operators import OperatorTuple
 from opcost.torch_inputs import NormalInputs
 from opcost.torch_operators import build_module
 
+REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
+"""What torch and torchvision raise where they are given what they don't support: most of it is RuntimeError."""
+
 
 @dataclass(frozen=True)
 class EagerWorkload:
@@ -32,7 +35,7 @@ class EagerWorkload:
                 for _ in range(iterations):
                     self.call()
             synchronize(self.device)
-        except RuntimeError as error:
+        except REFUSALS as error:
             # After a CUDA fault every further call fails too; then this raises, and the run ends.
             synchronize(self.device)
             raise CannotMeasureError(one_line(error)) from error

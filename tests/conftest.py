@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 
+# Before torch is imported, and for the scripts that tests start: on a busy machine torch's threads, which spin while
+# they wait for each other, make small models ten times slower.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 settings.register_profile("opcost", deadline=None)
 settings.load_profile("opcost")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--renew-golden", action="store_true", help="write tests/golden/ anew instead of comparing to it")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

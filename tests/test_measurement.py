@@ -66,9 +66,9 @@ def _quantile(measurement):
         pytest.param({"meter": MeterModel(row_period_s=0.002)}, 0.93, 0.97, id="50 rows repeat each value"),
         pytest.param({"meter": MeterModel(row_period_s=0.13)}, 0.93, 0.97, id="rows miss some values"),
         pytest.param({"meter": MeterModel(lag_s=0.3)}, 0.93, 0.97, id="lag"),
-        pytest.param({"meter": MeterModel(tick_w=5.0)}, 0.93, 0.97, id="ticks as large as the noise"),
-        # The noise moves some readings to the next tick: too few to see from the spread how far off the tick is.
-        pytest.param({"meter": MeterModel(tick_w=9.0)}, 0.80, 0.97, id="ticks larger than the noise"),
+        pytest.param({"meter": MeterModel(tick_w=5.0)}, 0.93, 0.97, id="ticks as large as the noise of a reading"),
+        # The noise decides between two ticks, and their mean is right.
+        pytest.param({"meter": MeterModel(tick_w=9.0)}, 0.93, 0.97, id="ticks twice as large as the noise"),
         # Few readings of a smoothed quantity: their spread is uncertain, and Student's quantile generous.
         pytest.param(
             {"meter": AVERAGING, "protocol": MeasurementProtocol(1.5, 5.0)}, 0.93, 1.00, id="one-second average"
@@ -194,6 +194,11 @@ def test_a_loop_within_the_rise_time_has_no_energy():
     result = measured(meter=AVERAGING, protocol=MeasurementProtocol(warm_up_s=0.0, loop_s=1.0))
     assert result.energy_j is None
     assert "fresh readings of simulated in the window, 5 needed" in result.energy_missing_reason
+
+
+def test_interval_of_readings_in_ticks_far_larger_than_the_noise_is_too_narrow():
+    """A known limit: readings that are nearly all equal hide how far the tick is from the truth."""
+    assert energy_coverage(many(meter=MeterModel(tick_w=30.0)), LOAD.energy_j) < 0.5
 
 
 def test_a_meter_that_stands_still_looks_certain():

@@ -21,7 +21,7 @@ from opcost.power import (
 from opcost.statistics import independent_averages, mean_of_readings
 
 INSTANT = PowerSource("instant", rise_time_s=0.0, averaging_time_s=0.0)
-EVERY_SECOND = PowerSource("every second", rise_time_s=0.0, averaging_time_s=0.0, update_period_s=1.0)
+EVERY_TWO_SECONDS = PowerSource("slow", rise_time_s=0.0, averaging_time_s=0.0, update_period_s=2.0)
 NAN = math.nan
 
 # Times are multiples of 1/64 s, so that adding whole seconds to them is exact.
@@ -70,36 +70,36 @@ def test_rows_without_a_value_do_not_count():
 
 
 def test_a_value_that_outlasts_the_update_period_is_an_equal_reading():
-    """A meter with a new reading every second, a row every quarter: 100, 200, 200, 200, 300, 300 and 100 W."""
+    """A meter with a new reading every 2 s, a row every half: 100, 200, 200, 200, 300, 300 and 100 W."""
     values = [100, 200, 200, 200, 300, 300, 100]
-    pairs = [(index / 4, value) for index, value in enumerate(value for value in values for _ in range(4))]
-    assert readings_of(pairs, source=EVERY_SECOND) == [200, 200, 200, 300, 300, 100]
+    pairs = [(index / 2, value) for index, value in enumerate(value for value in values for _ in range(4))]
+    assert readings_of(pairs, source=EVERY_TWO_SECONDS) == [200, 200, 200, 300, 300, 100]
     assert readings_of(pairs) == [200, 300, 100]
 
 
 def test_an_equal_reading_lies_where_its_row_does():
-    pairs = [(index / 4, value) for index, value in enumerate([100] * 4 + [200] * 12)]
-    # The value appears at 1 s; equal readings are noticed half a period after they must have come, at 2.5 and 3.5 s.
-    assert readings_of(pairs, 1, 2.49, EVERY_SECOND) == [200]
-    assert readings_of(pairs, 1.01, 2.5, EVERY_SECOND) == [200]
-    assert readings_of(pairs, 2.51, 3.5, EVERY_SECOND) == [200]
-    assert readings_of(pairs, 3.51, 9, EVERY_SECOND) == []
+    pairs = [(index / 2, value) for index, value in enumerate([100] * 4 + [200] * 12)]
+    # The value appears at 2 s; equal readings are noticed half a period after they must have come, at 5 and 7 s.
+    assert readings_of(pairs, 2, 4.9, EVERY_TWO_SECONDS) == [200]
+    assert readings_of(pairs, 2.1, 5, EVERY_TWO_SECONDS) == [200]
+    assert readings_of(pairs, 5.1, 7, EVERY_TWO_SECONDS) == [200]
+    assert readings_of(pairs, 7.1, 9, EVERY_TWO_SECONDS) == []
 
 
 def test_a_value_that_comes_a_little_late_is_no_equal_reading():
-    pairs = [(index / 4, value) for index, value in enumerate([100] * 4 + [200] * 5 + [300] * 3)]
-    assert readings_of(pairs, source=EVERY_SECOND) == [200, 300]
+    pairs = [(index / 2, value) for index, value in enumerate([100] * 4 + [200] * 5 + [300] * 3)]
+    assert readings_of(pairs, source=EVERY_TWO_SECONDS) == [200, 300]
 
 
 def test_the_first_value_counts_from_its_second_reading_on():
-    pairs = [(index / 4, 100) for index in range(11)]
-    assert readings_of(pairs, source=EVERY_SECOND) == [100, 100]
+    pairs = [(index / 2, 100) for index in range(11)]
+    assert readings_of(pairs, source=EVERY_TWO_SECONDS) == [100, 100]
 
 
 @pytest.mark.parametrize("after_gap", [200, 300])
 def test_a_gap_in_the_log_does_not_multiply_the_value_before_it(after_gap):
     pairs = [(0, 100), (1, 200), (1.25, 200), (60, after_gap), (60.25, after_gap), (60.5, after_gap), (61, 400)]
-    assert readings_of(pairs, source=EVERY_SECOND) == [200, after_gap, 400]
+    assert readings_of(pairs, source=EVERY_TWO_SECONDS) == [200, after_gap, 400]
 
 
 @given(rows, st.data(), st.sampled_from([0.0, 0.25, 1.0]))

@@ -1,0 +1,180 @@
+"""FLOPs and bytes against figures worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from opcost.torch_flops import CostCounter, OperationCost, tensor_bytes, total
+
+FLOAT = 4
+INT64 = 8
+
+
+def costs(call: Callable[[], object]) -> list[OperationCost]:
+    recorded: list[OperationCost] = []
+    with torch.inference_mode(), CostCounter(recorded.append):
+        call()
+    return recorded
+
+
+def cost(call: Callable[[], object]) -> OperationCost:
+    return total(costs(call))
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(4, 6)
+
+
+# FLOPs, a multiply-add as two
+
+
+@given(
+    batch=st.integers(1, 3),
+    groups=st.integers(1, 3),
+    kernel=st.integers(1, 3),
+    stride=st.integers(1, 2),
+    has_bias=st.booleans(),
+)
+def test_a_convolution_multiplies_its_kernel_at_every_output(
+    batch: int, groups: int, kernel: int, stride: int, has_bias: bool
+) -> None:
+    convolution = nn.Conv2d(2 * groups, 3 * groups, kernel, stride=stride, groups=groups, bias=has_bias)
+    side = (9 - kernel) // stride + 1
+    counted = cost(lambda: convolution(torch.zeros(batch, 2 * groups, 9, 9)))
+    assert counted.flop == 2 * batch * 3 * groups * side * side * 2 * kernel * kernel
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("shape", [(5, 6), (2, 5, 6), (6,)])
+def test_a_linear_layer_is_a_matrix_product(shape: tuple[int, ...], has_bias: bool) -> None:
+    linear, x = nn.Linear(6, 3, bias=has_bias), torch.zeros(shape)
+    assert cost(lambda: linear(x)).flop == 2 * (x.numel() // 6) * 6 * 3
+
+
+def test_matrix_products_of_every_kind() -> None:
+    a, b = torch.zeros(2, 3, 4), torch.zeros(2, 4, 5)
+    assert cost(lambda: a @ b).flop == 2 * 2 * 3 * 4 * 5
+    assert cost(lambda: torch.einsum("bij,bjk->bik", a, b)).flop == 2 * 2 * 3 * 4 * 5
+    assert cost(lambda: torch.baddbmm(torch.zeros(2, 3, 5), a, b)).flop == 2 * 2 * 3 * 4 * 5
+
+
+@pytest.mark.parametrize("length", [5, 7])
+def test_scaled_dot_product_attention_is_two_products(length: int) -> None:
+    query, key = torch.randn(2, 4, 5, 8), torch.randn(2, 4, length, 8)
+    counted = costs(lambda: F.scaled_dot_product_attention(query, key, key))
+    assert sum(cost.flop for cost in counted) == 2 * (2 * 2 * 4 * 5 * length * 8)
+    assert len(counted) == 1
+
+
+def test_native_attention_is_four_projections_and_two_products() -> None:
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    x = torch.randn(3, 5, 8)
+    (counted,) = costs(lambda: attention(x, x, x, need_weights=False))
+    assert counted.operation == "_native_multi_head_attention"
+    assert counted.flop == 4 * (2 * 3 * 5 * 8 * 8) + 2 * (2 * 3 * 5 * 5 * 8)
+
+
+def test_attention_costs_the_same_flops_off_its_native_path() -> None:
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    x, y = torch.randn(3, 5, 8), torch.randn(3, 5, 8)
+    native = cost(lambda: attention(x, x, x, need_weights=False))
+    assert cost(lambda: attention(x, y, y, need_weights=False)).flop == native.flop
+
+
+def test_operations_that_are_no_products_have_no_flops(x: torch.Tensor) -> None:
+    assert cost(lambda: F.gelu(F.layer_norm(x, (6,))) + x).flop == 0
+
+
+# Bytes
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.view(6, 4),
+        lambda x: x.reshape(24),
+        lambda x: x.t(),
+        lambda x: x[1:, ::2],
+        lambda x: x.split(2),
+        lambda x: x.chunk(3, 1),
+        lambda x: x.unbind(),
+        lambda x: x.expand(3, 4, 6),
+        lambda x: x.flatten().unflatten(0, (2, 12)),
+        lambda x: x.permute(1, 0).unsqueeze(0).squeeze(),
+        lambda x: x.contiguous(),
+        lambda x: x.to(torch.float32),
+        lambda x: F.dropout(x, 0.5, training=False),
+        lambda x: torch.empty_like(x),
+        lambda x: x.new_empty(100),
+    ],
+)
+def test_views_and_allocations_cost_nothing(x: torch.Tensor, view: Callable[[torch.Tensor], object]) -> None:
+    assert costs(lambda: view(x)) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "elements"),
+    [
+        (lambda x: x + x, 24 + 24),
+        (lambda x: x + x.clone(), 24 + 24 + 24 + 24 + 24),
+        (lambda x: x.relu(), 24 + 24),
+        (lambda x: x.relu_(), 24 + 24),
+        (lambda x: torch.cat([x, x[:1]]), 24 + 6 + 30),
+        (lambda x: torch.cat([x, x]), 24 + 48),
+        (lambda x: x.expand(3, 4, 6).contiguous(), 24 + 72),
+        (lambda x: x[:1].expand(4, 6) + x, 6 + 24 + 24),
+        (lambda x: x.t().contiguous(), 24 + 24),
+        (lambda x: x.t().reshape(-1), 24 + 24),
+        (lambda x: x.roll(1, 0), 24 + 24),
+        (lambda x: x.sum(), 24 + 1),
+        (lambda x: x.copy_(torch.empty(4, 6)), 24 + 24),
+        (lambda x: x.copy_(torch.empty(6)), 6 + 24),
+        (lambda x: x.zero_(), 24),
+        (lambda _: torch.zeros(4, 6), 24),
+        (lambda x: x.add_(1), 24 + 24),
+    ],
+)
+def test_bytes_are_distinct_inputs_and_outputs(
+    x: torch.Tensor, call: Callable[[torch.Tensor], object], elements: int
+) -> None:
+    assert cost(lambda: call(x)).memory_bytes == FLOAT * elements
+
+
+def test_a_convolution_moves_input_weight_bias_and_output() -> None:
+    convolution, x = nn.Conv2d(2, 3, 3, padding=1), torch.randn(1, 2, 8, 8)
+    assert cost(lambda: convolution(x)).memory_bytes == FLOAT * (2 * 64 + 3 * 2 * 9 + 3 + 3 * 64)
+
+
+def test_max_pooling_also_writes_the_indices() -> None:
+    x = torch.randn(1, 2, 8, 8)
+    assert cost(lambda: F.max_pool2d(x, 2)).memory_bytes == FLOAT * (2 * 64 + 2 * 16) + INT64 * 2 * 16
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int8, torch.bool])
+def test_elements_have_the_size_of_their_type(dtype: torch.dtype) -> None:
+    x = torch.zeros(4, 6, dtype=dtype)
+    assert cost(lambda: x.clone()).memory_bytes == 2 * 24 * x.element_size()
+
+
+@given(st.lists(st.integers(0, 5), max_size=4), st.sets(st.integers(0, 3)))
+def test_expanded_dimensions_take_no_memory(shape: list[int], expanded: set[int]) -> None:
+    stored = [1 if dimension in expanded else size for dimension, size in enumerate(shape)]
+    is_empty = 0 in shape
+    tensor = torch.zeros(stored).expand(shape) if not is_empty else torch.zeros(shape)
+    assert tensor_bytes(tensor) == (0 if is_empty else FLOAT * torch.Size(stored).numel())
+
+
+def test_counting_changes_no_result(x: torch.Tensor) -> None:
+    model = nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.GELU())
+    with torch.inference_mode():
+        expected = model(x)
+        with CostCounter(lambda _: None):
+            assert torch.equal(model(x), expected)

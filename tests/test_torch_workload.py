@@ -1,0 +1,190 @@
+"""Operators and models that run n times, on inputs drawn for them, under a chosen precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from opcost.errors import CannotMeasureError
+from opcost.operators import OperatorTuple, PlainValue, TensorSpec, channels_last_strides
+from opcost.torch_conditions import PRECISIONS, precision, torch_state
+from opcost.torch_inputs import NormalInputs
+from opcost.torch_operators import module_tuple
+from opcost.torch_workload import EagerWorkload, model_workload, operator_workload
+
+
+def tuple_of(module: nn.Module, *args: torch.Tensor, **kwargs: Any) -> OperatorTuple:
+    return module_tuple(module.eval(), args, kwargs)
+
+
+def drawn(*values: PlainValue) -> tuple[Any, ...]:
+    return NormalInputs("cpu").values(values)
+
+
+# Running
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 7])
+def test_a_workload_runs_as_often_as_it_is_told_in_inference_mode(iterations: int) -> None:
+    modes: list[bool] = []
+    EagerWorkload(lambda: modes.append(torch.is_inference_mode_enabled()), "cpu").run(iterations)
+    assert modes == [True] * iterations
+
+
+@pytest.mark.parametrize("error", [RuntimeError, ValueError, AssertionError, IndexError, TypeError, NotImplementedError])
+def test_what_torch_refuses_cannot_be_measured(error: type[Exception]) -> None:
+    def call() -> None:
+        raise error("first line\nsecond line")
+
+    with pytest.raises(CannotMeasureError) as caught:
+        EagerWorkload(call, "cpu").run(1)
+    assert str(caught.value) == f"{error.__name__}: first line"
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_is_no_failure_of_the_workload(interrupt: type[BaseException]) -> None:
+    def call() -> None:
+        raise interrupt
+
+    with pytest.raises(interrupt):
+        EagerWorkload(call, "cpu").run(1)
+
+
+@pytest.mark.parametrize("module", [nn.SiLU(inplace=True), nn.Hardswish(inplace=True), nn.ELU(inplace=True)])
+def test_an_in_place_operator_does_not_change_its_input_in_a_loop(module: nn.Module) -> None:
+    workload = operator_workload(tuple_of(module, torch.zeros(3, 4)), "cpu")
+    first = workload.call()
+    workload.run(5)
+    assert isinstance(first, torch.Tensor)
+    assert torch.equal(first, workload.call())  # type: ignore[arg-type]
+    assert workload.notes == "in-place operator run out of place"
+
+
+def test_other_operators_need_no_note() -> None:
+    assert operator_workload(tuple_of(nn.ReLU(), torch.zeros(3)), "cpu").notes == ""
+
+
+def test_an_operator_runs_with_keyword_inputs_and_in_its_mode() -> None:
+    attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    x = torch.zeros(2, 3, 8)
+    without, with_weights = (
+        operator_workload(tuple_of(attention, x, x, x, need_weights=need_weights), "cpu").call()
+        for need_weights in (False, True)
+    )
+    assert isinstance(without, tuple)
+    assert isinstance(with_weights, tuple)
+    assert without[1] is None
+    assert with_weights[1].shape == (2, 3, 3)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        tuple_of(nn.Linear(4, 3), torch.zeros(2, 5)),
+        tuple_of(nn.ReLU(), torch.zeros(2, dtype=torch.int64)),
+        OperatorTuple("torch.nn.ReLU", (), (TensorSpec((2,), "float32"), 7)),
+        OperatorTuple("torch.nn.ReLU", (), ("<Mapping>",)),
+        OperatorTuple("torch.nn.Linear", (("in_features", 2**40), ("out_features", 2**20))),
+        OperatorTuple("torch.nn.ReLU", (), (TensorSpec((2**50,), "float32"),)),
+    ],
+    ids=str,
+)
+def test_an_operator_that_does_not_run_on_its_inputs_cannot_be_measured(operator: OperatorTuple) -> None:
+    with pytest.raises(CannotMeasureError):
+        operator_workload(operator, "cpu").run(1)
+
+
+def test_a_model_runs_on_its_inputs() -> None:
+    seen: list[torch.Tensor] = []
+    model = nn.Linear(4, 3)
+    model.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    x = torch.zeros(2, 4)
+    model_workload(model, (x,), "cpu").run(2)
+    assert [value is x for value in seen] == [True, True]
+
+
+# Inputs
+
+SIZES = st.lists(st.integers(0, 4), min_size=4, max_size=4).map(tuple)
+
+
+@given(SIZES, st.sampled_from(["float16", "bfloat16", "float32", "float64"]), st.booleans())
+def test_inputs_have_the_shape_type_and_layout_of_their_spec(
+    shape: tuple[int, ...], dtype: str, is_channels_last: bool
+) -> None:
+    strides = channels_last_strides(shape) if is_channels_last else None
+    (tensor,) = drawn(TensorSpec(shape, dtype, strides))
+    assert tuple(tensor.shape) == shape
+    assert tensor.dtype == getattr(torch, dtype)
+    assert strides is None or tensor.stride() == strides
+    assert strides is not None or tensor.is_contiguous()
+
+
+def test_inputs_are_normal() -> None:
+    (tensor,) = drawn(TensorSpec((100_000,), "float32"))
+    assert tensor.mean().item() == pytest.approx(0, abs=0.02)
+    assert tensor.std().item() == pytest.approx(1, abs=0.02)
+
+
+def test_inputs_are_the_same_in_every_run() -> None:
+    spec = TensorSpec((3, 4), "float32")
+    assert torch.equal(drawn(spec)[0], drawn(spec)[0])
+
+
+def test_specs_of_one_identity_are_one_tensor() -> None:
+    first, second, third = drawn(
+        TensorSpec((3,), "float32", identity=0), TensorSpec((3,), "float32", identity=1), TensorSpec((3,), "float32")
+    )
+    assert first is third
+    assert not torch.equal(first, second)
+
+
+def test_plain_values_stay_as_they_are_and_tensors_in_tuples_are_drawn() -> None:
+    nested, *others = drawn((TensorSpec((2,), "float32"), (3, None)), "text", None, True)
+    assert nested[0].shape == (2,)
+    assert nested[1] == (3, None)
+    assert others == ["text", None, True]
+
+
+def test_whole_numbers_cannot_be_drawn_from_a_normal_distribution() -> None:
+    with pytest.raises(CannotMeasureError, match="int64"):
+        drawn(TensorSpec((2,), "int64"))
+
+
+# Precision
+
+
+def tf32_switches() -> tuple[bool, bool]:
+    state = torch_state("cpu")
+    return state.matmul_tf32, state.cudnn_tf32
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("torch-default", (False, True)), ("fp32", (False, False)), ("tf32", (True, True))]
+)
+def test_a_precision_sets_both_switches_and_sets_them_back(name: str, expected: tuple[bool, bool]) -> None:
+    before = tf32_switches()
+    with precision(name):
+        assert tf32_switches() == expected
+    assert tf32_switches() == before == (False, True)
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_switches_are_set_back_after_an_error(name: str) -> None:
+    before = tf32_switches()
+    with pytest.raises(ZeroDivisionError), precision(name):
+        raise ZeroDivisionError
+    assert tf32_switches() == before
+
+
+def test_the_cpu_has_threads_and_no_cuda() -> None:
+    state = torch_state("cpu")
+    assert state.cpu_threads == torch.get_num_threads()
+    assert state.cuda_version is None
+    assert state.cudnn_version is None
+    assert state.torch_version == torch.__version__
