@@ -23,6 +23,9 @@ Row = TypeVar("Row")
 
 BLOCK_BYTES = 65536
 
+LONGEST_CELL = 100_000
+"""Characters; Python's ``csv`` reads no cell of more than 131,072."""
+
 
 class CsvTable(Generic[Row]):
     """A CSV file with rows of one dataclass."""
@@ -40,8 +43,10 @@ class CsvTable(Generic[Row]):
         """
         if not self.path.exists():
             return []
-        text = self.path.read_text(encoding="utf-8")
-        reader = csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline=""), strict=True)
+        text = self._complete_lines()
+        if not text:
+            return []
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         rows = []
         try:
             self._check_header(next(reader, []))
@@ -71,6 +76,16 @@ class CsvTable(Generic[Row]):
         """Return a whole table as text."""
         return "".join(_line(line).decode() for line in [self._columns, *map(encode, rows)])
 
+    def _complete_lines(self) -> str:
+        content = self.path.read_bytes()
+        # The end may be torn in the middle of a character.
+        content = content[: content.rfind(b"\n") + 1]
+        try:
+            return content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise UserError(f"{self.path}:{line}: no UTF-8 text; mend or delete the line") from None
+
     def _end_of_last_line(self, descriptor: int) -> int:
         """Check the header, cut off a last line that a killed writer left unfinished, return the size of the rest."""
         size = os.fstat(descriptor).st_size
@@ -78,7 +93,7 @@ class CsvTable(Generic[Row]):
         if end < size:
             os.ftruncate(descriptor, end)
         if end:
-            with self.path.open(encoding="utf-8", newline="") as file:
+            with self.path.open(encoding="utf-8", errors="replace", newline="") as file:
                 self._check_header(next(csv.reader([file.readline()]), []))
         return end
 
@@ -181,7 +196,12 @@ def _converter(kind: Any) -> Callable[[str], object]:
 def _cell(value: object) -> str:
     if value is None:
         return ""
-    return repr(value) if isinstance(value, float) else " ".join(str(value).splitlines())
+    if isinstance(value, float):
+        # numpy's own floats have another repr.
+        return repr(float(value))
+    # Python 3.10 reads no line with a NUL.
+    text = " ".join(str(value).replace("\0", " ").splitlines())
+    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 3] + "..."
 
 
 def _end_of_last_line(descriptor: int, size: int) -> int:

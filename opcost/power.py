@@ -112,6 +112,9 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
     if len(readings) < MINIMUM_READINGS:
         reason = f"{len(readings)} fresh readings of {trace.source.name} in the window, {MINIMUM_READINGS} needed"
         return MeanPower(None, len(readings), reason)
+    if np.ptp(readings) == 0:
+        reason = f"{trace.source.name} showed one single value, {readings[0]:g} W, in the whole window: it may be stuck"
+        return MeanPower(None, len(readings), reason)
     independent = _independent_readings(len(readings), steady.duration_s, trace.source)
     return MeanPower(mean_of_readings(readings, independent), math.floor(independent))
 

@@ -102,7 +102,10 @@ class PlainProgress:
 
 
 class BarProgress:
-    """Progress as a bar with the running item's name, above it a line for each result."""
+    """Progress as a bar with the running item's name, above it a line for each result.
+
+    It is drawn only when something changes: a thread that redraws it would take Python's time from what is measured.
+    """
 
     def __init__(self, console: Console) -> None:
         self._bar = rich_progress.Progress(
@@ -111,6 +114,7 @@ class BarProgress:
             rich_progress.TextColumn("{task.fields[left]}"),
             rich_progress.TextColumn("{task.description}"),
             console=console,
+            auto_refresh=False,
             transient=True,
         )
         self._task: rich_progress.TaskID | None = None
@@ -128,14 +132,14 @@ class BarProgress:
         """Show what is running."""
         self._name = name
         if self._task is not None:
-            self._bar.update(self._task, description=escape(name), left=self._time_left.text())
+            self._bar.update(self._task, description=escape(name), left=self._time_left.text(), refresh=True)
 
     def finish(self, result: str) -> None:
         """Print the result above the bar and move the bar."""
         self._time_left.finished += 1
         self._bar.console.print(escape(f"{self._name}: {result}"), highlight=False)
         if self._task is not None:
-            self._bar.update(self._task, advance=1, left=self._time_left.text())
+            self._bar.update(self._task, advance=1, left=self._time_left.text(), refresh=True)
 
     def end(self) -> None:
         """Take the bar away."""

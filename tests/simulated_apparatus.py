@@ -1,0 +1,138 @@
+"""An apparatus around the simulated machine, and models made of operators with declared costs.
+
+    campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001, power_w=300.0)})
+    campaign.add_model("small", {RELU: 3})
+    reports = measure_operators(campaign.request(), protocol, campaign.open_apparatus, progress)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from opcost.apparatus import Apparatus
+from opcost.conditions import Circumstances, Conditions
+from opcost.config_files import ModelConfig, load_configs
+from opcost.measurement import MeasurementProtocol, Workload
+from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple
+from opcost.pickle_files import write_counts
+from opcost.request import Request, filtered_counts_file, model_tuple
+from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Device, Load, MeterModel, SimulatedMachine
+
+FLOP = 100
+SUMMARY = """\
+# {name}: a comment that stays
+model_name: resnet18   # the real one
+weights_name: null
+input_size: [{batch}, 3, 8, 8]
+done: {done}   # set by programs
+precision: {precision}
+"""
+
+
+@dataclass
+class SimulatedCampaign:
+    """Folders with models, one simulated machine, and a record of what was built on it.
+
+    ``before`` is called with each operator before it is built; it may raise.
+    """
+
+    folder: Path
+    loads: Mapping[OperatorTuple, Load]
+    device: str = "cuda:0"
+    conditions: Conditions = SIMULATED_CONDITIONS
+    meter: MeterModel = field(default_factory=MeterModel)
+    before: Callable[[OperatorTuple], None] = lambda _: None
+    built: list[OperatorTuple] = field(default_factory=list)
+    precisions: list[str] = field(default_factory=list)
+    with_meter: list[bool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.machine = SimulatedMachine(device=Device(white_noise_w=2.0), meter=self.meter, seed=1)
+        self.measurements.mkdir(exist_ok=True)
+
+    @property
+    def measurements(self) -> Path:
+        return self.folder / "measurements"
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "database"
+
+    def request(self, *names: str, dry_run: bool = False, device: str | None = None) -> Request:
+        return Request(names, self.measurements, self.database, device, dry_run)
+
+    def add_model(
+        self,
+        name: str,
+        occurrences: Mapping[OperatorTuple, int],
+        batch: int = 2,
+        precision: str = "torch-default",
+        done: bool = False,
+    ) -> ModelConfig:
+        """Write a model's ``summary.yml`` and the counts that blocks 0 and 1 would make."""
+        path = self.measurements / name / "summary.yml"
+        path.parent.mkdir()
+        path.write_text(SUMMARY.format(name=name, batch=batch, precision=precision, done=str(done).lower()))
+        (config,) = load_configs(self.measurements, [name])
+        counts = tuple(OperatorCount(operator, number, FLOP, FLOP) for operator, number in occurrences.items())
+        whole = FLOP * sum(occurrences.values())
+        write_counts(
+            filtered_counts_file(config), OperatorCounts(model_tuple(config), counts, whole, whole, 7, "2.11.0")
+        )
+        return config
+
+    @contextmanager
+    def open_apparatus(self, device: str | None, database: Path, with_meter: bool) -> Iterator[Apparatus]:
+        """Play ``opcost.apparatus.open_apparatus``."""
+        self.with_meter.append(with_meter)
+        yield Apparatus(
+            device=self.device,
+            clock=self.machine,
+            meter=lambda _: self.machine,
+            workload=self._workload,
+            conditions=lambda precision: replace(self.conditions, precision=precision),
+            circumstances=circumstances,
+            precision=self._precision,
+        )
+
+    @contextmanager
+    def _workload(self, operator: OperatorTuple) -> Iterator[Workload]:
+        self.before(operator)
+        self.built.append(operator)
+        yield self.machine.workload(self.loads[operator])
+
+    @contextmanager
+    def _precision(self, name: str) -> Iterator[None]:
+        self.precisions.append(name)
+        yield
+
+
+class RecordedProgress:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.items: list[int] = []
+        self.expected_item_s: float | None = None
+        self.names: list[str] = []
+        self.results: list[str] = []
+        self.ended = 0
+
+    def start(self, items: int, expected_item_s: float | None) -> None:
+        self.items.append(items)
+        self.expected_item_s = expected_item_s
+
+    def begin(self, name: str) -> None:
+        self.names.append(name)
+
+    def finish(self, result: str) -> None:
+        self.results.append(result)
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+def circumstances(protocol: MeasurementProtocol) -> Circumstances:
+    return replace(SIMULATED_CIRCUMSTANCES, warm_up_s=protocol.warm_up_s, loop_s=protocol.loop_s)

@@ -1,0 +1,69 @@
+"""A file is replaced as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from opcost.atomic_file import replace_file
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def test_a_new_file_is_written_with_its_folders(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "file"
+    replace_file(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert names_in(path.parent) == ["file"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o444])
+def test_an_old_file_is_replaced_and_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"something longer")
+    path.chmod(mode)
+    replace_file(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert names_in(tmp_path) == ["file"]
+
+
+def test_a_reader_that_has_the_file_open_keeps_the_old_content(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with path.open("rb") as reader:
+        replace_file(path, b"new")
+        assert reader.read() == b"old"
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError("disk is full"), KeyboardInterrupt()], ids=["full disk", "interrupt"])
+def test_what_fails_on_the_way_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(type(error)):
+        replace_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert names_in(tmp_path) == ["file"]
+
+
+def test_the_content_is_on_disk_before_the_name_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (steps.append("fsync"), fsync(descriptor)))
+    monkeypatch.setattr(os, "replace", lambda *paths: (steps.append("replace"), replace(*paths)))
+    replace_file(tmp_path / "file", b"new")
+    assert steps == ["fsync", "replace"]

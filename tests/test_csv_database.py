@@ -1,0 +1,342 @@
+"""The database loses no row, shows no half row, and says where a file is damaged."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opcost.csv_database import LONGEST_CELL, CsvTable, columns, encode
+from opcost.errors import UserError
+from opcost.measurement import MeasurementRow
+from opcost.stage_comparing import ComparisonRow
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Inner:
+    energy_j: float | None
+    is_capped: bool
+    was_read: bool | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    key: str
+    time_s: float
+    inner: Inner
+    count: int
+    note: str | None
+    limit: int | None
+
+
+ROW = Row("k1", 0.25, Inner(None, True), 3, None, 7)
+HEADER = "key,time_s,energy_j,is_capped,was_read,count,note,limit\n"
+LINE = "k1,0.25,,True,,3,,7\n"
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+FLOATS = st.floats(allow_nan=False)
+ROWS = st.builds(
+    Row,
+    key=TEXTS,
+    time_s=FLOATS,
+    inner=st.builds(Inner, st.none() | FLOATS, st.booleans(), st.none() | st.booleans()),
+    count=st.integers(),
+    note=st.none() | TEXTS,
+    limit=st.none() | st.integers(),
+)
+
+
+def as_stored(row: Row) -> Row:
+    """What comes back: line breaks become spaces, and an empty optional text is none."""
+    note = None if row.note is None else one_line(row.note) or None
+    return replace(row, key=one_line(row.key), note=note)
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.replace("\0", " ").splitlines())
+
+
+def table_in(folder: Path, content: str | bytes | None = None) -> CsvTable[Row]:
+    path = folder / "rows.csv"
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return CsvTable(path, Row)
+
+
+def error_in(folder: Path, content: str | bytes) -> str:
+    table = table_in(folder, content)
+    with pytest.raises(UserError) as caught:
+        table.rows()
+    (line,) = caught.value.lines
+    assert len(line.splitlines()) == 1
+    return line.removeprefix(f"{table.path}:")
+
+
+# Rows come back as they were
+
+
+def test_nested_rows_are_flattened_in_place(tmp_path: Path) -> None:
+    table = table_in(tmp_path)
+    table.append(ROW)
+    assert table.path.read_text() == HEADER + LINE
+    assert table.rows() == [ROW]
+
+
+@given(st.lists(ROWS, min_size=1, max_size=4))
+@settings(max_examples=60)
+def test_any_row_comes_back(rows: list[Row]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table = table_in(Path(folder))
+        for row in rows:
+            table.append(row)
+        stored = [as_stored(row) for row in rows]
+        assert table.rows() == stored
+        assert table.path.read_bytes().count(b"\n") == len(rows) + 1
+        assert table_in(Path(folder), table.text(rows)).rows() == stored
+
+
+@pytest.mark.parametrize(
+    "text", ["a,b", 'say "yes"', "'", ",", '"', " padded ", "µΩ→中🙂", "\t", "=1+1", "a\\nb", "\ufeff", "None", "nan"]
+)
+def test_texts_with_the_signs_of_csv_come_back(tmp_path: Path, text: str) -> None:
+    table = table_in(tmp_path)
+    table.append(replace(ROW, key=text, note=text))
+    assert table.rows() == [replace(ROW, key=text, note=text)]
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "a\rb", "a\u2028b", "a\0b"])
+def test_a_text_with_a_line_break_stays_on_one_line(tmp_path: Path, text: str) -> None:
+    table = table_in(tmp_path)
+    table.append(replace(ROW, note=text))
+    assert table.rows() == [replace(ROW, note="a b")]
+
+
+@pytest.mark.parametrize("number", [0.1 + 0.2, 5e-324, 1.7976931348623157e308, -0.0, float("inf"), 1e22, 1 / 3])
+def test_numbers_come_back_exactly(tmp_path: Path, number: float) -> None:
+    table = table_in(tmp_path)
+    table.append(replace(ROW, time_s=number))
+    assert repr(table.rows()[0].time_s) == repr(number)
+
+
+def test_a_number_of_numpy_is_a_number(tmp_path: Path) -> None:
+    table = table_in(tmp_path)
+    table.append(replace(ROW, time_s=np.float64(0.25)))
+    assert table.path.read_text() == HEADER + LINE
+
+
+def test_an_unknown_value_is_not_zero(tmp_path: Path) -> None:
+    table = table_in(tmp_path)
+    zero = replace(ROW, inner=Inner(0.0, False, False), limit=0)
+    table.append(ROW)
+    table.append(zero)
+    assert table.rows() == [ROW, zero]
+    assert table.rows()[0].inner.energy_j is None
+
+
+def test_a_cell_longer_than_csv_readers_take_is_cut(tmp_path: Path) -> None:
+    table = table_in(tmp_path)
+    table.append(replace(ROW, note="x" * 200_000))
+    (row,) = table.rows()
+    assert row.note is not None
+    assert len(row.note) == LONGEST_CELL
+    assert row.note.endswith("x...")
+
+
+@pytest.mark.parametrize("row_type", [MeasurementRow, ComparisonRow])
+def test_every_row_begins_with_what_people_look_for(row_type: type) -> None:
+    assert columns(row_type)[:4] == ["key", "operator", "time_s", "energy_j"]
+    assert len(set(columns(row_type))) == len(columns(row_type))
+
+
+def test_no_file_is_no_rows_and_reading_makes_none(tmp_path: Path) -> None:
+    table = CsvTable(tmp_path / "new" / "rows.csv", Row)
+    assert table.rows() == []
+    assert not table.path.parent.exists()
+    table.append(ROW)
+    assert table.rows() == [ROW]
+
+
+# What a killed writer leaves
+
+
+@pytest.mark.parametrize("cut", range(len(HEADER) + len(LINE)))
+def test_a_line_without_its_end_is_no_row_and_is_cut_off(tmp_path: Path, cut: int) -> None:
+    table = table_in(tmp_path, (HEADER + LINE)[:cut])
+    assert table.rows() == []
+    table.append(ROW)
+    assert table.path.read_text() == HEADER + LINE
+
+
+@given(st.binary(max_size=200_000).filter(lambda tail: b"\n" not in tail))
+@settings(max_examples=30)
+def test_an_unfinished_tail_of_any_length_and_content_is_cut_off(tail: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for content, rows in ((b"", []), (HEADER.encode(), []), ((HEADER + LINE).encode(), [ROW])):
+            table = table_in(Path(folder), content + tail)
+            assert table.rows() == rows
+            table.append(ROW)
+            assert table.rows() == [*rows, ROW]
+
+
+def test_a_long_tail_is_cut_off(tmp_path: Path) -> None:
+    table = table_in(tmp_path, HEADER + LINE + "x" * 300_000)
+    table.append(ROW)
+    assert table.rows() == [ROW, ROW]
+
+
+def test_a_character_torn_in_two_is_cut_off(tmp_path: Path) -> None:
+    table = table_in(tmp_path, (HEADER + LINE).encode() + "k2,µ".encode()[:-1])
+    assert table.rows() == [ROW]
+
+
+# Damaged files
+
+
+def test_columns_of_another_version_are_named(tmp_path: Path) -> None:
+    line = error_in(tmp_path, HEADER.replace("note", "remark") + LINE)
+    assert line == (
+        "1: its columns are not those of this version of opcost (unknown: remark; missing: note); "
+        "move the file away or use another --database"
+    )
+    with pytest.raises(UserError, match="unknown: remark; missing: note"):
+        table_in(tmp_path).append(ROW)
+    assert table_in(tmp_path).path.read_text() == HEADER.replace("note", "remark") + LINE
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        ("k2,fast,,True,,3,,7\n", "3: time_s: 'fast' is not understood; mend or delete the line"),
+        ("k2,,,True,,3,,7\n", "3: time_s: '' is not understood; mend or delete the line"),
+        ("k2,0.1,,yes,,3,,7\n", "3: is_capped: 'yes' is not understood; mend or delete the line"),
+        ("k2,0.1,,True,,3.5,,7\n", "3: count: '3.5' is not understood; mend or delete the line"),
+        ("k2,0.1,,True,,3,,x\n", "3: limit: 'x' is not understood; mend or delete the line"),
+        ("k2,0.1\n", "3: 2 cells, 8 expected; mend or delete the line"),
+        ("\n", "3: 0 cells, 8 expected; mend or delete the line"),
+        ("k2,0.1,,True,,3,,7,8\n", "3: 9 cells, 8 expected; mend or delete the line"),
+    ],
+)
+def test_a_bad_line_is_named_with_its_number(tmp_path: Path, bad: str, problem: str) -> None:
+    assert error_in(tmp_path, HEADER + LINE + bad + LINE) == problem
+
+
+def test_a_quote_that_is_never_closed_is_named(tmp_path: Path) -> None:
+    assert "no valid CSV" in error_in(tmp_path, HEADER + LINE + '"k2\n')
+
+
+def test_bytes_that_are_no_text_are_named_with_their_line(tmp_path: Path) -> None:
+    content = (HEADER + LINE).encode() + b"k\xff" + LINE.encode()
+    assert error_in(tmp_path, content) == "3: no UTF-8 text; mend or delete the line"
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=60)
+def test_no_content_makes_it_fail_otherwise(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table = table_in(Path(folder), HEADER.encode() + content)
+        try:
+            table.rows()
+        except UserError as error:
+            assert error.lines[0].startswith(f"{table.path}:")
+
+
+def test_line_ends_of_another_system_are_read(tmp_path: Path) -> None:
+    table = table_in(tmp_path, (HEADER + LINE).replace("\n", "\r\n"))
+    table.append(ROW)
+    assert table.rows() == [ROW, ROW]
+
+
+# Other processes, a full disk, a kill
+
+WRITER = """
+import resource, signal, sys
+from dataclasses import dataclass
+from pathlib import Path
+from opcost.csv_database import CsvTable
+from opcost.errors import UserError
+
+@dataclass(frozen=True)
+class Row:
+    writer: str
+    number: int
+    text: str
+
+table = CsvTable(Path(sys.argv[1]), Row)
+"""
+
+
+@dataclass(frozen=True)
+class WriterRow:
+    writer: str
+    number: int
+    text: str
+
+
+def start_writer(path: Path, body: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER + body, str(path), *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_four_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    body = "for number in range(40): table.append(Row(sys.argv[2], number, 'x' * (number * 50)))"
+    writers = [start_writer(path, body, str(writer)) for writer in range(4)]
+    assert [writer.communicate()[1] for writer in writers] == [""] * 4
+    rows = CsvTable(path, WriterRow).rows()
+    for writer in range(4):
+        assert [row.number for row in rows if row.writer == str(writer)] == list(range(40))
+    assert len(rows) == 160
+
+
+@pytest.mark.parametrize("size_limit", [0, 5, 500])
+def test_a_full_disk_leaves_the_rows_before_it(tmp_path: Path, size_limit: int) -> None:
+    path = tmp_path / "rows.csv"
+    body = f"""
+resource.setrlimit(resource.RLIMIT_FSIZE, ({size_limit}, {size_limit}))
+number = 0
+try:
+    while True:
+        table.append(Row("w", number, "x" * 30))
+        number += 1
+except UserError as error:
+    print(number, error, sep="\\n", end="")
+"""
+    output, errors = start_writer(path, body).communicate()
+    number, *message = output.splitlines()
+    assert errors == ""
+    assert len(message) == 1
+    assert message[0].startswith(f"{path}: the row could not be written (")
+    assert message[0].endswith("; make room and start again")
+    table = CsvTable(path, WriterRow)
+    assert [row.number for row in table.rows()] == list(range(int(number)))
+    table.append(WriterRow("w", int(number), ""))
+    assert len(table.rows()) == int(number) + 1
+
+
+def test_a_killed_writer_loses_no_row_that_it_has_reported(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    body = "for number in range(10**6): table.append(Row('w', number, 'x' * 3000)); print(number, flush=True)"
+    writer = start_writer(path, body)
+    assert writer.stdout is not None
+    for _ in range(20):
+        writer.stdout.readline()
+    writer.send_signal(signal.SIGKILL)
+    reported = 20 + len(writer.communicate()[0].splitlines())
+    rows = CsvTable(path, WriterRow).rows()
+    assert reported <= len(rows) <= reported + 1
+    assert [row.number for row in rows] == list(range(len(rows)))
+
+
+def test_cells_are_in_the_order_of_the_columns() -> None:
+    assert columns(Row) == HEADER.strip().split(",")
+    assert encode(ROW) == LINE.strip().split(",")

@@ -1,0 +1,460 @@
+"""Block 2 and the full-model script on the simulated machine: what is lacking is measured, once, and kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from opcost.conditions import measurement_key
+from opcost.csv_database import CsvTable
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, MeasurementRow
+from opcost.operators import OperatorTuple, TensorSpec, model_operator
+from opcost.request import FAILURES, FULL_MODEL_MEASUREMENTS, OPERATOR_MEASUREMENTS
+from opcost.stage_measuring import (
+    OVERHEAD_S,
+    FailureRow,
+    FullModelReport,
+    OperatorsReport,
+    measure_full_models,
+    measure_operators,
+)
+from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from simulated_machine import SIMULATED_CONDITIONS, Load, MeterModel
+
+SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
+FULL = MeasurementProtocol(warm_up_s=2.0, loop_s=FULL_LOOP_S)
+
+
+def operator(name: str, width: int = 4) -> OperatorTuple:
+    return OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((width,), "float32"),))
+
+
+RELU, GELU, SILU, LINEAR = (operator(name) for name in ("ReLU", "GELU", "SiLU", "Linear"))
+MODEL = model_operator("resnet18", None, (2, 3, 8, 8))
+LOADS = {
+    RELU: Load(time_s=0.001, power_w=200.0),
+    GELU: Load(time_s=0.002, power_w=300.0),
+    SILU: Load(time_s=0.003, power_w=400.0),
+    LINEAR: Load(time_s=0.004, power_w=500.0),
+    MODEL: Load(time_s=0.02, power_w=450.0),
+}
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> SimulatedCampaign:
+    return SimulatedCampaign(tmp_path, LOADS)
+
+
+def run(
+    campaign: SimulatedCampaign,
+    *names: str,
+    protocol: MeasurementProtocol = SHORT,
+    dry_run: bool = False,
+    progress: RecordedProgress | None = None,
+) -> list[OperatorsReport]:
+    request = campaign.request(*names, dry_run=dry_run)
+    return measure_operators(request, protocol, campaign.open_apparatus, progress or RecordedProgress())
+
+
+def run_full(
+    campaign: SimulatedCampaign, *names: str, protocol: MeasurementProtocol = SHORT, dry_run: bool = False
+) -> list[FullModelReport]:
+    request = campaign.request(*names, dry_run=dry_run)
+    return measure_full_models(request, protocol, campaign.open_apparatus, RecordedProgress())
+
+
+def rows(campaign: SimulatedCampaign, table: str = OPERATOR_MEASUREMENTS) -> list[MeasurementRow]:
+    return CsvTable(campaign.database / table, MeasurementRow).rows()
+
+
+def failures(campaign: SimulatedCampaign) -> list[FailureRow]:
+    return CsvTable(campaign.database / FAILURES, FailureRow).rows()
+
+
+def progress_of(report: OperatorsReport) -> dict[str, int]:
+    return {name: asdict(report)[name] for name in ("operators", "found", "measured", "failed", "remaining")}
+
+
+def fail_on(*operators: OperatorTuple, error: BaseException) -> object:
+    def before(candidate: OperatorTuple) -> None:
+        if candidate in operators:
+            raise error
+
+    return before
+
+
+# What is measured
+
+
+def test_each_tuple_becomes_a_row_with_its_declared_cost(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 3, GELU: 1, LINEAR: 2})
+    (report,) = run(campaign)
+    assert progress_of(report) == {"operators": 3, "found": 0, "measured": 3, "failed": 0, "remaining": 0}
+    for row, measured in zip(rows(campaign), (RELU, GELU, LINEAR), strict=True):
+        assert row.key == measurement_key(measured, SIMULATED_CONDITIONS)
+        assert (row.operator, row.inputs, row.training_mode) == (measured.operator, "float32[4]", "eval")
+        assert row.measurement.time_s == pytest.approx(LOADS[measured].time_s, rel=1e-9)
+        assert row.measurement.energy_j == pytest.approx(LOADS[measured].energy_j, rel=0.01)
+        assert row.conditions == SIMULATED_CONDITIONS
+        assert (row.circumstances.warm_up_s, row.circumstances.loop_s) == (0.5, 1.0)
+
+
+def test_a_tuple_that_two_models_share_is_measured_once(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 3, GELU: 1})
+    campaign.add_model("b", {GELU: 5, SILU: 1})
+    first, second = run(campaign)
+    assert campaign.built == [RELU, GELU, SILU]
+    assert progress_of(first) == {"operators": 2, "found": 0, "measured": 2, "failed": 0, "remaining": 0}
+    assert progress_of(second) == {"operators": 2, "found": 1, "measured": 1, "failed": 0, "remaining": 0}
+
+
+def test_what_the_database_has_is_not_measured_again(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 3, GELU: 1})
+    run(campaign)
+    before = rows(campaign)
+    (report,) = run(campaign)
+    assert progress_of(report) == {"operators": 2, "found": 2, "measured": 0, "failed": 0, "remaining": 0}
+    assert rows(campaign) == before
+    assert len(campaign.built) == 2
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"torch_version": "2.12.0"}, {"device_power_limit_w": 600.0}, {"matmul_tf32": True}, {"cudnn_benchmark": True}],
+)
+def test_other_conditions_are_measured_anew(campaign: SimulatedCampaign, changed: dict[str, object]) -> None:
+    campaign.add_model("a", {RELU: 3})
+    run(campaign)
+    campaign.conditions = replace(campaign.conditions, **changed)
+    run(campaign)
+    assert [row.conditions for row in rows(campaign)] == [SIMULATED_CONDITIONS, campaign.conditions]
+
+
+def test_each_model_is_measured_in_its_own_precision(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1})
+    campaign.add_model("b", {RELU: 1}, precision="fp32")
+    run(campaign)
+    assert campaign.precisions == ["torch-default", "fp32"]
+    assert [row.conditions.precision for row in rows(campaign)] == ["torch-default", "fp32"]
+    assert len({row.key for row in rows(campaign)}) == 2
+
+
+def test_a_row_of_a_shorter_loop_does_not_do(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1})
+    for protocol in (SHORT, FULL, SHORT):
+        run(campaign, protocol=protocol)
+    assert [row.circumstances.loop_s for row in rows(campaign)] == [1.0, 30.0]
+
+
+def test_without_a_meter_the_time_is_kept_with_the_reason_for_the_missing_energy(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, LOADS, device="cpu", meter=MeterModel(missing_reason="no meter, so there"))
+    campaign.add_model("a", {RELU: 1})
+    run(campaign)
+    (row,) = rows(campaign)
+    assert row.measurement.time_s == pytest.approx(0.001)
+    assert row.measurement.energy_j is None
+    assert row.measurement.power_w is None
+    assert row.measurement.energy_missing_reason == "no meter, so there"
+
+
+# Which models
+
+
+def test_done_models_are_skipped_unless_they_are_named(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1}, done=True)
+    campaign.add_model("b", {GELU: 1})
+    assert [report.name for report in run(campaign)] == ["b"]
+    (report,) = run(campaign, "a")
+    assert (report.measured, report.done) == (1, True)
+
+
+def test_globs_choose_models(campaign: SimulatedCampaign) -> None:
+    for name in ("resnet_small", "resnet_large", "vit"):
+        campaign.add_model(name, {RELU: 1})
+    assert [report.name for report in run(campaign, "resnet*", dry_run=True)] == ["resnet_large", "resnet_small"]
+
+
+def test_everything_done_is_nothing_to_do(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1}, done=True)
+    assert run(campaign) == []
+    assert campaign.built == []
+
+
+# done
+
+
+def token_changes(before: bytes, after: bytes) -> bool:
+    return after == before.replace(b"done: false", b"done: true") and after != before
+
+
+def test_the_full_protocol_on_a_gpu_sets_done_and_changes_nothing_else(campaign: SimulatedCampaign) -> None:
+    path = campaign.add_model("a", {RELU: 1, GELU: 2}).path
+    before = path.read_bytes()
+    (report,) = run(campaign, protocol=FULL)
+    assert report.done
+    assert token_changes(before, path.read_bytes())
+
+
+def test_a_model_whose_tuples_were_there_before_becomes_done(campaign: SimulatedCampaign) -> None:
+    path = campaign.add_model("a", {RELU: 1}).path
+    run(campaign, protocol=FULL)
+    path.write_text(path.read_text().replace("done: true", "done: false"))
+    (report,) = run(campaign, protocol=FULL)
+    assert (report.found, report.measured, report.done) == (1, 0, True)
+    assert "done: true" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("device", "protocol", "dry_run"),
+    [
+        ("cuda:0", replace(FULL, loop_s=29.9), False),
+        ("cuda:0", SHORT, False),
+        ("cpu", FULL, False),
+        ("cuda:0", FULL, True),
+    ],
+    ids=["a little short", "short", "CPU", "dry run"],
+)
+def test_nothing_else_sets_done(tmp_path: Path, device: str, protocol: MeasurementProtocol, dry_run: bool) -> None:
+    campaign = SimulatedCampaign(tmp_path, LOADS, device=device)
+    path = campaign.add_model("a", {RELU: 1}).path
+    before = path.read_bytes()
+    (report,) = run(campaign, protocol=protocol, dry_run=dry_run)
+    assert not report.done
+    assert path.read_bytes() == before
+
+
+def test_a_model_with_a_failed_tuple_is_not_done_but_others_are(campaign: SimulatedCampaign) -> None:
+    incomplete = campaign.add_model("a", {RELU: 1, SILU: 1}).path
+    complete = campaign.add_model("b", {RELU: 1}).path
+    campaign.before = fail_on(SILU, error=CannotMeasureError("out of memory"))
+    assert [report.done for report in run(campaign, protocol=FULL)] == [False, True]
+    assert "done: false" in incomplete.read_text()
+    assert "done: true" in complete.read_text()
+
+
+def test_a_model_is_done_as_soon_as_it_is_complete(campaign: SimulatedCampaign) -> None:
+    first = campaign.add_model("a", {RELU: 1}).path
+    second = campaign.add_model("b", {GELU: 1, SILU: 1}).path
+    campaign.before = fail_on(SILU, error=KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(campaign, protocol=FULL)
+    assert "done: true" in first.read_text()
+    assert "done: false" in second.read_text()
+
+
+# Dry runs
+
+
+def test_a_dry_run_writes_and_measures_nothing_and_says_how_long_it_takes(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 3, GELU: 1})
+    campaign.add_model("b", {GELU: 5, SILU: 1})
+    before = sorted(campaign.folder.rglob("*"))
+    first, second = run(campaign, dry_run=True, protocol=FULL)
+    item_s = FULL.warm_up_s + FULL.loop_s + OVERHEAD_S
+    assert (first.remaining, first.expected_s) == (2, 2 * item_s)
+    assert (second.remaining, second.expected_s) == (2, 1 * item_s)
+    assert run_full(campaign, dry_run=True)[0].time_s is None
+    assert sorted(campaign.folder.rglob("*")) == before
+    assert campaign.built == []
+    assert campaign.with_meter == [False, False]
+
+
+# Stopped and started again
+
+
+def test_a_stopped_campaign_goes_on_where_it_was(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 3, GELU: 1, SILU: 1, LINEAR: 2})
+    campaign.before = fail_on(SILU, error=KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(campaign)
+    kept = rows(campaign)
+    assert [row.operator for row in kept] == ["torch.nn.ReLU", "torch.nn.GELU"]
+    campaign.before = lambda _: None
+    (report,) = run(campaign)
+    assert progress_of(report) == {"operators": 4, "found": 2, "measured": 2, "failed": 0, "remaining": 0}
+    assert rows(campaign)[:2] == kept
+    assert len({row.key for row in rows(campaign)}) == len(rows(campaign)) == 4
+
+
+def test_a_measurement_that_is_stopped_leaves_no_row_and_no_running_meter(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1})
+    campaign.machine.run_load = fail_after(300)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        run(campaign)
+    assert rows(campaign) == []
+    assert not campaign.machine.is_logging
+
+
+def fail_after(calls: int) -> object:
+    left = iter(range(calls))
+
+    def run_load(*_: object, **__: object) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    return run_load
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 20, 300])
+def test_a_torn_last_line_is_cut_and_measured_again(campaign: SimulatedCampaign, cut_bytes: int) -> None:
+    campaign.add_model("a", {RELU: 1, GELU: 1})
+    run(campaign)
+    path = campaign.database / OPERATOR_MEASUREMENTS
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut_bytes])
+    (report,) = run(campaign)
+    assert (report.found, report.measured) == (1, 1)
+    assert [row.operator for row in rows(campaign)] == ["torch.nn.ReLU", "torch.nn.GELU"]
+    assert path.read_bytes().startswith(whole[: whole.rindex(b"\n", 0, -1) + 1])
+
+
+# What cannot be measured
+
+
+def test_a_tuple_that_cannot_be_measured_is_a_failure_and_the_others_go_on(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 3, SILU: 1, GELU: 1})
+    campaign.add_model("b", {SILU: 1})
+    campaign.before = fail_on(SILU, error=CannotMeasureError("RuntimeError: out of memory"))
+    first, second = run(campaign)
+    assert progress_of(first) == {"operators": 3, "found": 0, "measured": 2, "failed": 1, "remaining": 1}
+    assert first.reasons == second.reasons == ("RuntimeError: out of memory",)
+    assert second.failed == 1
+    (failure,) = failures(campaign)
+    assert failure.key == measurement_key(SILU, SIMULATED_CONDITIONS)
+    assert (failure.operator, failure.inputs) == ("torch.nn.SiLU", "float32[4]")
+    assert failure.reason == "RuntimeError: out of memory"
+    assert failure.failed_at.endswith("+00:00")
+    assert [row.operator for row in rows(campaign)] == ["torch.nn.ReLU", "torch.nn.GELU"]
+
+
+def test_a_tuple_that_failed_is_tried_again_in_the_next_run(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {SILU: 1})
+    campaign.before = fail_on(SILU, error=CannotMeasureError("out of memory"))
+    run(campaign)
+    campaign.before = lambda _: None
+    (report,) = run(campaign)
+    assert (report.measured, report.failed, report.reasons) == (1, 0, ())
+
+
+def test_a_bug_is_not_taken_for_a_failure(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {SILU: 1})
+    campaign.before = fail_on(SILU, error=ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        run(campaign)
+    assert failures(campaign) == []
+
+
+# Mistakes
+
+
+def test_missing_counts_of_all_models_are_told_at_once_with_the_remedy(campaign: SimulatedCampaign) -> None:
+    for name in ("a", "b"):
+        campaign.add_model(name, {RELU: 1})
+        (campaign.measurements / name / "operators_filtered.pkl").unlink()
+    with pytest.raises(UserError) as caught:
+        run(campaign)
+    assert caught.value.lines == tuple(
+        f"{campaign.measurements}/{name}/operators_filtered.pkl: not there yet; run general_pipeline_block1.py first"
+        for name in ("a", "b")
+    )
+    assert not campaign.database.exists()
+
+
+def test_counts_of_another_input_size_are_recognised(campaign: SimulatedCampaign) -> None:
+    path = campaign.add_model("a", {RELU: 1}).path
+    path.write_text(path.read_text().replace("[2, 3, 8, 8]", "[2, 3, 16, 16]"))
+    with pytest.raises(UserError) as caught:
+        run(campaign)
+    (line,) = caught.value.lines
+    assert "float32[2, 3, 8, 8]" in line
+    assert line.endswith("run general_pipeline_block0.py a and general_pipeline_block1.py a")
+
+
+def test_a_mistyped_model_is_told_before_anything_is_measured(campaign: SimulatedCampaign) -> None:
+    path = campaign.add_model("a", {RELU: 1}).path
+    path.write_text(path.read_text().replace("resnet18", "resnet81"))
+    with pytest.raises(UserError, match="torchvision has no model 'resnet81'; did you mean .*resnet18"):
+        run_full(campaign)
+    assert campaign.built == []
+
+
+def test_a_database_of_another_version_is_told_before_anything_is_measured(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1})
+    campaign.database.mkdir()
+    (campaign.database / OPERATOR_MEASUREMENTS).write_text("key,operator\n1,2\n")
+    with pytest.raises(UserError, match=r"operator_measurements\.csv:1: its columns"):
+        run(campaign)
+    assert campaign.built == []
+
+
+# Progress
+
+
+def test_progress_tells_name_result_and_time(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 3, SILU: 1})
+    campaign.add_model("b", {RELU: 1, GELU: 1})
+    campaign.before = fail_on(SILU, error=CannotMeasureError("out of memory"))
+    progress = RecordedProgress()
+    run(campaign, progress=progress)
+    assert progress.items == [3]
+    assert progress.expected_item_s == SHORT.warm_up_s + SHORT.loop_s + OVERHEAD_S
+    assert progress.names == ["ReLU() on float32[4]", "SiLU() on float32[4]", "GELU() on float32[4]"]
+    assert progress.results[0].startswith("1.000 ms  ")
+    assert progress.results[0].endswith(" mJ")
+    assert progress.results[1] == "failed: out of memory"
+    assert progress.ended == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError()], ids=["interrupt", "bug"])
+def test_progress_ends_however_the_campaign_does(campaign: SimulatedCampaign, error: BaseException) -> None:
+    campaign.add_model("a", {RELU: 3, SILU: 1})
+    campaign.before = fail_on(SILU, error=error)
+    progress = RecordedProgress()
+    with pytest.raises(type(error)):
+        run(campaign, progress=progress)
+    assert progress.ended == 1
+
+
+# Whole models
+
+
+def test_a_whole_model_is_measured_by_the_same_procedure(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1})
+    (report,) = run_full(campaign)
+    (row,) = rows(campaign, FULL_MODEL_MEASUREMENTS)
+    assert row.key == measurement_key(MODEL, SIMULATED_CONDITIONS)
+    assert row.operator == "torchvision.models.resnet18"
+    assert (report.time_s, report.energy_j) == (row.measurement.time_s, row.measurement.energy_j)
+    assert report.time_s == pytest.approx(0.02, rel=1e-9)
+    assert report.energy_j == pytest.approx(0.02 * 450, rel=0.01)
+    assert report.newly_measured
+
+
+def test_whole_models_that_are_there_are_found_and_done_models_count_too(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1}, done=True)
+    run_full(campaign)
+    (report,) = run_full(campaign)
+    assert not report.newly_measured
+    assert report.time_s == pytest.approx(0.02)
+    assert len(rows(campaign, FULL_MODEL_MEASUREMENTS)) == 1
+
+
+def test_a_whole_model_that_does_not_fit_is_a_failure(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1})
+    campaign.before = fail_on(MODEL, error=CannotMeasureError("out of GPU memory"))
+    (report,) = run_full(campaign, protocol=FULL)
+    assert (report.failed, report.time_s, report.reason) == (True, None, "out of GPU memory")
+    assert failures(campaign)[0].operator == "torchvision.models.resnet18"
+
+
+def test_reports_are_plain_data_without_nan(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1})
+    for report in [*run(campaign), *run_full(campaign)]:
+        values = json.loads(json.dumps(asdict(report), allow_nan=False))
+        assert values["name"] == "a"
+        assert not any(isinstance(value, float) and math.isnan(value) for value in values.values())

@@ -1,0 +1,189 @@
+"""Tables and progress: a bar on a terminal, few plain lines elsewhere, and the time left."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+from rich.console import Console
+
+from opcost.terminal import (
+    PLAIN_INTERVAL_S,
+    BarProgress,
+    PlainProgress,
+    TimeLeft,
+    print_line,
+    print_table,
+    progress_on_stderr,
+)
+
+SHOW_CURSOR = "\x1b[?25h"
+HIDE_CURSOR = "\x1b[?25l"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+# Time left
+
+
+def test_the_time_left_is_the_expected_one_until_something_has_finished(clock: Clock) -> None:
+    left = TimeLeft(items=10, expected_item_s=33.0, now=clock)
+    clock.now_s += 5
+    assert left.seconds() == 330.0
+    assert left.text() == "5 min 30 s left"
+
+
+def test_the_time_left_follows_the_items_so_far(clock: Clock) -> None:
+    left = TimeLeft(items=10, expected_item_s=33.0, now=clock)
+    left.finished = 4
+    clock.now_s += 8
+    assert left.seconds() == 12.0
+    left.finished = 10
+    assert left.text() == ""
+
+
+def test_an_unknown_time_left_is_not_told(clock: Clock) -> None:
+    assert TimeLeft(items=10, expected_item_s=None, now=clock).text() == ""
+
+
+# Plain lines
+
+
+def plain(clock: Clock, items: int, item_s: float, expected_item_s: float | None = 2.0) -> list[str]:
+    stream = io.StringIO()
+    progress = PlainProgress(stream, clock)
+    progress.start(items, expected_item_s)
+    for item in range(items):
+        progress.begin(f"Conv2d {item}")
+        clock.now_s += item_s
+        progress.finish("1.5 ms")
+    progress.end()
+    return stream.getvalue().splitlines()
+
+
+def test_each_slow_item_is_a_line_with_name_result_and_time_left(clock: Clock) -> None:
+    assert plain(clock, items=3, item_s=40) == [
+        "[1/3] Conv2d 0: 1.5 ms  1 min 20 s left",
+        "[2/3] Conv2d 1: 1.5 ms  40 s left",
+        "[3/3] Conv2d 2: 1.5 ms",
+    ]
+
+
+def test_fast_items_do_not_flood_a_log(clock: Clock) -> None:
+    lines = plain(clock, items=1000, item_s=0.1)
+    assert lines[0].startswith("[1/1000] ")
+    assert lines[-1].startswith("[1000/1000] ")
+    assert len(lines) <= 2 + 100 / PLAIN_INTERVAL_S
+
+
+def test_nothing_to_do_is_no_line(clock: Clock) -> None:
+    assert plain(clock, items=0, item_s=1) == []
+
+
+def test_a_second_piece_of_work_counts_anew(clock: Clock) -> None:
+    stream = io.StringIO()
+    progress = PlainProgress(stream, clock)
+    for _ in range(2):
+        progress.start(1, None)
+        progress.begin("a")
+        progress.finish("b")
+    assert stream.getvalue() == "[1/1] a: b\n" * 2
+
+
+def test_progress_in_a_log_file_is_plain() -> None:
+    assert isinstance(progress_on_stderr(), PlainProgress)
+
+
+# The bar
+
+
+def terminal() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
+
+
+def shown(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_bar_shows_what_runs_and_above_it_what_has_finished() -> None:
+    console = terminal()
+    bar = BarProgress(console)
+    bar.start(2, 60.0)
+    bar.begin("Conv2d on float32[2, 3]")
+    assert "0/2" in shown(console)
+    assert "2 min 0 s left" in shown(console)
+    bar.finish("1.5 ms")
+    bar.begin("Linear")
+    bar.end()
+    assert "Conv2d on float32[2, 3]: 1.5 ms\n" in shown(console)
+    assert "1/2" in shown(console)
+    assert "Linear" in shown(console)
+
+
+def test_the_bar_gives_the_cursor_back() -> None:
+    console = terminal()
+    bar = BarProgress(console)
+    bar.start(2, None)
+    assert shown(console).count(HIDE_CURSOR) == 1
+    bar.end()
+    assert shown(console).count(SHOW_CURSOR) == 1
+
+
+def test_the_bar_takes_no_time_from_what_is_measured() -> None:
+    before = threading.active_count()
+    bar = BarProgress(terminal())
+    bar.start(2, None)
+    try:
+        assert threading.active_count() == before
+    finally:
+        bar.end()
+
+
+def test_a_bar_with_nothing_to_do_shows_nothing() -> None:
+    console = terminal()
+    bar = BarProgress(console)
+    bar.start(0, 1.0)
+    bar.end()
+    assert shown(console).strip() == ""
+
+
+def test_signs_of_markup_are_shown_as_they_are() -> None:
+    console = terminal()
+    bar = BarProgress(console)
+    bar.start(1, None)
+    bar.begin("[bold]x[/bold] [/]")
+    bar.finish("[red]failed")
+    bar.end()
+    assert "[bold]x[/bold] [/]: [red]failed" in shown(console)
+
+
+# Tables and lines
+
+
+def test_a_table_has_its_title_columns_and_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("Costs", ["model", "time"], [["resnet18", "1.5 ms"], ["[bold]vit[/bold]", "[/]"]])
+    output = capsys.readouterr().out
+    title, *lines = output.splitlines()
+    assert title.strip() == "Costs"
+    assert [cell.strip() for cell in lines[1].strip("┃").split("┃")] == ["model", "time"]
+    assert "│ resnet18         │ 1.5 ms │" in lines
+    assert "│ [bold]vit[/bold] │    [/] │" in lines
+
+
+def test_a_line_is_not_wrapped_or_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "float32[2, 3] [red]x[/red] " * 20
+    print_line(text)
+    assert capsys.readouterr().out == f"{text}\n"
