@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 import tempfile
 from pathlib import Path
@@ -10,7 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from opcost.config_files import MAXIMUM_BYTES, ModelConfig, load_configs, load_whitelist, set_done
+from opcost.config_files import ModelConfig, load_configs, load_whitelist, set_done
+from opcost.config_nodes import MAXIMUM_BYTES
 from opcost.errors import UserError
 
 SHIPPED = Path(__file__).parents[1] / "measurements"
@@ -160,6 +163,21 @@ def test_a_missing_measurements_folder_is_one_line_with_the_remedy(tmp_path: Pat
     assert error_lines(missing) == [f"{missing}: there is no such folder; name the folder with --measurements DIR"]
 
 
+def test_a_measurements_folder_that_may_not_be_listed_is_one_line(
+    three_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_models.chmod(0)
+    if os.geteuid() == 0:  # who may list everything
+        monkeypatch.setattr(Path, "iterdir", refuse)
+    (line,) = error_lines(three_models, "vgg16")
+    three_models.chmod(0o700)
+    assert line.startswith(f"{three_models}: cannot be listed (Permission denied); make it readable, or name another")
+
+
+def refuse(path: Path) -> None:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
 def test_a_measurements_folder_without_models_is_a_mistake(tmp_path: Path) -> None:
     (line,) = error_lines(tmp_path)
     assert "holds no folder with a model; add one" in line
@@ -258,6 +276,10 @@ PRECISION_REMEDY = "write precision: torch-default (or fp32, or tf32)"
             "2: model_name: the value is 18, in YAML a number; "
             f'put quotes round it ("18") if it is a name, else {NAME_REMEDY}',
         ),
+        ("null", "None", f"3: weights_name: the value is the text 'None'; {WEIGHTS_REMEDY}"),
+        ("null", "none", f"3: weights_name: the value is the text 'none'; {WEIGHTS_REMEDY}"),
+        ("null", '"null"', f"3: weights_name: the value is the text 'null'; {WEIGHTS_REMEDY}"),
+        ("null", "'~'", f"3: weights_name: the value is the text '~'; {WEIGHTS_REMEDY}"),
         ("resnet18", "", f"2: model_name: the value is empty; {NAME_REMEDY}"),
         ("resnet18", "''", f"2: model_name: the value is the text ''; {NAME_REMEDY}"),
         ("resnet18", "res net", f"2: model_name: the value is the text 'res net'; {NAME_REMEDY}"),
@@ -501,12 +523,15 @@ def test_the_whitelist_is_read_in_its_order(tmp_path: Path) -> None:
     assert load_whitelist(path) == ("ReLU", "Conv2d")
 
 
-WHITELIST_REMEDY = "write operators: [Conv2d, Linear] (class names without their modules, at least one)"
+WHITELIST_LINE = "operators: [Conv2d, Linear]"
+WHITELIST_REMEDY = f"write {WHITELIST_LINE} (class names without their modules, at least one)"
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
+        ("", [f"1: the file is empty; write its keys in lines such as {WHITELIST_LINE}"]),
+        ("- A\n", [f"1: the file is a list of 1; write lines such as key: value, here {WHITELIST_LINE}"]),
         ("operators: []\n", [f"1: operators: the value is a list of 0; {WHITELIST_REMEDY}"]),
         ("operators:\n", [f"1: operators: the value is empty; {WHITELIST_REMEDY}"]),
         ("operators: Conv2d\n", [f"1: operators: the value is the text 'Conv2d'; {WHITELIST_REMEDY}"]),

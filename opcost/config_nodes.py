@@ -1,0 +1,208 @@
+"""A YAML file as nodes, which know their lines; for files that people edit and that may be hostile.
+
+PyYAML alone is too lenient for them: it keeps the last of two equal keys, follows aliases and builds what tags name.
+Here all of these are mistakes. What leaves no nodes to look at raises a UserError at once; other mistakes are kept with
+the document, so that they can be told together with those that a schema finds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+
+from opcost.errors import UserError
+
+MAXIMUM_BYTES = 64_000
+MAXIMUM_DEPTH = 8
+SHOWN_CHARACTERS = 60
+REFUSED = "refused"
+"""The tag of a node in which a mistake was found already: nothing else need be said of its value."""
+
+Mistake: TypeAlias = tuple[int, str]
+"""A line, counted from 1, and what is wrong there with its remedy."""
+Entries: TypeAlias = dict[str, tuple[yaml.Node, yaml.Node]]
+"""The nodes of the key and of the value, by key."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file that is one YAML mapping, and the mistakes in it that are not a matter of a schema."""
+
+    path: Path
+    text: str
+    entries: Entries
+    mistakes: list[Mistake]
+
+
+def read_document(path: Path, example: str) -> Document:
+    """Return a file's nodes; of doubled keys, the first counts. ``example`` is a line that such a file may hold.
+
+    Raises UserError if the file cannot be read, is larger than ``MAXIMUM_BYTES``, is nested deeper than
+    ``MAXIMUM_DEPTH``, or is no mapping in YAML.
+    """
+    text = _read_text(path, example)
+    try:
+        root, mistakes = _compose(text)
+    except (yaml.MarkedYAMLError, yaml.reader.ReaderError) as error:
+        raise user_error(path, [_syntax_mistake(error, text, example)]) from None
+    if not isinstance(root, yaml.MappingNode):
+        raise user_error(path, [*mistakes, _shape_mistake(root, example)])
+    entries: Entries = {}
+    for key, value in root.value:
+        if isinstance(key, yaml.ScalarNode) and kind(key) not in {"merge", REFUSED}:
+            entries.setdefault(key.value, (key, value))
+    return Document(path, text, entries, [*mistakes, *_key_mistakes(root)])
+
+
+def doubled(nodes: Iterable[yaml.Node], subject: str = "") -> Iterator[Mistake]:
+    """Yield a mistake for each key or item that was there before."""
+    firsts: dict[str, yaml.Node] = {}
+    for node in nodes:
+        if isinstance(node, yaml.ScalarNode) and node.tag != REFUSED:
+            first = firsts.setdefault(node.value, node)
+            if first is not node:
+                lines = f"lines {line_of(first)} and {line_of(node)}"
+                yield line_of(node), f"{subject}{shown(node.value)}: given twice, in {lines}; keep one"
+
+
+def user_error(path: Path, mistakes: Iterable[Mistake]) -> UserError:
+    """Return the error that tells a file's mistakes in the order of their lines."""
+    return UserError(*(f"{path}:{line}: {text}" for line, text in sorted(set(mistakes))))
+
+
+def kind(node: yaml.Node) -> str:
+    """Return the last part of a node's tag: ``str``, ``int``, ``bool``, ``null``, ``float``, ``timestamp``, ..."""
+    return node.tag.rpartition(":")[2]
+
+
+def line_of(node: yaml.Node) -> int:
+    """Return the line where a node begins, counted from 1."""
+    return int(node.start_mark.line) + 1
+
+
+def described(node: yaml.Node) -> str:
+    """Return what a node is, as it stands in the file: ``the text '3'``, ``NO, in YAML a boolean``, ``empty``."""
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    if isinstance(node, yaml.SequenceNode):
+        return f"a list of {len(node.value)}"
+    if kind(node) == "str":
+        return f"the text {quoted(node.value)}"
+    if kind(node) == "null":
+        return node.value or "empty"
+    nouns = {"bool": "a boolean", "int": "a number", "float": "a number", "timestamp": "a date"}
+    return f"{shown(node.value)}, in YAML {nouns.get(kind(node), 'no text')}"
+
+
+def quoted(text: str) -> str:
+    """Return the text in quotes, on one line and not too long for it."""
+    return repr(text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "...")
+
+
+def shown(text: str) -> str:
+    """Return a plain word as it is, any other text in quotes."""
+    is_plain = text.isascii() and text.isprintable() and " " not in text and 0 < len(text) <= SHOWN_CHARACTERS
+    return text if is_plain else quoted(text)
+
+
+def _read_text(path: Path, example: str) -> str:
+    """Return the text with its byte order mark and line endings, so that it encodes to the same bytes again."""
+    try:
+        if not path.is_file():
+            raise UserError(f"{path}: there is no such file; write it with a line such as {example}")
+        with path.open("rb") as file:
+            content = file.read(MAXIMUM_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); make it readable") from None
+    if len(content) > MAXIMUM_BYTES:
+        raise UserError(f"{path}: is larger than {MAXIMUM_BYTES // 1000} kB; keep only its keys and short comments")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise user_error(path, [(line, "the text is not UTF-8; save the file as UTF-8")]) from None
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Composes nodes without anchors, aliases and tags: where one stands it is noted as a mistake.
+
+    An alias can stand for a thousand nodes and a tag for any type: neither has a use in a file of five keys.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.mistakes: list[Mistake] = []
+
+    def parse_node(self, block: bool = False, indentless_sequence: bool = False) -> Any:
+        """Return the event with which the next node begins; PyYAML gets every node's event here, and once."""
+        event = super().parse_node(block, indentless_sequence)
+        # The parser keeps one mark for each collection that is open.
+        if len(self.marks) >= MAXIMUM_DEPTH:
+            problem = f"nested deeper than {MAXIMUM_DEPTH} levels"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        if isinstance(event, yaml.AliasEvent):
+            self.note(event, f"the alias *{event.anchor} is not allowed; write the value itself")
+            return yaml.ScalarEvent(None, REFUSED, (False, False), "", event.start_mark, event.end_mark)
+        return self._plain(event)
+
+    def _plain(self, event: Any) -> Any:
+        """Return a node's event without its anchor, and refused if it has a tag or a text that no file can hold."""
+        if event.anchor is not None:
+            self.note(event, f"the anchor &{event.anchor} is not allowed; remove it")
+            event.anchor = None
+        if event.tag is not None:
+            self.note(event, f"the tag {shown(event.tag)} is not allowed; remove it")
+            event.tag = REFUSED
+        elif isinstance(event, yaml.ScalarEvent) and re.search("[\ud800-\udfff]", event.value):
+            self.note(event, f"{quoted(event.value)} has half a character; write the character itself")
+            event.tag = REFUSED
+        return event
+
+    def note(self, event: Any, text: str) -> None:
+        self.mistakes.append((line_of(event), text))
+
+
+def _compose(text: str) -> tuple[yaml.Node | None, list[Mistake]]:
+    """Return the root of the first document (None if there is no content), and the mistakes met on the way."""
+    loader = _PlainLoader(text)
+    try:
+        root = loader.get_node() if loader.check_node() else None
+        if loader.check_node():
+            second = loader.peek_event()  # type: ignore[no-untyped-call]
+            loader.note(second, "a second document begins here; keep only one")
+    except (ValueError, OverflowError):
+        problem = "a number or an escape is out of range"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=loader.get_mark()) from None
+    return root, loader.mistakes
+
+
+def _syntax_mistake(error: yaml.MarkedYAMLError | yaml.reader.ReaderError, text: str, example: str) -> Mistake:
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return line, f"not valid YAML: the character {chr(error.character)!r} is not allowed; remove it"
+    assert error.problem_mark is not None, "PyYAML says where"
+    is_tab = text.startswith("\t", error.problem_mark.index)
+    remedy = "replace the tab by spaces" if is_tab else f"mend it to lines such as {example}"
+    context = f" ({error.context} from line {error.context_mark.line + 1})" if error.context_mark else ""
+    return error.problem_mark.line + 1, f"not valid YAML: {error.problem}{context}; {remedy}"
+
+
+def _shape_mistake(root: yaml.Node | None, example: str) -> Mistake:
+    if root is None or not root.value:
+        return 1, f"the file is empty; write its keys in lines such as {example}"
+    remedy = f"write lines such as key: value, here {example}"
+    return line_of(root), f"the file is {described(root)}; {remedy}"
+
+
+def _key_mistakes(root: yaml.MappingNode) -> Iterator[Mistake]:
+    yield from doubled(key for key, _ in root.value)
+    for key, _ in root.value:
+        if isinstance(key, yaml.CollectionNode) and key.tag != REFUSED:
+            yield line_of(key), f"a key is {described(key)}; write a plain word"
+        elif kind(key) == "merge":
+            yield line_of(key), "the merge key << is not allowed; write the keys themselves"
