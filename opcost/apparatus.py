@@ -28,7 +28,7 @@ from opcost.power import PowerTrace, no_trace
 from opcost.system_clock import SystemClock
 from opcost.torch_conditions import precision, torch_state
 from opcost.torch_inputs import NormalInputs
-from opcost.torch_workload import model_workload, operator_workload
+from opcost.torch_workload import model_workload, one_line, operator_workload
 
 GPU_WARM_UP_S = 2.0
 """Longer than the slowest meter's rise time (1.2 s), and long enough for clocks and most of the temperature's rise."""
@@ -161,8 +161,8 @@ def model_and_inputs(operator: OperatorTuple, device: str) -> tuple[nn.Module, t
     """
     try:
         return build_model(operator, device), NormalInputs(device).values(operator.inputs)
-    except torch.cuda.OutOfMemoryError as error:
-        raise CannotMeasureError("out of GPU memory while the model was built") from error
+    except RuntimeError as error:
+        raise CannotMeasureError(one_line(error)) from error
 
 
 @contextmanager

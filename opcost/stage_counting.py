@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from opcost.apparatus import check_models, choose_device, model_and_inputs
 from opcost.config_files import ModelConfig
+from opcost.errors import CannotMeasureError, UserError
 from opcost.operators import OperatorCounts
 from opcost.pickle_files import write_counts
 from opcost.progress import Progress
 from opcost.request import Request, counts_file, model_tuple
 from opcost.torch_capture import capture
+from opcost.torch_workload import REFUSALS, one_line
 
 
 @dataclass(frozen=True)
@@ -28,27 +30,62 @@ class CountReport:
 
 
 def count_operators(request: Request, progress: Progress) -> list[CountReport]:
-    """Run each model once and pickle its operator tuples with their occurrences."""
+    """Run each model once and pickle its operator tuples with their occurrences.
+
+    Raises:
+        UserError: with one line for each model that does not run; the others are counted all the same.
+    """
     configs = request.open_configs()
     check_models(configs)
     device = choose_device(request.device)
-    reports = []
     progress.start(len(configs), None)
+    try:
+        return _count_all(configs, device, request.dry_run, progress)
+    finally:
+        progress.end()
+
+
+def _count_all(configs: list[ModelConfig], device: str, dry_run: bool, progress: Progress) -> list[CountReport]:
+    reports: list[CountReport] = []
+    mistakes: list[str] = []
     for config in configs:
         progress.begin(config.name)
-        counts = _count(config, device)
-        if not request.dry_run:
-            write_counts(counts_file(config), counts)
-        reports.append(_count_report(config.name, counts))
-        progress.finish(f"{counts.operator_calls} calls of {len(counts.counts)} operator tuples")
-    progress.end()
+        try:
+            report = _count_model(config, device, dry_run)
+        except UserError as error:
+            mistakes.extend(error.lines)
+            progress.finish("failed")
+        else:
+            reports.append(report)
+            progress.finish(f"{report.operator_calls} calls of {report.unique_tuples} operator tuples")
+    if mistakes:
+        raise UserError(*mistakes)
     return reports
+
+
+def _count_model(config: ModelConfig, device: str, dry_run: bool) -> CountReport:
+    counts = _count(config, device)
+    if not dry_run:
+        write_counts(counts_file(config), counts)
+    return _count_report(config.name, counts)
 
 
 def _count(config: ModelConfig, device: str) -> OperatorCounts:
     operator = model_tuple(config)
-    model, inputs = model_and_inputs(operator, device)
-    return capture(model, inputs, operator)
+    try:
+        return capture(*model_and_inputs(operator, device), operator)
+    except CannotMeasureError as error:
+        raise UserError(_does_not_run(config, device, str(error))) from error
+    except REFUSALS as error:
+        raise UserError(_does_not_run(config, device, one_line(error))) from error
+
+
+def _does_not_run(config: ModelConfig, device: str, reason: str) -> str:
+    size = list(config.input_size)
+    return (
+        f"{config.path}: input_size: {config.model_name} does not run on {size} on {device} ({reason}); "
+        "take a size that it accepts and that fits into memory"
+    )
 
 
 def _count_report(name: str, counts: OperatorCounts) -> CountReport:

@@ -152,13 +152,18 @@ class Campaign:
         """Measure what is lacking, and yield each model's outcome as soon as the model is complete."""
         lacking = self._newly_lacking(works)
         progress.start(sum(lacking), self._item_s)
-        for work, newly_lacking in zip(works, lacking, strict=True):
-            keys = [self._key(work, operator) for operator in work.operators]
-            found = sum(key in self._rows for key in keys)
-            measured = 0 if dry_run else sum(self._measure(work, operator, progress) for operator in work.operators)
-            expected_s = (newly_lacking - measured) * self._item_s
-            yield work, Outcome(tuple(keys), self._rows, self._failed, found, measured, expected_s)
-        progress.end()
+        try:
+            for work, newly_lacking in zip(works, lacking, strict=True):
+                yield work, self._outcome(work, newly_lacking, progress, dry_run)
+        finally:
+            progress.end()
+
+    def _outcome(self, work: Work, newly_lacking: int, progress: Progress, dry_run: bool) -> Outcome:
+        keys = [self._key(work, operator) for operator in work.operators]
+        found = sum(key in self._rows for key in keys)
+        measured = 0 if dry_run else sum(self._measure(work, operator, progress) for operator in work.operators)
+        expected_s = (newly_lacking - measured) * self._item_s
+        return Outcome(tuple(keys), self._rows, self._failed, found, measured, expected_s)
 
     @property
     def _item_s(self) -> float:

@@ -1,8 +1,8 @@
 """An apparatus around the simulated machine, and models made of operators with declared costs.
 
-    campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001, power_w=300.0)})
-    campaign.add_model("small", {RELU: 3})
-    reports = measure_operators(campaign.request(), protocol, campaign.open_apparatus, progress)
+campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001, power_w=300.0)})
+campaign.add_model("small", {RELU: 3})
+reports = measure_operators(campaign.request(), protocol, campaign.open_apparatus, progress)
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Device, Load, MeterModel, SimulatedMachine
+
 from opcost.apparatus import Apparatus
 from opcost.conditions import Circumstances, Conditions
 from opcost.config_files import ModelConfig, load_configs
@@ -19,7 +21,6 @@ from opcost.measurement import MeasurementProtocol, Workload
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple
 from opcost.pickle_files import write_counts
 from opcost.request import Request, filtered_counts_file, model_tuple
-from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Device, Load, MeterModel, SimulatedMachine
 
 FLOP = 100
 SUMMARY = """\

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -241,13 +242,11 @@ def test_bytes_that_are_no_text_are_named_with_their_line(tmp_path: Path) -> Non
 
 @given(st.binary(max_size=300))
 @settings(max_examples=60)
-def test_no_content_makes_it_fail_otherwise(content: bytes) -> None:
+def test_damage_of_any_kind_is_a_users_error_or_none(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         table = table_in(Path(folder), HEADER.encode() + content)
-        try:
-            table.rows()
-        except UserError as error:
-            assert error.lines[0].startswith(f"{table.path}:")
+        with suppress(UserError):
+            assert all(isinstance(row, Row) for row in table.rows())
 
 
 def test_line_ends_of_another_system_are_read(tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ def test_the_models_that_come_with_the_project_are_known(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("resnet81", "resnet18"), ("resnet-18", "resnet18"), ("vit_b16", "vit_b_16"), ("swint", "swin_t")]
+    ("typed", "meant"),
+    [("resnet81", "resnet18"), ("resnet-18", "resnet18"), ("vit_b16", "vit_b_16"), ("swint", "swin_t")],
 )
 def test_a_mistyped_model_gets_a_suggestion(typed: str, meant: str) -> None:
     (line,) = check_model(FILE, typed, None)

@@ -39,7 +39,9 @@ MODEL = counts_of(
 ANY_COUNTS = st.builds(
     counts_of,
     *[
-        st.builds(count, st.sampled_from(NAMES), st.just(width), st.integers(1, 9), st.integers(0, 99), st.integers(0, 99))
+        st.builds(
+            count, st.sampled_from(NAMES), st.just(width), st.integers(1, 9), st.integers(0, 99), st.integers(0, 99)
+        )
         for width in range(4)
     ],
     flop_outside=st.integers(0, 99),

@@ -8,6 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from simulated_machine import SIMULATED_CONDITIONS, Load, MeterModel
 
 from opcost.conditions import measurement_key
 from opcost.csv_database import CsvTable
@@ -23,8 +25,6 @@ from opcost.stage_measuring import (
     measure_full_models,
     measure_operators,
 )
-from simulated_apparatus import RecordedProgress, SimulatedCampaign
-from simulated_machine import SIMULATED_CONDITIONS, Load, MeterModel
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
 FULL = MeasurementProtocol(warm_up_s=2.0, loop_s=FULL_LOOP_S)

@@ -24,7 +24,9 @@ def only(counts: OperatorCounts) -> OperatorCount:
 
 
 def occurrences(counts: OperatorCounts) -> dict[str, int]:
-    return {f"{count.operator.short_name}({count.operator.parameters_text})": count.occurrences for count in counts.counts}
+    return {
+        f"{count.operator.short_name}({count.operator.parameters_text})": count.occurrences for count in counts.counts
+    }
 
 
 class Thrice(nn.Module):
@@ -117,9 +119,7 @@ def test_models_with_the_same_layer_and_other_weights_have_equal_tuples() -> Non
 def test_layouts_of_inputs_are_kept_apart() -> None:
     image = torch.randn(2, 3, 8, 8)
     pool = nn.MaxPool2d(2)
-    keys = {
-        only(counts_of(pool, x)).operator.key for x in (image, image.contiguous(memory_format=torch.channels_last))
-    }
+    keys = {only(counts_of(pool, x)).operator.key for x in (image, image.contiguous(memory_format=torch.channels_last))}
     assert len(keys) == 2
 
 

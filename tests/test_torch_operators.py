@@ -70,7 +70,10 @@ def test_every_operator_of_a_model_is_rebuilt_from_its_tuple(name: str, size: in
 @pytest.mark.parametrize(
     ("module", "args"),
     [
-        (nn.Conv2d(4, 6, (3, 5), stride=(2, 1), padding="valid", groups=2, bias=False, padding_mode="reflect"), [IMAGE]),
+        (
+            nn.Conv2d(4, 6, (3, 5), stride=(2, 1), padding="valid", groups=2, bias=False, padding_mode="reflect"),
+            [IMAGE],
+        ),
         (nn.Conv2d(4, 6, 3, dtype=torch.float64), [IMAGE.double()]),
         (nn.ConvTranspose2d(4, 6, 3, stride=2, output_padding=1), [IMAGE]),
         (nn.Linear(8, 3, bias=False), [SEQUENCE]),

@@ -36,7 +36,9 @@ def test_a_workload_runs_as_often_as_it_is_told_in_inference_mode(iterations: in
     assert modes == [True] * iterations
 
 
-@pytest.mark.parametrize("error", [RuntimeError, ValueError, AssertionError, IndexError, TypeError, NotImplementedError])
+@pytest.mark.parametrize(
+    "error", [RuntimeError, ValueError, AssertionError, IndexError, TypeError, NotImplementedError]
+)
 def test_what_torch_refuses_cannot_be_measured(error: type[Exception]) -> None:
     def call() -> None:
         raise error("first line\nsecond line")

@@ -1,0 +1,264 @@
+"""On a real NVIDIA GPU: its facts, its meter, its conditions, and block 2 from end to end."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torchvision.models import get_model
+
+from opcost.apparatus import GPU_WARM_UP_S, POWER_LOGS, Apparatus, open_apparatus, protocol_for
+from opcost.conditions import Conditions
+from opcost.csv_database import CsvTable
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measurement import Measurement, MeasurementProtocol, MeasurementRow, measure
+from opcost.nvidia_smi import GpuFacts, gpu_facts
+from opcost.operators import OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.stage_comparing import ComparisonRow
+from opcost.torch_capture import capture
+from opcost.torch_conditions import precision, torch_state
+from opcost.torch_flops import CostCounter, OperationCost
+from opcost.torch_workload import EagerWorkload, operator_workload
+
+pytestmark = pytest.mark.gpu
+
+ROOT = Path(__file__).parent.parent
+GPU = "cuda:0"
+ONE_SECOND = MeasurementProtocol(warm_up_s=GPU_WARM_UP_S, loop_s=1.0)
+MATRIX_WIDTH = 4096
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("database")
+
+
+@pytest.fixture(scope="module")
+def apparatus(database: Path) -> Iterator[Apparatus]:
+    with open_apparatus(GPU, database) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def product(apparatus: Apparatus) -> Measurement:
+    """One second of matrix products."""
+    return measure(matrix_product(), apparatus.meter("matrix_product"), apparatus.clock, ONE_SECOND)
+
+
+def matrix_product() -> EagerWorkload:
+    factor = torch.randn(MATRIX_WIDTH, MATRIX_WIDTH, device=GPU)
+    return EagerWorkload(lambda: factor @ factor, GPU)
+
+
+def facts() -> GpuFacts:
+    return gpu_facts(f"GPU-{torch.cuda.get_device_properties(GPU).uuid}")
+
+
+def running_nvidia_smi() -> list[int]:
+    """The ids of this process's children that are nvidia-smi."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            command = (status.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if parent == os.getpid() and b"nvidia-smi" in command:
+            found.append(int(status.parent.name))
+    return found
+
+
+# Facts and conditions
+
+
+def test_nvidia_smi_tells_what_torch_sees() -> None:
+    properties = torch.cuda.get_device_properties(GPU)
+    told = facts()
+    assert told.uuid == f"GPU-{properties.uuid}"
+    assert told.product == properties.name
+    assert told.memory_bytes is not None
+    assert told.memory_bytes == pytest.approx(properties.total_memory, rel=0.05)
+    assert told.driver_version[0].isdigit()
+    assert told.power_limit_w is None or 20 < told.power_limit_w < 2000
+
+
+def test_conditions_of_a_gpu_are_complete(apparatus: Apparatus) -> None:
+    conditions = apparatus.conditions("torch-default")
+    unknown = {field.name for field in fields(Conditions) if getattr(conditions, field.name) is None}
+    assert unknown <= {"cpu_threads", "device_power_limit_w"}
+    assert "cpu_threads" in unknown
+    assert conditions.device_type == "cuda"
+    assert conditions.device_product == facts().product
+    assert (conditions.matmul_tf32, conditions.cudnn_tf32) == (False, True)
+    assert conditions.key == apparatus.conditions("torch-default").key
+
+
+def test_each_precision_has_conditions_of_its_own(apparatus: Apparatus) -> None:
+    names = ("torch-default", "fp32", "tf32")
+    switches = [(apparatus.conditions(name).matmul_tf32, apparatus.conditions(name).cudnn_tf32) for name in names]
+    assert switches == [(False, True), (False, False), (True, True)]
+    assert len({apparatus.conditions(name).key for name in names}) == 3
+
+
+def test_circumstances_name_the_board_and_the_protocol(apparatus: Apparatus) -> None:
+    circumstances = apparatus.circumstances(ONE_SECOND)
+    assert circumstances.device_uuid == facts().uuid
+    assert (circumstances.warm_up_s, circumstances.loop_s) == (GPU_WARM_UP_S, 1.0)
+    assert protocol_for(GPU, 1.0) == ONE_SECOND
+
+
+def test_the_gpu_is_what_is_taken_unasked(database: Path) -> None:
+    with open_apparatus(None, database, False) as unasked:
+        assert unasked.device == GPU
+        assert unasked.is_gpu
+
+
+def test_a_gpu_that_is_not_there_is_a_users_error(database: Path) -> None:
+    with pytest.raises(UserError, match="torch sees"), open_apparatus("cuda:99", database, False):
+        pass
+
+
+# A measurement
+
+
+def test_a_matrix_product_has_time_power_and_energy(product: Measurement) -> None:
+    assert product.energy_missing_reason is None
+    assert product.power_w is not None
+    assert product.energy_j is not None
+    assert 100 < product.power_w < 750
+    assert product.energy_j == pytest.approx(product.power_w * product.time_s)
+    assert product.power_readings >= 5
+    assert product.iterations * product.time_s == pytest.approx(product.loop_time_s, rel=0.01)
+    assert product.loop_time_s >= 1.0
+
+
+def test_errors_are_stated_and_small(product: Measurement) -> None:
+    assert product.power_w is not None
+    assert product.power_standard_error_w is not None
+    assert 0 < product.power_standard_error_w < 0.05 * product.power_w
+    assert 0 < product.time_standard_error_s < 0.05 * product.time_s
+
+
+def test_the_state_of_the_gpu_is_logged(product: Measurement) -> None:
+    assert product.meter.startswith("nvidia-smi power.draw")
+    assert product.temperature_c is not None
+    assert 15 < product.temperature_c < 100
+    assert product.sm_clock_hz is not None
+    assert 0.2e9 < product.sm_clock_hz < 4e9
+    assert product.power_capped_ratio is not None
+    assert 0 <= product.power_capped_ratio <= 1
+
+
+def test_the_raw_log_of_the_measurement_is_kept(product: Measurement, database: Path) -> None:
+    assert product.power_log == "matrix_product.csv"
+    header, *lines = (database / POWER_LOGS / product.power_log).read_text().splitlines()
+    assert header.startswith("timestamp")
+    # 3 s of a row every 20 ms, with much room for a slow nvidia-smi.
+    assert len(lines) > 30
+
+
+def test_one_nvidia_smi_runs_and_ends_with_the_apparatus(tmp_path: Path) -> None:
+    before = set(running_nvidia_smi())
+    with open_apparatus(GPU, tmp_path):
+        assert len(set(running_nvidia_smi()) - before) == 1
+    assert set(running_nvidia_smi()) == before
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 0), reason="needs TF32 units"
+)
+def test_precisions_are_really_switched_and_switched_back() -> None:
+    before = torch_state(GPU)
+    factor = torch.randn(MATRIX_WIDTH, MATRIX_WIDTH, device=GPU)
+    exact = factor.double() @ factor.double()
+    errors = {}
+    for name in ("fp32", "tf32", "torch-default"):
+        with precision(name):
+            errors[name] = float((factor @ factor - exact).abs().mean())
+        assert torch_state(GPU) == before
+    assert errors["tf32"] > 10 * errors["fp32"]
+    assert errors["torch-default"] == pytest.approx(errors["fp32"], rel=0.5)
+
+
+def test_an_operator_that_does_not_fit_cannot_be_measured_and_the_next_one_can() -> None:
+    huge = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((2**42,), "float32"),))
+    with pytest.raises(CannotMeasureError, match="memory"):
+        operator_workload(huge, GPU).run(1)
+    operator_workload(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((8,), "float32"),)), GPU).run(3)
+
+
+# Counting on the GPU
+
+
+def counted_on(device: str, name: str) -> OperatorCounts:
+    size = (1, 3, 224, 224)
+    model = get_model(name, weights=None).eval().to(device)
+    return capture(model, (torch.zeros(size, device=device),), model_operator(name, None, size))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "swin_t"])
+def test_tuples_and_flops_are_the_same_on_gpu_and_cpu(name: str) -> None:
+    on_gpu, on_cpu = counted_on(GPU, name), counted_on("cpu", name)
+    assert [(count.operator, count.occurrences, count.flop) for count in on_gpu.counts] == [
+        (count.operator, count.occurrences, count.flop) for count in on_cpu.counts
+    ]
+    assert on_gpu.total_flop == on_cpu.total_flop
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_every_attention_kernel_of_the_gpu_has_its_flops(dtype: torch.dtype) -> None:
+    query = torch.randn(2, 4, 64, 32, device=GPU, dtype=dtype)
+    recorded: list[OperationCost] = []
+    with torch.inference_mode(), CostCounter(recorded.append):
+        F.scaled_dot_product_attention(query, query, query)
+    assert sum(cost.flop for cost in recorded) == 2 * (2 * 2 * 4 * 64 * 64 * 32)
+
+
+# From end to end
+
+
+def test_block_2_measures_a_model_and_its_parts_on_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "resnet18_2x3x32x32"
+    summary = tmp_path / "measurements" / name / "summary.yml"
+    summary.parent.mkdir(parents=True)
+    summary.write_text("model_name: resnet18\nweights_name: null\ninput_size: [2, 3, 32, 32]\ndone: false\n")
+    shutil.copy(ROOT / "measurements" / "operator_whitelist.yml", summary.parent.parent)
+    folders = ["--measurements", str(summary.parent.parent), "--database", str(tmp_path / "database")]
+
+    def run(script: str, *arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", [script, name, *folders, "--device", GPU, *arguments])
+        assert runpy.run_path(str(ROOT / script))["main"]() == 0
+
+    run("general_pipeline_block0.py")
+    run("general_pipeline_block1.py")
+    run("general_pipeline_block2.py", "--seconds", "1")
+    run("full_model_measurement.py", "--seconds", "1")
+    run("compare_sum_vs_full.py")
+    assert "sum / whole" in capsys.readouterr().out
+
+    rows = CsvTable(tmp_path / "database" / "operator_measurements.csv", MeasurementRow).rows()
+    assert len({row.key for row in rows}) == len(rows) >= 20
+    for row in rows:
+        assert row.measurement.energy_missing_reason is None
+        assert row.measurement.power_w is not None
+        assert 30 < row.measurement.power_w < 1000
+        assert (tmp_path / "database" / POWER_LOGS / str(row.measurement.power_log)).is_file()
+        assert row.conditions.device_type == "cuda"
+    (compared,) = CsvTable(tmp_path / "database" / "sum_vs_full.csv", ComparisonRow).rows()
+    assert compared.missing_operators == 0
+    assert compared.time_ratio is not None
+    assert 0.3 < compared.time_ratio < 1.5
+    assert compared.energy_ratio is not None
+    assert 0.3 < compared.energy_ratio < 1.5
+    # One second is no full protocol.
+    assert "done: false" in summary.read_text()

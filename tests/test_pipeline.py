@@ -1,0 +1,292 @@
+"""The scripts themselves, one after the other on tiny models: real processes, real torch, the CPU."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opcost.csv_database import CsvTable
+from opcost.measurement import MeasurementRow
+from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
+from opcost.pickle_files import read_counts, write_counts
+from opcost.stage_measuring import FailureRow
+
+ROOT = Path(__file__).parent.parent
+SUMMARY = """\
+# A tiny model for the tests.
+model_name: {model_name}
+weights_name: null  # random
+input_size: [2, 3, 32, 32]
+done: {done}
+"""
+MODELS = {"a_resnet": "resnet18", "b_same": "resnet18", "c_squeezenet": "squeezenet1_1"}
+UNMEASURABLE = OperatorTuple(
+    "torch.nn.Linear", (("in_features", 3), ("out_features", 4)), (TensorSpec((2, 5), "float32"),)
+)
+"""Its input is wider than its weights: torch refuses it."""
+
+
+class Project:
+    """A folder with configs and a database, and the scripts at work on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.measurements = folder / "measurements"
+        self.database = folder / "database"
+
+    def command(self, script: str, *arguments: str) -> list[str]:
+        folders = ["--measurements", str(self.measurements), "--database", str(self.database)]
+        return [sys.executable, str(ROOT / script), *arguments, *folders, "--device", "cpu"]
+
+    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = self.command(script, *arguments)
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+
+    def main(self, monkeypatch: pytest.MonkeyPatch, script: str, *arguments: str) -> int:
+        """Run a script's ``main`` in this process, which saves importing torch again."""
+        monkeypatch.setattr(sys, "argv", self.command(script, *arguments)[1:])
+        status = runpy.run_path(str(ROOT / script))["main"]()
+        assert isinstance(status, int)
+        return status
+
+    def rows(self, table: str = "operator_measurements.csv") -> list[MeasurementRow]:
+        return CsvTable(self.database / table, MeasurementRow).rows()
+
+    def summaries(self) -> dict[str, bytes]:
+        return {path.parent.name: path.read_bytes() for path in self.measurements.glob("*/summary.yml")}
+
+    def files(self) -> list[Path]:
+        return sorted([*self.measurements.rglob("*"), *self.database.rglob("*")])
+
+
+def new_project(folder: Path, models: dict[str, str]) -> Project:
+    project = Project(folder)
+    for name, model_name in models.items():
+        path = project.measurements / name / "summary.yml"
+        path.parent.mkdir(parents=True)
+        path.write_text(SUMMARY.format(model_name=model_name, done="false"))
+    (project.measurements / "operator_whitelist.yml").write_text("operators: [Linear, MaxPool2d, AdaptiveAvgPool2d]\n")
+    return project
+
+
+def objects(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    """The objects of the list that must be all there is on stdout."""
+    values = json.loads(result.stdout)
+    assert isinstance(values, list)
+    return values
+
+
+# Each step is a run on top of the one before.
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return new_project(tmp_path_factory.mktemp("project"), MODELS)
+
+
+@pytest.fixture(scope="module")
+def counted(project: Project) -> subprocess.CompletedProcess[str]:
+    return project.run("general_pipeline_block0.py", "--json")
+
+
+@pytest.fixture(scope="module")
+def filtered(project: Project, counted: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    return project.run("general_pipeline_block1.py", "--json")
+
+
+@pytest.fixture(scope="module")
+def interrupted(project: Project, filtered: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """Block 2, sent SIGINT while it measures the third tuple, of a model with one tuple that cannot be measured."""
+    path = project.measurements / "c_squeezenet" / "operators_filtered.pkl"
+    counts = read_counts(path, "block 1")
+    write_counts(path, replace(counts, counts=(OperatorCount(UNMEASURABLE, 1, 60, 80), *counts.counts)))
+    command = project.command("general_pipeline_block2.py", "--seconds", "0.05", "--json")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while len(project.rows()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+@pytest.fixture(scope="module")
+def rows_before(project: Project, interrupted: subprocess.CompletedProcess[str]) -> list[MeasurementRow]:
+    return project.rows()
+
+
+@pytest.fixture(scope="module")
+def resumed(project: Project, rows_before: list[MeasurementRow]) -> subprocess.CompletedProcess[str]:
+    return project.run("general_pipeline_block2.py", "--seconds", "0.05", "--json")
+
+
+@pytest.fixture(scope="module")
+def whole(project: Project, resumed: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    return project.run("full_model_measurement.py", "a_resnet", "c_*", "--seconds", "0.05", "--json")
+
+
+@pytest.fixture(scope="module")
+def compared(project: Project, whole: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    return project.run("compare_sum_vs_full.py", "--json")
+
+
+def test_block_0_prints_one_object_per_model_and_nothing_else(counted: subprocess.CompletedProcess[str]) -> None:
+    assert counted.returncode == 0, counted.stderr
+    first, same, _ = objects(counted)
+    assert [values["name"] for values in objects(counted)] == list(MODELS)
+    assert {"name", "operator_calls", "unique_tuples", "flops", "bytes", "parameters"} <= set(first)
+    assert (first["operator_calls"], first["parameters"]) == (60, 11689512)
+    assert {**same, "name": "a_resnet"} == first
+
+
+def test_block_1_keeps_what_the_whitelist_names(project: Project, filtered: subprocess.CompletedProcess[str]) -> None:
+    assert filtered.returncode == 0, filtered.stderr
+    first, _, last = objects(filtered)
+    assert (first["kept_tuples"], first["kept"]["calls"]) == (3, 3)
+    assert (last["kept_tuples"], last["kept"]["calls"]) == (4, 4)
+    kept = read_counts(project.measurements / "a_resnet" / "operators_filtered.pkl", "x")
+    assert [count.operator.short_name for count in kept.counts] == ["MaxPool2d", "AdaptiveAvgPool2d", "Linear"]
+
+
+def test_an_interrupt_keeps_what_was_measured(
+    interrupted: subprocess.CompletedProcess[str], rows_before: list[MeasurementRow]
+) -> None:
+    assert interrupted.returncode == 130
+    assert interrupted.stdout == ""
+    assert interrupted.stderr.endswith("interrupted: start the same command again to go on\n")
+    assert "Traceback" not in interrupted.stderr
+    assert 2 <= len(rows_before) < 7
+
+
+def test_the_next_run_measures_the_rest_and_nothing_twice(
+    project: Project, rows_before: list[MeasurementRow], resumed: subprocess.CompletedProcess[str]
+) -> None:
+    reports = objects(resumed)
+    rows = project.rows()
+    assert rows[: len(rows_before)] == rows_before
+    assert len({row.key for row in rows}) == len(rows) == 7
+    assert sum(report["measured"] for report in reports) == 7 - len(rows_before)
+    assert (reports[1]["found"], reports[1]["measured"]) == (3, 0)
+    assert all(row.measurement.time_s > 0 and row.measurement.loop_time_s >= 0.05 for row in rows)
+    assert all(row.measurement.energy_j or row.measurement.energy_missing_reason for row in rows)
+    assert all(row.conditions.device_type == "cpu" and row.circumstances.loop_s == 0.05 for row in rows)
+
+
+def test_a_tuple_that_torch_refuses_is_a_failure_and_status_1(
+    project: Project, resumed: subprocess.CompletedProcess[str]
+) -> None:
+    assert resumed.returncode == 1
+    assert [report["failed"] for report in objects(resumed)] == [0, 0, 1]
+    (failure,) = CsvTable(project.database / "failures.csv", FailureRow).rows()
+    assert failure.operator == "torch.nn.Linear"
+    assert failure.reason.startswith("RuntimeError: ")
+    assert objects(resumed)[2]["reasons"] == [failure.reason]
+
+
+def test_progress_on_stderr_tells_name_result_and_time_left(resumed: subprocess.CompletedProcess[str]) -> None:
+    first, *_, last = resumed.stderr.splitlines()
+    assert first.startswith("[1/")
+    assert first.endswith(" left")
+    assert last.partition("]")[0].partition("/")[0].strip("[") == last.partition("]")[0].partition("/")[2]
+    assert " ms" in last
+
+
+def test_whole_models_are_measured_by_name_and_glob(project: Project, whole: subprocess.CompletedProcess[str]) -> None:
+    assert whole.returncode == 0, whole.stderr
+    assert [report["name"] for report in objects(whole)] == ["a_resnet", "c_squeezenet"]
+    assert all(report["newly_measured"] and report["time_s"] > 0 for report in objects(whole))
+    operators = [row.operator for row in project.rows("full_model_measurements.csv")]
+    assert operators == ["torchvision.models.resnet18", "torchvision.models.squeezenet1_1"]
+
+
+def test_the_comparison_sets_sums_beside_wholes(project: Project, compared: subprocess.CompletedProcess[str]) -> None:
+    assert compared.returncode == 0, compared.stderr
+    reports = objects(compared)
+    # Models a and b are one model at one size: measured once, compared twice.
+    assert [report["name"] for report in reports] == list(MODELS)
+    assert [report["row"]["missing_operators"] for report in reports] == [0, 0, 1]
+    assert reports[2]["row"]["missing"] == str(UNMEASURABLE)
+    times = [(row.measurement.time_s, row.operator) for row in project.rows()]
+    for report in reports:
+        assert 0 < report["row"]["time_ratio"] < 1.5
+        assert report["row"]["time_s"] <= sum(time_s for time_s, _ in times) * 1.0001
+    lines = (project.database / "sum_vs_full.csv").read_text().splitlines()
+    assert lines[0].startswith("key,operator,time_s,energy_j,")
+    assert len(lines) == 4
+
+
+def test_the_cpu_and_short_loops_never_set_done(project: Project, compared: subprocess.CompletedProcess[str]) -> None:
+    expected = {name: SUMMARY.format(model_name=model, done="false").encode() for name, model in MODELS.items()}
+    assert project.summaries() == expected
+
+
+@pytest.mark.parametrize(
+    ("script", "shown"),
+    [
+        ("general_pipeline_block0.py", "resnet"),
+        ("general_pipeline_block1.py", "resnet"),
+        ("general_pipeline_block2.py", "time needed in all: "),
+        ("full_model_measurement.py", "not yet"),
+        ("compare_sum_vs_full.py", "sum / whole"),
+    ],
+)
+def test_a_dry_run_of_any_script_says_what_it_would_do_and_writes_nothing(
+    project: Project,
+    compared: subprocess.CompletedProcess[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    script: str,
+    shown: str,
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in project.files()}
+    seconds = ["--seconds", "7"] if "measure" in script or "block2" in script else []
+    assert project.main(monkeypatch, script, "--dry-run", *seconds) == 0
+    output = capsys.readouterr().out
+    assert shown in output
+    assert "dry run" in output
+    assert {path: path.stat().st_mtime_ns for path in project.files()} == before
+
+
+def test_what_is_there_is_not_measured_again(
+    project: Project,
+    compared: subprocess.CompletedProcess[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for script in ("general_pipeline_block2.py", "full_model_measurement.py"):
+        assert project.main(monkeypatch, script, "a_resnet", "--seconds", "0.05") == 0
+    output = capsys.readouterr().out
+    assert "earlier" in output
+    assert len(project.rows()) == 7
+    assert len(project.rows("full_model_measurements.csv")) == 2
+
+
+def test_all_mistakes_in_yaml_are_one_line_each_and_status_2(tmp_path: Path) -> None:
+    project = new_project(tmp_path, MODELS)
+    summary = project.measurements / "a_resnet" / "summary.yml"
+    summary.write_text("model_name: resnet18\nmodel_name: resnet18\nsize: 3\nweights_name: null\ninput_size: [2]\n")
+    (project.measurements / "b_same" / "summary.yml").unlink()
+    result = project.run("general_pipeline_block1.py", "--json")
+    assert (result.returncode, result.stdout) == (2, "")
+    lines = result.stderr.splitlines()
+    assert all(line.startswith(f"error: {project.measurements}") for line in lines)
+    assert len([line for line in lines if line.startswith(f"error: {summary}:")]) == 4
+    assert len([line for line in lines if "b_same" in line]) == 1
+    assert len(lines) == 5
+
+
+def test_a_name_that_no_folder_has_gets_a_suggestion_and_status_2(tmp_path: Path) -> None:
+    project = new_project(tmp_path, MODELS)
+    result = project.run("compare_sum_vs_full.py", "a_resnit", "zzz*")
+    assert (result.returncode, result.stdout) == (2, "")
+    first, second = result.stderr.splitlines()
+    assert "did you mean a_resnet" in first
+    assert "'zzz*'" in second

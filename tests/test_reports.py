@@ -1,0 +1,163 @@
+"""What people and programs are shown: tables with units, and JSON in SI units."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from simulated_machine import SIMULATED_CONDITIONS
+
+from opcost.reports import (
+    print_comparisons,
+    print_counts,
+    print_full_models,
+    print_json,
+    print_operator_measurements,
+    print_selections,
+)
+from opcost.selection import Share
+from opcost.stage_comparing import ComparingReport, ComparisonRow
+from opcost.stage_counting import CountReport
+from opcost.stage_filtering import FilterReport, OperatorShare
+from opcost.stage_measuring import FullModelReport, OperatorsReport
+
+COUNTED = CountReport("resnet50", 158, 50, 8_178_000_000, 350_000_000, 25_557_032, 8_178_000_000, 175_000_000)
+NOTHING = Share(0, None, None, None)
+FILTERED = FilterReport(
+    name="resnet50",
+    unique_tuples=50,
+    kept_tuples=48,
+    kept=Share(150, 0.949, 1.0, 0.75),
+    dropped=Share(8, 0.051, 0.0, 0.05),
+    outside=Share(0, None, 0.0, 0.2),
+    operators=(
+        OperatorShare("Conv2d", True, 20, Share(53, 0.3, 0.9, 0.5)),
+        OperatorShare("Flatten", False, 2, Share(8, 0.051, 0.0, 0.05)),
+    ),
+)
+MEASURED = OperatorsReport("resnet50", 48, 10, 37, 1, 1, 33.0, False, ("RuntimeError: out of [memory]",))
+WHOLE = FullModelReport("resnet50", 0.012345, 5.4321, 440.0, True, False, 0.0, None)
+COMPARED = ComparisonRow(
+    key="k",
+    operator="torchvision.models.resnet50",
+    time_s=0.0125,
+    energy_j=5.5,
+    name="resnet50",
+    time_standard_error_s=1e-5,
+    energy_standard_error_j=0.01,
+    full_time_s=0.012,
+    full_time_standard_error_s=1e-5,
+    full_energy_j=None,
+    full_energy_standard_error_j=None,
+    time_ratio=1.042,
+    time_standard_error_ratio=0.002,
+    energy_ratio=None,
+    energy_standard_error_ratio=None,
+    energy_missing_reason="no meter",
+    flop_ratio=0.98,
+    summed_operators=48,
+    missing_operators=2,
+    missing="torch.nn.SiLU() on (float32[2]) eval | torch.nn.GELU() on (float32[2]) eval",
+    remarks="loop_s is 3.0, the whole model's 30.0 for 100.0% of the summed time",
+    compared_at="2026-11-01T00:00:00+00:00",
+    conditions=SIMULATED_CONDITIONS,
+)
+
+
+def row_of(output: str, first_cell: str) -> list[str]:
+    """The cells of the table's row that begins so."""
+    rows = [line for line in output.splitlines() if line.startswith("│")]
+    (line,) = [line for line in rows if line.strip("│ ").startswith(first_cell)]
+    return [cell.strip() for cell in line.strip("│").split("│")]
+
+
+def test_counts_are_shown_with_their_shares(capsys: pytest.CaptureFixture[str]) -> None:
+    print_counts([COUNTED], dry_run=False)
+    output = capsys.readouterr().out
+    expected = ["resnet50", "158", "50", "8.178 GFLOP", "100.0 %", "350.0 MB", "50.0 %", "25,557,032"]
+    assert row_of(output, "resnet50") == expected
+    assert "dry run" not in output
+
+
+def test_selections_show_kept_dropped_and_what_is_in_no_operator(capsys: pytest.CaptureFixture[str]) -> None:
+    print_selections([FILTERED], dry_run=True)
+    output = capsys.readouterr().out
+    assert row_of(output, "resnet50: kept") == ["resnet50: kept", "48", "150", "94.9 %", "100.0 %", "75.0 %"]
+    assert row_of(output, "dropped") == ["dropped", "2", "8", "5.1 %", "0.0 %", "5.0 %"]
+    assert row_of(output, "Flatten") == ["Flatten", "2", "8", "5.1 %", "0.0 %", "5.0 %"]
+    assert row_of(output, "in no operator") == ["in no operator", "-", "-", "-", "0.0 %", "20.0 %"]
+    assert "Conv2d" not in output
+    assert "dry run: nothing was written" in output
+
+
+def test_operator_measurements_show_what_failed_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    print_operator_measurements([MEASURED], dry_run=False)
+    output = capsys.readouterr().out
+    assert row_of(output, "resnet50") == ["resnet50", "48", "10", "37", "1", "1", "33 s", "no"]
+    assert "resnet50: failed: RuntimeError: out of [memory]\n" in output
+
+
+def test_a_dry_run_adds_up_the_time_that_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    print_operator_measurements([replace(MEASURED, expected_s=330.0), replace(MEASURED, expected_s=90.0)], dry_run=True)
+    assert "time needed in all: 7 min 0 s\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("report", "cells"),
+    [
+        (WHOLE, ["12.35 ms", "5432 mJ", "440.0 W", "now"]),
+        (replace(WHOLE, newly_measured=False), ["12.35 ms", "5432 mJ", "440.0 W", "earlier"]),
+        (FullModelReport("resnet50", None, None, None, False, False, 33.0, None), ["-", "-", "-", "not yet"]),
+        (FullModelReport("resnet50", None, None, None, False, True, 33.0, "no memory"), ["-", "-", "-", "failed"]),
+        (replace(WHOLE, energy_j=None, power_w=None, reason="no meter"), ["12.35 ms", "-", "-", "now"]),
+    ],
+)
+def test_whole_models_show_what_is_known_and_never_zero_for_the_rest(
+    report: FullModelReport, cells: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_full_models([report], dry_run=False)
+    output = capsys.readouterr().out
+    assert row_of(output, "resnet50 ")[1:5] == cells
+    assert report.reason is None or f"resnet50: {report.reason}\n" in output
+
+
+def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    print_comparisons([ComparingReport("resnet50", COMPARED, None)], dry_run=False)
+    output = capsys.readouterr().out
+    # A wide table folds long cells; the ones below are short.
+    for cell in ("12.50 ms", "12.00 ms", "1.042 ± 0.002", "5500 mJ", "98.0 %", "2 of 50"):
+        assert cell in output
+    assert "resnet50: missing: torch.nn.SiLU() on (float32[2]) eval\n" in output
+    assert "resnet50: missing: torch.nn.GELU() on (float32[2]) eval\n" in output
+    assert "resnet50: loop_s is 3.0" in output
+    assert "resnet50: no energy: no meter\n" in output
+
+
+def test_a_model_that_cannot_be_compared_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_comparisons([ComparingReport("resnet50", None, "the whole model is not measured")], dry_run=False)
+    assert capsys.readouterr().out == "resnet50: the whole model is not measured\n"
+
+
+@pytest.mark.parametrize(
+    "report",
+    [COUNTED, FILTERED, MEASURED, WHOLE, ComparingReport("resnet50", COMPARED, None)],
+    ids=lambda r: type(r).__name__,
+)
+def test_json_is_one_list_with_one_object_per_model(report: object, capsys: pytest.CaptureFixture[str]) -> None:
+    print_json([report, report])
+    first, second = json.loads(capsys.readouterr().out)
+    assert first == second
+    assert first["name"] == "resnet50"
+
+
+def test_json_keeps_si_units_and_unknown_values(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json([ComparingReport("resnet50", COMPARED, None)])
+    (values,) = json.loads(capsys.readouterr().out)
+    assert values["row"]["time_s"] == 0.0125
+    assert values["row"]["energy_ratio"] is None
+
+
+def test_no_model_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json([])
+    assert json.loads(capsys.readouterr().out) == []

@@ -1,0 +1,238 @@
+"""The comparison: operators with declared costs must sum to the declared whole, and what is missing is said."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from simulated_apparatus import SimulatedCampaign
+from simulated_machine import Load, MeterModel
+
+from opcost.csv_database import CsvTable
+from opcost.errors import UserError
+from opcost.measurement import MeasurementProtocol
+from opcost.operators import OperatorTuple, TensorSpec, model_operator
+from opcost.progress import NoProgress
+from opcost.request import OPERATOR_MEASUREMENTS, SUM_VS_FULL
+from opcost.stage_comparing import ComparingReport, ComparisonRow, compare_models
+from opcost.stage_measuring import measure_full_models, measure_operators
+
+ROOT = Path(__file__).parent.parent
+SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
+
+
+def operator(name: str) -> OperatorTuple:
+    return OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),))
+
+
+RELU, GELU, SILU = operator("ReLU"), operator("GELU"), operator("SiLU")
+OCCURRENCES = {RELU: 3, GELU: 1, SILU: 2}
+PARTS = {
+    RELU: Load(time_s=0.001, power_w=200.0),
+    GELU: Load(time_s=0.002, power_w=300.0),
+    SILU: Load(time_s=0.003, power_w=400.0),
+}
+TIME_S = sum(number * PARTS[part].time_s for part, number in OCCURRENCES.items())
+ENERGY_J = sum(number * PARTS[part].energy_j for part, number in OCCURRENCES.items())
+MODEL = model_operator("resnet18", None, (2, 3, 8, 8))
+
+
+def campaign_in(folder: Path, whole: Load, meter: MeterModel | None = None) -> SimulatedCampaign:
+    return SimulatedCampaign(folder, {**PARTS, MODEL: whole}, meter=meter or MeterModel())
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> SimulatedCampaign:
+    campaign = campaign_in(tmp_path, Load(time_s=TIME_S, power_w=ENERGY_J / TIME_S))
+    campaign.add_model("a", OCCURRENCES)
+    return campaign
+
+
+def measure_parts(campaign: SimulatedCampaign, protocol: MeasurementProtocol = SHORT) -> None:
+    measure_operators(campaign.request(), protocol, campaign.open_apparatus, NoProgress())
+
+
+def measure_whole(campaign: SimulatedCampaign, protocol: MeasurementProtocol = SHORT) -> None:
+    measure_full_models(campaign.request(), protocol, campaign.open_apparatus, NoProgress())
+
+
+def compare(campaign: SimulatedCampaign, *names: str, dry_run: bool = False) -> list[ComparingReport]:
+    return compare_models(campaign.request(*names, dry_run=dry_run))
+
+
+def compared_row(campaign: SimulatedCampaign, *names: str) -> ComparisonRow:
+    (report,) = compare(campaign, *names)
+    assert report.row is not None
+    return report.row
+
+
+def stored(campaign: SimulatedCampaign) -> list[ComparisonRow]:
+    return CsvTable(campaign.database / SUM_VS_FULL, ComparisonRow).rows()
+
+
+# Declared truth
+
+
+def test_operators_with_declared_costs_sum_to_the_declared_whole(campaign: SimulatedCampaign) -> None:
+    measure_parts(campaign)
+    measure_whole(campaign)
+    row = compared_row(campaign)
+    assert row.time_s == pytest.approx(TIME_S, rel=1e-6)
+    assert row.full_time_s == pytest.approx(TIME_S, rel=1e-6)
+    assert row.time_ratio == pytest.approx(1, rel=1e-6)
+    assert row.energy_j == pytest.approx(ENERGY_J, rel=0.01)
+    assert row.energy_ratio == pytest.approx(1, rel=0.01)
+    assert (row.summed_operators, row.missing_operators, row.missing, row.flop_ratio) == (3, 0, "", 1.0)
+    assert row.remarks == ""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_truth_lies_within_the_stated_errors(tmp_path: Path, seed: int) -> None:
+    loads = {part: replace(load, jitter_ratio=0.05) for part, load in PARTS.items()}
+    whole = Load(time_s=TIME_S, power_w=ENERGY_J / TIME_S, jitter_ratio=0.05)
+    campaign = SimulatedCampaign(tmp_path, {**loads, MODEL: whole})
+    campaign.machine.idle(seed)
+    campaign.add_model("a", OCCURRENCES)
+    measure_parts(campaign)
+    measure_whole(campaign)
+    row = compared_row(campaign)
+    assert row.time_ratio is not None
+    assert row.time_standard_error_ratio is not None
+    assert row.energy_ratio is not None
+    assert row.energy_standard_error_ratio is not None
+    assert 0 < row.time_standard_error_ratio < 0.02
+    assert 0 < row.energy_standard_error_ratio < 0.03
+    assert abs(row.time_ratio - 1) < 4 * row.time_standard_error_ratio
+    assert abs(row.energy_ratio - 1) < 4 * row.energy_standard_error_ratio
+
+
+def test_a_whole_that_costs_more_than_its_parts_shows_it(tmp_path: Path) -> None:
+    campaign = campaign_in(tmp_path, Load(time_s=2 * TIME_S, power_w=ENERGY_J / TIME_S))
+    campaign.add_model("a", OCCURRENCES)
+    measure_parts(campaign)
+    measure_whole(campaign)
+    row = compared_row(campaign)
+    assert row.time_ratio == pytest.approx(0.5, rel=1e-6)
+    assert row.energy_ratio == pytest.approx(0.5, rel=0.01)
+
+
+# What is missing
+
+
+def test_a_missing_tuple_is_named_with_the_share_that_is_left(campaign: SimulatedCampaign) -> None:
+    measure_whole(campaign)
+    measure_parts(campaign)
+    path = campaign.database / OPERATOR_MEASUREMENTS
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if "torch.nn.SiLU" not in line))
+    row = compared_row(campaign)
+    assert row.missing == str(SILU)
+    assert (row.summed_operators, row.missing_operators) == (2, 1)
+    assert row.flop_ratio == pytest.approx(4 / 6)
+    assert row.time_s == pytest.approx(3 * 0.001 + 0.002)
+
+
+def test_rows_under_other_conditions_are_not_summed_and_the_difference_is_told(campaign: SimulatedCampaign) -> None:
+    measure_parts(campaign)
+    campaign.conditions = replace(campaign.conditions, torch_version="2.12.0")
+    measure_whole(campaign)
+    row = compared_row(campaign)
+    assert (row.time_s, row.energy_j, row.time_ratio) == (None, None, None)
+    assert row.missing_operators == 3
+    assert "torch_version: 2.11.0 / 2.12.0" in row.remarks
+    assert row.energy_missing_reason == "no operator of the model is measured"
+
+
+def test_each_set_of_conditions_is_compared_by_itself(campaign: SimulatedCampaign) -> None:
+    for version in ("2.11.0", "2.12.0"):
+        campaign.conditions = replace(campaign.conditions, torch_version=version)
+        measure_parts(campaign)
+        measure_whole(campaign)
+    reports = compare(campaign)
+    assert [report.row.conditions.torch_version for report in reports if report.row] == ["2.11.0", "2.12.0"]
+    assert all(report.row and report.row.time_ratio == pytest.approx(1, rel=1e-6) for report in reports)
+
+
+def test_other_circumstances_are_listed_with_their_share(campaign: SimulatedCampaign) -> None:
+    measure_parts(campaign)
+    measure_whole(campaign, replace(SHORT, loop_s=3.0))
+    assert compared_row(campaign).remarks == "loop_s is 2.0, the whole model's 3.0 for 100.0% of the summed time"
+
+
+def test_energies_of_some_operators_are_no_energy_of_the_sum(tmp_path: Path) -> None:
+    campaign = campaign_in(tmp_path, Load(time_s=TIME_S), MeterModel(missing_reason="no meter here"))
+    campaign.add_model("a", OCCURRENCES)
+    measure_parts(campaign)
+    measure_whole(campaign)
+    row = compared_row(campaign)
+    assert row.time_ratio == pytest.approx(1, rel=1e-6)
+    assert (row.energy_j, row.full_energy_j, row.energy_ratio) == (None, None, None)
+    assert row.energy_missing_reason is not None
+    assert "3 of 3 operators have no energy: no meter here" in row.energy_missing_reason
+
+
+def test_a_whole_that_is_not_measured_is_said_with_the_remedy(campaign: SimulatedCampaign) -> None:
+    measure_parts(campaign)
+    (report,) = compare(campaign)
+    assert report.row is None
+    assert report.reason == "the whole model is not measured; run full_model_measurement.py a"
+
+
+# Which models
+
+
+def test_models_without_counts_are_left_out_unless_they_are_named(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("b", OCCURRENCES)
+    (campaign.measurements / "b" / "operators_filtered.pkl").unlink()
+    assert [report.name for report in compare(campaign)] == ["a"]
+    with pytest.raises(UserError, match=r"b/operators_filtered\.pkl: not there yet"):
+        compare(campaign, "b")
+
+
+def test_no_counts_at_all_are_one_line(campaign: SimulatedCampaign) -> None:
+    (campaign.measurements / "a" / "operators_filtered.pkl").unlink()
+    with pytest.raises(UserError, match=r"no model has counts yet; run general_pipeline_block0\.py first"):
+        compare(campaign)
+
+
+def test_done_models_are_compared_too(tmp_path: Path) -> None:
+    campaign = campaign_in(tmp_path, Load())
+    campaign.add_model("a", OCCURRENCES, done=True)
+    assert len(compare(campaign)) == 1
+
+
+# What is written
+
+
+def test_a_later_comparison_takes_the_place_of_the_earlier_one(campaign: SimulatedCampaign) -> None:
+    measure_whole(campaign)
+    compare(campaign)
+    measure_parts(campaign)
+    row = compared_row(campaign)
+    assert stored(campaign) == [row]
+
+
+def test_rows_of_other_models_stay(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("b", {RELU: 1})
+    measure_parts(campaign)
+    measure_whole(campaign)
+    compare(campaign)
+    compare(campaign, "a")
+    assert sorted(row.name for row in stored(campaign)) == ["a", "b"]
+
+
+def test_a_dry_run_compares_and_writes_nothing(campaign: SimulatedCampaign) -> None:
+    measure_parts(campaign)
+    measure_whole(campaign)
+    (report,) = compare(campaign, dry_run=True)
+    assert report.row is not None
+    assert not (campaign.database / SUM_VS_FULL).exists()
+
+
+def test_a_comparison_does_not_wait_for_torch() -> None:
+    program = "import sys, opcost.stage_comparing, opcost.reports; print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout == "False\n"
