@@ -147,7 +147,7 @@ def check_models(configs: Iterable[ModelConfig]) -> None:
         UserError: with one line for each that it does not know.
     """
     mistakes = [
-        line for config in configs for line in check_model(str(config.path), config.model_name, config.weights_name)
+        line for config in configs for line in check_model(config.where, config.model_name, config.weights_name)
     ]
     if mistakes:
         raise UserError(*mistakes)

@@ -6,6 +6,7 @@ Everything here is standard library, so that ``--help`` answers at once and befo
 from __future__ import annotations
 
 import argparse
+import errno
 import math
 import os
 import re
@@ -30,6 +31,12 @@ USER_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 128 + signal.SIGPIPE
 """Exit statuses: the shell's 128 + the signal's number, for Ctrl-C and for output that nobody reads any more."""
+
+FILE_SYSTEM_REFUSALS = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+    | {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
+)
+"""What a file system says no with, wherever a user's folder or file is in the way."""
 
 _DEVICE = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
 
@@ -122,17 +129,28 @@ def _status(main: Callable[[], int]) -> int | str | None:
         return request.code
     except UserError as error:
         return _complain(*error.lines)
-    except ModuleNotFoundError as error:
-        if error.name not in DEPENDENCIES:
-            raise
-        remedy = "run 'make install' and use .venv/bin/python"
-        return _complain(f"{error.name} is not installed for {sys.executable}; {remedy}")
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt)
     except BrokenPipeError:
         if not _nobody_reads():
             raise
         return BROKEN_PIPE
+    except (ModuleNotFoundError, OSError) as error:
+        line = _mendable(error)
+        if line is None:
+            raise
+        return _complain(line)
+
+
+def _mendable(error: ModuleNotFoundError | OSError) -> str | None:
+    """Return what the user can do about an error, None if it is a bug."""
+    if isinstance(error, ModuleNotFoundError):
+        is_ours = error.name not in DEPENDENCIES
+        remedy = "run 'make install' and use .venv/bin/python"
+        return None if is_ours else f"{error.name} is not installed for {sys.executable}; {remedy}"
+    if error.errno not in FILE_SYSTEM_REFUSALS or error.filename is None:
+        return None
+    return f"{error.filename}: {error.strerror}; make it accessible, or name another place"
 
 
 def _complain(*lines: str) -> int:

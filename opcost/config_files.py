@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -59,6 +59,11 @@ class ModelConfig:
     input_size: tuple[int, ...]
     done: bool
     precision: str = "torch-default"
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+
+    def where(self, key: str) -> str:
+        """Return the file and line of a key, for a message: ``measurements/x/summary.yml:3``."""
+        return f"{self.path}:{self.lines.get(key, 1)}"
 
 
 def load_configs(measurements: Path, patterns: Sequence[str]) -> list[ModelConfig]:
@@ -139,9 +144,11 @@ def _folder_names(measurements: Path) -> list[str]:
 
 
 def _load_config(path: Path) -> ModelConfig:
-    summary = _validate(read_document(path, SUMMARY_EXAMPLE), _Summary)
+    document = read_document(path, SUMMARY_EXAMPLE)
+    summary = _validate(document, _Summary)
     values = summary.model_dump() | {"input_size": tuple(summary.input_size)}
-    return ModelConfig(path.parent.name, path, **values)
+    lines = {key: line_of(node) for key, (node, _) in document.entries.items()}
+    return ModelConfig(path.parent.name, path, **values, lines=lines)
 
 
 class _Schema(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torchvision
 from torch import nn
@@ -18,23 +18,25 @@ def is_model(operator: OperatorTuple) -> bool:
     return operator.operator.startswith(TORCHVISION_MODELS) and operator.short_name in torchvision.models.list_models()
 
 
-def check_model(file: str, model_name: str, weights_name: str | None) -> list[str]:
+def check_model(where: Callable[[str], str], model_name: str, weights_name: str | None) -> list[str]:
     """Return one line for each thing that torchvision does not know: the model, or its weights.
 
     Args:
-        file: where the names were read, for the line.
+        where: gives the file and line of a key, for the message.
         model_name: as ``torchvision.models.list_models()`` spells it.
         weights_name: a member of the model's weights enum, with or without the enum's name; None for random weights.
     """
     known = torchvision.models.list_models()
     if model_name not in known:
-        return [f"{file}: model_name: torchvision has no model {model_name!r}; {_suggestion(model_name, known)}"]
+        mistake = f"torchvision has no model {model_name!r}; {_suggestion(model_name, known)}"
+        return [f"{where('model_name')}: model_name: {mistake}"]
     if weights_name is None:
         return []
     members = [weights.name for weights in torchvision.models.get_model_weights(model_name)]
-    if _member(weights_name) not in members:
+    if weights_name.rpartition(".")[2] not in members:
         choice = ", ".join(members) or "none, so write null"
-        return [f"{file}: weights_name: {model_name} has no weights {weights_name!r}; it has: {choice}"]
+        mistake = f"{model_name} has no weights {weights_name!r}; it has: {choice}"
+        return [f"{where('weights_name')}: weights_name: {mistake}"]
     return []
 
 
@@ -48,7 +50,7 @@ def build_model(operator: OperatorTuple, device: str) -> nn.Module:
     builder = torchvision.models.get_model_builder(operator.short_name)
     arguments: dict[str, object] = {"weights": None}
     if weights_name is not None:
-        arguments["weights"] = torchvision.models.get_model_weights(operator.short_name)[_member(str(weights_name))]
+        arguments["weights"] = torchvision.models.get_model_weights(operator.short_name)[str(weights_name)]
     elif "init_weights" in _parameters_of_class(operator.short_name):
         # GoogLeNet and Inception draw their weights from a truncated normal, which takes minutes.
         arguments["init_weights"] = False
@@ -57,10 +59,6 @@ def build_model(operator: OperatorTuple, device: str) -> nn.Module:
     except OSError as error:
         raise UserError(f"the weights {weights_name} of {operator.short_name} cannot be downloaded: {error}") from error
     return model.eval().to(device)
-
-
-def _member(weights_name: str) -> str:
-    return weights_name.rpartition(".")[2]
 
 
 def _parameters_of_class(model_name: str) -> set[str]:

@@ -132,8 +132,11 @@ class OperatorCounts:
 
 
 def model_operator(model_name: str, weights_name: str | None, input_size: Sequence[int]) -> OperatorTuple:
-    """Return the tuple that describes a whole torchvision model with its weights and its input, batch first."""
-    parameters = () if weights_name is None else (("weights", weights_name),)
+    """Return the tuple that describes a whole torchvision model with its weights and its input, batch first.
+
+    Weights go by their member's name, with or without that of the enum: ``ResNet50_Weights.IMAGENET1K_V1``.
+    """
+    parameters = () if weights_name is None else (("weights", weights_name.rpartition(".")[2]),)
     return OperatorTuple(TORCHVISION_MODELS + model_name, parameters, (TensorSpec(tuple(input_size), "float32"),))
 
 

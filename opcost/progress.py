@@ -17,6 +17,9 @@ class Progress(Protocol):
     def finish(self, result: str) -> None:
         """The item that began last has ended with this result."""
 
+    def fail(self, reason: str) -> None:
+        """The item that began last has failed for this reason, which is shown in any case."""
+
     def end(self) -> None:
         """The piece of work is over."""
 
@@ -31,6 +34,9 @@ class NoProgress:
         """Ignore it."""
 
     def finish(self, result: str) -> None:
+        """Ignore it."""
+
+    def fail(self, reason: str) -> None:
         """Ignore it."""
 
     def end(self) -> None:

@@ -116,18 +116,21 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
         *("model", "device", "time of sum", "of whole", "sum / whole", "energy of sum", "of whole", "sum / whole"),
         *("FLOPs in sum", "operators missing"),
     )
-    rows = [_comparison_cells(report.name, report.row) for report in reports if report.row]
+    rows = [_comparison_cells(row) for report in reports for row in report.comparisons]
     if rows:
         print_table("Sum of operators and whole model" + _dry(dry_run, "nothing was written"), columns, rows)
     for report in reports:
-        for line in _comparison_remarks(report):
-            print_line(f"{report.name}: {line}")
+        if report.reason:
+            print_line(f"{report.name}: {report.reason}")
+        for row in report.comparisons:
+            for line in _comparison_remarks(row):
+                print_line(f"{report.name}: {line}")
 
 
-def _comparison_cells(name: str, row: ComparisonRow) -> tuple[str, ...]:
+def _comparison_cells(row: ComparisonRow) -> tuple[str, ...]:
     wanted = row.summed_operators + row.missing_operators
     return (
-        name,
+        row.name,
         row.conditions.device_product,
         milliseconds(row.time_s),
         milliseconds(row.full_time_s),
@@ -140,10 +143,7 @@ def _comparison_cells(name: str, row: ComparisonRow) -> tuple[str, ...]:
     )
 
 
-def _comparison_remarks(report: ComparingReport) -> list[str]:
-    if report.row is None:
-        return [str(report.reason)]
-    row = report.row
+def _comparison_remarks(row: ComparisonRow) -> list[str]:
     lines = [f"missing: {operator}" for operator in row.missing.split(" | ") if operator]
     lines += [remark for remark in row.remarks.split(" | ") if remark]
     if row.energy_missing_reason:

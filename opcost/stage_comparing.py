@@ -59,10 +59,10 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class ComparingReport:
-    """What the comparison found for one model: a row, or the reason why there is none."""
+    """What the comparison found for one model: a row for each set of conditions, or why there is none."""
 
     name: str
-    row: ComparisonRow | None
+    comparisons: tuple[ComparisonRow, ...]
     reason: str | None
 
 
@@ -78,9 +78,9 @@ def compare_models(request: Request) -> list[ComparingReport]:
     reports: list[ComparingReport] = []
     for config, counts in zip(configs, read_all_filtered_counts(configs), strict=True):
         wholes = [row for row in full_rows.values() if _is_whole(row, config, counts, request.device)]
-        reports.extend(_reports(config.name, counts, wholes, operator_rows))
+        reports.append(_report(config.name, counts, wholes, operator_rows))
     if not request.dry_run:
-        _write(request.database / SUM_VS_FULL, [report.row for report in reports if report.row])
+        _write(request.database / SUM_VS_FULL, [row for report in reports for row in report.comparisons])
     return reports
 
 
@@ -89,13 +89,12 @@ def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, 
     return is_model and (device is None or row.conditions.device_type == device.partition(":")[0])
 
 
-def _reports(
+def _report(
     name: str, counts: OperatorCounts, wholes: list[MeasurementRow], operator_rows: dict[str, MeasurementRow]
-) -> list[ComparingReport]:
-    if not wholes:
-        return [ComparingReport(name, None, f"the whole model is not measured; run {FULL_MODEL_SCRIPT} {name}")]
+) -> ComparingReport:
     comparisons = [compare(name, counts, whole, operator_rows) for whole in wholes]
-    return [ComparingReport(name, _comparison_row(comparison), None) for comparison in comparisons]
+    reason = None if wholes else f"the whole model is not measured; run {FULL_MODEL_SCRIPT} {name}"
+    return ComparingReport(name, tuple(_comparison_row(comparison) for comparison in comparisons), reason)
 
 
 def _comparison_row(comparison: Comparison) -> ComparisonRow:

@@ -54,7 +54,7 @@ def _count_all(configs: list[ModelConfig], device: str, dry_run: bool, progress:
             report = _count_model(config, device, dry_run)
         except UserError as error:
             mistakes.extend(error.lines)
-            progress.finish("failed")
+            progress.fail(str(error))
         else:
             reports.append(report)
             progress.finish(f"{report.operator_calls} calls of {report.unique_tuples} operator tuples")
@@ -83,7 +83,7 @@ def _count(config: ModelConfig, device: str) -> OperatorCounts:
 def _does_not_run(config: ModelConfig, device: str, reason: str) -> str:
     size = list(config.input_size)
     return (
-        f"{config.path}: input_size: {config.model_name} does not run on {size} on {device} ({reason}); "
+        f"{config.where('input_size')}: input_size: {config.model_name} does not run on {size} on {device} ({reason}); "
         "take a size that it accepts and that fits into memory"
     )
 

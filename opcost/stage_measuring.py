@@ -192,7 +192,7 @@ class Campaign:
             row = self._row(key, operator, work.config.precision)
         except CannotMeasureError as error:
             self._fail(key, operator, work.config.precision, str(error))
-            progress.finish(f"failed: {error}")
+            progress.fail(str(error))
             return False
         self._table.append(row)
         self._rows[key] = row

@@ -89,13 +89,20 @@ class PlainProgress:
 
     def finish(self, result: str) -> None:
         """Print a line if the last one is long enough ago."""
+        is_last = self._time_left.finished + 1 == self._time_left.items
+        is_due = self._last_line_s is None or self._now() - self._last_line_s >= PLAIN_INTERVAL_S
+        self._count(result, is_shown=is_last or is_due)
+
+    def fail(self, reason: str) -> None:
+        """Print a line."""
+        self._count(f"failed: {reason}", is_shown=True)
+
+    def _count(self, result: str, is_shown: bool) -> None:
         self._time_left.finished += 1
-        is_last = self._time_left.finished == self._time_left.items
-        now_s = self._now()
-        if is_last or self._last_line_s is None or now_s - self._last_line_s >= PLAIN_INTERVAL_S:
+        if is_shown:
             counter = f"[{self._time_left.finished}/{self._time_left.items}]"
             print(f"{counter} {self._name}: {result}  {self._time_left.text()}".rstrip(), file=self._stream, flush=True)
-            self._last_line_s = now_s
+            self._last_line_s = self._now()
 
     def end(self) -> None:
         """Nothing is left open."""
@@ -140,6 +147,10 @@ class BarProgress:
         self._bar.console.print(escape(f"{self._name}: {result}"), highlight=False)
         if self._task is not None:
             self._bar.update(self._task, advance=1, left=self._time_left.text(), refresh=True)
+
+    def fail(self, reason: str) -> None:
+        """Print the reason above the bar and move the bar."""
+        self.finish(f"failed: {reason}")
 
     def end(self) -> None:
         """Take the bar away."""

@@ -131,6 +131,9 @@ class RecordedProgress:
     def finish(self, result: str) -> None:
         self.results.append(result)
 
+    def fail(self, reason: str) -> None:
+        self.results.append(f"failed: {reason}")
+
     def end(self) -> None:
         self.ended += 1
 

@@ -89,6 +89,20 @@ def test_a_missing_dependency_is_one_line_with_the_remedy(tmp_path: Path) -> Non
     assert result.stderr == f"error: torch is not installed for {sys.executable}; {remedy}\n"
 
 
+def test_a_folder_that_cannot_be_written_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    file = tmp_path / "database"
+    file.write_text("")
+    result = run_script(tmp_path, f"open({str(file / 'rows.csv')!r}, 'w')")
+    assert result.returncode == 2
+    assert result.stderr == f"error: {file / 'rows.csv'}: Not a directory; make it accessible, or name another place\n"
+
+
+def test_a_file_that_the_project_itself_should_find_is_a_bug(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "open('no such file')")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+
+
 @pytest.mark.parametrize("module", ["opcost.no_such_module", "no_such_package"])
 def test_a_missing_module_that_make_install_does_not_bring_is_a_bug(tmp_path: Path, module: str) -> None:
     result = run_script(tmp_path, f"import {module}")

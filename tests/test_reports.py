@@ -123,7 +123,7 @@ def test_whole_models_show_what_is_known_and_never_zero_for_the_rest(
 
 
 def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    print_comparisons([ComparingReport("resnet50", COMPARED, None)], dry_run=False)
+    print_comparisons([ComparingReport("resnet50", (COMPARED,), None)], dry_run=False)
     output = capsys.readouterr().out
     # A wide table folds long cells; the ones below are short.
     for cell in ("12.50 ms", "12.00 ms", "1.042 ± 0.002", "5500 mJ", "98.0 %", "2 of 50"):
@@ -135,13 +135,13 @@ def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytes
 
 
 def test_a_model_that_cannot_be_compared_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    print_comparisons([ComparingReport("resnet50", None, "the whole model is not measured")], dry_run=False)
+    print_comparisons([ComparingReport("resnet50", (), "the whole model is not measured")], dry_run=False)
     assert capsys.readouterr().out == "resnet50: the whole model is not measured\n"
 
 
 @pytest.mark.parametrize(
     "report",
-    [COUNTED, FILTERED, MEASURED, WHOLE, ComparingReport("resnet50", COMPARED, None)],
+    [COUNTED, FILTERED, MEASURED, WHOLE, ComparingReport("resnet50", (COMPARED,), None)],
     ids=lambda r: type(r).__name__,
 )
 def test_json_is_one_list_with_one_object_per_model(report: object, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,10 +152,11 @@ def test_json_is_one_list_with_one_object_per_model(report: object, capsys: pyte
 
 
 def test_json_keeps_si_units_and_unknown_values(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json([ComparingReport("resnet50", COMPARED, None)])
+    print_json([ComparingReport("resnet50", (COMPARED,), None)])
     (values,) = json.loads(capsys.readouterr().out)
-    assert values["row"]["time_s"] == 0.0125
-    assert values["row"]["energy_ratio"] is None
+    (comparison,) = values["comparisons"]
+    assert comparison["time_s"] == 0.0125
+    assert comparison["energy_ratio"] is None
 
 
 def test_no_model_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:

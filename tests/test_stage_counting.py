@@ -85,7 +85,7 @@ def test_models_that_do_not_run_on_their_input_are_told_at_once_and_the_others_a
     with pytest.raises(UserError) as caught:
         count_operators(request(tmp_path), progress)
     first, second = caught.value.lines
-    assert first.startswith(f"{tmp_path}/measurements/a_small/summary.yml: input_size: resnet18 does not run on ")
+    assert first.startswith(f"{tmp_path}/measurements/a_small/summary.yml:3: input_size: resnet18 does not run on ")
     assert "[2, 4, 32, 32]" in first
     assert "b_vit" in second
     assert len(first.splitlines()) == len(second.splitlines()) == 1

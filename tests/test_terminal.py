@@ -88,6 +88,18 @@ def test_fast_items_do_not_flood_a_log(clock: Clock) -> None:
     assert len(lines) <= 2 + 100 / PLAIN_INTERVAL_S
 
 
+def test_a_failure_is_always_a_line(clock: Clock) -> None:
+    stream = io.StringIO()
+    progress = PlainProgress(stream, clock)
+    progress.start(4, None)
+    progress.finish("1.5 ms")
+    progress.begin("Conv2d 1")
+    progress.fail("out of memory")
+    progress.finish("1.5 ms")
+    assert "[2/4] Conv2d 1: failed: out of memory" in stream.getvalue()
+    assert "[3/4]" not in stream.getvalue()
+
+
 def test_nothing_to_do_is_no_line(clock: Clock) -> None:
     assert plain(clock, items=0, item_s=1) == []
 
