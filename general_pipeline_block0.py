@@ -12,16 +12,18 @@ def main() -> int:
     description = "Run each model once, count its operator tuples and pickle them with their occurrences."
     arguments = pipeline_parser(description, EXAMPLE).parse_args()
 
-    from opcost.reports import print_counts, print_json
+    from opcost.reports import print_count_plans, print_counts, print_json
     from opcost.request import Request
-    from opcost.stage_counting import count_operators
+    from opcost.stage_counting import count_operators, plan_counting
     from opcost.terminal import progress_on_stderr
 
-    reports = count_operators(Request.from_arguments(arguments), progress_on_stderr())
-    if arguments.json:
-        print_json(reports)
+    request = Request.from_arguments(arguments)
+    if arguments.dry_run:
+        plans = plan_counting(request)
+        print_json(plans) if arguments.json else print_count_plans(plans)
     else:
-        print_counts(reports, arguments.dry_run)
+        reports = count_operators(request, progress_on_stderr())
+        print_json(reports) if arguments.json else print_counts(reports)
     return 0
 
 

@@ -71,7 +71,7 @@ def pipeline_parser(description: str, example: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    names_help = "a folder under the measurements folder, or a glob such as 'resnet*'; none: all that is to be done"
+    names_help = "a folder under the measurements folder, or a glob such as 'resnet*'; none: all that there is to do"
     parser.add_argument("names", nargs="*", metavar="NAME", help=names_help)
     device_help = "cpu, cuda or cuda:N (default: cuda where there is one, else cpu)"
     parser.add_argument("--device", type=device_name, metavar="DEVICE", help=device_help)

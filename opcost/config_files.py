@@ -120,11 +120,13 @@ def _choose_names(measurements: Path, patterns: Sequence[str]) -> tuple[list[str
     chosen: set[str] = set()
     lines = []
     for pattern in patterns:
-        wanted = pattern.rstrip("/")
+        # As a shell completes it: measurements/resnet18_32x3x32x32/
+        wanted = pattern.rstrip("/").removeprefix(f"{measurements}/")
         matches = [name for name in folders if name == wanted or fnmatchcase(name, wanted)]
         chosen.update(matches)
         if not matches:
-            close = difflib.get_close_matches(pattern, folders)
+            begun = [f"'{wanted}*'"] if any(name.startswith(wanted) for name in folders) else []
+            close = begun or difflib.get_close_matches(wanted, folders)
             remedy = f"did you mean {', '.join(close)}?" if close else f"there are {', '.join(folders)}"
             lines.append(f"{measurements}: no folder matches {quoted(pattern)}; {remedy}")
     return sorted(chosen), lines

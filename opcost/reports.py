@@ -14,7 +14,7 @@ from opcost.units import UNKNOWN, duration, gigaflop, megabytes, millijoules, mi
 if TYPE_CHECKING:
     # Only for types: a comparison must not wait for torch, which the measuring stages import.
     from opcost.stage_comparing import ComparingReport, ComparisonRow
-    from opcost.stage_counting import CountReport
+    from opcost.stage_counting import CountPlan, CountReport
     from opcost.stage_filtering import FilterReport
     from opcost.stage_measuring import FullModelReport, OperatorsReport
 
@@ -24,7 +24,14 @@ def print_json(reports: Sequence[Any]) -> None:
     print(json.dumps([asdict(report) for report in reports], indent=2))
 
 
-def print_counts(reports: Sequence[CountReport], dry_run: bool) -> None:
+def print_count_plans(plans: Sequence[CountPlan]) -> None:
+    """Print what block 0 would do."""
+    rows = [(plan.name, plan.model, "yes" if plan.counted_before else "no") for plan in plans]
+    print_table("Models that would be run once (dry run: nothing was run)", ("model", "as", "counted before"), rows)
+    print_line("time needed: unknown; as a rule seconds per model on a GPU, up to minutes on a CPU")
+
+
+def print_counts(reports: Sequence[CountReport]) -> None:
     """Print what block 0 counted."""
     columns = (
         "model",
@@ -49,7 +56,7 @@ def print_counts(reports: Sequence[CountReport], dry_run: bool) -> None:
         )
         for report in reports
     ]
-    print_table("Operator tuples of one run" + _dry(dry_run, "nothing was written"), columns, rows)
+    print_table("Operator tuples of one run", columns, rows)
 
 
 def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
@@ -86,6 +93,8 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
     for report in reports:
         for reason in report.reasons:
             print_line(f"{report.name}: failed: {reason}")
+        for reason in report.energy_missing_reasons:
+            print_line(f"{report.name}: no energy for {report.without_energy} of {report.operators}: {reason}")
     if dry_run:
         print_line(f"time needed in all: {duration(sum(report.expected_s for report in reports))}")
 
@@ -105,18 +114,17 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
         for report in reports
     ]
     print_table("Whole models, per run" + _dry(dry_run, "nothing was measured"), columns, rows)
+    if dry_run:
+        print_line(f"time needed in all: {duration(sum(report.expected_s for report in reports))}")
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
 
 
 def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
-    """Print sums beside wholes, then what the reader must know about each."""
-    columns = (
-        *("model", "device", "time of sum", "of whole", "sum / whole", "energy of sum", "of whole", "sum / whole"),
-        *("FLOPs in sum", "operators missing"),
-    )
-    rows = [_comparison_cells(row) for report in reports for row in report.comparisons]
+    """Print sums beside wholes, a line for time and one for energy, then what the reader must know about each."""
+    columns = ("model", "", "sum of operators", "whole model", "sum / whole", "FLOPs in sum", "missing")
+    rows = [cells for report in reports for row in report.comparisons for cells in _comparison_cells(row)]
     if rows:
         print_table("Sum of operators and whole model" + _dry(dry_run, "nothing was written"), columns, rows)
     for report in reports:
@@ -127,19 +135,15 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
                 print_line(f"{report.name}: {line}")
 
 
-def _comparison_cells(row: ComparisonRow) -> tuple[str, ...]:
-    wanted = row.summed_operators + row.missing_operators
+def _comparison_cells(row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    time_ratio = _with_error(row.time_ratio, row.time_standard_error_ratio)
+    energy_ratio = _with_error(row.energy_ratio, row.energy_standard_error_ratio)
+    missing = f"{row.missing_operators} of {row.summed_operators + row.missing_operators}"
+    time = (milliseconds(row.time_s), milliseconds(row.full_time_s), time_ratio)
+    energy = (millijoules(row.energy_j), millijoules(row.full_energy_j), energy_ratio)
     return (
-        row.name,
-        row.conditions.device_product,
-        milliseconds(row.time_s),
-        milliseconds(row.full_time_s),
-        _with_error(row.time_ratio, row.time_standard_error_ratio),
-        millijoules(row.energy_j),
-        millijoules(row.full_energy_j),
-        _with_error(row.energy_ratio, row.energy_standard_error_ratio),
-        percent(row.flop_ratio),
-        f"{row.missing_operators} of {wanted}",
+        (row.name, "time", *time, percent(row.flop_ratio), missing),
+        (f"  {row.conditions.device_product}", "energy", *energy, "", ""),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,42 +62,61 @@ def model_tuple(config: ModelConfig) -> OperatorTuple:
     return model_operator(config.model_name, config.weights_name, config.input_size)
 
 
-def counts_file(config: ModelConfig) -> Path:
-    """Return where block 0 puts a model's counts."""
-    return config.path.parent / "operators.pkl"
+@dataclass(frozen=True)
+class CountsFile:
+    """A kind of pickle that a model's folder may hold, and the script that writes it."""
+
+    file_name: str
+    made_by: str
+
+    def path(self, config: ModelConfig) -> Path:
+        """Return where the file of this kind is for a model."""
+        return config.path.parent / self.file_name
+
+    def read(self, config: ModelConfig) -> OperatorCounts:
+        """Return a model's counts.
+
+        Raises:
+            UserError: they are missing, damaged, or of another model or input size than the config's.
+        """
+        counts = read_counts(self.path(config), f"{self.made_by} {config.name}")
+        if counts.model != model_tuple(config):
+            remedy = f"run {BLOCK_0} {config.name}" + (f" and {self.made_by} {config.name}" if self != COUNTS else "")
+            raise UserError(
+                f"{self.path(config)}: made for {counts.model}, which is no longer what summary.yml says; {remedy}"
+            )
+        return counts
 
 
-def filtered_counts_file(config: ModelConfig) -> Path:
-    """Return where block 1 puts a model's filtered counts."""
-    return config.path.parent / "operators_filtered.pkl"
+COUNTS = CountsFile("operators.pkl", BLOCK_0)
+FILTERED_COUNTS = CountsFile("operators_filtered.pkl", BLOCK_1)
 
 
-def read_all_counts(configs: list[ModelConfig]) -> list[OperatorCounts]:
-    """Return the counts that block 0 made for these configs, all mistakes told at once."""
-    return _read_all([(config, counts_file(config), BLOCK_0) for config in configs])
+def counted(request: Request, configs: list[ModelConfig], kind: CountsFile) -> list[tuple[ModelConfig, OperatorCounts]]:
+    """Return the configs with their counts.
+
+    Where the user named models, each must have counts. Where none is named, those without are left out with a warning.
+
+    Raises:
+        UserError: with one line for each model whose counts are missing or wrong.
+    """
+    wanted = configs if request.names else [config for config in configs if kind.path(config).exists()]
+    if configs and not wanted:
+        raise UserError(f"{request.measurements}: no model has an {kind.file_name} yet; run {kind.made_by} first")
+    if len(wanted) < len(configs):
+        text = "%d models have no %s yet and are left out; %s makes it"
+        logging.getLogger(__name__).warning(text, len(configs) - len(wanted), kind.file_name, kind.made_by)
+    return list(zip(wanted, _read_all(wanted, kind), strict=True))
 
 
-def read_all_filtered_counts(configs: list[ModelConfig]) -> list[OperatorCounts]:
-    """Return the counts that block 1 made for these configs, all mistakes told at once."""
-    return _read_all([(config, filtered_counts_file(config), BLOCK_1) for config in configs])
-
-
-def _read_all(wanted: list[tuple[ModelConfig, Path, str]]) -> list[OperatorCounts]:
+def _read_all(configs: list[ModelConfig], kind: CountsFile) -> list[OperatorCounts]:
     found: list[OperatorCounts] = []
     mistakes: list[str] = []
-    for config, path, made_by in wanted:
+    for config in configs:
         try:
-            found.append(_read_matching(config, path, made_by))
+            found.append(kind.read(config))
         except UserError as error:
             mistakes.extend(error.lines)
     if mistakes:
         raise UserError(*mistakes)
     return found
-
-
-def _read_matching(config: ModelConfig, path: Path, made_by: str) -> OperatorCounts:
-    counts = read_counts(path, made_by)
-    if counts.model != model_tuple(config):
-        remedy = f"run {BLOCK_0} {config.name}" + (f" and {made_by} {config.name}" if made_by != BLOCK_0 else "")
-        raise UserError(f"{path}: made for {counts.model}, which is no longer what summary.yml says; {remedy}")
-    return counts

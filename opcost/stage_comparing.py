@@ -15,14 +15,13 @@ from opcost.errors import UserError
 from opcost.measurement import MeasurementRow
 from opcost.operators import OperatorCounts
 from opcost.request import (
-    BLOCK_0,
+    FILTERED_COUNTS,
     FULL_MODEL_MEASUREMENTS,
     FULL_MODEL_SCRIPT,
     OPERATOR_MEASUREMENTS,
     SUM_VS_FULL,
     Request,
-    filtered_counts_file,
-    read_all_filtered_counts,
+    counted,
 )
 from opcost.statistics import standard_error_of, value_of
 from opcost.summation import best_rows
@@ -68,19 +67,18 @@ class ComparingReport:
 
 def compare_models(request: Request) -> list[ComparingReport]:
     """Compare each chosen model under every set of conditions in which the whole model was measured."""
-    configs = request.configs()
-    if not request.names:
-        configs = [config for config in configs if filtered_counts_file(config).exists()]
-    if not configs:
-        raise UserError(f"{request.measurements}: no model has counts yet; run {BLOCK_0} first")
+    models = counted(request, request.configs(), FILTERED_COUNTS)
+    if not request.database.is_dir():
+        raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
     operator_rows = best_rows(CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows())
     full_rows = best_rows(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows())
-    reports: list[ComparingReport] = []
-    for config, counts in zip(configs, read_all_filtered_counts(configs), strict=True):
+    reports = []
+    for config, counts in models:
         wholes = [row for row in full_rows.values() if _is_whole(row, config, counts, request.device)]
-        reports.append(_report(config.name, counts, wholes, operator_rows))
-    if not request.dry_run:
-        _write(request.database / SUM_VS_FULL, [row for report in reports for row in report.comparisons])
+        reports.append(_report(config.name, counts, wholes, operator_rows, request.device))
+    rows = [row for report in reports for row in report.comparisons]
+    if rows and not request.dry_run:
+        _write(request.database / SUM_VS_FULL, rows)
     return reports
 
 
@@ -90,10 +88,15 @@ def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, 
 
 
 def _report(
-    name: str, counts: OperatorCounts, wholes: list[MeasurementRow], operator_rows: dict[str, MeasurementRow]
+    name: str,
+    counts: OperatorCounts,
+    wholes: list[MeasurementRow],
+    operator_rows: dict[str, MeasurementRow],
+    device: str | None,
 ) -> ComparingReport:
     comparisons = [compare(name, counts, whole, operator_rows) for whole in wholes]
-    reason = None if wholes else f"the whole model is not measured; run {FULL_MODEL_SCRIPT} {name}"
+    where = f" on {device}" if device else ""
+    reason = None if wholes else f"the whole model is not measured{where}; run {FULL_MODEL_SCRIPT} {name}"
     return ComparingReport(name, tuple(_comparison_row(comparison) for comparison in comparisons), reason)
 
 

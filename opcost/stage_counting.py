@@ -10,7 +10,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.operators import OperatorCounts
 from opcost.pickle_files import write_counts
 from opcost.progress import Progress
-from opcost.request import Request, counts_file, model_tuple
+from opcost.request import COUNTS, Request, model_tuple
 from opcost.torch_capture import capture
 from opcost.torch_workload import REFUSALS, one_line
 
@@ -29,6 +29,23 @@ class CountReport:
     counted_bytes: int
 
 
+@dataclass(frozen=True)
+class CountPlan:
+    """What block 0 would do for one model. How long it takes is known only to who has run it there."""
+
+    name: str
+    model: str
+    counted_before: bool
+
+
+def plan_counting(request: Request) -> list[CountPlan]:
+    """Return the models that block 0 would run, without running any."""
+    configs = request.open_configs()
+    check_models(configs)
+    choose_device(request.device)
+    return [CountPlan(config.name, str(model_tuple(config)), COUNTS.path(config).exists()) for config in configs]
+
+
 def count_operators(request: Request, progress: Progress) -> list[CountReport]:
     """Run each model once and pickle its operator tuples with their occurrences.
 
@@ -40,18 +57,18 @@ def count_operators(request: Request, progress: Progress) -> list[CountReport]:
     device = choose_device(request.device)
     progress.start(len(configs), None)
     try:
-        return _count_all(configs, device, request.dry_run, progress)
+        return _count_all(configs, device, progress)
     finally:
         progress.end()
 
 
-def _count_all(configs: list[ModelConfig], device: str, dry_run: bool, progress: Progress) -> list[CountReport]:
+def _count_all(configs: list[ModelConfig], device: str, progress: Progress) -> list[CountReport]:
     reports: list[CountReport] = []
     mistakes: list[str] = []
     for config in configs:
         progress.begin(config.name)
         try:
-            report = _count_model(config, device, dry_run)
+            report = _count_model(config, device)
         except UserError as error:
             mistakes.extend(error.lines)
             progress.fail(str(error))
@@ -63,10 +80,9 @@ def _count_all(configs: list[ModelConfig], device: str, dry_run: bool, progress:
     return reports
 
 
-def _count_model(config: ModelConfig, device: str, dry_run: bool) -> CountReport:
+def _count_model(config: ModelConfig, device: str) -> CountReport:
     counts = _count(config, device)
-    if not dry_run:
-        write_counts(counts_file(config), counts)
+    write_counts(COUNTS.path(config), counts)
     return _count_report(config.name, counts)
 
 

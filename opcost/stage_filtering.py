@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from opcost.errors import UserError
 from opcost.operators import OperatorCounts
 from opcost.pickle_files import write_counts
-from opcost.request import Request, filtered_counts_file, read_all_counts
+from opcost.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, counted
 from opcost.selection import Share, by_operator, outside, select, share
 
 
@@ -36,13 +37,24 @@ class FilterReport:
 def filter_operators(request: Request) -> list[FilterReport]:
     """Filter each model's operator tuples by the whitelist and pickle what is kept."""
     whitelist = request.whitelist()
-    configs = request.open_configs()
-    reports = []
-    for config, counts in zip(configs, read_all_counts(configs), strict=True):
-        reports.append(_filter_report(config.name, counts, whitelist))
+    models = counted(request, request.open_configs(), COUNTS)
+    _check_spelling(request, whitelist, [counts for _, counts in models])
+    for config, counts in models:
         if not request.dry_run:
-            write_counts(filtered_counts_file(config), select(counts, whitelist).kept)
-    return reports
+            write_counts(FILTERED_COUNTS.path(config), select(counts, whitelist).kept)
+    return [_filter_report(config.name, counts, whitelist) for config, counts in models]
+
+
+def _check_spelling(request: Request, whitelist: tuple[str, ...], models: list[OperatorCounts]) -> None:
+    """Refuse names that match no operator but differ from one in upper and lower case only."""
+    names = {name.casefold(): name for counts in models for name in by_operator(counts)}
+    mistakes = [
+        f"{request.measurements / WHITELIST}: {name} matches no operator; did you mean {names[name.casefold()]}?"
+        for name in whitelist
+        if names.get(name.casefold(), name) not in whitelist
+    ]
+    if mistakes:
+        raise UserError(*mistakes)
 
 
 def _filter_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...]) -> FilterReport:

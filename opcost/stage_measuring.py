@@ -12,22 +12,23 @@ from opcost.apparatus import Apparatus, check_models
 from opcost.conditions import Circumstances, Conditions, measurement_key
 from opcost.config_files import ModelConfig, set_done
 from opcost.csv_database import CsvTable
-from opcost.errors import CannotMeasureError
+from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, MeasurementRow, measure
 from opcost.operators import OperatorTuple
 from opcost.progress import Progress
 from opcost.request import (
     FAILURES,
+    FILTERED_COUNTS,
     FULL_MODEL_MEASUREMENTS,
     OPERATOR_MEASUREMENTS,
     Request,
+    counted,
     model_tuple,
-    read_all_filtered_counts,
 )
 from opcost.units import millijoules, milliseconds
 
-OVERHEAD_S = 1.0
-"""Building an operator and waiting for the last rows of the log takes up to this long."""
+OVERHEAD_S = 0.3
+"""What building an operator, its first call and the last rows of the log took on an H200, per operator."""
 
 OpenApparatus = Callable[[str | None, Path, bool], AbstractContextManager[Apparatus]]
 """As ``apparatus.open_apparatus``: device, database, whether to log power. Tests open a simulated one."""
@@ -66,6 +67,8 @@ class OperatorsReport:
     expected_s: float
     done: bool
     reasons: tuple[str, ...]
+    without_energy: int
+    energy_missing_reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -106,12 +109,11 @@ def measure_operators(
     request: Request, protocol: MeasurementProtocol, open_apparatus: OpenApparatus, progress: Progress
 ) -> list[OperatorsReport]:
     """Measure each operator tuple of the chosen models that the database lacks; set ``done`` where it is due."""
-    configs = request.open_configs()
-    counts = read_all_filtered_counts(configs)
     works = [
-        Work(config, tuple(count.operator for count in model_counts.counts))
-        for config, model_counts in zip(configs, counts, strict=True)
+        Work(config, tuple(count.operator for count in counts.counts))
+        for config, counts in counted(request, request.open_configs(), FILTERED_COUNTS)
     ]
+    _check_any_operators(works)
     with open_apparatus(request.device, request.database, not request.dry_run) as apparatus:
         campaign = Campaign(apparatus, protocol, request.database, OPERATOR_MEASUREMENTS)
         reports = []
@@ -196,7 +198,8 @@ class Campaign:
             return False
         self._table.append(row)
         self._rows[key] = row
-        progress.finish(f"{milliseconds(row.measurement.time_s)}  {millijoules(row.measurement.energy_j)}")
+        energy = "no energy" if row.measurement.energy_j is None else millijoules(row.measurement.energy_j)
+        progress.finish(f"{milliseconds(row.measurement.time_s)}  {energy}")
         return True
 
     def _row(self, key: str, operator: OperatorTuple, precision: str) -> MeasurementRow:
@@ -231,8 +234,21 @@ class Campaign:
         )
 
 
+def _check_any_operators(works: list[Work]) -> None:
+    """Refuse models of which no operator is kept: a model without work would be done at once."""
+    mistakes = [
+        f"{FILTERED_COUNTS.path(work.config)}: the whitelist keeps no operator; mend it and run block 1 again"
+        for work in works
+        if not work.operators
+    ]
+    if mistakes:
+        raise UserError(*mistakes)
+
+
 def _operators_report(work: Work, outcome: Outcome, done: bool) -> OperatorsReport:
     reasons = [outcome.failures[key] for key in outcome.keys if key in outcome.failures]
+    rows = [outcome.rows[key].measurement for key in outcome.keys if key in outcome.rows]
+    without_energy = [str(row.energy_missing_reason) for row in rows if row.energy_j is None]
     return OperatorsReport(
         name=work.config.name,
         operators=len(outcome.keys),
@@ -243,6 +259,8 @@ def _operators_report(work: Work, outcome: Outcome, done: bool) -> OperatorsRepo
         expected_s=outcome.expected_s,
         done=done,
         reasons=tuple(dict.fromkeys(reasons)),
+        without_energy=len(without_energy),
+        energy_missing_reasons=tuple(dict.fromkeys(without_energy)),
     )
 
 

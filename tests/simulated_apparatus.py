@@ -20,7 +20,7 @@ from opcost.config_files import ModelConfig, load_configs
 from opcost.measurement import MeasurementProtocol, Workload
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple
 from opcost.pickle_files import write_counts
-from opcost.request import Request, filtered_counts_file, model_tuple
+from opcost.request import FILTERED_COUNTS, Request, model_tuple
 
 FLOP = 100
 SUMMARY = """\
@@ -81,7 +81,7 @@ class SimulatedCampaign:
         counts = tuple(OperatorCount(operator, number, FLOP, FLOP) for operator, number in occurrences.items())
         whole = FLOP * sum(occurrences.values())
         write_counts(
-            filtered_counts_file(config), OperatorCounts(model_tuple(config), counts, whole, whole, 7, "2.11.0")
+            FILTERED_COUNTS.path(config), OperatorCounts(model_tuple(config), counts, whole, whole, 7, "2.11.0")
         )
         return config
 

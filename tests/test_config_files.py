@@ -153,7 +153,7 @@ def test_files_that_are_not_chosen_may_be_broken(three_models: Path) -> None:
 
 def test_patterns_that_match_nothing_name_close_folders_or_all_of_them(three_models: Path) -> None:
     assert error_lines(three_models, "resnet1", "vgg16", "q*") == [
-        f"{three_models}: no folder matches 'resnet1'; did you mean resnet18, resnet34?",
+        f"{three_models}: no folder matches 'resnet1'; did you mean 'resnet1*'?",
         f"{three_models}: no folder matches 'q*'; there are resnet18, resnet34, vgg16",
     ]
 

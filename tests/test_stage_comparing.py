@@ -187,6 +187,7 @@ def test_a_whole_that_is_not_measured_is_said_with_the_remedy(campaign: Simulate
 def test_models_without_counts_are_left_out_unless_they_are_named(campaign: SimulatedCampaign) -> None:
     campaign.add_model("b", OCCURRENCES)
     (campaign.measurements / "b" / "operators_filtered.pkl").unlink()
+    campaign.database.mkdir(exist_ok=True)
     assert [report.name for report in compare(campaign)] == ["a"]
     with pytest.raises(UserError, match=r"b/operators_filtered\.pkl: not there yet"):
         compare(campaign, "b")
@@ -194,13 +195,16 @@ def test_models_without_counts_are_left_out_unless_they_are_named(campaign: Simu
 
 def test_no_counts_at_all_are_one_line(campaign: SimulatedCampaign) -> None:
     (campaign.measurements / "a" / "operators_filtered.pkl").unlink()
-    with pytest.raises(UserError, match=r"no model has counts yet; run general_pipeline_block0\.py first"):
+    with pytest.raises(
+        UserError, match=r"no model has an operators_filtered\.pkl yet; run general_pipeline_block1\.py first"
+    ):
         compare(campaign)
 
 
 def test_done_models_are_compared_too(tmp_path: Path) -> None:
     campaign = campaign_in(tmp_path, Load())
     campaign.add_model("a", OCCURRENCES, done=True)
+    campaign.database.mkdir()
     assert len(compare(campaign)) == 1
 
 
@@ -213,6 +217,18 @@ def test_a_later_comparison_takes_the_place_of_the_earlier_one(campaign: Simulat
     measure_parts(campaign)
     row = compared_row(campaign)
     assert stored(campaign) == [row]
+
+
+def test_a_database_that_is_not_there_is_one_line_and_stays_away(campaign: SimulatedCampaign) -> None:
+    with pytest.raises(UserError, match=r"there is no such folder; name the folder with --database DIR"):
+        compare(campaign)
+    assert not campaign.database.exists()
+
+
+def test_nothing_to_compare_writes_nothing(campaign: SimulatedCampaign) -> None:
+    measure_parts(campaign)
+    compare(campaign)
+    assert not (campaign.database / SUM_VS_FULL).exists()
 
 
 def test_rows_of_other_models_stay(campaign: SimulatedCampaign) -> None:

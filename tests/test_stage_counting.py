@@ -12,8 +12,8 @@ from opcost.config_files import ModelConfig, load_configs
 from opcost.errors import CannotMeasureError, UserError
 from opcost.operators import model_operator
 from opcost.pickle_files import read_counts
-from opcost.request import Request, counts_file, filtered_counts_file
-from opcost.stage_counting import count_operators
+from opcost.request import COUNTS, FILTERED_COUNTS, Request
+from opcost.stage_counting import count_operators, plan_counting
 from opcost.stage_filtering import filter_operators
 
 
@@ -42,8 +42,8 @@ def test_a_model_is_counted_and_filtered(tmp_path: Path) -> None:
     progress = RecordedProgress()
     (counted,) = count_operators(request(tmp_path), progress)
     (filtered,) = filter_operators(request(tmp_path))
-    counts = read_counts(counts_file(config_of(tmp_path, "small")), "x")
-    kept = read_counts(filtered_counts_file(config_of(tmp_path, "small")), "x")
+    counts = read_counts(COUNTS.path(config_of(tmp_path, "small")), "x")
+    kept = read_counts(FILTERED_COUNTS.path(config_of(tmp_path, "small")), "x")
     assert (counted.name, counted.operator_calls, counted.parameters) == ("small", counts.operator_calls, 1235496)
     assert (counted.unique_tuples, counted.flops, counted.bytes) == (
         len(counts.counts),
@@ -63,7 +63,9 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     add_model(tmp_path, "small", "squeezenet1_1", [2, 3, 32, 32])
     write_whitelist(tmp_path, "Conv2d")
     before = sorted(tmp_path.rglob("*"))
-    assert count_operators(request(tmp_path, dry_run=True), RecordedProgress())[0].operator_calls > 0
+    (plan,) = plan_counting(request(tmp_path))
+    assert (plan.name, plan.counted_before) == ("small", False)
+    assert plan.model == "torchvision.models.squeezenet1_1() on (float32[2, 3, 32, 32]) eval"
     assert sorted(tmp_path.rglob("*")) == before
     count_operators(request(tmp_path), RecordedProgress())
     before = sorted(tmp_path.rglob("*"))
@@ -89,8 +91,8 @@ def test_models_that_do_not_run_on_their_input_are_told_at_once_and_the_others_a
     assert "[2, 4, 32, 32]" in first
     assert "b_vit" in second
     assert len(first.splitlines()) == len(second.splitlines()) == 1
-    assert counts_file(config_of(tmp_path, "c_good")).exists()
-    assert not counts_file(config_of(tmp_path, "b_vit")).exists()
+    assert COUNTS.path(config_of(tmp_path, "c_good")).exists()
+    assert not COUNTS.path(config_of(tmp_path, "b_vit")).exists()
     assert progress.ended == 1
 
 
@@ -103,7 +105,7 @@ def test_mistyped_models_are_told_before_anything_is_counted(tmp_path: Path) -> 
     first, second = caught.value.lines
     assert "resnet18" in first.partition("; did you mean ")[2]
     assert "vit_b_16" in second.partition("; did you mean ")[2]
-    assert not counts_file(config_of(tmp_path, "a")).exists()
+    assert not COUNTS.path(config_of(tmp_path, "a")).exists()
 
 
 def test_filtering_without_counts_names_block_0(tmp_path: Path) -> None:
@@ -112,8 +114,33 @@ def test_filtering_without_counts_names_block_0(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         filter_operators(request(tmp_path))
     assert caught.value.lines == (
-        f"{tmp_path}/measurements/a/operators.pkl: not there yet; run general_pipeline_block0.py first",
+        f"{tmp_path}/measurements: no model has an operators.pkl yet; run general_pipeline_block0.py first",
     )
+    with pytest.raises(UserError, match=r"a/operators\.pkl: not there yet; run general_pipeline_block0\.py a first"):
+        filter_operators(request(tmp_path, "a"))
+
+
+def test_unnamed_models_without_counts_are_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_model(tmp_path, "a", "squeezenet1_1", [2, 3, 32, 32])
+    add_model(tmp_path, "b", "squeezenet1_1", [2, 3, 64, 64])
+    write_whitelist(tmp_path, "Conv2d")
+    count_operators(request(tmp_path, "a"), RecordedProgress())
+    assert [report.name for report in filter_operators(request(tmp_path))] == ["a"]
+    assert caplog.messages == [
+        "1 models have no operators.pkl yet and are left out; general_pipeline_block0.py makes it"
+    ]
+
+
+def test_a_whitelist_that_misspells_an_operator_is_refused(tmp_path: Path) -> None:
+    add_model(tmp_path, "a", "squeezenet1_1", [2, 3, 32, 32])
+    write_whitelist(tmp_path, "Conv2D", "Hardswish")
+    count_operators(request(tmp_path), RecordedProgress())
+    with pytest.raises(UserError) as caught:
+        filter_operators(request(tmp_path))
+    (line,) = caught.value.lines
+    assert line.endswith("operator_whitelist.yml: Conv2D matches no operator; did you mean Conv2d?")
 
 
 def test_an_input_that_no_memory_can_hold_cannot_be_measured() -> None:

@@ -357,12 +357,20 @@ def test_missing_counts_of_all_models_are_told_at_once_with_the_remedy(campaign:
         campaign.add_model(name, {RELU: 1})
         (campaign.measurements / name / "operators_filtered.pkl").unlink()
     with pytest.raises(UserError) as caught:
-        run(campaign)
+        run(campaign, "a", "b")
     assert caught.value.lines == tuple(
-        f"{campaign.measurements}/{name}/operators_filtered.pkl: not there yet; run general_pipeline_block1.py first"
+        f"{campaign.measurements}/{name}/operators_filtered.pkl: not there yet; "
+        f"run general_pipeline_block1.py {name} first"
         for name in ("a", "b")
     )
     assert not campaign.database.exists()
+
+
+def test_a_model_of_which_nothing_is_kept_is_refused_and_never_done(campaign: SimulatedCampaign) -> None:
+    config = campaign.add_model("a", {})
+    with pytest.raises(UserError, match=r"operators_filtered\.pkl: the whitelist keeps no operator"):
+        run(campaign)
+    assert "done: false" in config.path.read_text()
 
 
 def test_counts_of_another_input_size_are_recognised(campaign: SimulatedCampaign) -> None:

@@ -190,9 +190,10 @@ def test_a_table_has_its_title_columns_and_rows(capsys: pytest.CaptureFixture[st
     output = capsys.readouterr().out
     title, *lines = output.splitlines()
     assert title.strip() == "Costs"
-    assert [cell.strip() for cell in lines[1].strip("┃").split("┃")] == ["model", "time"]
-    assert "│ resnet18         │ 1.5 ms │" in lines
-    assert "│ [bold]vit[/bold] │    [/] │" in lines
+    texts = [line.strip() for line in lines]
+    assert "model                time" in texts
+    assert "resnet18           1.5 ms" in texts
+    assert "[bold]vit[/bold]      [/]" in texts
 
 
 def test_a_line_is_not_wrapped_or_changed(capsys: pytest.CaptureFixture[str]) -> None:
