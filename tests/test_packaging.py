@@ -17,6 +17,8 @@ import yaml
 
 import opcost
 from opcost.command_line import DEPENDENCIES
+from opcost.csv_database import columns
+from opcost.measurement import MeasurementRow
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -297,3 +299,8 @@ def test_clean_leaves_what_was_measured_and_installed(checkout: Checkout) -> Non
     checkout.make("clean")
     left = {path.name for path in checkout.folder.iterdir()}
     assert left == {".venv", "Makefile", "database", "measurements", "pyproject.toml"}
+
+
+def test_the_readme_explains_every_column_of_a_measurement() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in columns(MeasurementRow) if f"`{name}`" not in readme] == []
