@@ -171,6 +171,17 @@ def test_a_meter_that_stands_still_and_does_not_say_how_often_it_should_move_giv
     assert mean_power(trace_of(every_second(*[300] * 20)), 0, Window(0, 20)).estimate_w is None
 
 
+def test_one_single_value_throughout_gives_no_power_though_it_counts_as_readings():
+    steady = PowerSource("steady", rise_time_s=0.0, averaging_time_s=0.0, update_period_s=1.0)
+    result = mean_power(trace_of(every_second(*[300] * 20), steady), 0, Window(0, 20))
+    reason = "steady showed one single value, 300 W, in the whole window: it may be stuck"
+    assert result == MeanPower(None, 18, reason)
+
+
+def test_readings_that_differ_by_one_watt_are_not_stuck():
+    assert mean_power(trace_of(every_second(*[300, 301] * 10)), 0, Window(0, 20)).estimate_w is not None
+
+
 def test_readings_of_a_smoothing_meter_are_not_all_independent():
     smooth = PowerSource("smooth", rise_time_s=0.0, averaging_time_s=4.0)
     pairs = every_second(*range(13))
