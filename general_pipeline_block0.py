@@ -14,7 +14,7 @@ def main() -> int:
 
     from opcost.reports import print_count_plans, print_counts, print_json
     from opcost.request import Request
-    from opcost.stage_counting import count_operators, plan_counting
+    from opcost.stage_counting import CountReport, count_operators, plan_counting
     from opcost.terminal import progress_on_stderr
 
     request = Request.from_arguments(arguments)
@@ -23,7 +23,9 @@ def main() -> int:
         print_json(plans) if arguments.json else print_count_plans(plans)
     else:
         reports = count_operators(request, progress_on_stderr())
-        print_json(reports) if arguments.json else print_counts(reports)
+        counted = [report for report in reports if isinstance(report, CountReport)]
+        print_json(reports) if arguments.json else print_counts(counted)
+        return 0 if len(counted) == len(reports) else 2
     return 0
 
 

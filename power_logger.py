@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable
 from contextlib import closing
 from pathlib import Path
 
-from opcost.command_line import device_name, positive_seconds, run
+from opcost.command_line import positive_seconds, run
 from opcost.errors import UserError
 from opcost.power_log import PowerRow, PowerSummary, csv_header, csv_line
 
@@ -40,15 +40,17 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, usage=argparse.SUPPRESS, formatter_class=form)
-    parser.add_argument(
-        "--device", type=device_name, default="cuda", help="cuda (see --gpu), cuda:N for --gpu N, or cpu"
-    )
+    parser.add_argument("--device", default="cuda", help="cuda, of which --gpu names the card, or cpu (default: cuda)")
     parser.add_argument("--gpu", help="index or UUID as `nvidia-smi -L` shows it (default: 0)")
     parser.add_argument("--interval", type=positive_seconds, help="seconds between two rows (default: 0.02, CPU 0.1)")
     parser.add_argument("--output", type=Path, help="a new file (default: power_log_<UTC time>.csv)")
     parser.add_argument("--seconds", type=positive_seconds, help="how long to log (default: until Ctrl-C)")
     arguments = parser.parse_args()
-    arguments.gpu = arguments.gpu or arguments.device.partition(":")[2] or "0"
+    if arguments.device not in ("cuda", "cpu"):
+        raise UserError("--device: cuda or cpu; name the card with --gpu INDEX or UUID as `nvidia-smi -L` shows it")
+    if arguments.device == "cpu" and arguments.gpu is not None:
+        raise UserError(f"--gpu {arguments.gpu} with --device cpu: the CPU has no card to name, leave one of them out")
+    arguments.gpu = arguments.gpu or "0"
     return arguments
 
 
@@ -71,21 +73,19 @@ def cpu_batches(arguments: argparse.Namespace, stopping: threading.Event) -> Bat
 
 
 def stop_on_signals(stopping: threading.Event, after_s: float | None) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, lambda *_: stopping.set())
     if after_s is not None:
-        signal.signal(signal.SIGALRM, lambda *_: stopping.set())
         signal.setitimer(signal.ITIMER_REAL, min(after_s, threading.TIMEOUT_MAX))
 
 
 def write(batches: Iterable[tuple[PowerRow, ...]], path: Path) -> None:
     summary = PowerSummary()
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with path.open("x", encoding="utf-8", buffering=1) as file:
             file.write(csv_header() + "\n")
             for rows in batches:
                 file.writelines(csv_line(row) + "\n" for row in rows)
-                file.flush()
                 summary.add_all(rows)
     finally:
         tell(f"{path}: {summary}")

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import torchvision
 from torch import nn
 
 from opcost import __version__
 from opcost.conditions import Circumstances, Conditions
-from opcost.config_files import ModelConfig
 from opcost.cpu_facts import cpu_product, host_memory_bytes
 from opcost.cpu_rapl import RaplMeter, rapl_unavailable_reason
+from opcost.device_lock import device_lock
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Clock, MeasurementProtocol, Meter, Workload
-from opcost.model_sources import build_model, check_model, is_model
+from opcost.model_sources import build_model, is_model
 from opcost.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
 from opcost.nvidia_smi_logger import NvidiaSmiLogger
 from opcost.nvidia_smi_meter import NvidiaSmiMeter
 from opcost.operators import OperatorTuple
 from opcost.power import PowerTrace, no_trace
 from opcost.system_clock import SystemClock
-from opcost.torch_conditions import precision, torch_state
+from opcost.torch_conditions import check_overrides, precision, torch_state
 from opcost.torch_inputs import NormalInputs
-from opcost.torch_workload import model_workload, one_line, operator_workload
+from opcost.torch_workload import EagerWorkload, one_line, operator_workload
 
 GPU_WARM_UP_S = 2.0
 """Longer than the slowest meter's rise time (1.2 s), and long enough for clocks and most of the temperature's rise."""
@@ -42,7 +43,8 @@ class Apparatus:
     """What the measuring stages need of a device.
 
     ``meter`` takes the name that the measurement's log shall have. ``conditions`` takes a precision, and so does
-    ``precision``, which sets it for a while. ``workload`` builds an operator or a model for a while.
+    ``precision``, which sets it for a while. ``workload`` builds an operator or a model for a while. ``has_meter`` says
+    whether energy can be measured at all.
     """
 
     device: str
@@ -52,6 +54,7 @@ class Apparatus:
     conditions: Callable[[str], Conditions]
     circumstances: Callable[[MeasurementProtocol], Circumstances]
     precision: Callable[[str], AbstractContextManager[None]]
+    has_meter: bool = True
 
     @property
     def is_gpu(self) -> bool:
@@ -123,9 +126,13 @@ def open_apparatus(device_name: str | None, database: Path, with_meter: bool = T
         UserError: the device is not there, or nvidia-smi does not answer.
     """
     device = choose_device(device_name)
+    check_overrides()
     try:
         facts = _gpu_facts(device) if device.startswith("cuda") else _cpu_facts()
         with ExitStack() as stack:
+            if with_meter:
+                # Two campaigns on one device would measure each other.
+                stack.enter_context(device_lock(facts.uuid or "cpu"))
             meter = _meter(device, facts, database / POWER_LOGS, stack) if with_meter else _no_meter
             yield Apparatus(
                 device=device,
@@ -135,22 +142,10 @@ def open_apparatus(device_name: str | None, database: Path, with_meter: bool = T
                 conditions=lambda name: _conditions(device, facts, name),
                 circumstances=lambda protocol: _circumstances(facts, protocol),
                 precision=precision,
+                has_meter=device.startswith("cuda") or rapl_unavailable_reason() is None,
             )
     except NvidiaSmiError as error:
         raise UserError(str(error)) from error
-
-
-def check_models(configs: Iterable[ModelConfig]) -> None:
-    """Check that torchvision knows every model and its weights.
-
-    Raises:
-        UserError: with one line for each that it does not know.
-    """
-    mistakes = [
-        line for config in configs for line in check_model(config.where, config.model_name, config.weights_name)
-    ]
-    if mistakes:
-        raise UserError(*mistakes)
 
 
 def model_and_inputs(operator: OperatorTuple, device: str) -> tuple[nn.Module, tuple[Any, ...]]:
@@ -168,7 +163,8 @@ def model_and_inputs(operator: OperatorTuple, device: str) -> tuple[nn.Module, t
 @contextmanager
 def _workload(operator: OperatorTuple, device: str) -> Iterator[Workload]:
     if is_model(operator):
-        yield model_workload(*model_and_inputs(operator, device), device)
+        model, inputs = model_and_inputs(operator, device)
+        yield EagerWorkload(lambda: model(*inputs), device)
     else:
         yield operator_workload(operator, device)
 
@@ -224,6 +220,7 @@ def _circumstances(facts: DeviceFacts, protocol: MeasurementProtocol) -> Circums
         host_cpu=cpu_product(),
         python_version=platform.python_version(),
         opcost_version=__version__,
+        torchvision_version=torchvision.__version__,
         warm_up_s=protocol.warm_up_s,
         loop_s=protocol.loop_s,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import math
 import os
 import re
@@ -27,6 +28,9 @@ DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "rich", "torch", "torch
 DEFAULT_LOOP_S = 30.0
 """``opcost.measurement.FULL_LOOP_S``, which cannot be imported here: it needs numpy."""
 
+MAXIMUM_S = 86_400.0
+"""A day: no loop needs longer, and clocks and timers overflow at times that a float still holds."""
+
 USER_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 128 + signal.SIGPIPE
@@ -37,6 +41,9 @@ FILE_SYSTEM_REFUSALS = frozenset(
     | {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
 )
 """What a file system says no with, wherever a user's folder or file is in the way."""
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What it says while a file is written; the error then does not name the file."""
 
 _DEVICE = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
 
@@ -56,6 +63,7 @@ def run(main: Callable[[], int]) -> NoReturn:
     and a reader of stdout that has gone (``| head``) 141. Any other exception is a bug and shows its traceback.
     """
     _interrupt_on(signal.SIGTERM, signal.SIGHUP)
+    _accept_all_characters()
     sys.exit(_flushed(_status(main)))
 
 
@@ -103,7 +111,7 @@ def device_name(text: str) -> str:
 
 
 def positive_seconds(text: str) -> float:
-    """Return a finite time above 0, in s: a type for argparse.
+    """Return a time above 0 and up to ``MAXIMUM_S``, in s: a type for argparse.
 
     Raises:
         argparse.ArgumentTypeError: it is no such number.
@@ -112,8 +120,9 @@ def positive_seconds(text: str) -> float:
         time_s = float(text)
     except ValueError:
         time_s = math.nan
-    if not 0 < time_s < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds: write a number above 0, such as 30 or 0.5")
+    if not 0 < time_s <= MAXIMUM_S:
+        remedy = f"write a number above 0 and up to {MAXIMUM_S:.0f} (one day), such as 30 or 0.5"
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds: {remedy}")
     return time_s
 
 
@@ -148,6 +157,9 @@ def _mendable(error: ModuleNotFoundError | OSError) -> str | None:
         is_ours = error.name not in DEPENDENCIES
         remedy = "run 'make install' and use .venv/bin/python"
         return None if is_ours else f"{error.name} is not installed for {sys.executable}; {remedy}"
+    if error.filename is None and error.errno in NO_SPACE:
+        remedy = "free some space, or name folders on another disk"
+        return f"{os.strerror(error.errno).lower()} while a file was written; {remedy}"
     if error.errno not in FILE_SYSTEM_REFUSALS or error.filename is None:
         return None
     return f"{error.filename}: {error.strerror}; make it accessible, or name another place"
@@ -167,13 +179,29 @@ def _interrupted(interrupt: KeyboardInterrupt) -> int:
 
 
 def _flushed(status: int | str | None) -> int | str | None:
-    """Write out what stdout still holds, and drop it where nobody reads it: Python's own attempt would print noise."""
+    """Write out what stdout still holds; where nobody reads it or the disk is full, drop it.
+
+    Python's own attempt at the end would print noise.
+    """
     try:
         print(end="", flush=True)
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return status or BROKEN_PIPE
+        if isinstance(error, BrokenPipeError):
+            return status or BROKEN_PIPE
+        line = _mendable(error)
+        if line is None:
+            raise
+        return status or _complain(line)
     return status
+
+
+def _accept_all_characters() -> None:
+    """Let no character end the script: where the terminal's encoding lacks one, another is shown for it."""
+    for stream in (sys.stdout, sys.stderr):
+        # Python's choice for stderr is backslashreplace, which loses nothing of a file's name.
+        if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
+            stream.reconfigure(errors="replace")
 
 
 def _nobody_reads() -> bool:

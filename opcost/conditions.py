@@ -64,6 +64,7 @@ class Circumstances:
     host_cpu: str
     python_version: str
     opcost_version: str
+    torchvision_version: str | None
     warm_up_s: float
     loop_s: float
 

@@ -8,8 +8,9 @@ one line each.
 from __future__ import annotations
 
 import difflib
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -66,20 +67,26 @@ class ModelConfig:
         return f"{self.path}:{self.lines.get(key, 1)}"
 
 
-def load_configs(measurements: Path, patterns: Sequence[str]) -> list[ModelConfig]:
+def load_configs(
+    measurements: Path, patterns: Sequence[str], check: Callable[[ModelConfig], list[str]] | None = None
+) -> list[ModelConfig]:
     """Return the chosen models, sorted by name.
 
-    ``patterns`` are names of folders in ``measurements``, or globs; none at all choose every folder. Folders whose
-    name begins with a dot are ignored, and so are plain files.
+    ``patterns`` are names of folders in ``measurements``, paths to them or to their ``summary.yml``, or globs; none at
+    all choose every folder. Folders whose name begins with a dot are ignored, and so are plain files. ``check`` returns
+    a line for each further mistake in a config that is valid by itself.
     Raises UserError with one line for each mistake in any chosen file and for each pattern that matches nothing.
     """
     names, lines = _choose_names(measurements, patterns or ["*"])
     configs = []
     for name in names:
         try:
-            configs.append(_load_config(measurements / name / SUMMARY_NAME))
+            config = _load_config(measurements / name / SUMMARY_NAME)
         except UserError as error:
             lines.extend(error.lines)
+        else:
+            configs.append(config)
+            lines.extend(check(config) if check else [])
     if lines:
         raise UserError(*lines)
     return configs
@@ -120,16 +127,35 @@ def _choose_names(measurements: Path, patterns: Sequence[str]) -> tuple[list[str
     chosen: set[str] = set()
     lines = []
     for pattern in patterns:
-        # As a shell completes it: measurements/resnet18_32x3x32x32/
-        wanted = pattern.rstrip("/").removeprefix(f"{measurements}/")
+        wanted = _wanted_name(measurements, pattern)
         matches = [name for name in folders if name == wanted or fnmatchcase(name, wanted)]
         chosen.update(matches)
         if not matches:
-            begun = [f"'{wanted}*'"] if any(name.startswith(wanted) for name in folders) else []
-            close = begun or difflib.get_close_matches(wanted, folders)
-            remedy = f"did you mean {', '.join(close)}?" if close else f"there are {', '.join(folders)}"
-            lines.append(f"{measurements}: no folder matches {quoted(pattern)}; {remedy}")
+            lines.append(_no_match(measurements, pattern, wanted, folders))
     return sorted(chosen), lines
+
+
+def _wanted_name(measurements: Path, pattern: str) -> str:
+    """Return the name or glob that a pattern means: of a path into ``measurements``, the part that names the folder."""
+    if "/" not in pattern:
+        return pattern
+    path = Path(pattern)
+    folder = path.parent if path.name == SUMMARY_NAME else path
+    # As it is written first: a folder in measurements may itself be a link.
+    for reading in (folder, Path(os.path.realpath(folder))):
+        if os.path.realpath(reading.parent) == os.path.realpath(measurements):
+            return reading.name
+    # What exists elsewhere is not meant, whatever its name.
+    return os.path.realpath(folder) if os.path.exists(folder) else str(folder)
+
+
+def _no_match(measurements: Path, pattern: str, wanted: str, folders: list[str]) -> str:
+    if not pattern:
+        return f"{measurements}: the name '' is empty; leave it out for all models, or write a folder's name"
+    begun = [f"'{wanted}*'"] if any(name.startswith(wanted) for name in folders) else []
+    close = begun or difflib.get_close_matches(wanted, folders)
+    remedy = f"did you mean {', '.join(close)}?" if close else f"there are {', '.join(folders)}"
+    return f"{measurements}: no folder matches {quoted(pattern)}; {remedy}"
 
 
 def _folder_names(measurements: Path) -> list[str]:

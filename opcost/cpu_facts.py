@@ -20,5 +20,5 @@ def cpu_product(cpu_info: Path = CPU_INFO) -> str:
 
 
 def host_memory_bytes() -> int:
-    """Return the size of the host's memory in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Return the size of the host's memory in bytes, to the nearest GiB: the kernel keeps a part that varies."""
+    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30) * 2**30

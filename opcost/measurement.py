@@ -14,15 +14,20 @@ import numpy as np
 
 from opcost.conditions import Circumstances, Conditions
 from opcost.power import PowerTrace, Window, device_state, mean_power, no_trace
-from opcost.statistics import mean_of_chunks, standard_error_of, value_of
+from opcost.statistics import FloatArray, mean_of_chunks, standard_error_of, value_of
 
 FULL_LOOP_S = 30.0
 """The loop of the full protocol: the project's reference, to which shorter protocols are compared."""
 
-CHUNK_S = 0.1
-"""The loop waits for the device once per chunk: rarely enough to cost 0.01 % of the time, often enough to see drift."""
+CHUNK_S = 0.07
+"""The loop waits for the device once per chunk: rarely enough to cost 0.02 % of the time, often enough to see drift,
+and out of step with meters that look every 0.1 s."""
 
 MINIMUM_CHUNKS = 5
+
+UNEVEN_RATIO = 1.5
+"""Undisturbed loops stay far below: 1.1 is a lot on a GPU, also where Python launches it."""
+
 CLOCK_STEP_S = 0.05
 """A wall clock that moved against the monotonic one by more than half a meter's update period was stepped."""
 
@@ -191,8 +196,14 @@ def evaluate(loop: Loop, trace: PowerTrace, notes: str = "") -> Measurement:
         power_capped_ratio=state.power_capped_ratio,
         thermal_slowdown_ratio=state.thermal_slowdown_ratio,
         power_log=trace.log_name,
-        notes=notes,
+        notes="; ".join(note for note in (notes, _unevenness(durations_s)) if note),
     )
+
+
+def _unevenness(durations_s: FloatArray) -> str:
+    """Return a remark on chunks that take much longer than the shortest: something else may use the device."""
+    excess = float(np.median(durations_s) / durations_s.min())
+    return f"uneven: the median chunk took {excess:.1f} times the shortest" if excess > UNEVEN_RATIO else ""
 
 
 def _warm_up(workload: Workload, clock: Clock, warm_up_s: float, chunk_s: float) -> int:

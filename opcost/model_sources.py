@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 import torchvision
 from torch import nn
@@ -12,20 +13,34 @@ from torch import nn
 from opcost.errors import UserError
 from opcost.operators import TORCHVISION_MODELS, OperatorTuple
 
+SLOW_INITIALISATION = frozenset({"googlenet", "inception_v3"})
+"""These draw random weights from a truncated normal, which takes minutes, unless told not to."""
+
 
 def is_model(operator: OperatorTuple) -> bool:
     """Return whether a tuple describes a whole model."""
     return operator.operator.startswith(TORCHVISION_MODELS) and operator.short_name in torchvision.models.list_models()
 
 
-def check_model(where: Callable[[str], str], model_name: str, weights_name: str | None) -> list[str]:
-    """Return one line for each thing that torchvision does not know: the model, or its weights.
+class NamedModel(Protocol):
+    """A model by its names, and where each key was read: ``config_files.ModelConfig`` is one.
 
-    Args:
-        where: gives the file and line of a key, for the message.
-        model_name: as ``torchvision.models.list_models()`` spells it.
-        weights_name: a member of the model's weights enum, with or without the enum's name; None for random weights.
+    ``model_name`` is as ``torchvision.models.list_models()`` spells it; ``weights_name`` a member of the model's
+    weights enum, with or without the enum's name, None for random weights.
     """
+
+    @property
+    def model_name(self) -> str: ...
+
+    @property
+    def weights_name(self) -> str | None: ...
+
+    def where(self, key: str) -> str: ...
+
+
+def check_model(model: NamedModel) -> list[str]:
+    """Return one line for each thing that torchvision does not know: the model, or its weights."""
+    where, model_name, weights_name = model.where, model.model_name, model.weights_name
     known = torchvision.models.list_models()
     if model_name not in known:
         mistake = f"torchvision has no model {model_name!r}; {_suggestion(model_name, known)}"
@@ -51,20 +66,16 @@ def build_model(operator: OperatorTuple, device: str) -> nn.Module:
     arguments: dict[str, object] = {"weights": None}
     if weights_name is not None:
         arguments["weights"] = torchvision.models.get_model_weights(operator.short_name)[str(weights_name)]
-    elif "init_weights" in _parameters_of_class(operator.short_name):
-        # GoogLeNet and Inception draw their weights from a truncated normal, which takes minutes.
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        # Its default would download a pretrained backbone.
+        arguments["weights_backbone"] = None
+    if weights_name is None and operator.short_name in SLOW_INITIALISATION:
         arguments["init_weights"] = False
     try:
         model: nn.Module = builder(**arguments)
     except OSError as error:
         raise UserError(f"the weights {weights_name} of {operator.short_name} cannot be downloaded: {error}") from error
     return model.eval().to(device)
-
-
-def _parameters_of_class(model_name: str) -> set[str]:
-    module = inspect.getmodule(torchvision.models.get_model_builder(model_name))
-    classes = [cls for _, cls in inspect.getmembers(module, inspect.isclass) if issubclass(cls, nn.Module)]
-    return {name for cls in classes for name in inspect.signature(cls).parameters}
 
 
 def _suggestion(name: str, known: Sequence[str]) -> str:

@@ -28,6 +28,9 @@ AVERAGE_SOURCE = PowerSource("nvidia-smi power.draw", rise_time_s=1.2, averaging
 """A one-second moving average on Hopper, Ada and GA10x, assumed on every card: where it is none, the assumption only
 makes readings fewer and errors larger."""
 
+LONGEST_SILENCE_S = 0.5
+"""How long before a measurement's end its log may fall silent: five update periods, in which little can be missed."""
+
 # Bits of nvmlClocksEventReasons, NVML API reference.
 SOFTWARE_POWER_CAP = 0x4
 HARDWARE_SLOWDOWN = 0x8
@@ -82,7 +85,7 @@ class NvidiaSmiMeter:
         if not self._logger.is_running():
             return f"nvidia-smi ended during the measurement; its last words: {self._logger.last_words()}"
         silent_s = end_s - newest_s
-        if rows and silent_s <= self._stop_deadline_s:
+        if rows and silent_s <= LONGEST_SILENCE_S:
             return None
         # The next measurement finds it ended and starts it again.
         self._logger.end()

@@ -113,10 +113,22 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
         reason = f"{len(readings)} fresh readings of {trace.source.name} in the window, {MINIMUM_READINGS} needed"
         return MeanPower(None, len(readings), reason)
     if np.ptp(readings) == 0:
-        reason = f"{trace.source.name} showed one single value, {readings[0]:g} W, in the whole window: it may be stuck"
-        return MeanPower(None, len(readings), reason)
+        return _power_of_one_value(trace, readings)
     independent = _independent_readings(len(readings), steady.duration_s, trace.source)
     return MeanPower(mean_of_readings(readings, independent), math.floor(independent))
+
+
+def _power_of_one_value(trace: PowerTrace, readings: FloatArray) -> MeanPower:
+    """Return a power that did not move: known to within the meter's step, if the meter has ever moved.
+
+    A value anywhere within a step is equally likely, so its standard error is the step / sqrt(12).
+    """
+    steps = np.abs(np.diff(trace.power_w[~np.isnan(trace.power_w)]))
+    if not steps.any():
+        reason = f"{trace.source.name} showed one single value, {readings[0]:g} W, from begin to end: it may be stuck"
+        return MeanPower(None, len(readings), reason)
+    step_w = float(steps[steps > 0].min())
+    return MeanPower(Estimate(float(readings[0]), step_w / math.sqrt(12)), len(readings))
 
 
 def fresh_readings(trace: PowerTrace, window: Window) -> FloatArray:

@@ -56,16 +56,17 @@ def csv_line(row: PowerRow) -> str:
 
 
 class PowerSummary:
-    """Counts the rows of a log and averages its fresh readings; takes no more memory the longer the log is.
+    """Counts the rows of a log and averages their power; takes no more memory the longer the log is.
 
-    The instant power is used where a row has it, else the average one. A value that repeats the one before it is no
-    new reading, and the first value may be a repeat from before the log began. This is a glance at a log: energies
-    come from ``power.mean_power``.
+    The instant power is used where a row has it, else the average one. Rows come at equal intervals and weigh the
+    same, so each value counts for as long as it was shown. This is a glance at a log: energies come from
+    ``power.mean_power``.
     """
 
     def __init__(self) -> None:
         self.rows = 0
-        self.fresh_readings = 0
+        self.value_changes = 0
+        self._known_rows = 0
         self._sum_w = 0.0
         self._previous_w: float | None = None
 
@@ -76,21 +77,22 @@ class PowerSummary:
 
     @property
     def mean_power_w(self) -> float | None:
-        """The mean of the fresh readings in W; None without any."""
-        return self._sum_w / self.fresh_readings if self.fresh_readings else None
+        """The mean over the rows that have a power, in W; None without any."""
+        return self._sum_w / self._known_rows if self._known_rows else None
 
     def __str__(self) -> str:
         mean = "unknown" if self.mean_power_w is None else watts(self.mean_power_w)
-        return f"{self.rows} rows, {self.fresh_readings} fresh readings, mean power {mean}"
+        return f"{self.rows} rows, {self.value_changes} value changes, mean power {mean}"
 
     def _add(self, row: PowerRow) -> None:
         self.rows += 1
         power_w = row.power_average_w if row.power_instant_w is None else row.power_instant_w
         if power_w is None:
             return
+        self._known_rows += 1
+        self._sum_w += power_w
         if self._previous_w is not None and power_w != self._previous_w:
-            self.fresh_readings += 1
-            self._sum_w += power_w
+            self.value_changes += 1
         self._previous_w = power_w
 
 

@@ -22,22 +22,3 @@ class Progress(Protocol):
 
     def end(self) -> None:
         """The piece of work is over."""
-
-
-class NoProgress:
-    """Shows nothing."""
-
-    def start(self, items: int, expected_item_s: float | None) -> None:
-        """Ignore it."""
-
-    def begin(self, name: str) -> None:
-        """Ignore it."""
-
-    def finish(self, result: str) -> None:
-        """Ignore it."""
-
-    def fail(self, reason: str) -> None:
-        """Ignore it."""
-
-    def end(self) -> None:
-        """Ignore it."""

@@ -28,7 +28,7 @@ def print_count_plans(plans: Sequence[CountPlan]) -> None:
     """Print what block 0 would do."""
     rows = [(plan.name, plan.model, "yes" if plan.counted_before else "no") for plan in plans]
     print_table("Models that would be run once (dry run: nothing was run)", ("model", "as", "counted before"), rows)
-    print_line("time needed: unknown; as a rule seconds per model on a GPU, up to minutes on a CPU")
+    print_line(f"time needed in all: about {duration(sum(plan.expected_s for plan in plans))}")
 
 
 def print_counts(reports: Sequence[CountReport]) -> None:
@@ -65,10 +65,9 @@ def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
     rows = []
     for report in reports:
         rows.append(_share_row(f"{report.name}: kept", report.kept_tuples, report.kept))
+        rows.extend(_operator_rows(report, kept=True))
         rows.append(_share_row("  dropped", report.unique_tuples - report.kept_tuples, report.dropped))
-        for operator in report.operators:
-            if not operator.kept:
-                rows.append(_share_row(f"    {operator.operator}", operator.unique_tuples, operator.share))
+        rows.extend(_operator_rows(report, kept=False))
         rows.append(_share_row("  in no operator", 0, report.outside))
     print_table("Operators after the whitelist" + _dry(dry_run, "nothing was written"), columns, rows)
 
@@ -123,10 +122,11 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
 
 def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
     """Print sums beside wholes, a line for time and one for energy, then what the reader must know about each."""
-    columns = ("model", "", "sum of operators", "whole model", "sum / whole", "FLOPs in sum", "missing")
+    columns = ("model", "", "sum of operators", "whole model", "sum / whole", "in the sum", "missing")
     rows = [cells for report in reports for row in report.comparisons for cells in _comparison_cells(row)]
     if rows:
         print_table("Sum of operators and whole model" + _dry(dry_run, "nothing was written"), columns, rows)
+        print_line("± is one standard error within these runs; another run or board may differ by more.")
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
@@ -142,8 +142,8 @@ def _comparison_cells(row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, .
     time = (milliseconds(row.time_s), milliseconds(row.full_time_s), time_ratio)
     energy = (millijoules(row.energy_j), millijoules(row.full_energy_j), energy_ratio)
     return (
-        (row.name, "time", *time, percent(row.flop_ratio), missing),
-        (f"  {row.conditions.device_product}", "energy", *energy, "", ""),
+        (row.name, "time", *time, f"{percent(row.flop_ratio)} of FLOPs", missing),
+        (f"  {row.conditions.device_product}", "energy", *energy, f"{percent(row.memory_bytes_ratio)} of bytes", ""),
     )
 
 
@@ -153,6 +153,14 @@ def _comparison_remarks(row: ComparisonRow) -> list[str]:
     if row.energy_missing_reason:
         lines.append(f"no energy: {row.energy_missing_reason}")
     return lines
+
+
+def _operator_rows(report: FilterReport, kept: bool) -> list[tuple[str, ...]]:
+    return [
+        _share_row(f"    {operator.operator}", operator.unique_tuples, operator.share)
+        for operator in report.operators
+        if operator.kept == kept
+    ]
 
 
 def _share_row(name: str, tuples: int, share: Share) -> tuple[str, ...]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from opcost.config_files import ModelConfig, load_configs, load_whitelist
 from opcost.errors import UserError
@@ -21,6 +23,8 @@ OPERATOR_MEASUREMENTS = "operator_measurements.csv"
 FULL_MODEL_MEASUREMENTS = "full_model_measurements.csv"
 FAILURES = "failures.csv"
 SUM_VS_FULL = "sum_vs_full.csv"
+
+Check: TypeAlias = Callable[[ModelConfig], list[str]]
 
 
 @dataclass(frozen=True)
@@ -40,17 +44,20 @@ class Request:
             tuple(arguments.names), arguments.measurements, arguments.database, arguments.device, arguments.dry_run
         )
 
-    def configs(self) -> list[ModelConfig]:
+    def configs(self, check: Check | None = None) -> list[ModelConfig]:
         """Return the configs that are named, done or not; all if none is named.
+
+        Args:
+            check: returns a line for each further mistake in a config.
 
         Raises:
             UserError: with one line for each mistake in any of them.
         """
-        return load_configs(self.measurements, self.names)
+        return load_configs(self.measurements, self.names, check)
 
-    def open_configs(self) -> list[ModelConfig]:
+    def open_configs(self, check: Check | None = None) -> list[ModelConfig]:
         """Return the configs that are named, done or not; all that are not done if none is named."""
-        return [config for config in self.configs() if self.names or not config.done]
+        return [config for config in self.configs(check) if self.names or not config.done]
 
     def whitelist(self) -> tuple[str, ...]:
         """Return the operator names of the whitelist."""

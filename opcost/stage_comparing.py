@@ -48,6 +48,7 @@ class ComparisonRow:
     energy_standard_error_ratio: float | None
     energy_missing_reason: str | None
     flop_ratio: float | None
+    memory_bytes_ratio: float | None
     summed_operators: int
     missing_operators: int
     missing: str
@@ -120,6 +121,7 @@ def _comparison_row(comparison: Comparison) -> ComparisonRow:
         energy_standard_error_ratio=standard_error_of(comparison.energy_ratio),
         energy_missing_reason=cost.energy_missing_reason or whole.energy_missing_reason,
         flop_ratio=cost.flop_ratio,
+        memory_bytes_ratio=cost.memory_bytes_ratio,
         summed_operators=len(cost.summed),
         missing_operators=len(cost.missing),
         missing=" | ".join(str(count.operator) for count in cost.missing),

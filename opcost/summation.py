@@ -17,7 +17,8 @@ class ModelCost:
 
     ``summed`` and ``missing`` are the counts with and without a measurement under the conditions asked for. Time and
     energy are None where nothing could be summed; energy also where any summed operator lacks it, since a sum of some
-    energies is the energy of nothing. ``flop_ratio`` is the share of the model's FLOPs that the sum carries.
+    energies is the energy of nothing. ``flop_ratio`` and
+    ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes that the sum carries.
     """
 
     time_s: Estimate | None
@@ -26,14 +27,15 @@ class ModelCost:
     summed: tuple[OperatorCount, ...]
     missing: tuple[OperatorCount, ...]
     flop_ratio: float | None
+    memory_bytes_ratio: float | None
 
 
 def best_rows(rows: Iterable[MeasurementRow]) -> dict[str, MeasurementRow]:
-    """Return one row for each key: the one with the longest loop asked for, of these the last in order."""
+    """Return one row for each key: one with energy if there is any, of these the longest loop, of these the last."""
     best: dict[str, MeasurementRow] = {}
     for row in rows:
         known = best.get(row.key)
-        if known is None or row.circumstances.loop_s >= known.circumstances.loop_s:
+        if known is None or _rank(row) >= _rank(known):
             best[row.key] = row
     return best
 
@@ -60,7 +62,8 @@ def sum_operators(counts: OperatorCounts, rows: Mapping[str, MeasurementRow], co
         energy_missing_reason=reason,
         summed=summed,
         missing=missing,
-        flop_ratio=_flop(summed) / counts.total_flop if counts.total_flop else None,
+        flop_ratio=_ratio(_flop(summed), counts.total_flop),
+        memory_bytes_ratio=_ratio(_memory_bytes(summed), counts.total_memory_bytes),
     )
 
 
@@ -73,6 +76,10 @@ def energy_of(row: MeasurementRow) -> Estimate | None:
     """Return a row's energy per iteration in J, None where it has none."""
     energy_j, error_j = row.measurement.energy_j, row.measurement.energy_standard_error_j
     return None if energy_j is None or error_j is None else Estimate(energy_j, error_j)
+
+
+def _rank(row: MeasurementRow) -> tuple[bool, float]:
+    return energy_of(row) is not None, row.circumstances.loop_s
 
 
 def _energies(measured: Iterable[tuple[int, MeasurementRow]]) -> Iterable[Estimate]:
@@ -90,3 +97,11 @@ def _energy_missing_reason(rows: list[MeasurementRow]) -> str | None:
 
 def _flop(counts: Iterable[OperatorCount]) -> int:
     return sum(count.occurrences * count.flop for count in counts)
+
+
+def _memory_bytes(counts: Iterable[OperatorCount]) -> int:
+    return sum(count.occurrences * count.memory_bytes for count in counts)
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

@@ -19,8 +19,8 @@ from rich.table import Table
 from opcost.progress import Progress
 from opcost.units import duration
 
-PLAIN_INTERVAL_S = 30.0
-"""In a log file at most one line per this time: every result of the full protocol, few of fast ones."""
+PLAIN_INTERVAL_S = 1.0
+"""In a log file at most one line per this time: every result of the usual protocols, few of very fast ones."""
 
 LOG_WIDTH = 160
 

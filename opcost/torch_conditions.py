@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
-PRECISIONS = {"torch-default": None, "fp32": False, "tf32": True}
-"""Whether TF32 is forced off or on; ``torch-default`` leaves what torch does unasked: on in cuDNN, off in matmul."""
+from opcost.errors import UserError
+
+PRECISIONS = {"torch-default": (False, True), "fp32": (False, False), "tf32": (True, True)}
+"""Whether TF32 is used in matrix products and in cuDNN; ``torch-default`` is what torch does unasked."""
+
+OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
+"""Environment variables that outrank or change torch's switches behind its back."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +62,24 @@ def torch_state(device: str) -> TorchState:
 def precision(name: str) -> Iterator[None]:
     """Set the TF32 switches of a precision (see ``PRECISIONS``), and set them back afterwards."""
     before = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
-    forced = PRECISIONS[name]
     try:
-        if forced is not None:
-            _allow_tf32(forced, forced)
+        _allow_tf32(*PRECISIONS[name])
         yield
     finally:
         _allow_tf32(*before)
+
+
+def check_overrides(environment: Mapping[str, str] = os.environ) -> None:
+    """Refuse environment variables that change the precision without torch's switches showing it.
+
+    Raises:
+        UserError: with one line for each that is set.
+    """
+    found = [name for name in OVERRIDES if name in environment]
+    if found:
+        raise UserError(
+            *(f"{name} is set: unset it, and write precision: tf32 or fp32 in summary.yml" for name in found)
+        )
 
 
 def _allow_tf32(in_matmul: bool, in_cudnn: bool) -> None:

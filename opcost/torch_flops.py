@@ -47,7 +47,7 @@ class CostCounter(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         # In inference mode composite operations (linear, batch_norm, reshape) arrive whole: look inside them.
-        if func not in flop_registry and func._can_decompose():
+        if func._overloadpacket not in flop_registry and func._can_decompose():
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:

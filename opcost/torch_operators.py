@@ -22,6 +22,12 @@ SIZE_PARAMETERS = frozenset({"kernel_size", "stride", "padding", "dilation", "ou
 
 UNKNOWN = "unknown: the module does not keep this argument"
 
+WITHOUT_EFFECT_IN_EVAL = frozenset(
+    {("BatchNorm", "momentum"), ("InstanceNorm", "momentum"), ("MultiheadAttention", "dropout")}
+)
+"""Parameters that change nothing in eval mode, by the beginning of the class's name: left out, so that modules that
+run the same kernels are one tuple."""
+
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """``*args`` and ``**kwargs``: of a module with weights they are unknown (LSTM), else of no account (Identity)."""
 
@@ -74,7 +80,11 @@ def build_module(operator: OperatorTuple, device: str) -> nn.Module:
 def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
     """Yield the constructor's arguments by name, those equal to their default left out."""
     for name, parameter in inspect.signature(type(module)).parameters.items():
-        if name == "device" or (parameter.kind in VARIADIC and next(module.parameters(), None) is None):
+        if (
+            name == "device"
+            or _is_without_effect(module, name)
+            or (parameter.kind in VARIADIC and next(module.parameters(), None) is None)
+        ):
             continue
         value = _argument(module, name)
         default = parameter.default
@@ -124,6 +134,13 @@ def public_name(cls: type) -> str:
         if getattr(sys.modules.get(package), cls.__qualname__, None) is cls:
             return f"{package}.{cls.__qualname__}"
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _is_without_effect(module: nn.Module, name: str) -> bool:
+    class_name = type(module).__name__
+    return not module.training and any(
+        name == parameter and class_name.startswith(begin) for begin, parameter in WITHOUT_EFFECT_IN_EVAL
+    )
 
 
 def _argument(module: nn.Module, name: str) -> PlainValue:

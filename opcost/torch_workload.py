@@ -63,19 +63,6 @@ def operator_workload(operator: OperatorTuple, device: str) -> EagerWorkload:
     return EagerWorkload(lambda: module(*args, **kwargs), device, notes)
 
 
-def model_workload(model: torch.nn.Module, inputs: tuple[object, ...], device: str) -> EagerWorkload:
-    """Return a whole model with its inputs, ready to run on a device.
-
-    Raises:
-        CannotMeasureError: it does not fit onto the device.
-    """
-    try:
-        on_device = model.to(device)
-    except RuntimeError as error:
-        raise CannotMeasureError(one_line(error)) from error
-    return EagerWorkload(lambda: on_device(*inputs), device)
-
-
 def synchronize(device: str) -> None:
     """Wait until the device is idle."""
     if device.startswith("cuda"):

@@ -1,8 +1,9 @@
-"""What all tests share: tests marked ``gpu`` run where there is a GPU, and Hypothesis never watches the clock."""
+"""What all tests share: a temporary folder, GPU tests only where there is a GPU, and no clock in Hypothesis."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 
 import pytest
 from hypothesis import settings
@@ -13,6 +14,21 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("opcost", deadline=None)
 settings.load_profile("opcost")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the tests, and the scripts that they start, a temporary folder of their own.
+
+    A campaign's lock on its device is in the temporary folder: tests need not wait for a user's campaign, nor it for
+    them. What ``tmp_path`` gives stays where pytest has it, and is kept for a look after a failure.
+    """
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PYTEST_DEBUG_TEMPROOT", os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir())
+    folder = tempfile.TemporaryDirectory(prefix="opcost-tests-", ignore_cleanup_errors=True)
+    patch.setenv("TMPDIR", folder.name)
+    patch.setattr(tempfile, "tempdir", folder.name)
+    config.add_cleanup(folder.cleanup)
+    config.add_cleanup(patch.undo)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

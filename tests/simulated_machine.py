@@ -65,6 +65,7 @@ SIMULATED_CIRCUMSTANCES = Circumstances(
     host_cpu="simulated",
     python_version="3.11.0",
     opcost_version="0",
+    torchvision_version="0.26.0",
     warm_up_s=2.0,
     loop_s=30.0,
 )

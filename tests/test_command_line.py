@@ -15,25 +15,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.command_line import DEFAULT_LOOP_S, add_seconds, device_name, pipeline_parser, positive_seconds
+from opcost.command_line import DEFAULT_LOOP_S, MAXIMUM_S, add_seconds, device_name, pipeline_parser, positive_seconds
 from opcost.measurement import FULL_LOOP_S
 
 ROOT = Path(__file__).parent.parent
+
+SPACE_REMEDY = "while a file was written; free some space, or name folders on another disk"
 
 
 def write_script(folder: Path, body: str) -> list[str]:
     """Write a script with this body of ``main`` and return the command that runs it."""
     script = folder / "script.py"
     script.write_text(
-        f"import os, subprocess, sys, time\nsys.path.insert(0, {str(ROOT)!r})\n"
+        f"import errno, os, subprocess, sys, time\nsys.path.insert(0, {str(ROOT)!r})\n"
         "from opcost.command_line import pipeline_parser, run\nfrom opcost.errors import UserError\n\n"
         f"def main():\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n\nrun(main)\n"
     )
     return [sys.executable, str(script)]
 
 
-def run_script(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(write_script(folder, body), check=False, capture_output=True, text=True, timeout=60)
+def run_script(folder: Path, body: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = write_script(folder, body)
+    variables = os.environ | environment
+    return subprocess.run(command, env=variables, check=False, capture_output=True, text=True, timeout=60)
 
 
 def start_script(folder: Path, body: str) -> subprocess.Popen[str]:
@@ -95,6 +99,39 @@ def test_a_folder_that_cannot_be_written_is_one_line_with_the_remedy(tmp_path: P
     result = run_script(tmp_path, f"open({str(file / 'rows.csv')!r}, 'w')")
     assert result.returncode == 2
     assert result.stderr == f"error: {file / 'rows.csv'}: Not a directory; make it accessible, or name another place\n"
+
+
+@pytest.mark.parametrize("action", ["with open('/dev/full', 'w') as file: file.write('x')", "os.write(3, b'x')"])
+def test_a_full_disk_is_one_line_with_the_remedy(tmp_path: Path, action: str) -> None:
+    result = run_script(tmp_path, f"os.dup2(os.open('/dev/full', os.O_WRONLY), 3)\n{action}")
+    assert (result.returncode, result.stderr) == (2, f"error: no space left on device {SPACE_REMEDY}\n")
+
+
+def test_a_used_up_quota_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))")
+    assert (result.returncode, result.stderr) == (2, f"error: disk quota exceeded {SPACE_REMEDY}\n")
+
+
+@pytest.mark.parametrize("action", ["print('x')", "print('x', flush=True)", "print('x' * 1_000_000)"])
+def test_output_to_a_full_disk_is_one_line_with_the_remedy(tmp_path: Path, action: str) -> None:
+    command = write_script(tmp_path, f"{action}\nreturn 0")
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (2, f"error: no space left on device {SPACE_REMEDY}\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "ascii:strict", "ascii:surrogateescape", "latin-1"])
+def test_characters_that_the_terminal_lacks_are_replaced(tmp_path: Path, encoding: str) -> None:
+    body = "print('3 \\u2248 3')\nprint('3 \\u2248 3', file=sys.stderr)\nraise UserError('\\u2248 3')"
+    result = run_script(tmp_path, body, PYTHONIOENCODING=encoding)
+    assert (result.returncode, result.stdout) == (2, "3 ? 3\n")
+    assert result.stderr == "3 \\u2248 3\nerror: \\u2248 3\n"
+
+
+def test_characters_that_the_terminal_has_are_kept(tmp_path: Path) -> None:
+    body = "print('3 \\u00b1 1')\nraise UserError('3 \\u00b1 1')"
+    result = run_script(tmp_path, body, PYTHONIOENCODING="utf-8")
+    assert (result.stdout, result.stderr) == ("3 ± 1\n", "error: 3 ± 1\n")
 
 
 def test_a_file_that_the_project_itself_should_find_is_a_bug(tmp_path: Path) -> None:
@@ -227,16 +264,22 @@ def test_what_is_no_device_is_refused_with_the_right_forms(text: str) -> None:
         device_name(text)
 
 
-@given(st.floats(min_value=0, exclude_min=True, allow_infinity=False))
-def test_positive_numbers_are_seconds(time_s: float) -> None:
+@given(st.floats(min_value=0, exclude_min=True, max_value=MAXIMUM_S))
+def test_positive_numbers_up_to_a_day_are_seconds(time_s: float) -> None:
     assert positive_seconds(repr(time_s)) == time_s
 
 
-@given(st.floats(max_value=0).map(repr) | st.sampled_from(["nan", "inf", "1e999", "30s", "", "1,5", "half"]))
-def test_what_is_no_positive_number_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="above 0"):
+@given(
+    st.floats(max_value=0).map(repr)
+    | st.floats(min_value=MAXIMUM_S, exclude_min=True).map(repr)
+    | st.sampled_from(["nan", "inf", "1e308", "1e999", "30s", "", "1,5", "half"])
+)
+def test_what_is_no_positive_number_up_to_a_day_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"above 0 and up to 86400 \(one day\)"):
         positive_seconds(text)
 
 
-def test_the_largest_number_of_seconds_is_still_one() -> None:
-    assert positive_seconds(repr(sys.float_info.max)) < math.inf
+def test_a_day_is_the_longest_time() -> None:
+    assert positive_seconds("86400") == MAXIMUM_S
+    with pytest.raises(argparse.ArgumentTypeError):
+        positive_seconds(repr(math.nextafter(86400, math.inf)))

@@ -158,6 +158,78 @@ def test_patterns_that_match_nothing_name_close_folders_or_all_of_them(three_mod
     ]
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "m/vgg16",
+        "m/vgg16/",
+        "./m/vgg16",
+        "m//vgg16/.",
+        "m/vgg16/summary.yml",
+        "./m/vgg16/summary.yml",
+        "m/vgg*",
+        "./m/vgg*/summary.yml",
+        "m/../m/vgg16",
+        "link/vgg16",
+        "also_vgg16/",
+        "{here}/m/vgg16",
+        "vgg16/",
+        "vgg16/summary.yml",
+    ],
+)
+@pytest.mark.parametrize("measurements", ["m", "./m", "link", "{here}/m"])
+def test_a_path_means_the_models_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measurements: str, pattern: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("vgg16", "resnet18"):
+        write(tmp_path / "m", name, VALID)
+    (tmp_path / "link").symlink_to("m")
+    (tmp_path / "also_vgg16").symlink_to("m/vgg16")
+    assert names(Path(measurements.format(here=tmp_path)), pattern.format(here=tmp_path)) == ["vgg16"]
+
+
+def test_paths_are_those_seen_from_within_the_measurements_folder(
+    three_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(three_models)
+    assert names(Path(), "./vgg16", "resnet18/summary.yml") == ["resnet18", "vgg16"]
+    monkeypatch.chdir(three_models / "vgg16")
+    assert names(Path(".."), "./", "../resnet18/") == ["resnet18", "vgg16"]
+
+
+def test_a_folder_that_is_a_link_is_chosen_by_its_own_name(three_models: Path) -> None:
+    (three_models / "again").symlink_to("vgg16")
+    assert names(three_models, f"{three_models}/again") == ["again"]
+
+
+def test_a_folder_of_the_same_name_elsewhere_is_not_the_models(
+    three_models: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "vgg16"
+    elsewhere.mkdir()
+    assert error_lines(three_models, f"{elsewhere}/") == [
+        f"{three_models}: no folder matches '{elsewhere}/'; there are resnet18, resnet34, vgg16"
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["/", "m/loop/x", "q" * 300 + "/", "q/" * 3000])
+def test_a_path_that_leads_nowhere_is_one_line(
+    three_models: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    monkeypatch.chdir(three_models)
+    Path("m").mkdir()
+    Path("m/loop").symlink_to("loop")
+    (line,) = error_lines(three_models, pattern)
+    assert line.startswith(f"{three_models}: no folder matches ")
+
+
+def test_the_empty_pattern_is_refused(three_models: Path) -> None:
+    assert error_lines(three_models, "", "vgg16") == [
+        f"{three_models}: the name '' is empty; leave it out for all models, or write a folder's name"
+    ]
+
+
 def test_a_missing_measurements_folder_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     missing = tmp_path / "nowhere"
     assert error_lines(missing) == [f"{missing}: there is no such folder; name the folder with --measurements DIR"]
@@ -351,6 +423,30 @@ def test_mistakes_of_all_files_and_patterns_are_told_at_once(tmp_path: Path) -> 
         "b/summary.yml:5",
         "d/summary.yml",
     ]
+
+
+def test_what_the_caller_checks_is_told_with_the_mistakes_of_all_files(tmp_path: Path) -> None:
+    write(tmp_path, "a", VALID.replace("resnet18", "resnet19"))
+    write(tmp_path, "b", VALID.replace("false", "maybe"))
+    write(tmp_path, "c", VALID.replace("resnet18", "vgg99"))
+    write(tmp_path, "d", VALID)
+    with pytest.raises(UserError) as caught:
+        load_configs(tmp_path, [], known_models_only)
+    assert [line.split("; ")[0] for line in caught.value.lines] == [
+        f"{tmp_path}/a/summary.yml:2: unknown resnet19",
+        f"{tmp_path}/b/summary.yml:5: done: the value is the text 'maybe'",
+        f"{tmp_path}/c/summary.yml:2: unknown vgg99",
+    ]
+
+
+def test_configs_that_pass_the_callers_check_are_returned(tmp_path: Path) -> None:
+    write(tmp_path, "a", VALID)
+    assert load_configs(tmp_path, [], known_models_only) == load_configs(tmp_path, [])
+
+
+def known_models_only(config: ModelConfig) -> list[str]:
+    is_known = config.model_name == "resnet18"
+    return [] if is_known else [f"{config.where('model_name')}: unknown {config.model_name}"]
 
 
 def test_nested_aliases_do_not_explode(tmp_path: Path) -> None:

@@ -41,16 +41,17 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("database")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def apparatus(database: Path) -> Iterator[Apparatus]:
     with open_apparatus(GPU, database) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def product(apparatus: Apparatus) -> Measurement:
+def product(database: Path) -> Measurement:
     """One second of matrix products."""
-    return measure(matrix_product(), apparatus.meter("matrix_product"), apparatus.clock, ONE_SECOND)
+    with open_apparatus(GPU, database) as opened:
+        return measure(matrix_product(), opened.meter("matrix_product"), opened.clock, ONE_SECOND)
 
 
 def matrix_product() -> EagerWorkload:

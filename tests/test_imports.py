@@ -24,7 +24,9 @@ IDEAS = {
     "summation",
     "units",
 }
-JOINING = {"__init__", "apparatus", "reports", "request"} | {name for name in MODULES if name.startswith("stage_")}
+JOINING = {"__init__", "apparatus", "campaign", "reports", "request"} | {
+    name for name in MODULES if name.startswith("stage_")
+}
 TECHNOLOGIES = sorted(MODULES.keys() - IDEAS - JOINING)
 
 # A file is replaced as a whole in one way, whatever it holds.

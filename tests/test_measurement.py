@@ -61,7 +61,8 @@ def _quantile(measurement):
     ("settings", "least", "most"),
     [
         pytest.param({}, 0.93, 0.97, id="white noise"),
-        pytest.param({"meter": PART_TIME}, 0.93, 0.97, id="part-time sampling of a steady load"),
+        # 95.9 % of 2,000 seeds; 300 scatter by 1.3 % around it.
+        pytest.param({"meter": PART_TIME}, 0.93, 0.985, id="part-time sampling of a steady load"),
         pytest.param({"meter": SAMPLES}, 0.93, 0.98, id="20 ms samples"),
         pytest.param({"meter": MeterModel(row_period_s=0.002)}, 0.93, 0.97, id="50 rows repeat each value"),
         pytest.param({"meter": MeterModel(row_period_s=0.13)}, 0.93, 0.97, id="rows miss some values"),
@@ -203,13 +204,17 @@ def test_interval_of_readings_in_ticks_far_larger_than_the_noise_is_too_narrow()
     assert energy_coverage(with_energy, LOAD.energy_j) < 0.5
 
 
-def test_a_meter_that_stands_still_gives_no_energy():
-    """Readings that are all equal have no spread, and a stuck meter would pass for a perfect one."""
+def test_a_meter_with_coarse_steps_is_known_to_within_a_step():
+    """Readings that are all equal have no spread: the error is that of a value anywhere within the step."""
     result = measured(meter=MeterModel(tick_w=300.0))
-    assert (result.energy_j, result.power_w) == (None, None)
-    assert result.energy_missing_reason == (
-        "simulated showed one single value, 300 W, in the whole window: it may be stuck"
-    )
+    assert (result.power_w, result.power_standard_error_w) == (300.0, pytest.approx(300 / math.sqrt(12)))
+
+
+def test_chunks_of_very_different_lengths_are_remarked():
+    """Something else on the device makes most chunks longer than the shortest."""
+    result = measured(load=replace(LOAD, jitter_ratio=2.0, time_s=0.5), protocol=MeasurementProtocol(0.5, 20.0))
+    assert result.notes.startswith("uneven: the median chunk took ")
+    assert measured().notes == ""
 
 
 def test_without_a_meter_time_is_measured_and_energy_has_a_reason():
@@ -290,12 +295,12 @@ def test_loop_lasts_at_least_as_long_as_asked_and_has_five_chunks(loop_s, time_s
 
 
 @pytest.mark.parametrize(
-    ("loop_s", "time_s", "iterations"), [(3.0, 0.002, 50), (3.0, 1e-6, 100_000), (3.0, 0.7, 1), (0.1, 0.002, 10)]
+    ("loop_s", "time_s", "iterations"), [(3.0, 0.002, 35), (3.0, 1e-6, 70_000), (3.0, 0.7, 1), (0.1, 0.002, 10)]
 )
 @pytest.mark.parametrize("first_call_s", [0.0, 0.3, 20.0])
 @pytest.mark.parametrize("warm_up_s", [0.0, 2.0])
 def test_slow_first_call_does_not_spoil_the_size_of_chunks(loop_s, time_s, iterations, first_call_s, warm_up_s):
-    """Chunks take 0.1 s, or a fifth of a short loop: waiting more often for the device would be measured too."""
+    """Chunks take 0.07 s, or a fifth of a short loop: waiting more often for the device would be measured too."""
     loop = looped(Load(time_s=time_s, first_call_s=first_call_s), MeasurementProtocol(warm_up_s, loop_s))
     assert loop.chunk_iterations == pytest.approx(iterations, rel=0.01)
 

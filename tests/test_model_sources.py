@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.error
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,8 +20,13 @@ FILE = "measurements/x/summary.yml:3"
 SIZE = (1, 3, 32, 32)
 
 
-def where(_: str) -> str:
-    return FILE
+@dataclass(frozen=True)
+class Named:
+    model_name: str
+    weights_name: str | None
+
+    def where(self, _: str) -> str:
+        return FILE
 
 
 @pytest.mark.parametrize(
@@ -29,8 +35,8 @@ def where(_: str) -> str:
     "convnext_base vit_b_16 swin_t regnet_y_8gf".split(),
 )
 def test_the_models_that_come_with_the_project_are_known(name: str) -> None:
-    assert check_model(where, name, None) == []
-    assert check_model(where, name, "IMAGENET1K_V1") == []
+    assert check_model(Named(name, None)) == []
+    assert check_model(Named(name, "IMAGENET1K_V1")) == []
 
 
 @pytest.mark.parametrize(
@@ -38,23 +44,23 @@ def test_the_models_that_come_with_the_project_are_known(name: str) -> None:
     [("resnet81", "resnet18"), ("resnet-18", "resnet18"), ("vit_b16", "vit_b_16"), ("swint", "swin_t")],
 )
 def test_a_mistyped_model_gets_a_suggestion(typed: str, meant: str) -> None:
-    (line,) = check_model(where, typed, None)
+    (line,) = check_model(Named(typed, None))
     assert line.startswith(f"{FILE}: model_name: torchvision has no model {typed!r}; did you mean ")
     assert meant in line
 
 
 def test_a_name_like_no_other_gets_the_list() -> None:
-    (line,) = check_model(where, "my_own_network", "WHATEVER")
+    (line,) = check_model(Named("my_own_network", "WHATEVER"))
     assert line.endswith("; see torchvision.models.list_models()")
 
 
 def test_weights_go_by_their_member_with_or_without_the_enum() -> None:
-    assert check_model(where, "resnet50", "IMAGENET1K_V2") == []
-    assert check_model(where, "resnet50", "ResNet50_Weights.IMAGENET1K_V2") == []
+    assert check_model(Named("resnet50", "IMAGENET1K_V2")) == []
+    assert check_model(Named("resnet50", "ResNet50_Weights.IMAGENET1K_V2")) == []
 
 
 def test_mistyped_weights_are_answered_with_those_there_are() -> None:
-    assert check_model(where, "resnet50", "IMAGENET1K_V3") == [
+    assert check_model(Named("resnet50", "IMAGENET1K_V3")) == [
         f"{FILE}: weights_name: resnet50 has no weights 'IMAGENET1K_V3'; it has: IMAGENET1K_V1, IMAGENET1K_V2"
     ]
 

@@ -193,12 +193,21 @@ def test_a_log_that_does_not_come_back_is_a_reason_and_no_crash(stage: NvidiaSmi
 def test_a_log_that_falls_silent_says_so_and_is_started_again(stage: NvidiaSmiStage, tmp_path: Path) -> None:
     stage.act("stalls")
     with logger_in(tmp_path) as logger:
-        silent = measured(logger, 0.6, "a", deadline_s=0.2)
+        silent = measured(logger, 1.0, "a", deadline_s=1.2)
         stage.act()
         whole = measured(logger, 0.1, "b")
     assert silent.missing_reason is not None
     assert "printed nothing in the last" in silent.missing_reason
     assert whole.missing_reason is None
+
+
+def test_a_log_that_pauses_right_before_the_end_is_complete(stage: NvidiaSmiStage, tmp_path: Path) -> None:
+    stage.act("stalls")
+    with logger_in(tmp_path) as logger:
+        trace = measured(logger, 0.25, deadline_s=0.1)
+        end_s = time.time()
+    assert trace.epoch_s[-1] < end_s - 0.1
+    assert trace.missing_reason is None
 
 
 def test_a_log_without_a_first_row_is_an_error(stage: NvidiaSmiStage, tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from opcost.campaign import FailureRow
 from opcost.csv_database import CsvTable
 from opcost.measurement import MeasurementRow
 from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
 from opcost.pickle_files import read_counts, write_counts
-from opcost.stage_measuring import FailureRow
 
 ROOT = Path(__file__).parent.parent
 SUMMARY = """\

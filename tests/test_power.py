@@ -18,7 +18,7 @@ from opcost.power import (
     mean_power,
     no_trace,
 )
-from opcost.statistics import independent_averages, mean_of_readings
+from opcost.statistics import Estimate, independent_averages, mean_of_readings
 
 INSTANT = PowerSource("instant", rise_time_s=0.0, averaging_time_s=0.0)
 EVERY_TWO_SECONDS = PowerSource("slow", rise_time_s=0.0, averaging_time_s=0.0, update_period_s=2.0)
@@ -36,6 +36,9 @@ def trace_of(pairs, source=INSTANT, **columns):
     unknown = np.full(len(epoch_s), NAN)
     names = ["temperature_c", "sm_clock_hz", "power_capped", "thermal_slowdown"]
     return PowerTrace(source, epoch_s, power_w, *(np.array(columns.get(name, unknown), dtype=float) for name in names))
+
+
+STEADY = PowerSource("steady", rise_time_s=0.0, averaging_time_s=0.0, update_period_s=1.0)
 
 
 def every_second(*power_w):
@@ -172,10 +175,15 @@ def test_a_meter_that_stands_still_and_does_not_say_how_often_it_should_move_giv
 
 
 def test_one_single_value_throughout_gives_no_power_though_it_counts_as_readings():
-    steady = PowerSource("steady", rise_time_s=0.0, averaging_time_s=0.0, update_period_s=1.0)
-    result = mean_power(trace_of(every_second(*[300] * 20), steady), 0, Window(0, 20))
-    reason = "steady showed one single value, 300 W, in the whole window: it may be stuck"
+    result = mean_power(trace_of(every_second(*[300] * 20), STEADY), 0, Window(0, 20))
+    reason = "steady showed one single value, 300 W, from begin to end: it may be stuck"
     assert result == MeanPower(None, 18, reason)
+
+
+def test_one_single_value_of_a_meter_that_moved_before_is_known_to_within_its_smallest_step():
+    trace = trace_of(every_second(100, 97, 103, NAN, *[300] * 20), STEADY)
+    result = mean_power(trace, 0, Window(5, 25))
+    assert result == MeanPower(Estimate(300.0, pytest.approx(3 / math.sqrt(12))), 18)
 
 
 def test_readings_that_differ_by_one_watt_are_not_stuck():

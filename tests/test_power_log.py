@@ -42,21 +42,29 @@ def test_the_timestamp_carries_its_zone() -> None:
     assert csv_line(PowerRow(0.25)) == "1970-01-01T00:00:00.250+00:00,,,,,,,"
 
 
-def test_a_summary_averages_fresh_readings_only() -> None:
+def test_a_summary_averages_each_value_for_as_long_as_it_was_shown() -> None:
     summary = PowerSummary()
     summary.add_all(
         [PowerRow(float(index), power_instant_w=power) for index, power in enumerate([90, 90, 100, 100, 200])]
     )
     summary.add_all([PowerRow(9.0), PowerRow(10.0, power_instant_w=200)])
-    assert (summary.rows, summary.fresh_readings, summary.mean_power_w) == (7, 2, 150)
-    assert str(summary) == "7 rows, 2 fresh readings, mean power 150.0 W"
+    assert (summary.rows, summary.value_changes, summary.mean_power_w) == (7, 2, 130)
+    assert str(summary) == "7 rows, 2 value changes, mean power 130.0 W"
+
+
+def test_a_steady_load_has_its_mean_though_new_readings_equal_the_old_ones() -> None:
+    summary = PowerSummary()
+    summary.add_all([PowerRow(float(index), power_instant_w=700) for index in range(99)])
+    assert str(summary) == "99 rows, 0 value changes, mean power 700.0 W"
+    summary.add_all([PowerRow(99.0, power_instant_w=600)])
+    assert (summary.value_changes, summary.mean_power_w) == (1, 699)
 
 
 def test_the_instant_power_comes_first_and_the_average_stands_in() -> None:
     summary = PowerSummary()
     summary.add_all([PowerRow(0.0, 1.0, 5.0), PowerRow(1.0, 2.0, 5.0), PowerRow(2.0, None, 6.0)])
-    assert summary.mean_power_w == 4.0
+    assert summary.mean_power_w == 3.0
 
 
 def test_without_readings_there_is_no_mean() -> None:
-    assert str(PowerSummary()) == "0 rows, 0 fresh readings, mean power unknown"
+    assert str(PowerSummary()) == "0 rows, 0 value changes, mean power unknown"

@@ -82,7 +82,7 @@ def test_ctrl_c_is_its_normal_end(stage: NvidiaSmiStage, tmp_path: Path, number:
         ended_s = time.time()
         errors = process.stderr.read()
     assert process.returncode == 0
-    assert "fresh readings" in errors
+    assert "value changes" in errors
     rows = rows_of(tmp_path / "power.csv")
     assert datetime.fromisoformat(rows[-1]["timestamp"]).timestamp() > ended_s - 0.001
     assert (tmp_path / "power.csv").read_text().endswith("\n")
@@ -134,6 +134,29 @@ def test_impossible_arguments_are_mistakes(tmp_path: Path, arguments: tuple[str,
     status, errors = run(*arguments, folder=tmp_path)
     assert status == 2
     assert arguments[0] in errors
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "cuda:1", "CUDA", ""])
+def test_the_card_is_named_by_gpu_and_not_by_device(tmp_path: Path, device: str) -> None:
+    """Elsewhere cuda:1 is torch's second visible card, which need not be the second one of nvidia-smi."""
+    status, errors = run("--device", device, "--output", "power.csv", folder=tmp_path)
+    assert status == 2
+    card = "name the card with --gpu INDEX or UUID as `nvidia-smi -L` shows it"
+    assert errors.splitlines() == [f"error: --device: cuda or cpu; {card}"]
+    assert not (tmp_path / "power.csv").exists()
+
+
+def test_a_card_and_the_cpu_together_are_refused(tmp_path: Path) -> None:
+    status, errors = run("--device", "cpu", "--gpu", "0", "--output", "power.csv", folder=tmp_path)
+    assert status == 2
+    remedy = "the CPU has no card to name, leave one of them out"
+    assert errors.splitlines() == [f"error: --gpu 0 with --device cpu: {remedy}"]
+
+
+def test_device_cuda_logs_the_card_that_gpu_names(stage: NvidiaSmiStage, tmp_path: Path) -> None:
+    status, errors = run("--device", "cuda", "--gpu", "1", "--seconds", "0.05", folder=tmp_path)
+    assert status == 0
+    assert errors.startswith("logging GPU 1 to ")
 
 
 def test_help_shows_an_example_with_nothing_installed(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ COMPARED = ComparisonRow(
     energy_standard_error_ratio=None,
     energy_missing_reason="no meter",
     flop_ratio=0.98,
+    memory_bytes_ratio=0.75,
     summed_operators=48,
     missing_operators=2,
     missing="torch.nn.SiLU() on (float32[2]) eval | torch.nn.GELU() on (float32[2]) eval",
@@ -89,7 +90,7 @@ def test_selections_show_kept_dropped_and_what_is_in_no_operator(capsys: pytest.
     assert row_of(output, "dropped") == ["dropped", "2", "8", "5.1 %", "0.0 %", "5.0 %"]
     assert row_of(output, "Flatten") == ["Flatten", "2", "8", "5.1 %", "0.0 %", "5.0 %"]
     assert row_of(output, "in no operator") == ["in no operator", "-", "-", "-", "0.0 %", "20.0 %"]
-    assert "Conv2d" not in output
+    assert row_of(output, "Conv2d") == ["Conv2d", "20", "53", "30.0 %", "90.0 %", "50.0 %"]
     assert "dry run: nothing was written" in output
 
 
@@ -128,9 +129,16 @@ def test_whole_models_show_what_is_known_and_never_zero_for_the_rest(
 def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     print_comparisons([ComparingReport("resnet50", (COMPARED,), None)], dry_run=False)
     output = capsys.readouterr().out
-    time = ["resnet50", "time", "12.50 ms", "12.00 ms", "1.042 ± 0.002", "98.0 %", "2 of 50"]
+    time = ["resnet50", "time", "12.50 ms", "12.00 ms", "1.042 ± 0.002", "98.0 % of FLOPs", "2 of 50"]
     assert row_of(output, "resnet50 ") == time
-    assert row_of(output, "simulated machine") == ["simulated machine", "energy", "5500 mJ", "-", "-"]
+    assert row_of(output, "simulated machine") == [
+        "simulated machine",
+        "energy",
+        "5500 mJ",
+        "-",
+        "-",
+        "75.0 % of bytes",
+    ]
     assert "resnet50: missing: torch.nn.SiLU() on (float32[2]) eval\n" in output
     assert "resnet50: missing: torch.nn.GELU() on (float32[2]) eval\n" in output
     assert "resnet50: loop_s is 3.0" in output

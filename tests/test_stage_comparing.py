@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from simulated_apparatus import SimulatedCampaign
+from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import Load, MeterModel
 
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
 from opcost.measurement import MeasurementProtocol
 from opcost.operators import OperatorTuple, TensorSpec, model_operator
-from opcost.progress import NoProgress
 from opcost.request import OPERATOR_MEASUREMENTS, SUM_VS_FULL
 from opcost.stage_comparing import ComparingReport, ComparisonRow, compare_models
 from opcost.stage_measuring import measure_full_models, measure_operators
@@ -52,11 +51,11 @@ def campaign(tmp_path: Path) -> SimulatedCampaign:
 
 
 def measure_parts(campaign: SimulatedCampaign, protocol: MeasurementProtocol = SHORT) -> None:
-    measure_operators(campaign.request(), protocol, campaign.open_apparatus, NoProgress())
+    measure_operators(campaign.request(), protocol, campaign.open_apparatus, RecordedProgress())
 
 
 def measure_whole(campaign: SimulatedCampaign, protocol: MeasurementProtocol = SHORT) -> None:
-    measure_full_models(campaign.request(), protocol, campaign.open_apparatus, NoProgress())
+    measure_full_models(campaign.request(), protocol, campaign.open_apparatus, RecordedProgress())
 
 
 def compare(campaign: SimulatedCampaign, *names: str, dry_run: bool = False) -> list[ComparingReport]:

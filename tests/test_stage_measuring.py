@@ -11,20 +11,15 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load, MeterModel
 
+from opcost.campaign import ATTEMPTS, OVERHEAD_S, FailureRow
 from opcost.conditions import measurement_key
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, MeasurementRow
 from opcost.operators import OperatorTuple, TensorSpec, model_operator
-from opcost.request import FAILURES, FULL_MODEL_MEASUREMENTS, OPERATOR_MEASUREMENTS
-from opcost.stage_measuring import (
-    OVERHEAD_S,
-    FailureRow,
-    FullModelReport,
-    OperatorsReport,
-    measure_full_models,
-    measure_operators,
-)
+from opcost.pickle_files import write_counts
+from opcost.request import COUNTS, FAILURES, FILTERED_COUNTS, FULL_MODEL_MEASUREMENTS, OPERATOR_MEASUREMENTS
+from opcost.stage_measuring import FullModelReport, OperatorsReport, measure_full_models, measure_operators
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
 FULL = MeasurementProtocol(warm_up_s=2.0, loop_s=FULL_LOOP_S)
@@ -341,12 +336,57 @@ def test_a_tuple_that_failed_is_tried_again_in_the_next_run(campaign: SimulatedC
     assert (report.measured, report.failed, report.reasons) == (1, 0, ())
 
 
-def test_a_bug_is_not_taken_for_a_failure(campaign: SimulatedCampaign) -> None:
-    campaign.add_model("a", {SILU: 1})
-    campaign.before = fail_on(SILU, error=ZeroDivisionError())
-    with pytest.raises(ZeroDivisionError):
+def test_a_bug_ends_the_campaign_but_the_next_one_takes_that_operator_last(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {SILU: 1, RELU: 1})
+    campaign.add_model("b", {GELU: 1})
+    campaign.before = fail_on(SILU, error=ZeroDivisionError("of the device"))
+    for measured in ([], ["torch.nn.GELU", "torch.nn.ReLU"]):
+        with pytest.raises(ZeroDivisionError):
+            run(campaign)
+        assert [row.operator for row in rows(campaign)] == measured
+    assert {failure.reason for failure in failures(campaign)} == {"ZeroDivisionError: of the device"}
+
+
+# Energy that is missing
+
+
+DEAD_METER = MeterModel(missing_reason="nvidia-smi ended during the measurement")
+
+
+def test_an_operator_without_energy_is_measured_again_by_a_meter_that_works(tmp_path: Path) -> None:
+    SimulatedCampaign(tmp_path, LOADS).add_model("a", {RELU: 1})
+    (report,) = run(SimulatedCampaign(tmp_path, LOADS, meter=DEAD_METER), protocol=FULL)
+    assert (report.measured, report.remaining, report.done) == (1, 1, False)
+    assert (report.without_energy, report.energy_missing_reasons) == (1, (DEAD_METER.missing_reason,))
+    (report,) = run(SimulatedCampaign(tmp_path, LOADS), protocol=FULL)
+    assert (report.measured, report.remaining, report.done, report.without_energy) == (1, 0, True, 0)
+
+
+def test_energy_is_given_up_after_some_attempts(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, LOADS, meter=DEAD_METER)
+    campaign.add_model("a", {RELU: 1})
+    assert [run(campaign)[0].measured for _ in range(ATTEMPTS + 1)] == [1] * ATTEMPTS + [0]
+
+
+def test_done_that_cannot_be_set_does_not_end_the_campaign(
+    campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = campaign.add_model("a", {RELU: 1})
+    campaign.add_model("b", {GELU: 1})
+    campaign.before = lambda _: config.path.write_text("no longer a mapping")
+    assert [report.done for report in run(campaign, protocol=FULL)] == [False, True]
+    assert "done was not set: " in caplog.text
+
+
+def test_a_whitelist_that_has_changed_since_asks_for_block_1(campaign: SimulatedCampaign) -> None:
+    config = campaign.add_model("a", {RELU: 1, GELU: 1})
+    write_counts(COUNTS.path(config), FILTERED_COUNTS.read(config))
+    whitelist = campaign.measurements / "operator_whitelist.yml"
+    whitelist.write_text("operators: [ReLU, GELU]")
+    assert run(campaign)[0].measured == 2
+    whitelist.write_text("operators: [ReLU]")
+    with pytest.raises(UserError, match=r"no longer what the whitelist keeps .* run general_pipeline_block1\.py a"):
         run(campaign)
-    assert failures(campaign) == []
 
 
 # Mistakes

@@ -70,7 +70,14 @@ def test_each_occurrence_counts_and_calls_of_one_tuple_share_their_error(row_of)
         summed=counts.counts,
         missing=(),
         flop_ratio=0.34,
+        memory_bytes_ratio=0.007,
     )
+
+
+def test_a_row_with_energy_is_better_than_a_longer_or_later_one_without(row_of):
+    with_energy = row_of(RELU)
+    without = row_of(RELU, energy_j=None, energy_error_j=None)
+    assert best_rows([without, with_energy, without]) == {with_energy.key: with_energy}
 
 
 def test_what_is_not_measured_is_named_and_left_out(row_of):
@@ -92,7 +99,13 @@ def test_rows_under_other_conditions_are_not_summed(row_of):
 def test_nothing_measured_has_no_cost():
     counts = counts_of(OperatorCount(CONVOLUTION, 3, 100, 1))
     assert summed(counts, []) == ModelCost(
-        None, None, "no operator of the model is measured", summed=(), missing=counts.counts, flop_ratio=0.0
+        None,
+        None,
+        "no operator of the model is measured",
+        summed=(),
+        missing=counts.counts,
+        flop_ratio=0.0,
+        memory_bytes_ratio=0.0,
     )
 
 

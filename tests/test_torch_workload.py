@@ -15,7 +15,7 @@ from opcost.operators import OperatorTuple, PlainValue, TensorSpec, channels_las
 from opcost.torch_conditions import PRECISIONS, precision, torch_state
 from opcost.torch_inputs import NormalInputs
 from opcost.torch_operators import module_tuple
-from opcost.torch_workload import EagerWorkload, model_workload, operator_workload
+from opcost.torch_workload import EagerWorkload, operator_workload
 
 
 def tuple_of(module: nn.Module, *args: torch.Tensor, **kwargs: Any) -> OperatorTuple:
@@ -99,15 +99,6 @@ def test_an_operator_runs_with_keyword_inputs_and_in_its_mode() -> None:
 def test_an_operator_that_does_not_run_on_its_inputs_cannot_be_measured(operator: OperatorTuple) -> None:
     with pytest.raises(CannotMeasureError):
         operator_workload(operator, "cpu").run(1)
-
-
-def test_a_model_runs_on_its_inputs() -> None:
-    seen: list[torch.Tensor] = []
-    model = nn.Linear(4, 3)
-    model.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    x = torch.zeros(2, 4)
-    model_workload(model, (x,), "cpu").run(2)
-    assert [value is x for value in seen] == [True, True]
 
 
 # Inputs

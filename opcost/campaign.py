@@ -1,0 +1,203 @@
+"""A campaign: everything that some models want measured on a device, each operator once, and on disk at once."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from opcost.apparatus import Apparatus
+from opcost.conditions import Circumstances, Conditions, measurement_key
+from opcost.config_files import ModelConfig
+from opcost.csv_database import CsvTable
+from opcost.errors import CannotMeasureError
+from opcost.measurement import MeasurementProtocol, MeasurementRow, measure
+from opcost.operators import OperatorTuple
+from opcost.progress import Progress
+from opcost.request import FAILURES
+from opcost.summation import best_rows
+from opcost.units import millijoules, milliseconds
+
+OVERHEAD_S = 0.3
+"""What building an operator, its first call and the last rows of the log took on an H200, per operator."""
+
+ATTEMPTS = 3
+"""How many rows without energy an operator may have, where there is a meter, before its energy is given up."""
+
+
+@dataclass(frozen=True)
+class FailureRow:
+    """One operator or model that could not be measured, and why."""
+
+    key: str
+    operator: str
+    reason: str
+    failed_at: str
+    parameters: str
+    inputs: str
+    training_mode: str
+    conditions: Conditions
+    circumstances: Circumstances
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one model wants measured."""
+
+    config: ModelConfig
+    operators: tuple[OperatorTuple, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a campaign did for one piece of work; rows and reasons of failures by key.
+
+    Of the keys ``found`` were settled before and ``measured`` got a row; ``remaining`` are not settled yet.
+    """
+
+    keys: tuple[str, ...]
+    rows: Mapping[str, MeasurementRow]
+    failures: Mapping[str, str]
+    found: int
+    measured: int
+    remaining: int
+    expected_s: float
+
+
+class Campaign:
+    """Measures operators that a table lacks, each once, however many models want it.
+
+    A row settles its operator if its loop was at least as long as the one asked for now, and if it has energy, or
+    there is no meter, or energy was tried ``ATTEMPTS`` times.
+    """
+
+    def __init__(self, apparatus: Apparatus, protocol: MeasurementProtocol, database: Path, table_name: str) -> None:
+        self._apparatus = apparatus
+        self._protocol = protocol
+        self._table = CsvTable(database / table_name, MeasurementRow)
+        self._failures = CsvTable(database / FAILURES, FailureRow)
+        rows = [row for row in self._table.rows() if row.circumstances.loop_s >= protocol.loop_s]
+        self._rows = best_rows(rows)
+        self._attempts = Counter(row.key for row in rows)
+        self._tried: set[str] = set()
+        self._failed: dict[str, str] = {}
+        self._failed_before = {row.key for row in self._failures.rows()}
+
+    def run(self, works: list[Work], progress: Progress, dry_run: bool) -> Iterator[tuple[Work, Outcome]]:
+        """Measure what is lacking, and yield each model's outcome as soon as the model is complete.
+
+        What failed before comes last: it may be what ended the last campaign.
+        """
+        works = sorted(works, key=lambda work: any(self._is_suspect(work, operator) for operator in work.operators))
+        lacking = self._newly_lacking(works)
+        progress.start(sum(lacking), self._item_s)
+        try:
+            for work, newly_lacking in zip(works, lacking, strict=True):
+                yield work, self._outcome(work, newly_lacking, progress, dry_run)
+        finally:
+            progress.end()
+
+    def _outcome(self, work: Work, newly_lacking: int, progress: Progress, dry_run: bool) -> Outcome:
+        keys = [self._key(work, operator) for operator in work.operators]
+        found = sum(map(self._is_settled, keys))
+        operators = sorted(work.operators, key=lambda operator: self._is_suspect(work, operator))
+        measured = 0 if dry_run else sum(self._measure(work, operator, progress) for operator in operators)
+        return Outcome(
+            keys=tuple(keys),
+            rows=self._rows,
+            failures=self._failed,
+            found=found,
+            measured=measured,
+            remaining=sum(not self._is_settled(key) for key in keys),
+            expected_s=newly_lacking * self._item_s if dry_run else 0.0,
+        )
+
+    @property
+    def _item_s(self) -> float:
+        return self._protocol.warm_up_s + self._protocol.loop_s + OVERHEAD_S
+
+    def _newly_lacking(self, works: list[Work]) -> list[int]:
+        """Return how many operators each model adds to what is settled and what the models before it want."""
+        known: set[str] = set()
+        numbers = []
+        for work in works:
+            wanted = {key for operator in work.operators if not self._is_settled(key := self._key(work, operator))}
+            numbers.append(len(wanted - known))
+            known |= wanted
+        return numbers
+
+    def _key(self, work: Work, operator: OperatorTuple) -> str:
+        return measurement_key(operator, self._apparatus.conditions(work.config.precision))
+
+    def _is_settled(self, key: str) -> bool:
+        row = self._rows.get(key)
+        if row is None:
+            return False
+        has_energy = row.measurement.energy_j is not None
+        return has_energy or not self._apparatus.has_meter or self._attempts[key] >= ATTEMPTS
+
+    def _is_suspect(self, work: Work, operator: OperatorTuple) -> bool:
+        key = self._key(work, operator)
+        return key in self._failed_before and not self._is_settled(key)
+
+    def _measure(self, work: Work, operator: OperatorTuple, progress: Progress) -> bool:
+        """Measure one operator unless it is settled or was tried in this run; return whether a row was added."""
+        key = self._key(work, operator)
+        if key in self._tried or self._is_settled(key):
+            return False
+        self._tried.add(key)
+        progress.begin(f"{operator.short_name}({operator.parameters_text}) on {operator.inputs_text}")
+        try:
+            row = self._row(key, operator, work.config.precision)
+        except CannotMeasureError as error:
+            self._fail(key, operator, work.config.precision, str(error))
+            progress.fail(str(error))
+            return False
+        except Exception as error:
+            # A bug, or a fault that the process does not survive: the next campaign takes this operator last.
+            self._fail(key, operator, work.config.precision, f"{type(error).__name__}: {error}")
+            raise
+        self._add(row)
+        energy = "no energy" if row.measurement.energy_j is None else millijoules(row.measurement.energy_j)
+        progress.finish(f"{milliseconds(row.measurement.time_s)}  {energy}")
+        return True
+
+    def _add(self, row: MeasurementRow) -> None:
+        self._table.append(row)
+        self._attempts[row.key] += 1
+        known = [self._rows[row.key]] if row.key in self._rows else []
+        self._rows |= best_rows([*known, row])
+
+    def _row(self, key: str, operator: OperatorTuple, precision: str) -> MeasurementRow:
+        log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
+        with self._apparatus.precision(precision), self._apparatus.workload(operator) as workload:
+            measurement = measure(workload, self._apparatus.meter(log_name), self._apparatus.clock, self._protocol)
+        return MeasurementRow(
+            key=key,
+            operator=operator.operator,
+            measurement=measurement,
+            parameters=operator.parameters_text,
+            inputs=operator.inputs_text,
+            training_mode=operator.mode,
+            conditions=self._apparatus.conditions(precision),
+            circumstances=self._apparatus.circumstances(self._protocol),
+        )
+
+    def _fail(self, key: str, operator: OperatorTuple, precision: str, reason: str) -> None:
+        self._failed[key] = reason
+        self._failures.append(
+            FailureRow(
+                key=key,
+                operator=operator.operator,
+                reason=reason,
+                failed_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                parameters=operator.parameters_text,
+                inputs=operator.inputs_text,
+                training_mode=operator.mode,
+                conditions=self._apparatus.conditions(precision),
+                circumstances=self._apparatus.circumstances(self._protocol),
+            )
+        )
