@@ -105,9 +105,10 @@ def filtered(project: Project, counted: subprocess.CompletedProcess[str]) -> sub
 @pytest.fixture(scope="module")
 def interrupted(project: Project, filtered: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
     """Block 2, sent SIGINT while it measures the third tuple, of a model with one tuple that cannot be measured."""
-    path = project.measurements / "c_squeezenet" / "operators_filtered.pkl"
-    counts = read_counts(path, "block 1")
-    write_counts(path, replace(counts, counts=(OperatorCount(UNMEASURABLE, 1, 60, 80), *counts.counts)))
+    for name in ("operators.pkl", "operators_filtered.pkl"):
+        path = project.measurements / "c_squeezenet" / name
+        counts = read_counts(path, "block 0 or 1")
+        write_counts(path, replace(counts, counts=(OperatorCount(UNMEASURABLE, 1, 60, 80), *counts.counts)))
     command = project.command("general_pipeline_block2.py", "--seconds", "0.05", "--json")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
