@@ -139,16 +139,18 @@ def fresh_readings(trace: PowerTrace, window: Window) -> FloatArray:
     readings count once, so the number of readings is never too large.
     """
     known = ~np.isnan(trace.power_w)
-    epoch_s, power_w = trace.epoch_s[known], trace.power_w[known]
+    epoch_s: FloatArray = trace.epoch_s[known]
+    power_w: FloatArray = trace.power_w[known]
     if len(power_w) == 0:
         return power_w
     inside = (epoch_s >= window.begin_s) & (epoch_s <= window.end_s)
-    return power_w[inside & _is_fresh(epoch_s, power_w, trace.source.update_period_s or math.inf)]
+    readings: FloatArray = power_w[inside & _is_fresh(epoch_s, power_w, trace.source.update_period_s or math.inf)]
+    return readings
 
 
 def _is_fresh(epoch_s: FloatArray, power_w: FloatArray, update_period_s: float) -> npt.NDArray[np.bool_]:
     """Return which rows show a new reading. The first does not: it may repeat a value from before the log began."""
-    is_fresh = np.concatenate([[False], power_w[1:] != power_w[:-1]])
+    is_fresh: npt.NDArray[np.bool_] = np.concatenate([[False], power_w[1:] != power_w[:-1]])
     appeared_s = epoch_s[0]
     for row in range(len(power_w)):
         if is_fresh[row]:

@@ -60,7 +60,7 @@ def summed(counts, rows):
 
 
 def test_each_occurrence_counts_and_calls_of_one_tuple_share_their_error(row_of):
-    counts = counts_of(OperatorCount(CONVOLUTION, 3, 100, 1), OperatorCount(RELU, 4, 10, 1))
+    counts = counts_of(OperatorCount(CONVOLUTION, 3, 100, 20), OperatorCount(RELU, 4, 10, 5))
     cost = summed(counts, [row_of(CONVOLUTION), row_of(RELU, 10.0, 0.1, 20.0, 0.2)])
     # 3 calls that share an error of 0.1 and 4 that share another: 0.3 and 0.4, independent of each other.
     assert cost == ModelCost(
@@ -70,7 +70,7 @@ def test_each_occurrence_counts_and_calls_of_one_tuple_share_their_error(row_of)
         summed=counts.counts,
         missing=(),
         flop_ratio=0.34,
-        memory_bytes_ratio=0.007,
+        memory_bytes_ratio=0.08,
     )
 
 
