@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 
 import pytest
@@ -11,6 +12,11 @@ from hypothesis import settings
 # Before torch is imported, and for the scripts that tests start: on a busy machine torch's threads, which spin while
 # they wait for each other, make small models ten times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell starts background jobs with SIGINT ignored, and what they start inherits that: scripts under test would not
+# be interrupted.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("opcost", deadline=None)
 settings.load_profile("opcost")
