@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 ALLOCATIONS = frozenset(
     {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_", "detach", "alias"}
@@ -98,7 +98,9 @@ def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
     if packet is torch.ops.aten._native_multi_head_attention:
         return _native_attention_flop(*args, **kwargs)
     if packet not in flop_registry:
-        return 0
+        # Older versions of torch have no formula for attention's kernel on a CPU.
+        is_attention = packet.__name__ == "_scaled_dot_product_flash_attention_for_cpu"
+        return int(sdpa_flop_count(*(tensor.shape for tensor in args[:3]))) if is_attention else 0
     return int(flop_registry[packet](*args, **kwargs, out_val=result))
 
 
