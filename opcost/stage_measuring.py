@@ -100,12 +100,13 @@ def measure_full_models(
 
 def _check_selection(request: Request, models: list[tuple[ModelConfig, OperatorCounts]]) -> None:
     """Refuse filtered counts that are empty (the model would be done at once) or no longer what the whitelist keeps."""
+    whitelist = request.whitelist() if any(COUNTS.path(config).exists() for config, _ in models) else ()
     mistakes = []
     for config, kept in models:
         path = FILTERED_COUNTS.path(config)
         if not kept.counts:
             mistakes.append(f"{path}: the whitelist keeps no operator; mend it and run {BLOCK_1} {config.name}")
-        elif COUNTS.path(config).exists() and select(COUNTS.read(config), request.whitelist()).kept != kept:
+        elif COUNTS.path(config).exists() and select(COUNTS.read(config), whitelist).kept != kept:
             mistakes.append(f"{path}: no longer what the whitelist keeps of operators.pkl; run {BLOCK_1} {config.name}")
     if mistakes:
         raise UserError(*mistakes)

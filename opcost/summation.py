@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from opcost.conditions import Conditions, measurement_key
 from opcost.measurement import MeasurementRow
 from opcost.operators import OperatorCount, OperatorCounts
+from opcost.selection import share
 from opcost.statistics import Estimate, sum_of_independent
 
 
@@ -56,14 +57,15 @@ def sum_operators(counts: OperatorCounts, rows: Mapping[str, MeasurementRow], co
     missing = tuple(count for count in counts.counts if keys[count] not in rows)
     measured = [(count.occurrences, rows[keys[count]]) for count in summed]
     reason = _energy_missing_reason([row for _, row in measured])
+    carried = share(summed, counts)
     return ModelCost(
         time_s=sum_of_independent(time_of(row).times(n) for n, row in measured) if measured else None,
         energy_j=sum_of_independent(_energies(measured)) if reason is None else None,
         energy_missing_reason=reason,
         summed=summed,
         missing=missing,
-        flop_ratio=_ratio(_flop(summed), counts.total_flop),
-        memory_bytes_ratio=_ratio(_memory_bytes(summed), counts.total_memory_bytes),
+        flop_ratio=carried.flop_ratio,
+        memory_bytes_ratio=carried.memory_bytes_ratio,
     )
 
 
@@ -93,15 +95,3 @@ def _energy_missing_reason(rows: list[MeasurementRow]) -> str | None:
     if not without:
         return None
     return f"{len(without)} of {len(rows)} operators have no energy: {without[0].measurement.energy_missing_reason}"
-
-
-def _flop(counts: Iterable[OperatorCount]) -> int:
-    return sum(count.occurrences * count.flop for count in counts)
-
-
-def _memory_bytes(counts: Iterable[OperatorCount]) -> int:
-    return sum(count.occurrences * count.memory_bytes for count in counts)
-
-
-def _ratio(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
