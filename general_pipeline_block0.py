@@ -10,23 +10,31 @@ EXAMPLE = "python general_pipeline_block0.py 'resnet*' --device cpu"
 
 def main() -> int:
     description = "Run each model once, count its operator tuples and pickle them with their occurrences."
-    arguments = pipeline_parser(description, EXAMPLE).parse_args()
+    parser = pipeline_parser(description, EXAMPLE)
+    meta_help = "run on shapes only: no memory, no weights; detectors, whose work depends on data, run on the device"
+    parser.add_argument("--meta", action="store_true", help=meta_help)
+    census_help = "print how many calls and tuples the models have, and how many tuples they share, and no more"
+    parser.add_argument("--census", action="store_true", help=census_help)
+    arguments = parser.parse_args()
 
-    from opcost.reports import print_count_plans, print_counts, print_json
+    from opcost.reports import print_census, print_count_plans, print_counts, print_json
     from opcost.request import Request
-    from opcost.stage_counting import CountReport, count_operators, plan_counting
+    from opcost.stage_counting import CountReport, census, count_operators, plan_counting
     from opcost.terminal import progress_on_stderr
 
     request = Request.from_arguments(arguments)
     if arguments.dry_run:
-        plans = plan_counting(request)
+        plans = plan_counting(request, arguments.meta)
         print_json(plans) if arguments.json else print_count_plans(plans)
+        return 0
+    reports = count_operators(request, progress_on_stderr(), arguments.meta)
+    counted = [report for report in reports if isinstance(report, CountReport)]
+    if arguments.census:
+        rows = census(request, counted)
+        print_json(rows) if arguments.json else print_census(rows)
     else:
-        reports = count_operators(request, progress_on_stderr())
-        counted = [report for report in reports if isinstance(report, CountReport)]
         print_json(reports) if arguments.json else print_counts(counted)
-        return 0 if len(counted) == len(reports) else 2
-    return 0
+    return 0 if len(counted) == len(reports) else 2
 
 
 if __name__ == "__main__":

@@ -20,11 +20,11 @@ from opcost.cpu_rapl import RaplMeter, rapl_unavailable_reason
 from opcost.device_lock import device_lock
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Clock, MeasurementProtocol, Meter, Workload
-from opcost.model_sources import build_model, is_model
+from opcost.model_sources import build_model, input_values, is_model
 from opcost.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
 from opcost.nvidia_smi_logger import NvidiaSmiLogger
 from opcost.nvidia_smi_meter import NvidiaSmiMeter
-from opcost.operators import OperatorTuple
+from opcost.operators import OperatorTuple, seed_of
 from opcost.power import PowerTrace, no_trace
 from opcost.system_clock import SystemClock
 from opcost.torch_conditions import check_overrides, precision, torch_state
@@ -151,13 +151,22 @@ def open_apparatus(device_name: str | None, database: Path, with_meter: bool = T
 def model_and_inputs(operator: OperatorTuple, device: str) -> tuple[nn.Module, tuple[Any, ...]]:
     """Return the model that a tuple describes, in eval mode, and its seeded normal inputs, on a device.
 
+    The input is drawn on the CPU, so that models whose work depends on it do the same on every device.
+
     Raises:
         CannotMeasureError: it does not fit onto the device.
     """
     try:
-        return build_model(operator, device), NormalInputs(device).values(operator.inputs)
+        inputs = NormalInputs(device, seed_of(operator), drawn_on="cpu")
+        return build_model(operator, device), inputs.values(input_values(operator))
     except RuntimeError as error:
         raise CannotMeasureError(one_line(error)) from error
+
+
+def run_once(model: nn.Module, inputs: tuple[Any, ...]) -> None:
+    """Run a model once in inference mode: some set things up in their first run that later ones find."""
+    with torch.inference_mode():
+        model(*inputs)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class FailureRow:
     failed_at: str
     parameters: str
     inputs: str
-    training_mode: str
+    training_mode: str | None
     conditions: Conditions
     circumstances: Circumstances
 

@@ -83,8 +83,8 @@ def pipeline_parser(description: str, example: str) -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", metavar="NAME", help=names_help)
     device_help = "cpu, cuda or cuda:N (default: cuda where there is one, else cpu)"
     parser.add_argument("--device", type=device_name, metavar="DEVICE", help=device_help)
-    _add_folder(parser, "--measurements", "the models' folders")
-    _add_folder(parser, "--database", "the tables of results")
+    add_folder(parser, "--measurements", "the models' folders")
+    add_folder(parser, "--database", "the tables of results")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done and how long it takes, no more")
     json_help = "print one JSON list with one object per model on stdout, and nothing else there"
     parser.add_argument("--json", action="store_true", help=json_help)
@@ -126,7 +126,8 @@ def positive_seconds(text: str) -> float:
     return time_s
 
 
-def _add_folder(parser: argparse.ArgumentParser, option: str, content: str) -> None:
+def add_folder(parser: argparse.ArgumentParser, option: str, content: str) -> None:
+    """Add an option such as ``--database`` for a folder, by default the one of that name; it yields a Path."""
     default = Path(option.lstrip("-"))
     parser.add_argument(option, type=Path, default=default, metavar="DIR", help=f"{content} (default: {default}/)")
 

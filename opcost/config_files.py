@@ -37,6 +37,7 @@ from opcost.config_nodes import (
     user_error,
 )
 from opcost.errors import UserError
+from opcost.operators import DEFAULT_SEED
 
 SUMMARY_NAME = "summary.yml"
 HELP = "the README shows an example under 'Add a model'"
@@ -50,7 +51,8 @@ class ModelConfig:
 
     ``name`` is the folder's name, ``path`` the file as the user named it. ``weights_name`` None means random weights.
     ``input_size`` has the batch first and 2 to 6 positive numbers. ``precision`` is ``torch-default``, ``fp32`` or
-    ``tf32``.
+    ``tf32``. ``seed`` is that of random weights and of the input. ``composites`` are classes of modules that are
+    counted as one operator each, besides those that always are.
     """
 
     name: str
@@ -60,6 +62,8 @@ class ModelConfig:
     input_size: tuple[int, ...]
     done: bool
     precision: str = "torch-default"
+    seed: int = DEFAULT_SEED
+    composites: tuple[str, ...] = ()
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     def where(self, key: str) -> str:
@@ -174,7 +178,10 @@ def _folder_names(measurements: Path) -> list[str]:
 def _load_config(path: Path) -> ModelConfig:
     document = read_document(path, SUMMARY_EXAMPLE)
     summary = _validate(document, _Summary)
-    values = summary.model_dump() | {"input_size": tuple(summary.input_size)}
+    values = summary.model_dump() | {
+        "input_size": tuple(summary.input_size),
+        "composites": tuple(summary.composites),
+    }
     lines = {key: line_of(node) for key, (node, _) in document.entries.items()}
     return ModelConfig(path.parent.name, path, **values, lines=lines)
 
@@ -208,6 +215,12 @@ class _Summary(_Schema):
     done: bool = Field(description="done: false (true or false, no quotes)")
     precision: Literal["torch-default", "fp32", "tf32"] = Field(
         default="torch-default", description="precision: torch-default (or fp32, or tf32)"
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+        default=DEFAULT_SEED, description="seed: 0 (a whole number from 0 up, for random weights and the input)"
+    )
+    composites: list[_OperatorName] = Field(
+        default=[], description="composites: [ShiftedWindowAttention] (class names without their modules)"
     )
 
 

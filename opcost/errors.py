@@ -1,5 +1,9 @@
 """Errors that are not bugs: what a user can mend, and what cannot be measured."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 
 class UserError(Exception):
     """One or more mistakes that the user can mend.
@@ -14,3 +18,14 @@ class UserError(Exception):
 
 class CannotMeasureError(Exception):
     """One operator or model cannot be measured here (out of memory, unsupported, ...): the run goes on without it."""
+
+
+class UnknownOperationError(Exception):
+    """A model runs operations of which it is not known whether they multiply and add, so its FLOPs are unknown.
+
+    ``operations`` are their qualified names: ``aten::convolution``.
+    """
+
+    def __init__(self, operations: Iterable[str]) -> None:
+        self.operations = tuple(sorted(operations))
+        super().__init__(f"no formula for the FLOPs of {', '.join(self.operations)}")

@@ -119,7 +119,7 @@ class MeasurementRow:
     measurement: Measurement
     parameters: str
     inputs: str
-    training_mode: str
+    training_mode: str | None
     conditions: Conditions
     circumstances: Circumstances
 

@@ -13,10 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, Union
 
-PlainValue: TypeAlias = Union[bool, int, float, str, "TensorSpec", tuple["PlainValue", ...], None]
+PlainValue: TypeAlias = Union[
+    bool, int, float, str, "TensorSpec", "Constant", "Structure", tuple["PlainValue", ...], None
+]
 """What parameters and inputs are made of. Lists are stored as tuples."""
 
 TORCHVISION_MODELS = "torchvision.models."
+DEFAULT_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -44,26 +47,57 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
+class Constant:
+    """A value that goes by its name: ``torch.float32``, ``torch.channels_last``, ``...``, or ``device``.
+
+    A tuple does not depend on the device, so that ``device`` stands for whichever one it runs on.
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A value made of named parts: a dict, a slice, or an object that is no more than its parts.
+
+    ``kind`` is ``dict``, ``slice``, or the object's class by its qualified name.
+    """
+
+    kind: str
+    parts: tuple[tuple[str, PlainValue], ...]
+
+
+@dataclass(frozen=True)
 class OperatorTuple:
     """One operator with its parameters and the sizes of its inputs.
 
-    ``operator`` is a qualified name (``torch.nn.Conv2d``; ``torchvision.models.resnet18`` for a whole model).
-    ``parameters`` are the constructor's arguments by name, those equal to the default left out.
-    ``mode`` is ``eval`` or ``train``.
+    ``operator`` is a qualified name: a module's class (``torch.nn.Conv2d``), a function (``torch.Tensor.add_``), or a
+    whole model (``torchvision.models.resnet18``). ``parameters`` are the constructor's arguments by name, those equal
+    to the default left out; functions have none. ``mode`` is ``eval`` or ``train``, None for a function.
     """
 
     operator: str
     parameters: tuple[tuple[str, PlainValue], ...] = ()
     inputs: tuple[PlainValue, ...] = ()
     keyword_inputs: tuple[tuple[str, PlainValue], ...] = ()
-    mode: str = "eval"
+    mode: str | None = "eval"
 
     def __str__(self) -> str:
+        if self.is_function:
+            return f"{self.operator} on ({self.inputs_text})"
         return f"{self.operator}({self.parameters_text}) on ({self.inputs_text}) {self.mode}"
 
     @property
+    def is_function(self) -> bool:
+        """Whether it is a function's call and not a module's."""
+        return self.mode is None
+
+    @property
     def short_name(self) -> str:
-        """The last component of the operator's name, as whitelists spell it: ``Conv2d``."""
+        """The last component of the operator's name, as whitelists spell it: ``Conv2d``, ``add_``."""
         return self.operator.rpartition(".")[2]
 
     @property
@@ -105,7 +139,9 @@ class OperatorCounts:
     """All operator tuples of one model run, with the totals of the whole run.
 
     ``model`` describes the whole model as an operator tuple. The totals include what runs outside every counted
-    operator, so shares of them are shares of the model.
+    operator, so shares of them are shares of the model; ``outside`` names the operations that did. ``device_type`` is
+    where the model ran: ``meta`` (shapes only), ``cpu`` or ``cuda``. ``composites`` are the classes of modules that
+    were counted as one operator each, besides those that always are.
     """
 
     model: OperatorTuple
@@ -114,11 +150,19 @@ class OperatorCounts:
     total_memory_bytes: int
     parameters: int
     torch_version: str
+    device_type: str
+    outside: tuple[str, ...] = ()
+    composites: tuple[str, ...] = ()
 
     @property
     def operator_calls(self) -> int:
         """The number of calls, each occurrence counted."""
         return sum(count.occurrences for count in self.counts)
+
+    @property
+    def function_calls(self) -> int:
+        """The number of calls of functions, each occurrence counted; the other calls are modules'."""
+        return sum(count.occurrences for count in self.counts if count.operator.is_function)
 
     @property
     def flop(self) -> int:
@@ -131,13 +175,23 @@ class OperatorCounts:
         return sum(count.occurrences * count.memory_bytes for count in self.counts)
 
 
-def model_operator(model_name: str, weights_name: str | None, input_size: Sequence[int]) -> OperatorTuple:
+def model_operator(
+    model_name: str, weights_name: str | None, input_size: Sequence[int], seed: int = DEFAULT_SEED
+) -> OperatorTuple:
     """Return the tuple that describes a whole torchvision model with its weights and its input, batch first.
 
-    Weights go by their member's name, with or without that of the enum: ``ResNet50_Weights.IMAGENET1K_V1``.
+    Weights go by their member's name, with or without that of the enum: ``ResNet50_Weights.IMAGENET1K_V1``. The input
+    is described by one tensor, also where the model takes it in pieces (a list of images, two frames). ``seed`` is that
+    of random weights and of the input's values.
     """
-    parameters = () if weights_name is None else (("weights", weights_name.rpartition(".")[2]),)
-    return OperatorTuple(TORCHVISION_MODELS + model_name, parameters, (TensorSpec(tuple(input_size), "float32"),))
+    weights = () if weights_name is None else (("weights", weights_name.rpartition(".")[2]),)
+    seeds = () if seed == DEFAULT_SEED else (("seed", seed),)
+    return OperatorTuple(TORCHVISION_MODELS + model_name, weights + seeds, (TensorSpec(tuple(input_size), "float32"),))
+
+
+def seed_of(model: OperatorTuple) -> int:
+    """Return the seed of a whole model's random weights and input."""
+    return int(str(dict(model.parameters).get("seed", DEFAULT_SEED)))
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -174,10 +228,12 @@ def _keyword_text(items: Iterable[tuple[str, PlainValue]], shared: frozenset[int
 def _value_text(value: PlainValue, shared: frozenset[int]) -> str:
     if isinstance(value, TensorSpec):
         return f"{value}#{value.identity}" if value.identity in shared else str(value)
+    if isinstance(value, Structure):
+        return f"{value.kind.rpartition('.')[2]}({_keyword_text(value.parts, shared)})"
     if isinstance(value, tuple):
         inner = ", ".join(_value_text(item, shared) for item in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
-    return repr(value)
+    return str(value) if isinstance(value, Constant) else repr(value)
 
 
 def _shared_identities(values: Iterable[PlainValue]) -> frozenset[int]:
@@ -193,4 +249,6 @@ def tensor_specs(values: Iterable[PlainValue]) -> list[TensorSpec]:
             specs.append(value)
         elif isinstance(value, tuple):
             specs.extend(tensor_specs(value))
+        elif isinstance(value, Structure):
+            specs.extend(tensor_specs(part for _, part in value.parts))
     return specs

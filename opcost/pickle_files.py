@@ -14,14 +14,15 @@ from pathlib import Path
 
 from opcost.atomic_file import replace_file
 from opcost.errors import UserError
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec
+from opcost.operators import Constant, OperatorCount, OperatorCounts, OperatorTuple, Structure, TensorSpec
 
-SCHEMA = "opcost operator counts 1"
+SCHEMA = "opcost operator counts 2"
 MAXIMUM_BYTES = 16_000_000
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 ADMITTED = {
-    (cls.__module__, cls.__qualname__): cls for cls in (OperatorCount, OperatorCounts, OperatorTuple, TensorSpec)
+    (cls.__module__, cls.__qualname__): cls
+    for cls in (Constant, OperatorCount, OperatorCounts, OperatorTuple, Structure, TensorSpec)
 }
 
 ADMITTED_OPCODES = frozenset(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from opcost.census import CensusRow
 from opcost.selection import Share
 from opcost.terminal import print_line, print_table
 from opcost.units import UNKNOWN, duration, gigaflop, megabytes, millijoules, milliseconds, percent, ratio, watts
@@ -14,6 +15,7 @@ from opcost.units import UNKNOWN, duration, gigaflop, megabytes, millijoules, mi
 if TYPE_CHECKING:
     # Only for types: a comparison must not wait for torch, which the measuring stages import.
     from opcost.stage_comparing import ComparingReport, ComparisonRow
+    from opcost.stage_configs import ConfigReport
     from opcost.stage_counting import CountPlan, CountReport
     from opcost.stage_filtering import FilterReport
     from opcost.stage_measuring import FullModelReport, OperatorsReport
@@ -26,8 +28,9 @@ def print_json(reports: Sequence[Any]) -> None:
 
 def print_count_plans(plans: Sequence[CountPlan]) -> None:
     """Print what block 0 would do."""
-    rows = [(plan.name, plan.model, "yes" if plan.counted_before else "no") for plan in plans]
-    print_table("Models that would be run once (dry run: nothing was run)", ("model", "as", "counted before"), rows)
+    columns = ("model", "as", "on", "counted before")
+    rows = [(plan.name, plan.model, plan.device, "yes" if plan.counted_before else "no") for plan in plans]
+    print_table("Models that would be run once (dry run: nothing was run)", columns, rows)
     print_line(f"time needed in all: about {duration(sum(plan.expected_s for plan in plans))}")
 
 
@@ -35,28 +38,53 @@ def print_counts(reports: Sequence[CountReport]) -> None:
     """Print what block 0 counted."""
     columns = (
         "model",
-        "operator calls",
-        "operator tuples",
+        "modules",
+        "functions",
+        "tuples",
         "FLOPs",
-        "in operators",
+        "in tuples",
+        "in whitelist",
         "bytes",
-        "in operators",
-        "parameters",
+        "in tuples",
+        "in whitelist",
     )
     rows = [
         (
             report.name,
-            str(report.operator_calls),
+            str(report.module_calls),
+            str(report.function_calls),
             str(report.unique_tuples),
             gigaflop(report.flops),
             _share(report.counted_flops, report.flops),
+            _share(report.whitelisted_flops, report.flops),
             megabytes(report.bytes),
             _share(report.counted_bytes, report.bytes),
-            f"{report.parameters:,}",
+            _share(report.whitelisted_bytes, report.bytes),
         )
         for report in reports
     ]
-    print_table("Operator tuples of one run", columns, rows)
+    print_table("Operator calls and tuples of one run", columns, rows)
+    for report in reports:
+        if report.outside:
+            print_line(f"{report.name}: in no tuple: {', '.join(report.outside)}")
+
+
+def print_configs(reports: Sequence[ConfigReport], dry_run: bool) -> None:
+    """Print which configs were made, and how many were there already."""
+    made = [report for report in reports if report.made]
+    for report in made:
+        print_line(f"{'would be written' if dry_run else 'written'}: {report.path}")
+    print_line(f"{len(made)} written, {len(reports) - len(made)} there already" + _dry(dry_run, "nothing was written"))
+
+
+def print_census(rows: Sequence[CensusRow]) -> None:
+    """Print how many calls and tuples each model has, and all together."""
+    columns = ("model", "calls", "tuples", "shared with others", "its own")
+    cells = [
+        (row.name or "all together", str(row.calls), str(row.tuples), str(row.shared_tuples), str(row.unshared_tuples))
+        for row in rows
+    ]
+    print_table("Census: operators that compute something", columns, cells)
 
 
 def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
@@ -174,8 +202,8 @@ def _share_row(name: str, tuples: int, share: Share) -> tuple[str, ...]:
     )
 
 
-def _share(part: int, whole: int) -> str:
-    return percent(part / whole if whole else None)
+def _share(part: int | None, whole: int) -> str:
+    return percent(part / whole if whole and part is not None else None)
 
 
 def _with_error(value_ratio: float | None, error_ratio: float | None) -> str:

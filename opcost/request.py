@@ -63,10 +63,14 @@ class Request:
         """Return the operator names of the whitelist."""
         return load_whitelist(self.measurements / WHITELIST)
 
+    def whitelist_if_any(self) -> tuple[str, ...] | None:
+        """Return the operator names of the whitelist, None if there is no such file."""
+        return self.whitelist() if (self.measurements / WHITELIST).exists() else None
+
 
 def model_tuple(config: ModelConfig) -> OperatorTuple:
     """Return the tuple that describes a config's model as a whole."""
-    return model_operator(config.model_name, config.weights_name, config.input_size)
+    return model_operator(config.model_name, config.weights_name, config.input_size, config.seed)
 
 
 @dataclass(frozen=True)
@@ -84,15 +88,15 @@ class CountsFile:
         """Return a model's counts.
 
         Raises:
-            UserError: they are missing, damaged, or of another model or input size than the config's.
+            UserError: they are missing, damaged, or of another model, input size or composites than the config's.
         """
         counts = read_counts(self.path(config), f"{self.made_by} {config.name}")
-        if counts.model != model_tuple(config):
-            remedy = f"run {BLOCK_0} {config.name}" + (f" and {self.made_by} {config.name}" if self != COUNTS else "")
-            raise UserError(
-                f"{self.path(config)}: made for {counts.model}, which is no longer what summary.yml says; {remedy}"
-            )
-        return counts
+        if counts.model == model_tuple(config) and counts.composites == config.composites:
+            return counts
+        remedy = f"run {BLOCK_0} {config.name}" + (f" and {self.made_by} {config.name}" if self != COUNTS else "")
+        composites = f" with {', '.join(counts.composites) or 'no'} composites of its own"
+        made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"
+        raise UserError(f"{self.path(config)}: made for {made_for}, which is no longer what summary.yml says; {remedy}")
 
 
 COUNTS = CountsFile("operators.pkl", BLOCK_0)

@@ -4,38 +4,53 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opcost.apparatus import choose_device, model_and_inputs
+from torch import nn
+
+from opcost.apparatus import choose_device, model_and_inputs, run_once
+from opcost.census import CensusRow, take_census
 from opcost.config_files import ModelConfig
-from opcost.errors import CannotMeasureError, UserError
-from opcost.model_sources import check_model
+from opcost.errors import CannotMeasureError, UnknownOperationError, UserError
+from opcost.model_sources import META, check_model, is_data_dependent
 from opcost.operators import OperatorCounts
 from opcost.pickle_files import write_counts
 from opcost.progress import Progress
 from opcost.request import COUNTS, Request, model_tuple
+from opcost.selection import select
 from opcost.torch_capture import capture
 from opcost.torch_workload import REFUSALS, one_line
 
-EXPECTED_S = {"cuda": 1.0, "cpu": 6.0}
+EXPECTED_S = {"cuda": 1.0, "cpu": 6.0, META: 0.25}
 """What a model takes as a rule: the mean over the configs that come with the project, on an H200 and on two cores."""
 
 
 @dataclass(frozen=True)
 class CountReport:
-    """What block 0 counted in one model. FLOPs, bytes and parameters are those of the whole model run."""
+    """What block 0 counted in one model.
+
+    FLOPs, bytes and parameters are those of the whole model run; ``counted_`` those in operator tuples,
+    ``whitelisted_`` those in tuples that the whitelist keeps (None where there is no whitelist). ``outside`` names the
+    operations in no tuple. ``counted_on`` is ``meta``, ``cpu`` or ``cuda``.
+    """
 
     name: str
     operator_calls: int
+    module_calls: int
+    function_calls: int
     unique_tuples: int
     flops: int
     bytes: int
     parameters: int
     counted_flops: int
     counted_bytes: int
+    whitelisted_flops: int | None
+    whitelisted_bytes: int | None
+    outside: tuple[str, ...]
+    counted_on: str
 
 
 @dataclass(frozen=True)
 class CountFailure:
-    """A model that does not run on its input, and why."""
+    """A model that does not run on its input, or cannot be counted, and why."""
 
     name: str
     reason: str
@@ -43,59 +58,96 @@ class CountFailure:
 
 @dataclass(frozen=True)
 class CountPlan:
-    """What block 0 would do for one model, and roughly how long it takes."""
+    """What block 0 would do for one model, where, and roughly how long it takes."""
 
     name: str
     model: str
     counted_before: bool
+    device: str
     expected_s: float
 
 
-def plan_counting(request: Request) -> list[CountPlan]:
+def plan_counting(request: Request, on_meta: bool = False) -> list[CountPlan]:
     """Return the models that block 0 would run, without running any."""
     configs = request.open_configs(check_model)
-    expected_s = EXPECTED_S[choose_device(request.device).partition(":")[0]]
-    return [
-        CountPlan(config.name, str(model_tuple(config)), COUNTS.path(config).exists(), expected_s) for config in configs
-    ]
-
-
-def count_operators(request: Request, progress: Progress) -> list[CountReport | CountFailure]:
-    """Run each model once and pickle its operator tuples with their occurrences."""
-    configs = request.open_configs(check_model)
     device = choose_device(request.device)
-    progress.start(len(configs), EXPECTED_S[device.partition(":")[0]])
+    return [_plan(config, _device_for(config, device, on_meta)) for config in configs]
+
+
+def count_operators(request: Request, progress: Progress, on_meta: bool = False) -> list[CountReport | CountFailure]:
+    """Run each model once and pickle its operator tuples with their occurrences.
+
+    Args:
+        request: which models, and the device.
+        progress: is told of each model.
+        on_meta: run on shapes only, where a model's work does not depend on its data.
+    """
+    configs = request.open_configs(check_model)
+    whitelist = request.whitelist_if_any()
+    device = choose_device(request.device)
+    plans = [_plan(config, _device_for(config, device, on_meta)) for config in configs]
+    progress.start(len(plans), sum(plan.expected_s for plan in plans) / max(len(plans), 1))
     try:
-        return [_count_and_tell(config, device, progress) for config in configs]
+        return [
+            _count_and_tell(config, plan.device, whitelist, progress)
+            for config, plan in zip(configs, plans, strict=True)
+        ]
     finally:
         progress.end()
 
 
-def _count_and_tell(config: ModelConfig, device: str, progress: Progress) -> CountReport | CountFailure:
+def census(request: Request, reports: list[CountReport]) -> list[CensusRow]:
+    """Return how many calls and tuples the counted models have, each one and all together."""
+    names = {report.name for report in reports}
+    return take_census({config.name: COUNTS.read(config) for config in request.open_configs() if config.name in names})
+
+
+def _plan(config: ModelConfig, device: str) -> CountPlan:
+    expected_s = EXPECTED_S[device.partition(":")[0]]
+    return CountPlan(config.name, str(model_tuple(config)), COUNTS.path(config).exists(), device, expected_s)
+
+
+def _device_for(config: ModelConfig, device: str, on_meta: bool) -> str:
+    return META if on_meta and not is_data_dependent(config.model_name) else device
+
+
+def _count_and_tell(
+    config: ModelConfig, device: str, whitelist: tuple[str, ...] | None, progress: Progress
+) -> CountReport | CountFailure:
     progress.begin(config.name)
     try:
-        report = _count_model(config, device)
+        counts = _count(config, device)
     except UserError as error:
         progress.fail(str(error))
         return CountFailure(config.name, str(error))
-    progress.finish(f"{report.operator_calls} calls of {report.unique_tuples} operator tuples")
-    return report
-
-
-def _count_model(config: ModelConfig, device: str) -> CountReport:
-    counts = _count(config, device)
     write_counts(COUNTS.path(config), counts)
-    return _count_report(config.name, counts)
+    progress.finish(f"{counts.operator_calls} calls of {len(counts.counts)} operator tuples")
+    return _count_report(config.name, counts, whitelist)
 
 
 def _count(config: ModelConfig, device: str) -> OperatorCounts:
     operator = model_tuple(config)
     try:
-        return capture(*model_and_inputs(operator, device), operator)
+        model, inputs = model_and_inputs(operator, device)
+        _check_composites(config, model)
+        if is_data_dependent(config.model_name):
+            run_once(model, inputs)
+        return capture(model, inputs, operator, config.composites)
+    except UnknownOperationError as error:
+        remedy = "add a formula, or the name to WITHOUT_PRODUCTS, in opcost/torch_flops.py"
+        raise UserError(f"{config.where('model_name')}: model_name: {config.model_name}: {error}; {remedy}") from error
     except CannotMeasureError as error:
         raise UserError(_does_not_run(config, device, str(error))) from error
     except REFUSALS as error:
         raise UserError(_does_not_run(config, device, one_line(error))) from error
+
+
+def _check_composites(config: ModelConfig, model: nn.Module) -> None:
+    classes = {type(module).__name__ for module in model.modules()}
+    unknown = [name for name in config.composites if name not in classes]
+    if unknown:
+        mistake = f"{config.model_name} has no module of class {', '.join(unknown)}"
+        raise UserError(f"{config.where('composites')}: composites: {mistake}; it has {', '.join(sorted(classes))}")
 
 
 def _does_not_run(config: ModelConfig, device: str, reason: str) -> str:
@@ -106,14 +158,21 @@ def _does_not_run(config: ModelConfig, device: str, reason: str) -> str:
     )
 
 
-def _count_report(name: str, counts: OperatorCounts) -> CountReport:
+def _count_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...] | None) -> CountReport:
+    kept = None if whitelist is None else select(counts, whitelist).kept
     return CountReport(
         name=name,
         operator_calls=counts.operator_calls,
+        module_calls=counts.operator_calls - counts.function_calls,
+        function_calls=counts.function_calls,
         unique_tuples=len(counts.counts),
         flops=counts.total_flop,
         bytes=counts.total_memory_bytes,
         parameters=counts.parameters,
         counted_flops=counts.flop,
         counted_bytes=counts.memory_bytes,
+        whitelisted_flops=None if kept is None else kept.flop,
+        whitelisted_bytes=None if kept is None else kept.memory_bytes,
+        outside=counts.outside,
+        counted_on=counts.device_type,
     )

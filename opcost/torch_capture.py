@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple
-from opcost.torch_flops import CostCounter, OperationCost, total
-from opcost.torch_operators import module_tuple
+from opcost.torch_flops import CostCounter, OperationCost, tensors_of, total
+from opcost.torch_meta import like_a_device
+from opcost.torch_operators import function_tuple, is_property, module_tuple
 
-COMPOSITES: tuple[type[nn.Module], ...] = (nn.MultiheadAttention,)
-"""Modules with children whose own forward computes with the children's weights: one operator each."""
+COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
+"""Classes of modules with children whose own forward computes with the children's weights, in one kernel where it can:
+one operator each. A config adds others with ``composites``."""
 
 
-def capture(model: nn.Module, inputs: tuple[Any, ...], model_tuple: OperatorTuple) -> OperatorCounts:
+def capture(
+    model: nn.Module, inputs: tuple[Any, ...], model_tuple: OperatorTuple, composites: Collection[str] = ()
+) -> OperatorCounts:
     """Run a model once in inference mode and count every call of its operators.
 
-    Operators are the leaf modules (no children) and the ``COMPOSITES``. A module called three times counts three
-    times; what runs inside an operator is not counted again; what runs outside is in the totals only.
+    Operators are the leaf modules (no children), the ``COMPOSITES``, and every function that is called outside them
+    and computes something; those that only make views or memory are left out. A module called three times counts three
+    times, and what runs inside an operator is not counted again. The model runs what it runs unobserved: a module that
+    is an operator sees no hook and no function mode, either of which keeps attention from its native path.
 
     Args:
         model: the model, in the mode in which it is measured.
         inputs: its positional arguments.
         model_tuple: describes the model as a whole.
+        composites: further classes, by name, whose modules are one operator each.
+
+    Raises:
+        UnknownOperationError: the model runs operations whose FLOPs are not known.
     """
+    device_type = tensors_of(inputs)[0].device.type
     recorder = _Recorder()
+    counter = CostCounter(recorder.costs.append)
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode())
-        stack.enter_context(recorder.hooks_on(model))
-        stack.enter_context(CostCounter(recorder.record))
+        for module in operator_modules(model, composites):
+            stack.enter_context(recorder.observing(module))
+        if device_type == "meta":
+            stack.enter_context(like_a_device())
+        stack.enter_context(counter)
+        stack.enter_context(recorder)
         model(*inputs)
+    counter.check()
     whole = total(recorder.costs)
     return OperatorCounts(
         model=model_tuple,
@@ -42,10 +61,13 @@ def capture(model: nn.Module, inputs: tuple[Any, ...], model_tuple: OperatorTupl
         total_memory_bytes=whole.memory_bytes,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         torch_version=str(torch.__version__),
+        device_type=device_type,
+        outside=recorder.outside(),
+        composites=tuple(composites),
     )
 
 
-def operator_modules(module: nn.Module) -> Iterator[nn.Module]:
+def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Iterator[nn.Module]:
     """Yield the modules of a model that are counted as operators, each once."""
     seen: set[int] = set()
     pending = [module]
@@ -55,53 +77,78 @@ def operator_modules(module: nn.Module) -> Iterator[nn.Module]:
             continue
         seen.add(id(candidate))
         children = list(candidate.children())
-        if isinstance(candidate, COMPOSITES) or not children:
+        if not children or type(candidate).__name__ in (*COMPOSITES, *composites):
             yield candidate
         else:
             pending.extend(reversed(children))
 
 
-class _Recorder:
-    """Collects the costs of a run, and gives those inside an operator's call to that operator."""
+class _Recorder(TorchFunctionMode):
+    """Collects the costs of a run, and gives those inside an operator's call to that operator.
+
+    As a function mode it sees the functions that the model itself calls, not those that these call in turn.
+    """
 
     def __init__(self) -> None:
+        super().__init__()
         self.costs: list[OperationCost] = []
-        self._costs_of: dict[OperatorTuple, list[OperationCost]] = {}
-        self._occurrences: dict[OperatorTuple, int] = {}
-        self._active: list[OperatorTuple] = []
+        self._calls: dict[OperatorTuple, list[OperationCost]] = {}
+        self._owned: list[tuple[int, int]] = []
+        self._is_inside = False
+
+    def __torch_function__(  # type: ignore[no-untyped-def]
+        self, function, types, args=(), kwargs=None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._is_inside or is_property(function):
+            return function(*args, **kwargs)
+        with self._call(partial(function_tuple, function, args, kwargs)):
+            return function(*args, **kwargs)
 
     @contextmanager
-    def hooks_on(self, model: nn.Module) -> Iterator[None]:
-        handles = []
-        for module in operator_modules(model):
-            handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
-            # Also after an error: the model may catch it and go on.
-            handles.append(module.register_forward_hook(self._leave, always_call=True))
+    def observing(self, module: nn.Module) -> Iterator[None]:
+        """Count the calls of a module as an operator's.
+
+        Its ``forward`` is replaced meanwhile: a hook would be seen by modules that look for hooks.
+        """
+        forward, attributes = module.forward, vars(module)
+        own = {"forward": attributes["forward"]} if "forward" in attributes else {}
+
+        def observed(*args: Any, **kwargs: Any) -> Any:
+            with torch._C.DisableTorchFunction(), self._call(partial(module_tuple, module, args, kwargs)):
+                return forward(*args, **kwargs)
+
+        attributes["forward"] = observed
         try:
             yield
         finally:
-            for handle in handles:
-                handle.remove()
-
-    def record(self, cost: OperationCost) -> None:
-        self.costs.append(cost)
-        if self._active:
-            self._costs_of[self._active[0]].append(cost)
+            del attributes["forward"]
+            attributes.update(own)
 
     def counts(self) -> Iterator[OperatorCount]:
         """Yield the counts in order of first call; costs per call are means over the calls."""
-        for operator, occurrences in self._occurrences.items():
-            cost = total(self._costs_of[operator])
+        for operator, calls in self._calls.items():
+            cost = total(calls)
             yield OperatorCount(
-                operator, occurrences, round(cost.flop / occurrences), round(cost.memory_bytes / occurrences)
+                operator, len(calls), round(cost.flop / len(calls)), round(cost.memory_bytes / len(calls))
             )
 
-    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        operator = module_tuple(module, args, kwargs)
-        if not self._active:
-            self._occurrences[operator] = self._occurrences.get(operator, 0) + 1
-            self._costs_of.setdefault(operator, [])
-        self._active.append(operator)
+    def outside(self) -> tuple[str, ...]:
+        """Return the names of the operations that computed outside every operator."""
+        inside = {index for begin, end in self._owned for index in range(begin, end)}
+        return tuple(sorted({cost.operation for index, cost in enumerate(self.costs) if index not in inside}))
 
-    def _leave(self, *_: object) -> None:
-        self._active.pop()
+    @contextmanager
+    def _call(self, describe: Callable[[], OperatorTuple]) -> Iterator[None]:
+        if self._is_inside:
+            yield
+            return
+        operator, begin = describe(), len(self.costs)
+        self._is_inside = True
+        try:
+            yield
+        finally:
+            self._is_inside = False
+            self._owned.append((begin, len(self.costs)))
+            if len(self.costs) > begin or not operator.is_function:
+                self._calls.setdefault(operator, []).append(total(self.costs[begin:]))

@@ -7,7 +7,7 @@ output once, of every operation that is neither a view nor an allocation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,40 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
+from opcost.errors import UnknownOperationError
+
 ALLOCATIONS = frozenset(
     {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_", "detach", "alias"}
     | {"lift_fresh", "_unsafe_view", "_reshape_alias", "_local_scalar_dense", "is_same_size"}
 )
 """Operations that compute nothing, though their schema does not declare them to be views."""
+
+WITHOUT_PRODUCTS = frozenset(
+    # element by element, but not tagged so
+    "hardswish hardswish_ hardsigmoid hardsigmoid_ hardtanh hardtanh_ "
+    # normalisation, softmax, pooling, interpolation
+    "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training cudnn_batch_norm "
+    "miopen_batch_norm native_group_norm native_layer_norm _fused_rms_norm linalg_vector_norm _softmax _log_softmax "
+    "_safe_softmax avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool2d_with_indices "
+    "max_pool3d_with_indices adaptive_max_pool2d grid_sampler_2d grid_sampler_3d upsample_nearest1d "
+    "upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_bicubic2d "
+    "upsample_trilinear3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa roi_align roi_pool ps_roi_align ps_roi_pool "
+    # reductions and searches
+    "sum mean amax amin max min any all prod argmax argmin cumsum var std var_mean std_mean topk sort nonzero bincount "
+    "_unique2 nms "
+    # moving and filling
+    "clone copy copy_ _to_copy cat stack repeat roll flip constant_pad_nd reflection_pad1d reflection_pad2d "
+    "replication_pad2d im2col col2im pixel_shuffle pixel_unshuffle channel_shuffle index index_select index_fill_ "
+    "index_put index_put_ _unsafe_index _index_put_impl_ gather scatter scatter_ scatter_add scatter_add_ "
+    "masked_select "
+    "embedding tril triu as_strided_ detach_ fill fill_ zero_ zeros ones full eye zeros_like ones_like full_like "
+    "new_zeros new_ones new_full scalar_tensor arange linspace "
+    # random numbers
+    "normal_ uniform_ bernoulli_ rand randn randint randperm rand_like randn_like native_dropout".split()
+)
+"""Operations that move or combine elements without multiplying matrices, besides those that torch tags as pointwise.
+
+An operation that is neither here nor has a formula is an error: its FLOPs are unknown, not 0."""
 
 WRITE_ONLY = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_"})
 """In-place operations that do not read the tensor that they write."""
@@ -41,20 +70,30 @@ class CostCounter(TorchDispatchMode):
     def __init__(self, record: Callable[[OperationCost], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._record = record
+        self._unknown: set[str] = set()
+
+    def check(self) -> None:
+        """Make sure that the FLOPs of everything that ran are known.
+
+        Raises:
+            UnknownOperationError: they are not.
+        """
+        if self._unknown:
+            raise UnknownOperationError(self._unknown)
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
         self, func, types, args=(), kwargs=None
     ) -> Any:
         kwargs = kwargs or {}
         # In inference mode composite operations (linear, batch_norm, reshape) arrive whole: look inside them.
-        if func._overloadpacket not in flop_registry and func._can_decompose():
+        if func._overloadpacket not in flop_registry and is_composite(func):
             with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
+                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         result = func(*args, **kwargs)
         if not is_free(func):
             self._record(operation_cost(func, args, kwargs, result))
+            if not is_known(func):
+                self._unknown.add(func._schema.name)
         return result
 
 
@@ -68,6 +107,14 @@ def operation_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], res
     return OperationCost(name, _flop(func, args, kwargs, result), memory_bytes)
 
 
+def is_composite(func: Any) -> bool:
+    """Return whether an ATen operation is made of others.
+
+    Only torch's own kernels count: some of its decompositions for compilers run other operations (dropout clones).
+    """
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+
+
 def is_free(func: Any) -> bool:
     """Return whether an ATen operation only makes a view or memory."""
     if func._overloadpacket.__name__ in ALLOCATIONS:
@@ -76,6 +123,13 @@ def is_free(func: Any) -> bool:
     returns_view = any(_is_alias(value) for value in schema.returns)
     writes = any(value.alias_info is not None and value.alias_info.is_write for value in schema.arguments)
     return returns_view and not writes
+
+
+def is_known(func: Any) -> bool:
+    """Return whether an ATen operation has a formula for its FLOPs, or is known to need none."""
+    packet = func._overloadpacket
+    has_formula = packet in flop_registry or packet.__name__ in FORMULAS
+    return has_formula or packet.__name__ in WITHOUT_PRODUCTS or torch.Tag.pointwise in func.tags
 
 
 def tensor_bytes(tensor: torch.Tensor) -> int:
@@ -95,28 +149,48 @@ def tensors_of(values: Any) -> list[torch.Tensor]:
 
 def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     packet = func._overloadpacket
-    if packet is torch.ops.aten._native_multi_head_attention:
-        return _native_attention_flop(*args, **kwargs)
-    if packet not in flop_registry:
-        # Older versions of torch have no formula for attention's kernel on a CPU.
-        is_attention = packet.__name__ == "_scaled_dot_product_flash_attention_for_cpu"
-        return int(sdpa_flop_count(*(tensor.shape for tensor in args[:3]))) if is_attention else 0
-    return int(flop_registry[packet](*args, **kwargs, out_val=result))
+    if packet in flop_registry:
+        return int(flop_registry[packet](*args, **kwargs, out_val=result))
+    formula = FORMULAS.get(packet.__name__)
+    return 0 if formula is None else formula(*args)
 
 
-def _native_attention_flop(query: Any, key: Any, value: Any, embed_dim: int, *_: Any, **__: Any) -> int:
+def _attention_flop(query: Any, key: Any, value: Any, *_: Any) -> int:
+    """FLOPs of scaled dot-product attention: older versions of torch have no formula for its kernel on a CPU."""
+    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+
+
+def _native_attention_flop(query: Any, key: Any, _: Any, width: int, *__: Any) -> int:
     """FLOPs of ``_native_multi_head_attention`` on (batch, length, width) inputs.
 
     Four projections of width x width per position, and two products of length x length x width per sample.
     """
     batch, length, _ = query.shape
     source_length = key.shape[1]
-    projections = 2 * batch * (2 * length + 2 * source_length) * embed_dim * embed_dim
-    return int(projections + 2 * 2 * batch * length * source_length * embed_dim)
+    projections = 2 * batch * (2 * length + 2 * source_length) * width * width
+    return int(projections + 2 * 2 * batch * length * source_length * width)
+
+
+def _encoder_layer_flop(source: Any, width: int, *rest: Any) -> int:
+    """FLOPs of ``_transformer_encoder_layer_fwd``: self-attention, then two linear layers of width x hidden."""
+    hidden_weight = rest[ENCODER_LAYER_HIDDEN_WEIGHT]
+    linear = 2 * 2 * (source.numel() // width) * hidden_weight.numel()
+    return _native_attention_flop(source, source, source, width) + int(linear)
 
 
 def _is_alias(value: Any) -> bool:
     return value.alias_info is not None and not value.alias_info.is_write
+
+
+ENCODER_LAYER_HIDDEN_WEIGHT = 12
+"""Where ``_transformer_encoder_layer_fwd`` has the weight of the first linear layer, after source and width."""
+
+FORMULAS: Mapping[str, Callable[..., int]] = {
+    "_scaled_dot_product_flash_attention_for_cpu": _attention_flop,
+    "_native_multi_head_attention": _native_attention_flop,
+    "_transformer_encoder_layer_fwd": _encoder_layer_flop,
+}
+"""FLOPs of operations that ``torch.utils.flop_counter`` has no formula for, from their positional arguments."""
 
 
 def total(costs: Iterable[OperationCost]) -> OperationCost:

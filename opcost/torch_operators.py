@@ -1,7 +1,8 @@
-"""Operator tuple <-> torch module, both ways."""
+"""Operator tuple <-> torch module or function, both ways."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import sys
@@ -10,9 +11,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import resolve_name
 
 from opcost.errors import CannotMeasureError
-from opcost.operators import OperatorTuple, PlainValue, TensorSpec, channels_last_strides
+from opcost.operators import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
 
 TRUSTED_PACKAGES = ("torch", "torchvision")
 """A class is imported by name only from these: importing is running code."""
@@ -27,6 +29,15 @@ WITHOUT_EFFECT_IN_EVAL = frozenset(
 )
 """Parameters that change nothing in eval mode, by the beginning of the class's name: left out, so that modules that
 run the same kernels are one tuple."""
+
+CONSTANTS = (torch.device, torch.dtype, torch.memory_format, torch.layout, type(Ellipsis))
+"""Kinds of values that go by their name, which is the same in every version of torch."""
+
+STRUCTURES: Mapping[str, tuple[str, ...]] = {
+    "slice": ("start", "stop", "step"),
+    "ImageList": ("tensors", "image_sizes"),
+}
+"""Classes, by name, whose objects are no more than these attributes: ``ImageList`` is torchvision's, for detection."""
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """``*args`` and ``**kwargs``: of a module with weights they are unknown (LSTM), else of no account (Identity)."""
@@ -51,6 +62,17 @@ def module_tuple(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
         inputs=tuple(plain_value(value, identities) for value in args),
         keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in sorted(kwargs.items())),
         mode="train" if module.training else "eval",
+    )
+
+
+def function_tuple(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OperatorTuple:
+    """Return the operator tuple of a function that is called with these arguments; all of them are inputs."""
+    identities: dict[int, int] = {}
+    return OperatorTuple(
+        operator=function_name(function),
+        inputs=tuple(plain_value(value, identities) for value in args),
+        keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in sorted(kwargs.items())),
+        mode=None,
     )
 
 
@@ -100,7 +122,27 @@ def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
         return tuple(plain_value(item, identities) for item in value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    return f"<{type(value).__qualname__}>"
+    if isinstance(value, CONSTANTS):
+        return Constant(_constant_name(value))
+    parts = _parts(value)
+    if parts is None:
+        return f"<{type(value).__qualname__}>"
+    named = tuple((str(name), plain_value(part, identities)) for name, part in parts.items())
+    return Structure("dict" if isinstance(value, Mapping) else public_name(type(value)), named)
+
+
+def _constant_name(value: Any) -> str:
+    if isinstance(value, torch.device):
+        return "device"
+    return "..." if value is Ellipsis else str(value)
+
+
+def _parts(value: Any) -> Mapping[Any, Any] | None:
+    """Return the parts of a value that is no more than its parts, None for any other."""
+    if isinstance(value, Mapping):
+        return value
+    names = STRUCTURES.get(type(value).__name__)
+    return None if names is None else {name: getattr(value, name) for name in names}
 
 
 def plain_parameter(name: str, value: Any) -> PlainValue:
@@ -126,8 +168,27 @@ def tensor_spec(tensor: torch.Tensor, identity: int) -> TensorSpec:
     return TensorSpec(shape, str(tensor.dtype).removeprefix("torch."), strides, identity)
 
 
+@functools.lru_cache(maxsize=1024)
+def function_name(function: Callable[..., Any]) -> str:
+    """Return the qualified name under which torch lists a function: ``torch.Tensor.add_``.
+
+    Operators that are called by their registered name go by it: ``torch.ops.torchvision.nms``.
+    """
+    if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return f"torch.ops.{function}"
+    name = resolve_name(function)
+    return name or f"{getattr(function, '__module__', None)}.{getattr(function, '__name__', repr(function))}"
+
+
+def is_property(function: Callable[..., Any]) -> bool:
+    """Return whether a function that torch overrides is the reading of a property, such as ``shape``."""
+    return getattr(function, "__name__", "") == "__get__"
+
+
 def public_name(cls: type) -> str:
     """Return the shortest dotted name under which a class can be reached: ``torch.nn.Conv2d``."""
+    if cls.__module__ == "builtins":
+        return cls.__qualname__
     parts = cls.__module__.split(".")
     for length in range(1, len(parts)):
         package = ".".join(parts[:length])
@@ -138,6 +199,9 @@ def public_name(cls: type) -> str:
 
 def _is_without_effect(module: nn.Module, name: str) -> bool:
     class_name = type(module).__name__
+    if name == "bias" and getattr(module, "affine", True) is False:
+        # Norms without weights have no bias either; older versions of torch have no such argument.
+        return True
     return not module.training and any(
         name == parameter and class_name.startswith(begin) for begin, parameter in WITHOUT_EFFECT_IN_EVAL
     )

@@ -81,7 +81,7 @@ class SimulatedCampaign:
         counts = tuple(OperatorCount(operator, number, FLOP, FLOP) for operator, number in occurrences.items())
         whole = FLOP * sum(occurrences.values())
         write_counts(
-            FILTERED_COUNTS.path(config), OperatorCounts(model_tuple(config), counts, whole, whole, 7, "2.11.0")
+            FILTERED_COUNTS.path(config), OperatorCounts(model_tuple(config), counts, whole, whole, 7, "2.11.0", "cuda")
         )
         return config
 

@@ -19,6 +19,7 @@ COUNTS = OperatorCounts(
     total_memory_bytes=1000,
     parameters=1,
     torch_version="2.11.0",
+    device_type="cuda",
 )
 MEASURED = simulated_row(RELU)
 

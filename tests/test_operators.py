@@ -225,6 +225,7 @@ def test_totals_count_every_occurrence():
         total_memory_bytes=100,
         parameters=10,
         torch_version="2.11.0",
+        device_type="cuda",
     )
     assert counts.operator_calls == 5
     assert counts.flop == 2300

@@ -36,6 +36,7 @@ COUNTS = OperatorCounts(
     total_memory_bytes=2**41,
     parameters=70_000,
     torch_version="2.11.0",
+    device_type="cuda",
 )
 
 

@@ -23,7 +23,22 @@ from opcost.stage_counting import CountReport
 from opcost.stage_filtering import FilterReport, OperatorShare
 from opcost.stage_measuring import FullModelReport, OperatorsReport
 
-COUNTED = CountReport("resnet50", 158, 50, 8_178_000_000, 350_000_000, 25_557_032, 8_178_000_000, 175_000_000)
+COUNTED = CountReport(
+    name="resnet50",
+    operator_calls=174,
+    module_calls=158,
+    function_calls=16,
+    unique_tuples=54,
+    flops=8_178_000_000,
+    bytes=350_000_000,
+    parameters=25_557_032,
+    counted_flops=8_178_000_000,
+    counted_bytes=175_000_000,
+    whitelisted_flops=4_089_000_000,
+    whitelisted_bytes=None,
+    outside=("fill_", "mm"),
+    counted_on="cpu",
+)
 NOTHING = Share(0, None, None, None)
 FILTERED = FilterReport(
     name="resnet50",

@@ -24,6 +24,7 @@ def counts_of(*counts: OperatorCount, flop_outside: int = 0, bytes_outside: int 
         total_memory_bytes=sum(item.occurrences * item.memory_bytes for item in counts) + bytes_outside,
         parameters=5,
         torch_version="2.11.0",
+        device_type="cuda",
     )
 
 

@@ -52,7 +52,15 @@ def row_of(measured):
 
 def counts_of(*counts, total_flop=1000):
     model = model_operator("resnet18", None, (1, 3, 32, 32))
-    return OperatorCounts(model, tuple(counts), total_flop, total_memory_bytes=1000, parameters=1, torch_version="2.11")
+    return OperatorCounts(
+        model,
+        tuple(counts),
+        total_flop,
+        total_memory_bytes=1000,
+        parameters=1,
+        torch_version="2.11",
+        device_type="cuda",
+    )
 
 
 def summed(counts, rows):

@@ -1,0 +1,31 @@
+"""Write a summary.yml for each model of torchvision at its published input size -> measurements/<name>/
+
+Example: python make_configs.py 'efficientnet_*'
+"""
+
+import argparse
+
+from opcost.command_line import add_folder, run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    names_help = "a model as torchvision.models.list_models() spells it, or a glob; none: all but the quantized ones"
+    parser.add_argument("names", nargs="*", metavar="MODEL", help=names_help)
+    add_folder(parser, "--measurements", "the models' folders")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be written, no more")
+    parser.add_argument("--json", action="store_true", help="print one JSON list with one object per model, no more")
+    arguments = parser.parse_args()
+
+    from opcost.reports import print_configs, print_json
+    from opcost.stage_configs import make_configs
+
+    reports = make_configs(arguments.measurements, arguments.names, arguments.dry_run)
+    print_json(reports) if arguments.json else print_configs(reports, arguments.dry_run)
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
