@@ -107,6 +107,11 @@ def choose_device(name: str | None) -> str:
     return f"cuda:{index}"
 
 
+def product_of(device: str) -> str:
+    """Return what a device calls itself."""
+    return str(torch.cuda.get_device_name(device)) if device.startswith("cuda") else cpu_product()
+
+
 def protocol_for(device: str | None, loop_s: float) -> MeasurementProtocol:
     """Return the protocol for a device: a loop of the length asked for, after the device's warm-up."""
     is_gpu = choose_device(device).startswith("cuda")

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from opcost.apparatus import choose_device, model_and_inputs, run_once
+from opcost.errors import CannotMeasureError, UnknownOperationError
 from opcost.model_sources import (
     META,
     PublishedFacts,
@@ -25,6 +26,7 @@ from opcost.progress import Progress
 from opcost.torch_capture import capture
 from opcost.torch_flops import CostCounter, OperationCost, tensors_of, total
 from opcost.torch_meta import like_a_device
+from opcost.torch_workload import REFUSALS, one_line
 
 BATCH_SIZE = 1
 """Torchvision states multiply-adds for one sample; shares do not depend on the batch, or hardly."""
@@ -92,9 +94,17 @@ class CoverageRow:
     proposals: Proposals | None
 
 
+@dataclass(frozen=True)
+class CoverageFailure:
+    """A model that could not be checked, and why."""
+
+    model_name: str
+    reason: str
+
+
 def check_coverage(
     patterns: Sequence[str], device_name: str | None, on_meta: bool, progress: Progress
-) -> list[CoverageRow]:
+) -> list[CoverageRow | CoverageFailure]:
     """Run each model unobserved and captured, and compare.
 
     Args:
@@ -112,15 +122,22 @@ def check_coverage(
         for model_name in models_matching(patterns)
     ]
     progress.start(len(places), sum(EXPECTED_S[place.partition(":")[0]] for _, place in places) / len(places))
-    rows = []
     try:
-        for model_name, place in places:
-            progress.begin(model_name)
-            rows.append(_check_model(model_name, place))
-            progress.finish(f"{rows[-1].tuples} tuples")
+        return [_check_and_tell(model_name, place, progress) for model_name, place in places]
     finally:
         progress.end()
-    return rows
+
+
+def _check_and_tell(model_name: str, device: str, progress: Progress) -> CoverageRow | CoverageFailure:
+    progress.begin(model_name)
+    try:
+        row = _check_model(model_name, device)
+    except (UnknownOperationError, CannotMeasureError, *REFUSALS) as error:
+        reason = one_line(error)
+        progress.fail(reason)
+        return CoverageFailure(model_name, reason)
+    progress.finish(f"{row.tuples} tuples")
+    return row
 
 
 def _check_model(model_name: str, device: str) -> CoverageRow:

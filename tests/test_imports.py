@@ -25,7 +25,7 @@ IDEAS = {
     "summation",
     "units",
 }
-JOINING = {"__init__", "apparatus", "campaign", "reports", "request"} | {
+JOINING = {"__init__", "apparatus", "campaign", "coverage_page", "reports", "request"} | {
     name for name in MODULES if name.startswith("stage_")
 }
 TECHNOLOGIES = sorted(MODULES.keys() - IDEAS - JOINING)

@@ -1,0 +1,44 @@
+"""Check that the operator tuples of torchvision's models carry all that the models compute and move -> a page
+
+Example: python coverage_table.py 'resnet*' --device cpu --output docs/coverage.md
+"""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from opcost.command_line import device_name, run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    names_help = "a model as torchvision.models.list_models() spells it, or a glob; none: all but the quantized ones"
+    parser.add_argument("names", nargs="*", metavar="MODEL", help=names_help)
+    device_help = "cpu, cuda or cuda:N (default: cuda where there is one, else cpu)"
+    parser.add_argument("--device", type=device_name, metavar="DEVICE", help=device_help)
+    meta_help = "run on shapes only, but for detectors, whose work depends on data"
+    parser.add_argument("--meta", action="store_true", help=meta_help)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the page in Markdown (default: to stdout)")
+    arguments = parser.parse_args()
+
+    from opcost.coverage_page import coverage_page, summary
+    from opcost.stage_coverage import CoverageRow, check_coverage
+    from opcost.terminal import progress_on_stderr
+
+    results = check_coverage(arguments.names, arguments.device, arguments.meta, progress_on_stderr())
+    rows = [result for result in results if isinstance(result, CoverageRow)]
+    command = shlex.join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])
+    text = coverage_page(rows, command, arguments.device)
+    if arguments.output is None:
+        print(text, end="")
+    else:
+        arguments.output.write_text(text, encoding="utf-8")
+        print(summary(rows))
+    return 0 if len(rows) == len(results) else 1
+
+
+if __name__ == "__main__":
+    run(main)
