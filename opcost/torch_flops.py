@@ -27,23 +27,26 @@ ALLOCATIONS = frozenset(
 WITHOUT_PRODUCTS = frozenset(
     # element by element, but not tagged so
     "hardswish hardswish_ hardsigmoid hardsigmoid_ hardtanh hardtanh_ "
-    # normalisation, softmax, pooling, interpolation
+    # normalisation, softmax
     "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training cudnn_batch_norm "
     "miopen_batch_norm native_group_norm native_layer_norm _fused_rms_norm linalg_vector_norm _softmax _log_softmax "
-    "_safe_softmax avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool2d_with_indices "
-    "max_pool3d_with_indices adaptive_max_pool2d grid_sampler_2d grid_sampler_3d upsample_nearest1d "
-    "upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_bicubic2d "
-    "upsample_trilinear3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa roi_align roi_pool ps_roi_align ps_roi_pool "
-    # reductions and searches
+    "_safe_softmax "
+    # pooling, interpolation
+    "avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool2d_with_indices max_pool3d_with_indices "
+    "adaptive_max_pool2d grid_sampler_2d grid_sampler_3d cudnn_grid_sampler upsample_nearest1d upsample_nearest2d "
+    "upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d "
+    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa roi_align roi_pool ps_roi_align ps_roi_pool "
+    # reductions, searches
     "sum mean amax amin max min any all prod argmax argmin cumsum var std var_mean std_mean topk sort nonzero bincount "
     "_unique2 nms "
-    # moving and filling
+    # moving
     "clone copy copy_ _to_copy cat stack repeat roll flip constant_pad_nd reflection_pad1d reflection_pad2d "
-    "replication_pad2d im2col col2im pixel_shuffle pixel_unshuffle channel_shuffle index index_select index_fill_ "
-    "index_put index_put_ _unsafe_index _index_put_impl_ gather scatter scatter_ scatter_add scatter_add_ "
-    "masked_select "
-    "embedding tril triu as_strided_ detach_ fill fill_ zero_ zeros ones full eye zeros_like ones_like full_like "
-    "new_zeros new_ones new_full scalar_tensor arange linspace "
+    "replication_pad2d im2col col2im pixel_shuffle pixel_unshuffle channel_shuffle index index_select index_put "
+    "index_put_ _unsafe_index _index_put_impl_ gather scatter scatter_ scatter_add scatter_add_ masked_select "
+    "embedding tril triu as_strided_ detach_ "
+    # filling
+    "fill fill_ index_fill index_fill_ zero_ zeros ones full eye zeros_like ones_like full_like new_zeros new_ones "
+    "new_full scalar_tensor arange linspace "
     # random numbers
     "normal_ uniform_ bernoulli_ rand randn randint randperm rand_like randn_like native_dropout".split()
 )

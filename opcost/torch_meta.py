@@ -15,11 +15,16 @@ CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 """The channels-last format of tensors with this many dimensions."""
 
 
+BATCH_NORM_TRAINING = 5
+"""Where ``native_batch_norm`` has its argument ``training``."""
+
+
 @contextmanager
 def like_a_device() -> Iterator[None]:
     """While active, what runs on the meta device takes the branches that it takes on a CPU or GPU.
 
-    ``MultiheadAttention`` takes its native path, and convolutions keep the channels-last layout.
+    ``MultiheadAttention`` takes its native path, convolutions keep the channels-last layout, and batch norms that do
+    not train write no statistics.
     """
     admits = activation._check_arg_device
 
@@ -52,6 +57,8 @@ class _DeviceResults(TorchDispatchMode):
         result = func(*args, **kwargs)
         if func is torch.ops.aten.convolution.default and result.is_meta:
             return _convolution_layout(result, args[:2])
+        if func is torch.ops.aten.native_batch_norm.default and result[0].is_meta and not args[BATCH_NORM_TRAINING]:
+            return result[0], result[0].new_empty(0), result[0].new_empty(0)
         return result
 
 
