@@ -21,7 +21,7 @@ python_problem = $(if $(filter good,$(1)),,$(problem_$(or $(filter old bare,$(1)
 require_python = $(if $(call python_problem,$(python_verdict)),$(error $(call python_problem,$(python_verdict))))
 
 .NOTPARALLEL:
-.PHONY: help install pipeline test mutation clean
+.PHONY: help install pipeline configs coverage test mutation clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,12 @@ pipeline: .venv/installed  ## run all stages on resnet18 at 32x3x32x32, a second
 	@$(venv_python) general_pipeline_block2.py $(demo_arguments) --seconds 1
 	@$(venv_python) full_model_measurement.py $(demo_arguments) --seconds 1
 	@$(venv_python) compare_sum_vs_full.py $(demo_arguments)
+
+configs: .venv/installed  ## write a summary.yml for each model of torchvision that has none yet
+	@$(venv_python) make_configs.py
+
+coverage: .venv/installed  ## check that operator tuples carry all of every model -> docs/coverage.md (10 minutes on 2 cores)
+	@$(venv_python) coverage_table.py --output docs/coverage.md
 
 test: .venv/installed-test  ## set up .venv with the test tools; check style and types; run the tests
 	@$(venv_python) -m ruff check

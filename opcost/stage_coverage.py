@@ -148,8 +148,7 @@ def _check_model(model_name: str, device: str) -> CoverageRow:
         run_once(model, inputs)
     unobserved = unobserved_costs(model, inputs)
     captured: list[OperationCost] = []
-    with CostCounter(captured.append):
-        counts = capture(model, inputs, operator)
+    counts = capture(model, inputs, operator, record=captured.append)
     whole = total(unobserved)
     has_meta = device != META and not is_data_dependent(model_name)
     on_meta = capture(*model_and_inputs(operator, META), operator) if has_meta else None

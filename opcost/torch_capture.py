@@ -22,7 +22,11 @@ one operator each. A config adds others with ``composites``."""
 
 
 def capture(
-    model: nn.Module, inputs: tuple[Any, ...], model_tuple: OperatorTuple, composites: Collection[str] = ()
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    model_tuple: OperatorTuple,
+    composites: Collection[str] = (),
+    record: Callable[[OperationCost], None] = lambda _: None,
 ) -> OperatorCounts:
     """Run a model once in inference mode and count every call of its operators.
 
@@ -36,6 +40,7 @@ def capture(
         inputs: its positional arguments.
         model_tuple: describes the model as a whole.
         composites: further classes, by name, whose modules are one operator each.
+        record: is told of each operation that ran, in order.
 
     Raises:
         UnknownOperationError: the model runs operations whose FLOPs are not known.
@@ -53,6 +58,8 @@ def capture(
         stack.enter_context(recorder)
         model(*inputs)
     counter.check()
+    for cost in recorder.costs:
+        record(cost)
     whole = total(recorder.costs)
     return OperatorCounts(
         model=model_tuple,

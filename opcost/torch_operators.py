@@ -66,12 +66,18 @@ def module_tuple(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
 
 
 def function_tuple(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OperatorTuple:
-    """Return the operator tuple of a function that is called with these arguments; all of them are inputs."""
+    """Return the operator tuple of a function that is called with these arguments.
+
+    All of them are inputs; keywords that equal their default are left out: torch's functions in Python pass on all that
+    they have, and get more from one version to the next.
+    """
     identities: dict[int, int] = {}
+    defaults = function_defaults(function)
+    given = {name: value for name, value in sorted(kwargs.items()) if not _is_default(value, name, defaults)}
     return OperatorTuple(
         operator=function_name(function),
         inputs=tuple(plain_value(value, identities) for value in args),
-        keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in sorted(kwargs.items())),
+        keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in given.items()),
         mode=None,
     )
 
@@ -131,6 +137,10 @@ def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
     return Structure("dict" if isinstance(value, Mapping) else public_name(type(value)), named)
 
 
+def _is_default(value: Any, name: str, defaults: Mapping[str, Any]) -> bool:
+    return name in defaults and type(value) is type(defaults[name]) and bool(value == defaults[name])
+
+
 def _constant_name(value: Any) -> str:
     if isinstance(value, torch.device):
         return "device"
@@ -178,6 +188,15 @@ def function_name(function: Callable[..., Any]) -> str:
         return f"torch.ops.{function}"
     name = resolve_name(function)
     return name or f"{getattr(function, '__module__', None)}.{getattr(function, '__name__', repr(function))}"
+
+
+@functools.lru_cache(maxsize=1024)
+def function_defaults(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the defaults of a function's arguments, as far as Python knows its signature."""
+    if not inspect.isfunction(function):
+        return {}
+    parameters = inspect.signature(function).parameters.items()
+    return {name: parameter.default for name, parameter in parameters if parameter.default is not parameter.empty}
 
 
 def is_property(function: Callable[..., Any]) -> bool:

@@ -49,6 +49,8 @@ def operator_workload(operator: OperatorTuple, device: str) -> EagerWorkload:
     Raises:
         CannotMeasureError: it cannot be built here.
     """
+    if operator.is_function:
+        raise CannotMeasureError(f"{operator.operator} is a function, which cannot be run alone yet")
     in_place = ("inplace", True) in operator.parameters
     kept = tuple(item for item in operator.parameters if item != ("inplace", True))
     try:

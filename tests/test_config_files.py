@@ -309,6 +309,8 @@ SIZE_REMEDY = "write input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0
 NAME_REMEDY = "write model_name: resnet18 (the model's name in torchvision)"
 WEIGHTS_REMEDY = "write weights_name: null (random weights, or a name such as IMAGENET1K_V1)"
 DONE_REMEDY = "write done: false (true or false, no quotes)"
+SEED_REMEDY = "write seed: 0 (a whole number from 0 up, for random weights and the input)"
+COMPOSITES_REMEDY = "write composites: [ShiftedWindowAttention] (class names without their modules)"
 PRECISION_REMEDY = "write precision: torch-default (or fp32, or tf32)"
 
 
@@ -362,13 +364,17 @@ PRECISION_REMEDY = "write precision: torch-default (or fp32, or tf32)"
         ("false", "", f"5: done: the value is empty; {DONE_REMEDY}"),
         ("false", "false\nprecision: on", f"6: precision: the value is on, in YAML a boolean; {PRECISION_REMEDY}"),
         ("false", "false\nprecision: fp16", f"6: precision: the value is the text 'fp16'; {PRECISION_REMEDY}"),
+        ("false", "false\nseed: -1", f"6: seed: the value is -1, in YAML a number; {SEED_REMEDY}"),
+        ("false", "false\nseed: 0x1", f"6: seed: the value is 0x1, in YAML a number; {SEED_REMEDY}"),
+        ("false", "false\ncomposites: A", f"6: composites: the value is the text 'A'; {COMPOSITES_REMEDY}"),
+        ("false", "false\ncomposites: [a.B]", f"6: composites: item 1 is the text 'a.B'; {COMPOSITES_REMEDY}"),
         ("false", "false\ndone: true", "6: done: given twice, in lines 5 and 6; keep one"),
         ("false", 'false\n"done": true', "6: done: given twice, in lines 5 and 6; keep one"),
         ("done", "donne", "5: donne: unknown key; did you mean done?"),
         (
             "done",
             "on: 1\ndone",
-            "5: on: unknown key; the keys are model_name, weights_name, input_size, done, precision",
+            "5: on: unknown key; the keys are model_name, weights_name, input_size, done, precision, seed, composites",
         ),
         ("done", "? [a]\n: b\ndone", "5: a key is a list of 1; write a plain word"),
         ("done: false\n", "", f"1: done: missing; {DONE_REMEDY}"),
@@ -661,7 +667,7 @@ def test_the_shipped_models_are_valid_and_complete() -> None:
 
 
 def test_the_shipped_folder_names_say_what_is_in_them() -> None:
-    for config in load_configs(SHIPPED, SHIPPED_NAMES):
+    for config in load_configs(SHIPPED, []):
         assert config.name == f"{config.model_name}_{'x'.join(map(str, config.input_size))}"
 
 

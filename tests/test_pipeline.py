@@ -144,7 +144,10 @@ def test_block_0_prints_one_object_per_model_and_nothing_else(counted: subproces
     first, same, _ = objects(counted)
     assert [values["name"] for values in objects(counted)] == list(MODELS)
     assert {"name", "operator_calls", "unique_tuples", "flops", "bytes", "parameters"} <= set(first)
-    assert (first["operator_calls"], first["parameters"]) == (60, 11689512)
+    assert (first["operator_calls"], first["module_calls"], first["function_calls"]) == (68, 60, 8)
+    assert (first["parameters"], first["counted_flops"]) == (11689512, first["flops"])
+    assert (first["counted_bytes"], first["outside"], first["counted_on"]) == (first["bytes"], [], "cpu")
+    assert 0 < first["whitelisted_flops"] < first["flops"]
     assert {**same, "name": "a_resnet"} == first
 
 

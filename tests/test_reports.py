@@ -9,8 +9,11 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
+from opcost.census import CensusRow
 from opcost.reports import (
+    print_census,
     print_comparisons,
+    print_configs,
     print_counts,
     print_full_models,
     print_json,
@@ -19,6 +22,7 @@ from opcost.reports import (
 )
 from opcost.selection import Share
 from opcost.stage_comparing import ComparingReport, ComparisonRow
+from opcost.stage_configs import ConfigReport
 from opcost.stage_counting import CountReport
 from opcost.stage_filtering import FilterReport, OperatorShare
 from opcost.stage_measuring import FullModelReport, OperatorsReport
@@ -93,9 +97,27 @@ def row_of(output: str, first_cell: str) -> list[str]:
 def test_counts_are_shown_with_their_shares(capsys: pytest.CaptureFixture[str]) -> None:
     print_counts([COUNTED])
     output = capsys.readouterr().out
-    expected = ["resnet50", "158", "50", "8.178 GFLOP", "100.0 %", "350.0 MB", "50.0 %", "25,557,032"]
-    assert row_of(output, "resnet50") == expected
+    counts = ["resnet50", "158", "16", "54"]
+    flops, size = ["8.178 GFLOP", "100.0 %", "50.0 %"], ["350.0 MB", "50.0 %", "-"]
+    assert row_of(output, "resnet50") == counts + flops + size
+    assert output.endswith("resnet50: in no tuple: fill_, mm\n")
     assert "dry run" not in output
+
+
+def test_a_census_ends_with_all_models_together(capsys: pytest.CaptureFixture[str]) -> None:
+    print_census([CensusRow("resnet50", 174, 54, 50, 4), CensusRow(None, 348, 58, 50, 8)])
+    output = capsys.readouterr().out
+    assert row_of(output, "resnet50") == ["resnet50", "174", "54", "50", "4"]
+    assert row_of(output, "all together") == ["all together", "348", "58", "50", "8"]
+
+
+@pytest.mark.parametrize(("dry_run", "word"), [(True, "would be written"), (False, "written")])
+def test_configs_are_told_that_were_made(dry_run: bool, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_configs([ConfigReport("a", "m/a/summary.yml", True), ConfigReport("b", "m/b/summary.yml", False)], dry_run)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"{word}: m/a/summary.yml"
+    assert second.startswith("1 written, 1 there already")
+    assert ("dry run" in second) == dry_run
 
 
 def test_selections_show_kept_dropped_and_what_is_in_no_operator(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+import torchvision
 from torch import nn
 from torchvision.models import get_model, get_model_weights
 
-from opcost.operators import OperatorCount, OperatorCounts, TensorSpec, model_operator
+from opcost.errors import UnknownOperationError
+from opcost.operators import OperatorCount, OperatorCounts, Structure, TensorSpec, model_operator
 from opcost.torch_capture import capture
 from opcost.torch_flops import CostCounter, OperationCost
 
@@ -21,6 +25,10 @@ def counts_of(model: nn.Module, *inputs: torch.Tensor) -> OperatorCounts:
 def only(counts: OperatorCounts) -> OperatorCount:
     (count,) = counts.counts
     return count
+
+
+def function_texts(counts: OperatorCounts) -> list[str]:
+    return [str(count.operator) for count in counts.counts if count.operator.is_function]
 
 
 def occurrences(counts: OperatorCounts) -> dict[str, int]:
@@ -97,8 +105,8 @@ def test_one_module_with_two_input_sizes_is_two_tuples() -> None:
             super().__init__()
             self.linear = nn.Linear(4, 4)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(x)[:1] + self.linear(x[:1])
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.linear(x)[:1], self.linear(x[:1])
 
     counts = counts_of(TwoSizes(), torch.randn(3, 4))
     assert [count.operator.inputs for count in counts.counts] == [
@@ -183,24 +191,9 @@ def test_attention_to_another_tensor_is_another_tuple() -> None:
             memory = x.clone()
             return self.attention(x, memory, memory, need_weights=False)[0]
 
-    crossed = only(counts_of(CrossAttention(), torch.randn(3, 5, 8))).operator
+    _, crossed = (count.operator for count in counts_of(CrossAttention(), torch.randn(3, 5, 8)).counts)
     assert [spec.identity for spec in crossed.inputs if isinstance(spec, TensorSpec)] == [0, 1, 1]
     assert crossed.key != only(counts_of(SelfAttention(), torch.randn(3, 5, 8))).operator.key
-
-
-def test_what_runs_outside_operators_is_in_the_totals_only() -> None:
-    class Product(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(x) @ x.t()
-
-    counts = counts_of(Product(), torch.randn(2, 4))
-    assert counts.flop == 2 * 2 * 4 * 4
-    assert counts.total_flop == counts.flop + 2 * 2 * 4 * 2
-    assert counts.total_memory_bytes == counts.memory_bytes + 4 * (2 * 4 + 4 * 2 + 2 * 2)
 
 
 def test_an_argument_that_a_module_does_not_keep_is_unknown_and_its_weights_keep_it_apart() -> None:
@@ -210,11 +203,252 @@ def test_an_argument_that_a_module_does_not_keep_is_unknown_and_its_weights_keep
     assert three.inputs == four.inputs
 
 
+# Functions
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) + x
+
+
+def test_a_function_outside_modules_is_a_tuple_with_all_its_arguments_as_inputs() -> None:
+    linear, add = counts_of(Residual(), torch.randn(2, 4)).counts
+    spec = TensorSpec((2, 4), "float32")
+    assert linear.operator.short_name == "Linear"
+    assert (add.operator.operator, add.operator.mode) == ("torch.Tensor.add", None)
+    assert add.operator.inputs == (spec, TensorSpec((2, 4), "float32", identity=1))
+    assert (add.operator.parameters, add.operator.keyword_inputs) == ((), ())
+    assert (add.flop, add.memory_bytes, add.occurrences) == (0, 4 * 3 * 2 * 4, 1)
+
+
+def test_modules_and_functions_carry_the_whole_run() -> None:
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(self.linear(x) @ x.t(), -1)
+
+    counts = counts_of(Product(), torch.randn(2, 4))
+    assert [count.operator.short_name for count in counts.counts] == ["Linear", "matmul", "softmax"]
+    assert [count.flop for count in counts.counts] == [2 * 2 * 4 * 4, 2 * 2 * 4 * 2, 0]
+    assert (counts.flop, counts.memory_bytes) == (counts.total_flop, counts.total_memory_bytes)
+    assert counts.function_calls == 2
+    assert counts.outside == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: x + x, "torch.Tensor.add on (float32[2, 3, 4, 4]#0, float32[2, 3, 4, 4]#0)"),
+        (lambda x: x.mul_(2.5), "torch.Tensor.mul_ on (float32[2, 3, 4, 4], 2.5)"),
+        (
+            lambda x: torch.cat([x, x[:1]], dim=0),
+            "torch.cat on ((float32[2, 3, 4, 4], float32[1, 3, 4, 4]), dim=0)",
+        ),
+        (lambda x: x.mean((2, 3)), "torch.Tensor.mean on (float32[2, 3, 4, 4], (2, 3))"),
+        (
+            lambda x: nn.functional.interpolate(x, scale_factor=2, mode="nearest"),
+            "torch.nn.functional.interpolate on (float32[2, 3, 4, 4], scale_factor=2)",
+        ),
+        (
+            lambda x: nn.functional.scaled_dot_product_attention(x, x, x),
+            "torch.nn.functional.scaled_dot_product_attention on "
+            "(float32[2, 3, 4, 4]#0, float32[2, 3, 4, 4]#0, float32[2, 3, 4, 4]#0)",
+        ),
+        (lambda x: x.roll(1, 0), "torch.Tensor.roll on (float32[2, 3, 4, 4], 1, 0)"),
+        (
+            lambda x: x.permute(0, 2, 3, 1).contiguous(),
+            "torch.Tensor.contiguous on (float32[2, 4, 4, 3]:strides(48, 4, 1, 16))",
+        ),
+        (
+            lambda x: x.transpose(0, 1).reshape(3, 32),
+            "torch.Tensor.reshape on (float32[3, 2, 4, 4]:strides(16, 48, 4, 1), 3, 32)",
+        ),
+        (
+            lambda x: x.contiguous(memory_format=torch.channels_last),
+            "torch.Tensor.contiguous on (float32[2, 3, 4, 4], memory_format=torch.channels_last)",
+        ),
+        (lambda x: x.to(torch.float64), "torch.Tensor.to on (float32[2, 3, 4, 4], torch.float64)"),
+        (lambda x: torch.zeros(3, device=x.device), "torch.zeros on (3, device=device)"),
+        (
+            lambda x: x[:, torch.tensor([0, 2])],
+            "torch.Tensor.__getitem__ on (float32[2, 3, 4, 4], (slice(start=None, stop=None, step=None), int64[2]))",
+        ),
+        (lambda x: x[..., 0].exp(), "torch.Tensor.exp on (float32[2, 3, 4]:strides(48, 16, 4))"),
+        (
+            lambda x: torchvision.ops.nms(x[0, 0], x[0, 0, 0], 0.5),
+            "torch.ops.torchvision.nms on (float32[4, 4], float32[4], 0.5)",
+        ),
+        (
+            lambda x: torchvision.ops.roi_align(x, [x[0, 0, :1]], 2),
+            "torch.ops.torchvision.roi_align on (float32[2, 3, 4, 4], float32[1, 5], 1.0, 2, 2, -1, False)",
+        ),
+    ],
+)
+def test_a_function_goes_by_its_qualified_name_and_plain_arguments(
+    call: Callable[[torch.Tensor], object], text: str
+) -> None:
+    class Calls(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.child = nn.Identity()
+
+        def forward(self, x: torch.Tensor) -> object:
+            return call(x)
+
+    counts = counts_of(Calls(), torch.randn(2, 3, 4, 4))
+    assert function_texts(counts)[-1] == text
+    assert counts.memory_bytes == counts.total_memory_bytes > 0
+
+
+def test_views_are_left_out() -> None:
+    class Views(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first, second = x.contiguous().flatten(1).chunk(2, dim=1)
+            shape = torch.Size([first.shape[0], 1, 4])
+            return self.linear(second.view(shape).transpose(1, 2).squeeze(2))
+
+    assert only(counts_of(Views(), torch.randn(2, 2, 4))).operator.short_name == "Linear"
+
+
+def test_functions_inside_a_leaf_are_the_leafs() -> None:
+    assert [count.operator.short_name for count in counts_of(Forgetful(4, 2.0), torch.randn(1, 4)).counts] == [
+        "Forgetful"
+    ]
+
+
+def test_a_parameter_that_is_used_functionally_is_an_input() -> None:
+    class LayerScale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.scale = nn.Parameter(torch.ones(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(self.scale * x, self.linear.weight)
+
+    multiply, linear = counts_of(LayerScale(), torch.randn(2, 4)).counts
+    assert str(multiply.operator) == "torch.Tensor.mul on (float32[4], float32[2, 4])"
+    assert str(linear.operator) == "torch.nn.functional.linear on (float32[2, 4], float32[4, 4])"
+    assert linear.flop == 2 * 2 * 4 * 4
+
+
+def test_a_model_may_return_a_dict_and_leave_children_uncalled() -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 7)
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"out": self.used(x), "aux": x * 2}
+
+    counts = counts_of(Heads(), torch.randn(2, 4))
+    assert [count.operator.short_name for count in counts.counts] == ["Linear", "mul"]
+    assert counts.parameters == 4 * 3 + 3 + 4 * 7 + 7
+
+
+def test_inputs_that_are_dicts_and_lists_keep_their_tensors() -> None:
+    class Takes(nn.Module):
+        def forward(self, maps: dict[str, torch.Tensor], sizes: list[tuple[int, int]]) -> torch.Tensor:
+            return maps["0"] + 1
+
+    class Gives(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.takes = Takes()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.takes({"0": x, "pool": x[:1]}, [(1, 2)])
+
+    operator = only(counts_of(Gives(), torch.randn(2, 4))).operator
+    maps = Structure("dict", (("0", TensorSpec((2, 4), "float32")), ("pool", TensorSpec((1, 4), "float32", None, 1))))
+    assert operator.inputs == (maps, ((1, 2),))
+    assert operator.inputs_text == "dict(0=float32[2, 4], pool=float32[1, 4]), ((1, 2),)"
+
+
+def test_a_module_that_counts_its_calls_stays_one_tuple() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return x * 2
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.counting = Counting()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.counting(self.counting(x))
+
+    model = Twice()
+    assert only(counts_of(model, torch.randn(2, 4))).occurrences == 2
+    assert only(counts_of(model, torch.randn(2, 4))).occurrences == 2
+    assert model.counting.calls == 4
+
+
+def test_an_operation_that_may_multiply_and_has_no_formula_is_an_error() -> None:
+    class Inverse(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.inv(x)
+
+    with pytest.raises(UnknownOperationError, match="aten::linalg_inv_ex"):
+        counts_of(Inverse(), torch.eye(3))
+
+
+# Composites
+
+
+def test_a_composite_of_a_config_is_one_operator() -> None:
+    model, x = nn.Sequential(Residual(), nn.Linear(4, 4)), torch.randn(2, 4)
+    counts = capture(model.eval(), (x,), MODEL, ["Residual"])
+    assert [count.operator.short_name for count in counts.counts] == ["Residual", "Linear"]
+    assert counts.composites == ("Residual",)
+    assert counts.flop == counts.total_flop == counts_of(model, x).flop
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_an_encoder_layer_is_one_operator_on_its_fast_path(device: str) -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=16, batch_first=True).eval()
+    x = torch.randn(3, 5, 8)
+    operations: list[OperationCost] = []
+    with CostCounter(operations.append):
+        count = only(counts_of(nn.Sequential(layer.to(device)), x.to(device)))
+    assert count.operator.short_name == "TransformerEncoderLayer"
+    attention = 2 * 3 * 5 * 4 * 8 * 8 + 2 * 2 * 3 * 5 * 5 * 8
+    assert count.flop == attention + 2 * 2 * 3 * 5 * 8 * 16
+    if device == "cpu":
+        assert [cost.operation for cost in operations] == ["_transformer_encoder_layer_fwd"]
+
+
 # Capturing leaves no trace
 
 
 def hooks_on(model: nn.Module) -> int:
-    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+    """The number of hooks, and of modules whose ``forward`` is not their class's."""
+    hooks = sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+    return hooks + sum("forward" in vars(module) for module in model.modules())
+
+
+def test_a_forward_of_its_own_is_a_modules_again_afterwards() -> None:
+    linear = nn.Linear(4, 4)
+    own = linear.forward = lambda x: x + 1  # type: ignore[method-assign]
+    count = only(counts_of(nn.Sequential(linear), torch.randn(2, 4)))
+    assert (count.operator.short_name, count.flop) == ("Linear", 0)
+    assert linear.forward is own
 
 
 def test_hooks_are_gone_afterwards() -> None:
@@ -284,9 +518,13 @@ def captured(name: str) -> OperatorCounts:
     return capture(model, (torch.zeros(size),), model_operator(name, None, size))
 
 
-def test_resnet50_has_158_calls_of_50_tuples() -> None:
+def test_resnet50_has_158_calls_of_50_module_tuples_and_16_residual_adds() -> None:
     counts = captured("resnet50")
-    assert (counts.operator_calls, len(counts.counts), counts.parameters) == (158, 50, 25557032)
+    modules = [count for count in counts.counts if not count.operator.is_function]
+    assert (counts.operator_calls - counts.function_calls, len(modules), counts.parameters) == (158, 50, 25557032)
+    adds = [count for count in counts.counts if count.operator.is_function]
+    assert {count.operator.operator for count in adds} == {"torch.Tensor.add_"}
+    assert (sum(count.occurrences for count in adds), len(adds)) == (16, 4)
     assert counts.total_flop / 2e9 == pytest.approx(4.089, abs=5e-4)
 
 

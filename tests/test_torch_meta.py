@@ -1,0 +1,73 @@
+"""On the meta device operators give what they give on a CPU: shapes, layouts, and the same operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from opcost.torch_flops import CostCounter, OperationCost
+from opcost.torch_meta import like_a_device
+
+IMAGE = torch.zeros(2, 4, 8, 8)
+CHANNELS_LAST = IMAGE.contiguous(memory_format=torch.channels_last)
+SEQUENCE = torch.zeros(3, 5, 8)
+
+
+def run(module: nn.Module, device: str, *args: torch.Tensor, **kwargs: object) -> tuple[object, list[OperationCost]]:
+    costs: list[OperationCost] = []
+    model, inputs = module.eval().to(device), [x.to(device) for x in args]
+    with torch.inference_mode(), like_a_device(), CostCounter(costs.append):
+        result = model(*inputs, **kwargs)
+    return result, costs
+
+
+@pytest.mark.parametrize("image", [IMAGE, CHANNELS_LAST], ids=["contiguous", "channels_last"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Conv2d(4, 6, 3),
+        lambda: nn.Conv2d(4, 4, 3, groups=4),
+        lambda: nn.ConvTranspose2d(4, 6, 2, stride=2),
+        lambda: nn.Conv2d(4, 6, 3).to(memory_format=torch.channels_last),
+        lambda: nn.Sequential(
+            nn.Conv2d(4, 6, 3, bias=False), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.MaxPool2d(2)
+        ),
+    ],
+)
+def test_images_come_out_in_the_same_layout_at_the_same_cost(
+    image: torch.Tensor, make: Callable[[], nn.Module]
+) -> None:
+    (here, costs), (there, meta_costs) = run(make(), "cpu", image), run(make(), "meta", image)
+    assert isinstance(here, torch.Tensor)
+    assert isinstance(there, torch.Tensor)
+    assert (here.shape, here.stride(), here.dtype) == (there.shape, there.stride(), there.dtype)
+    assert costs == meta_costs
+
+
+@pytest.mark.parametrize("keywords", [{"need_weights": False}, {}, {"average_attn_weights": False}])
+def test_attention_takes_its_native_path(keywords: dict[str, bool]) -> None:
+    class SelfAttention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> object:
+            return self.attention(x, x, x, **keywords)
+
+    (here, costs), (there, meta_costs) = (run(SelfAttention(), device, SEQUENCE) for device in ("cpu", "meta"))
+    assert [cost.operation for cost in costs] == ["_native_multi_head_attention"]
+    assert costs == meta_costs
+    assert [None if x is None else x.shape for x in here] == [None if x is None else x.shape for x in there]  # type: ignore[attr-defined]
+
+
+def test_nothing_is_left_of_it_afterwards() -> None:
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).eval().to("meta")
+    run(attention, "meta", SEQUENCE, SEQUENCE, SEQUENCE)
+    costs: list[OperationCost] = []
+    x = SEQUENCE.to("meta")
+    with torch.inference_mode(), CostCounter(costs.append):
+        attention(x, x, x)
+    assert "_native_multi_head_attention" not in {cost.operation for cost in costs}
