@@ -13,8 +13,17 @@ import torchvision
 from torch import nn
 
 from opcost.errors import UserError
-from opcost.model_sources import build_model, check_model, is_model
-from opcost.operators import OperatorTuple, model_operator
+from opcost.model_sources import (
+    build_model,
+    check_model,
+    input_values,
+    is_data_dependent,
+    is_model,
+    models_matching,
+    published_facts,
+    published_input_size,
+)
+from opcost.operators import OperatorTuple, TensorSpec, model_operator
 
 FILE = "measurements/x/summary.yml:3"
 SIZE = (1, 3, 32, 32)
@@ -86,8 +95,7 @@ def test_a_model_is_built_in_eval_mode_with_its_parameters(name: str) -> None:
     with torch.inference_mode():
         assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 1000)
     assert not any(module.training for module in model.modules())
-    # GoogLeNet without pretrained weights has two more classifiers, which run in training only.
-    assert sum(weight.numel() for weight in model.parameters()) >= stated
+    assert sum(weight.numel() for weight in model.parameters()) == stated
 
 
 def test_random_weights_differ_from_zero() -> None:
@@ -111,3 +119,110 @@ def downloads(asked: list[str]) -> Callable[..., Any]:
         raise urllib.error.URLError("no network")
 
     return download
+
+
+# Without named weights: the graph of the published ones, with random weights
+
+
+def published(name: str, size: tuple[int, ...] = SIZE, device: str = "meta") -> nn.Module:
+    return build_model(model_operator(name, None, size), device)
+
+
+def test_the_graph_is_that_of_the_published_weights() -> None:
+    assert published("googlenet").transform_input
+    assert published("inception_v3").transform_input
+    assert published("googlenet").aux1 is None
+    assert isinstance(published("fcn_resnet50").aux_classifier, nn.Module)
+    detector = published("fasterrcnn_mobilenet_v3_large_fpn", device="cpu")
+    norms = {type(module) for module in detector.modules() if "BatchNorm" in type(module).__name__}
+    assert norms == {torchvision.ops.FrozenBatchNorm2d}
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "expected"),
+    [
+        ("vit_h_14", 518, 518),
+        ("vit_h_14", 224, 224),
+        ("vit_b_16", 384, 384),
+        ("vit_b_16", 224, 224),
+        ("vit_b_16", 99, 224),
+    ],
+)
+def test_of_several_published_weights_those_are_taken_that_fit_the_input(name: str, side: int, expected: int) -> None:
+    assert published(name, (1, 3, side, side)).image_size == expected
+
+
+def test_nothing_is_downloaded_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", downloads(asked))
+    for device in ("cpu", "meta"):
+        published("mobilenet_v3_small", device=device)
+    build_model(model_operator("resnet18", "IMAGENET1K_V1", SIZE), "meta")
+    assert asked == []
+
+
+def test_loading_works_again_afterwards() -> None:
+    model = published("squeezenet1_0", device="cpu")
+    model.load_state_dict({name: torch.zeros_like(value) for name, value in model.state_dict().items()})
+    assert all(not weight.any() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["regnet_y_400mf", "vit_b_32", "swin_t", "raft_small", "swin3d_t"])
+def test_on_the_meta_device_nothing_takes_memory(name: str) -> None:
+    model = published(name)
+    assert all(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+
+
+def test_the_seed_decides_the_weights() -> None:
+    def first_weight(seed: int) -> torch.Tensor:
+        return next(build_model(model_operator("squeezenet1_0", None, SIZE, seed), "cpu").parameters())
+
+    state = torch.get_rng_state()
+    assert torch.equal(first_weight(0), first_weight(0))
+    assert not torch.equal(first_weight(0), first_weight(1))
+    assert torch.equal(torch.get_rng_state(), state), "the caller's random numbers go on as they would"
+
+
+# Inputs
+
+
+def test_inputs_have_the_form_that_a_task_takes() -> None:
+    def inputs(name: str, *size: int) -> tuple[object, ...]:
+        return input_values(model_operator(name, None, size))
+
+    frame = (2, 3, 128, 128)
+    assert inputs("resnet18", 2, 3, 8, 8) == (TensorSpec((2, 3, 8, 8), "float32"),)
+    assert inputs("r3d_18", 2, 3, 4, 8, 8) == (TensorSpec((2, 3, 4, 8, 8), "float32"),)
+    assert inputs("raft_small", *frame) == (TensorSpec(frame, "float32"), TensorSpec(frame, "float32", identity=1))
+    images = tuple(TensorSpec((3, 128, 128), "float32", identity=index) for index in range(2))
+    assert inputs("fcos_resnet50_fpn", *frame) == (images,)
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "size"),
+    [
+        ("efficientnet_b7", None, (32, 3, 600, 600)),
+        ("lraspp_mobilenet_v3_large", 1, (1, 3, 520, 520)),
+        ("mc3_18", None, (8, 3, 16, 112, 112)),
+        ("raft_large", None, (2, 3, 512, 512)),
+        ("ssdlite320_mobilenet_v3_large", None, (2, 3, 320, 320)),
+        ("fasterrcnn_mobilenet_v3_large_320_fpn", None, (2, 3, 320, 320)),
+        ("fasterrcnn_mobilenet_v3_large_fpn", None, (2, 3, 800, 800)),
+    ],
+)
+def test_input_sizes_are_the_published_ones(name: str, batch_size: int | None, size: tuple[int, ...]) -> None:
+    assert published_input_size(name, batch_size) == size
+
+
+def test_published_facts_are_those_of_the_default_weights() -> None:
+    facts = published_facts("resnet50")
+    assert (facts.multiply_adds, facts.parameters) == (pytest.approx(4.089e9), 25_557_032)
+
+
+def test_all_but_quantized_models_are_chosen_and_detectors_depend_on_data() -> None:
+    names = models_matching([])
+    quantized = {name for name in torchvision.models.list_models() if name.startswith("quantized_")}
+    assert set(names) == set(torchvision.models.list_models()) - quantized
+    assert models_matching(["vit_b_*", "vit_b_16"]) == ["vit_b_16", "vit_b_32"]
+    detectors = [name for name in names if is_data_dependent(name)]
+    assert set(detectors) == {name for name in names if "rcnn" in name or name.startswith(("fcos", "retinanet", "ssd"))}

@@ -20,7 +20,15 @@ from hypothesis import strategies as st
 from torchvision.models import resnet50
 
 from opcost.errors import UserError
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.operators import (
+    Constant,
+    OperatorCount,
+    OperatorCounts,
+    OperatorTuple,
+    Structure,
+    TensorSpec,
+    model_operator,
+)
 from opcost.pickle_files import MAXIMUM_BYTES, SCHEMA, read_counts, write_counts
 from opcost.torch_capture import capture
 
@@ -28,15 +36,20 @@ ROOT = Path(__file__).parent.parent
 MADE_BY = "general_pipeline_block0.py"
 
 SPEC = TensorSpec((2, 3, 8, 8), "float32", (192, 1, 24, 3), identity=2)
+FUNCTION = OperatorTuple(
+    "torch.Tensor.to", (), (Structure("dict", (("0", SPEC),)), Constant("torch.float16")), mode=None
+)
 OPERATOR = OperatorTuple("torch.nn.Conv2d", (("eps", 1e-5), ("bias", False)), (SPEC, (None, 7)), (("k", "v"),), "train")
 COUNTS = OperatorCounts(
     model=model_operator("resnet18", "IMAGENET1K_V1", (2, 3, 8, 8)),
-    counts=(OperatorCount(OPERATOR, 3, 10**15, 2**40), OperatorCount(OperatorTuple("torch.nn.ReLU"), 1, 0, 300)),
+    counts=(OperatorCount(OPERATOR, 3, 10**15, 2**40), OperatorCount(FUNCTION, 1, 0, 300)),
     total_flop=10**16,
     total_memory_bytes=2**41,
     parameters=70_000,
     torch_version="2.11.0",
     device_type="cuda",
+    outside=("mm",),
+    composites=("Attention",),
 )
 
 

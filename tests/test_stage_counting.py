@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from opcost.config_files import ModelConfig, load_configs
 from opcost.errors import CannotMeasureError, UserError
 from opcost.operators import model_operator
 from opcost.pickle_files import read_counts
-from opcost.request import COUNTS, FILTERED_COUNTS, Request
-from opcost.stage_counting import CountFailure, count_operators, plan_counting
+from opcost.request import COUNTS, FILTERED_COUNTS, Request, model_tuple
+from opcost.stage_counting import CountFailure, CountReport, census, count_operators, plan_counting
 from opcost.stage_filtering import filter_operators
 
 
@@ -64,7 +65,8 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     write_whitelist(tmp_path, "Conv2d")
     before = sorted(tmp_path.rglob("*"))
     (plan,) = plan_counting(request(tmp_path))
-    assert (plan.name, plan.counted_before) == ("small", False)
+    assert (plan.name, plan.counted_before, plan.device) == ("small", False, "cpu")
+    assert plan_counting(request(tmp_path), on_meta=True)[0].device == "meta"
     assert plan.model == "torchvision.models.squeezenet1_1() on (float32[2, 3, 32, 32]) eval"
     assert sorted(tmp_path.rglob("*")) == before
     count_operators(request(tmp_path), RecordedProgress())
@@ -146,3 +148,112 @@ def test_a_whitelist_that_misspells_an_operator_is_refused(tmp_path: Path) -> No
 def test_an_input_that_no_memory_can_hold_cannot_be_measured() -> None:
     with pytest.raises(CannotMeasureError, match="RuntimeError"):
         model_and_inputs(model_operator("squeezenet1_1", None, (2**40, 3, 64, 64)), "cpu")
+
+
+# On the meta device
+
+
+def counted(results: list[CountReport | CountFailure]) -> list[CountReport]:
+    assert all(isinstance(result, CountReport) for result in results), results
+    return [result for result in results if isinstance(result, CountReport)]
+
+
+def test_a_run_on_shapes_counts_the_same_as_one_for_real(tmp_path: Path) -> None:
+    add_model(tmp_path, "small", "mobilenet_v3_small", [2, 3, 64, 64])
+    (real,) = counted(count_operators(request(tmp_path), RecordedProgress()))
+    read = read_counts(COUNTS.path(config_of(tmp_path, "small")), "x")
+    (meta,) = counted(count_operators(request(tmp_path), RecordedProgress(), on_meta=True))
+    assert replace(meta, counted_on="cpu") == real
+    on_meta = read_counts(COUNTS.path(config_of(tmp_path, "small")), "x")
+    assert (on_meta.device_type, replace(on_meta, device_type="cpu")) == ("meta", read)
+
+
+def test_a_size_that_no_memory_holds_is_counted_on_shapes(tmp_path: Path) -> None:
+    add_model(tmp_path, "large", "squeezenet1_1", [100000, 3, 224, 224])
+    (report,) = counted(count_operators(request(tmp_path), RecordedProgress(), on_meta=True))
+    assert report.counted_flops == report.flops > 10**13
+
+
+def test_detectors_run_for_real_where_others_run_on_shapes(tmp_path: Path) -> None:
+    add_model(tmp_path, "a_detector", "ssdlite320_mobilenet_v3_large", [1, 3, 320, 320])
+    add_model(tmp_path, "b_flow", "raft_small", [1, 3, 128, 128])
+    detector, flow = counted(count_operators(request(tmp_path), RecordedProgress(), on_meta=True))
+    assert (detector.counted_on, flow.counted_on) == ("cpu", "meta")
+    assert detector.outside == flow.outside == ()
+    assert [plan.device for plan in plan_counting(request(tmp_path), on_meta=True)] == ["cpu", "meta"]
+
+
+def test_detectors_are_counted_alike_each_time_and_the_seed_is_part_of_the_model(tmp_path: Path) -> None:
+    add_model(tmp_path, "detector", "ssdlite320_mobilenet_v3_large", [1, 3, 320, 320])
+    first, again = (counted(count_operators(request(tmp_path), RecordedProgress())) for _ in range(2))
+    assert first == again
+    path = config_of(tmp_path, "detector").path
+    path.write_text(path.read_text() + "seed: 1\n")
+    with pytest.raises(UserError, match="no longer what summary.yml says; run general_pipeline_block0.py detector"):
+        COUNTS.read(config_of(tmp_path, "detector"))
+    assert "seed=1" in str(model_tuple(config_of(tmp_path, "detector")))
+
+
+# Shares, census, composites
+
+
+def test_shares_in_tuples_and_in_the_whitelist_are_reported(tmp_path: Path) -> None:
+    add_model(tmp_path, "small", "resnet18", [2, 3, 64, 64])
+    (report,) = counted(count_operators(request(tmp_path), RecordedProgress(), on_meta=True))
+    assert (report.whitelisted_flops, report.whitelisted_bytes) == (None, None)
+    write_whitelist(tmp_path, "Conv2d", "add_")
+    (report,) = counted(count_operators(request(tmp_path), RecordedProgress(), on_meta=True))
+    assert (report.operator_calls, report.module_calls, report.function_calls) == (68, 60, 8)
+    assert (report.counted_flops, report.counted_bytes) == (report.flops, report.bytes)
+    linear_flops = 2 * 2 * 512 * 1000
+    assert report.whitelisted_flops == report.flops - linear_flops
+    assert report.whitelisted_bytes is not None
+    assert 0 < report.whitelisted_bytes < report.bytes
+
+
+def test_a_census_of_two_sizes_shares_nothing_but_what_is_of_one_size(tmp_path: Path) -> None:
+    add_model(tmp_path, "a", "squeezenet1_1", [2, 3, 64, 64])
+    add_model(tmp_path, "b", "squeezenet1_1", [2, 3, 64, 64])
+    add_model(tmp_path, "c", "squeezenet1_1", [2, 3, 96, 96])
+    reports = counted(count_operators(request(tmp_path), RecordedProgress(), on_meta=True))
+    first, second, third, together = census(request(tmp_path), reports)
+    assert (first.tuples, first.shared_tuples) == (second.tuples, second.shared_tuples)
+    assert first.calls < reports[0].operator_calls, "what computes nothing (dropout) is no part of a census"
+    assert first.unshared_tuples == 0
+    assert third.shared_tuples == 0
+    assert together.tuples == first.tuples + third.tuples
+    assert together.calls == sum(row.calls for row in (first, second, third))
+
+
+def test_composites_of_a_config_are_one_operator_each(tmp_path: Path) -> None:
+    add_model(tmp_path, "swin", "swin_t", [1, 3, 224, 224])
+    config = config_of(tmp_path, "swin")
+    (plain,) = counted(count_operators(request(tmp_path), RecordedProgress(), on_meta=True))
+    config.path.write_text(config.path.read_text() + "composites: [ShiftedWindowAttention]\n")
+    with pytest.raises(UserError, match=r"with no composites of its own, which is no longer what summary\.yml says"):
+        COUNTS.read(config_of(tmp_path, "swin"))
+    (report,) = counted(count_operators(request(tmp_path), RecordedProgress(), on_meta=True))
+    assert report.operator_calls < plain.operator_calls
+    assert (report.flops, report.counted_flops) == (plain.flops, plain.flops)
+    counts = COUNTS.read(config_of(tmp_path, "swin"))
+    assert sum(c.occurrences for c in counts.counts if c.operator.short_name == "ShiftedWindowAttention") == 12
+
+
+def test_a_composite_that_the_model_does_not_have_is_a_line(tmp_path: Path) -> None:
+    add_model(tmp_path, "small", "squeezenet1_1", [2, 3, 64, 64])
+    path = config_of(tmp_path, "small").path
+    path.write_text(path.read_text() + "composites: [Fyre, Fire]\n")
+    (failure,) = count_operators(request(tmp_path), RecordedProgress(), on_meta=True)
+    assert isinstance(failure, CountFailure)
+    assert failure.reason.startswith(f"{path}:5: composites: squeezenet1_1 has no module of class Fyre; it has ")
+    assert "Fire, " in failure.reason
+
+
+def test_operations_without_a_formula_are_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opcost.torch_flops.WITHOUT_PRODUCTS", frozenset())
+    add_model(tmp_path, "small", "squeezenet1_1", [2, 3, 64, 64])
+    (failure,) = count_operators(request(tmp_path), RecordedProgress(), on_meta=True)
+    assert isinstance(failure, CountFailure)
+    assert "summary.yml:1: model_name: squeezenet1_1: no formula for the FLOPs of aten::" in failure.reason
+    assert "opcost/torch_flops.py" in failure.reason
+    assert not COUNTS.path(config_of(tmp_path, "small")).exists()
