@@ -26,6 +26,9 @@ META = "meta"
 SLOW_INITIALISATION = frozenset({"googlenet", "inception_v3"})
 """These draw random weights from a truncated normal, which takes minutes, unless told not to."""
 
+INITIALISERS = frozenset({"normal_", "uniform_", "fill_", "zero_", "erfinv_", "mul_", "add_", "clamp_"})
+"""Methods that give a tensor its first values in place: a third of the time to build a model without memory."""
+
 TASKS = ("detection", "optical_flow", "quantization", "segmentation", "video")
 """Packages of ``torchvision.models`` that hold the models of a task; the others are classifiers."""
 
@@ -232,7 +235,7 @@ def _without_download() -> Iterator[None]:
 
 
 class _UninitialisedOnMeta(TorchFunctionMode):
-    """Puts uninitialised memory, which is what weights are made of, on the meta device.
+    """Puts uninitialised memory, which is what weights are made of, on the meta device, and leaves it so.
 
     Everything else stays on the CPU: some constructors read what they have calculated (RegNet's widths).
     """
@@ -243,6 +246,10 @@ class _UninitialisedOnMeta(TorchFunctionMode):
         kwargs = kwargs or {}
         if function is torch.empty and kwargs.get("device") is None:
             kwargs = {**kwargs, "device": META}
+        elif getattr(function, "__name__", "") in INITIALISERS:
+            target = next(iter((*args, *kwargs.values())))
+            if target.is_meta:
+                return target
         return function(*args, **kwargs)
 
 

@@ -107,7 +107,8 @@ def build_module(operator: OperatorTuple, device: str) -> nn.Module:
 
 def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
     """Yield the constructor's arguments by name, those equal to their default left out."""
-    for name, parameter in inspect.signature(type(module)).parameters.items():
+    cls: Any = type(module)
+    for name, parameter in constructor_parameters(cls):
         if (
             name == "device"
             or _is_without_effect(module, name)
@@ -118,6 +119,12 @@ def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
         default = parameter.default
         if default is parameter.empty or value != plain_parameter(name, default):
             yield name, value
+
+
+@functools.lru_cache(maxsize=1024)
+def constructor_parameters(cls: Any) -> tuple[tuple[str, inspect.Parameter], ...]:
+    """Return the names and parameters of a class's constructor."""
+    return tuple(inspect.signature(cls).parameters.items())
 
 
 def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
