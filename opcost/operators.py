@@ -125,13 +125,14 @@ class OperatorCount:
     """How often a model calls one operator tuple in one run, and what one call computes and moves.
 
     ``flop`` counts a multiply-add as two operations; ``memory_bytes`` counts every distinct input of each computing
-    operation once and every output once.
+    operation once and every output once. ``outputs`` is what the first call returned.
     """
 
     operator: OperatorTuple
     occurrences: int
     flop: int
     memory_bytes: int
+    outputs: PlainValue = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from opcost.atomic_file import replace_file
 from opcost.errors import UserError
 from opcost.operators import Constant, OperatorCount, OperatorCounts, OperatorTuple, Structure, TensorSpec
 
-SCHEMA = "opcost operator counts 2"
+SCHEMA = "opcost operator counts 3"
 MAXIMUM_BYTES = 16_000_000
 DIGEST_BYTES = hashlib.sha256().digest_size
 

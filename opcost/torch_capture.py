@@ -11,10 +11,11 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple
+from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, PlainValue
 from opcost.torch_flops import CostCounter, OperationCost, tensors_of, total
 from opcost.torch_meta import like_a_device
 from opcost.torch_operators import function_tuple, is_property, module_tuple
+from opcost.torch_values import plain_value
 
 COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
 """Classes of modules with children whose own forward computes with the children's weights, in one kernel where it can:
@@ -100,6 +101,7 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.costs: list[OperationCost] = []
         self._calls: dict[OperatorTuple, list[OperationCost]] = {}
+        self._outputs: dict[OperatorTuple, PlainValue] = {}
         self._owned: list[tuple[int, int]] = []
         self._is_inside = False
 
@@ -107,10 +109,9 @@ class _Recorder(TorchFunctionMode):
         self, function, types, args=(), kwargs=None
     ) -> Any:
         kwargs = kwargs or {}
-        if self._is_inside or is_property(function):
+        if is_property(function):
             return function(*args, **kwargs)
-        with self._call(partial(function_tuple, function, args, kwargs)):
-            return function(*args, **kwargs)
+        return self._run(partial(function_tuple, function, args, kwargs), partial(function, *args, **kwargs))
 
     @contextmanager
     def observing(self, module: nn.Module) -> Iterator[None]:
@@ -122,8 +123,8 @@ class _Recorder(TorchFunctionMode):
         own = {"forward": attributes["forward"]} if "forward" in attributes else {}
 
         def observed(*args: Any, **kwargs: Any) -> Any:
-            with torch._C.DisableTorchFunction(), self._call(partial(module_tuple, module, args, kwargs)):
-                return forward(*args, **kwargs)
+            with torch._C.DisableTorchFunction():
+                return self._run(partial(module_tuple, module, args, kwargs), partial(forward, *args, **kwargs))
 
         attributes["forward"] = observed
         try:
@@ -137,7 +138,11 @@ class _Recorder(TorchFunctionMode):
         for operator, calls in self._calls.items():
             cost = total(calls)
             yield OperatorCount(
-                operator, len(calls), round(cost.flop / len(calls)), round(cost.memory_bytes / len(calls))
+                operator=operator,
+                occurrences=len(calls),
+                flop=round(cost.flop / len(calls)),
+                memory_bytes=round(cost.memory_bytes / len(calls)),
+                outputs=self._outputs.get(operator),
             )
 
     def outside(self) -> tuple[str, ...]:
@@ -145,15 +150,16 @@ class _Recorder(TorchFunctionMode):
         inside = {index for begin, end in self._owned for index in range(begin, end)}
         return tuple(sorted({cost.operation for index, cost in enumerate(self.costs) if index not in inside}))
 
-    @contextmanager
-    def _call(self, describe: Callable[[], OperatorTuple]) -> Iterator[None]:
+    def _run(self, describe: Callable[[], OperatorTuple], call: Callable[[], Any]) -> Any:
+        """Make a call, and count it as an operator's unless it is inside another's."""
         if self._is_inside:
-            yield
-            return
+            return call()
         operator, begin = describe(), len(self.costs)
         self._is_inside = True
         try:
-            yield
+            result = call()
+            self._outputs.setdefault(operator, plain_value(result, {}))
+            return result
         finally:
             self._is_inside = False
             self._owned.append((begin, len(self.costs)))

@@ -5,19 +5,24 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.overrides import resolve_name
+from torch.overrides import get_ignored_functions, resolve_name
 
 from opcost.errors import CannotMeasureError
-from opcost.operators import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
+from opcost.operators import OperatorTuple, PlainValue
+from opcost.torch_values import plain_value, public_name
 
 TRUSTED_PACKAGES = ("torch", "torchvision")
 """A class is imported by name only from these: importing is running code."""
+
+FACTORIES = frozenset(
+    f"torch.{name}" for name in "arange empty eye full linspace ones rand randint randn randperm tensor zeros".split()
+)
+"""Functions that make tensors of none: torch lists them among those that are not overridden, beside ``torch.load``."""
 
 SIZE_PARAMETERS = frozenset({"kernel_size", "stride", "padding", "dilation", "output_padding", "output_size"})
 """Modules keep these as given, 3 or (3, 3), for the same kernel: one size for all dimensions is stored as a number."""
@@ -29,15 +34,6 @@ WITHOUT_EFFECT_IN_EVAL = frozenset(
 )
 """Parameters that change nothing in eval mode, by the beginning of the class's name: left out, so that modules that
 run the same kernels are one tuple."""
-
-CONSTANTS = (torch.device, torch.dtype, torch.memory_format, torch.layout, type(Ellipsis))
-"""Kinds of values that go by their name, which is the same in every version of torch."""
-
-STRUCTURES: Mapping[str, tuple[str, ...]] = {
-    "slice": ("start", "stop", "step"),
-    "ImageList": ("tensors", "image_sizes"),
-}
-"""Classes, by name, whose objects are no more than these attributes: ``ImageList`` is torchvision's, for detection."""
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """``*args`` and ``**kwargs``: of a module with weights they are unknown (LSTM), else of no account (Identity)."""
@@ -57,12 +53,22 @@ def module_tuple(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
     """Return the operator tuple of a module that is called with these arguments."""
     identities: dict[int, int] = {}
     return OperatorTuple(
-        operator=public_name(type(module)),
+        operator=public_name(operator_class(module)),
         parameters=tuple(module_parameters(module)),
         inputs=tuple(plain_value(value, identities) for value in args),
         keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in sorted(kwargs.items())),
         mode="train" if module.training else "eval",
     )
+
+
+def operator_class(module: nn.Module) -> type[nn.Module]:
+    """Return the class of ``torch.nn`` whose ``forward`` a module runs, its own class if there is none.
+
+    A subclass that only has another constructor (torchvision's Conv3DSimple) runs the same kernels as its base.
+    """
+    cls = type(module)
+    bases = [base for base in cls.__mro__ if base is not nn.Module and getattr(base, "forward", None) is cls.forward]
+    return next((base for base in bases if getattr(nn, base.__name__, None) is base), cls)
 
 
 def function_tuple(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OperatorTuple:
@@ -80,6 +86,42 @@ def function_tuple(function: Callable[..., Any], args: tuple[Any, ...], kwargs: 
         keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in given.items()),
         mode=None,
     )
+
+
+def build_operator(operator: OperatorTuple, device: str) -> Callable[..., Any]:
+    """Return the function of a tuple, or a new module with fresh weights on a device.
+
+    Raises:
+        CannotMeasureError: it is not one of torch or torchvision, or this version does not build it.
+    """
+    return find_function(operator.operator) if operator.is_function else build_module(operator, device)
+
+
+def find_function(name: str) -> Callable[..., Any]:
+    """Return the function that goes by a name (see ``function_name``).
+
+    Raises:
+        CannotMeasureError: torch lists no function of this name.
+    """
+    found: Any = torch
+    package, *path = name.split(".")
+    for part in path if package == "torch" else [""]:
+        found = getattr(found, part, None)
+    # The name may lead anywhere (torch.os.system): only what torch lists for its tensors under this name is run.
+    is_admitted = is_operation(found) or name in FACTORIES or is_overridable(found)
+    if not is_admitted or function_name(found) != name:
+        raise CannotMeasureError(f"{name} is no function of this version of torch")
+    return cast(Callable[..., Any], found)
+
+
+def is_overridable(function: Any) -> bool:
+    """Return whether a function is one of those on tensors, all of which torch lets classes override."""
+    return callable(function) and resolve_name(function) is not None and function not in get_ignored_functions()
+
+
+def is_operation(function: Any) -> bool:
+    """Return whether a function goes by the name it is registered under, such as ``torch.ops.aten.add``."""
+    return isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
 
 
 def build_module(operator: OperatorTuple, device: str) -> nn.Module:
@@ -107,10 +149,11 @@ def build_module(operator: OperatorTuple, device: str) -> nn.Module:
 
 def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
     """Yield the constructor's arguments by name, those equal to their default left out."""
-    cls: Any = type(module)
+    cls: Any = operator_class(module)
     for name, parameter in constructor_parameters(cls):
         if (
             name == "device"
+            or name.startswith("_")
             or _is_without_effect(module, name)
             or (parameter.kind in VARIADIC and next(module.parameters(), None) is None)
         ):
@@ -127,39 +170,8 @@ def constructor_parameters(cls: Any) -> tuple[tuple[str, inspect.Parameter], ...
     return tuple(inspect.signature(cls).parameters.items())
 
 
-def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
-    """Return an argument of a call as plain data; ``identities`` numbers the tensors seen so far by their id."""
-    if isinstance(value, torch.Tensor):
-        return tensor_spec(value, identities.setdefault(id(value), len(identities)))
-    if isinstance(value, (list, tuple)):
-        return tuple(plain_value(item, identities) for item in value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, CONSTANTS):
-        return Constant(_constant_name(value))
-    parts = _parts(value)
-    if parts is None:
-        return f"<{type(value).__qualname__}>"
-    named = tuple((str(name), plain_value(part, identities)) for name, part in parts.items())
-    return Structure("dict" if isinstance(value, Mapping) else public_name(type(value)), named)
-
-
 def _is_default(value: Any, name: str, defaults: Mapping[str, Any]) -> bool:
     return name in defaults and type(value) is type(defaults[name]) and bool(value == defaults[name])
-
-
-def _constant_name(value: Any) -> str:
-    if isinstance(value, torch.device):
-        return "device"
-    return "..." if value is Ellipsis else str(value)
-
-
-def _parts(value: Any) -> Mapping[Any, Any] | None:
-    """Return the parts of a value that is no more than its parts, None for any other."""
-    if isinstance(value, Mapping):
-        return value
-    names = STRUCTURES.get(type(value).__name__)
-    return None if names is None else {name: getattr(value, name) for name in names}
 
 
 def plain_parameter(name: str, value: Any) -> PlainValue:
@@ -174,24 +186,13 @@ def plain_parameter(name: str, value: Any) -> PlainValue:
     return plain
 
 
-def tensor_spec(tensor: torch.Tensor, identity: int) -> TensorSpec:
-    """Return a tensor's shape, dtype and layout; strides that say the same thing are stored in one way."""
-    shape = tuple(tensor.shape)
-    strides: tuple[int, ...] | None = tuple(tensor.stride())
-    if tensor.is_contiguous():
-        strides = None
-    elif tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
-        strides = channels_last_strides(shape)
-    return TensorSpec(shape, str(tensor.dtype).removeprefix("torch."), strides, identity)
-
-
 @functools.lru_cache(maxsize=1024)
 def function_name(function: Callable[..., Any]) -> str:
     """Return the qualified name under which torch lists a function: ``torch.Tensor.add_``.
 
     Operators that are called by their registered name go by it: ``torch.ops.torchvision.nms``.
     """
-    if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if is_operation(function):
         return f"torch.ops.{function}"
     name = resolve_name(function)
     return name or f"{getattr(function, '__module__', None)}.{getattr(function, '__name__', repr(function))}"
@@ -211,18 +212,6 @@ def is_property(function: Callable[..., Any]) -> bool:
     return getattr(function, "__name__", "") == "__get__"
 
 
-def public_name(cls: type) -> str:
-    """Return the shortest dotted name under which a class can be reached: ``torch.nn.Conv2d``."""
-    if cls.__module__ == "builtins":
-        return cls.__qualname__
-    parts = cls.__module__.split(".")
-    for length in range(1, len(parts)):
-        package = ".".join(parts[:length])
-        if getattr(sys.modules.get(package), cls.__qualname__, None) is cls:
-            return f"{package}.{cls.__qualname__}"
-    return f"{cls.__module__}.{cls.__qualname__}"
-
-
 def _is_without_effect(module: nn.Module, name: str) -> bool:
     class_name = type(module).__name__
     if name == "bias" and getattr(module, "affine", True) is False:
@@ -234,7 +223,7 @@ def _is_without_effect(module: nn.Module, name: str) -> bool:
 
 
 def _argument(module: nn.Module, name: str) -> PlainValue:
-    reader = SPECIAL_READERS.get((type(module).__name__, name))
+    reader = SPECIAL_READERS.get((operator_class(module).__name__, name))
     if reader is not None:
         return plain_parameter(name, reader(module))
     if name == "dtype":

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from opcost.errors import CannotMeasureError
 from opcost.operators import OperatorTuple
-from opcost.torch_inputs import NormalInputs
-from opcost.torch_operators import build_module
+from opcost.torch_in_place import repeatable
+from opcost.torch_inputs import operator_inputs
+from opcost.torch_operators import build_operator
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 """What torch and torchvision raise where they are given what they don't support: most of it is RuntimeError."""
@@ -42,27 +43,30 @@ class EagerWorkload:
 
 
 def operator_workload(operator: OperatorTuple, device: str) -> EagerWorkload:
-    """Return an operator tuple with fresh weights and normal inputs, ready to run on a device.
+    """Return an operator tuple with fresh weights and normal inputs, ready to run on a device again and again.
 
-    An in-place operator runs out of place: in a loop it would change its own input, and with it the power.
+    An in-place operator writes into a second buffer: in a loop it would change its own input, and with it the power.
+
+    Raises:
+        CannotMeasureError: it cannot be built or repeated here.
+    """
+    try:
+        call, notes = repeatable(operator_call(operator, device))
+        return EagerWorkload(call, device, notes)
+    except REFUSALS as error:
+        synchronize(device)
+        raise CannotMeasureError(one_line(error)) from error
+
+
+def operator_call(operator: OperatorTuple, device: str) -> Callable[[], object]:
+    """Return a call of an operator tuple with fresh weights and normal inputs, as its model makes it.
 
     Raises:
         CannotMeasureError: it cannot be built here.
     """
-    if operator.is_function:
-        raise CannotMeasureError(f"{operator.operator} is a function, which cannot be run alone yet")
-    in_place = ("inplace", True) in operator.parameters
-    kept = tuple(item for item in operator.parameters if item != ("inplace", True))
-    try:
-        module = build_module(replace(operator, parameters=kept), device)
-        inputs = NormalInputs(device)
-        args = inputs.values(operator.inputs)
-        kwargs = {name: inputs.value(value) for name, value in operator.keyword_inputs}
-    except RuntimeError as error:
-        synchronize(device)
-        raise CannotMeasureError(one_line(error)) from error
-    notes = "in-place operator run out of place" if in_place else ""
-    return EagerWorkload(lambda: module(*args, **kwargs), device, notes)
+    function = build_operator(operator, device)
+    args, kwargs = operator_inputs(operator, device)
+    return lambda: function(*args, **kwargs)
 
 
 def synchronize(device: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import torch
 from torch import nn
 from torchvision import ops
 from torchvision.models import get_model
+from torchvision.models.detection.anchor_utils import DefaultBoxGenerator
+from torchvision.models.video.resnet import Conv3DNoTemporal
 
 from opcost.errors import CannotMeasureError
 from opcost.operators import OperatorTuple, TensorSpec, model_operator
 from opcost.torch_capture import capture
-from opcost.torch_inputs import NormalInputs
-from opcost.torch_operators import UNKNOWN, build_module, function_tuple, module_tuple, public_name
+from opcost.torch_inputs import NormalInputs, operator_inputs
+from opcost.torch_operators import UNKNOWN, build_module, find_function, function_tuple, module_tuple
+from opcost.torch_values import public_name
 
 GOLDEN = Path(__file__).parent / "golden" / "operator_texts.txt"
 IMAGE = torch.zeros(2, 4, 16, 16)
@@ -28,9 +32,7 @@ def tuple_of(module: nn.Module, *args: Any, **kwargs: Any) -> OperatorTuple:
 
 def rebuilt(operator: OperatorTuple) -> OperatorTuple:
     """Return the tuple of the module that is built from a tuple, called with inputs drawn for it."""
-    inputs = NormalInputs("cpu")
-    args = inputs.values(operator.inputs)
-    kwargs = {name: inputs.value(value) for name, value in operator.keyword_inputs}
+    args, kwargs = operator_inputs(operator, "cpu")
     return module_tuple(build_module(operator, "cpu"), args, kwargs)
 
 
@@ -184,6 +186,23 @@ def test_a_norm_without_weights_has_no_bias_to_tell_of() -> None:
     assert tuple_of(nn.InstanceNorm2d(4), IMAGE).parameters == (("num_features", 4),)
 
 
+def test_a_subclass_that_runs_its_bases_forward_is_the_base() -> None:
+    convolution = Conv3DNoTemporal(4, 6, stride=2)
+    operator = tuple_of(convolution, torch.zeros(1, 4, 2, 8, 8))
+    same = nn.Conv3d(4, 6, (1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1), bias=False)
+    assert operator == tuple_of(same, torch.zeros(1, 4, 2, 8, 8))
+    assert operator.short_name == "Conv3d"
+
+
+class Doubled(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * 2
+
+
+def test_a_subclass_with_a_forward_of_its_own_is_itself() -> None:
+    assert tuple_of(Doubled(16, 3), IMAGE).short_name == "Doubled"
+
+
 def test_an_empty_identity_has_no_unknown_arguments() -> None:
     assert tuple_of(nn.Identity(), IMAGE).parameters == ()
 
@@ -205,6 +224,59 @@ def test_a_layout_is_kept_where_it_is_not_contiguous(tensor: torch.Tensor, strid
     assert rebuilt(operator) == operator
 
 
+# Functions
+
+
+def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> OperatorTuple:
+    return function_tuple(function, args, kwargs)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        called(torch.Tensor.add_, IMAGE, IMAGE.clone()),
+        called(torch.cat, [IMAGE, IMAGE[:1]], dim=0),
+        called(torch.Tensor.to, IMAGE, dtype=torch.float16, device=torch.device("cpu")),
+        called(torch.Tensor.contiguous, IMAGE, memory_format=torch.channels_last),
+        called(torch.Tensor.__getitem__, IMAGE, (..., slice(1, None), torch.zeros(2, dtype=torch.int64))),
+        called(torch.Tensor.__setitem__, IMAGE, (slice(None), 0), 1.5),
+        called(nn.functional.interpolate, IMAGE, scale_factor=2.0),
+        called(nn.functional.scaled_dot_product_attention, SEQUENCE, SEQUENCE, SEQUENCE),
+        called(torch.functional.einsum, "bij,bkj->bik", SEQUENCE, SEQUENCE),
+        called(torch.ops.torchvision.nms, torch.zeros(5, 4), torch.zeros(5), 0.5),
+        called(torch.zeros, 3, device=torch.device("cpu"), dtype=torch.int64),
+    ],
+    ids=lambda operator: operator.short_name,
+)
+def test_a_function_is_found_and_called_again_with_arguments_that_give_the_same_tuple(operator: OperatorTuple) -> None:
+    function = find_function(operator.operator)
+    args, kwargs = operator_inputs(operator, "cpu")
+    assert function_tuple(function, args, kwargs) == operator
+    function(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch.os.system",
+        "torch.load",
+        "torch.hub.load",
+        "torch.ops.load_library",
+        "torch.ops.no_such.operation",
+        "torch.Tensor",
+        "torch.Tensor.no_such_method",
+        "torch.nn.Linear",
+        "torch",
+        "os.system",
+        "add",
+        "",
+    ],
+)
+def test_what_torch_does_not_list_as_its_function_is_not_called(name: str) -> None:
+    with pytest.raises(CannotMeasureError, match="is no function of this version of torch"):
+        find_function(name)
+
+
 # What cannot be rebuilt
 
 
@@ -214,7 +286,7 @@ def test_a_class_of_another_package_is_not_imported() -> None:
 
 
 def test_a_module_that_does_not_keep_an_argument_is_not_rebuilt() -> None:
-    operator = tuple_of(nn.Embedding(10, 3), torch.zeros(2, dtype=torch.int64))
+    operator = tuple_of(DefaultBoxGenerator([[2]]), IMAGE)
     with pytest.raises(CannotMeasureError, match="does not keep its argument"):
         build_module(operator, "cpu")
 

@@ -9,13 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torchvision.models.detection.image_list import ImageList
 
 from opcost.errors import CannotMeasureError
-from opcost.operators import OperatorTuple, PlainValue, TensorSpec, channels_last_strides
+from opcost.operators import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
 from opcost.torch_conditions import PRECISIONS, precision, torch_state
-from opcost.torch_inputs import NormalInputs
-from opcost.torch_operators import module_tuple
-from opcost.torch_workload import EagerWorkload, operator_workload
+from opcost.torch_in_place import INTO_BUFFER, SAME_VALUES, Operation, into_buffer, repeatable
+from opcost.torch_inputs import NormalInputs, operator_inputs
+from opcost.torch_operators import function_tuple, module_tuple
+from opcost.torch_values import plain_value
+from opcost.torch_workload import EagerWorkload, operator_call, operator_workload
 
 
 def tuple_of(module: nn.Module, *args: torch.Tensor, **kwargs: Any) -> OperatorTuple:
@@ -57,14 +60,60 @@ def test_an_interrupt_is_no_failure_of_the_workload(interrupt: type[BaseExceptio
         EagerWorkload(call, "cpu").run(1)
 
 
-@pytest.mark.parametrize("module", [nn.SiLU(inplace=True), nn.Hardswish(inplace=True), nn.ELU(inplace=True)])
-def test_an_in_place_operator_does_not_change_its_input_in_a_loop(module: nn.Module) -> None:
-    workload = operator_workload(tuple_of(module, torch.zeros(3, 4)), "cpu")
-    first = workload.call()
+@pytest.mark.parametrize(
+    "operator",
+    [
+        tuple_of(nn.ReLU(inplace=True), torch.zeros(3, 4)),
+        tuple_of(nn.SiLU(inplace=True), torch.zeros(3, 4)),
+        tuple_of(nn.Hardswish(inplace=True), torch.zeros(3, 4)),
+        tuple_of(nn.ReLU6(inplace=True), torch.zeros(3, 4).t()),
+        function_tuple(torch.Tensor.add_, (torch.zeros(3, 4), torch.zeros(4)), {"alpha": 2}),
+        function_tuple(torch.Tensor.add_, (torch.zeros(3, 4), 2.5), {}),
+        function_tuple(torch.Tensor.mul_, (torch.zeros(3, 4), torch.zeros(3, 1)), {}),
+    ],
+    ids=lambda operator: operator.short_name,
+)
+def test_an_in_place_operator_does_the_same_again_and_again_into_a_second_buffer(operator: OperatorTuple) -> None:
+    workload = operator_workload(operator, "cpu")
     workload.run(5)
-    assert isinstance(first, torch.Tensor)
-    assert torch.equal(first, workload.call())  # type: ignore[arg-type]
-    assert workload.notes == "in-place operator run out of place"
+    again = workload.call()
+    in_model = operator_call(operator, "cpu")()
+    assert isinstance(again, torch.Tensor)
+    assert isinstance(in_model, torch.Tensor)
+    assert torch.equal(again, in_model)
+    assert again.stride() == in_model.stride()
+    assert workload.notes == INTO_BUFFER
+
+
+@pytest.mark.parametrize(
+    ("operator", "notes"),
+    [
+        (function_tuple(torch.Tensor.zero_, (torch.zeros(3, 4),), {}), SAME_VALUES),
+        (
+            function_tuple(torch.Tensor.__setitem__, (torch.zeros(3, 4), slice(1, None), torch.zeros(4)), {}),
+            SAME_VALUES,
+        ),
+        (tuple_of(nn.Dropout(inplace=True), torch.zeros(3, 4)), ""),
+    ],
+    ids=["zero_", "__setitem__", "Dropout"],
+)
+def test_what_writes_the_same_each_time_runs_as_it_is(operator: OperatorTuple, notes: str) -> None:
+    workload = operator_workload(operator, "cpu")
+    workload.run(3)
+    assert workload.notes == notes
+
+
+class Mixed(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).add_(x).add_(1)
+
+
+def test_an_in_place_operator_with_company_is_refused() -> None:
+    x = torch.zeros(3)
+    with pytest.raises(CannotMeasureError, match="add_, add_ would work on what it wrote"):
+        repeatable(lambda: Mixed()(x))
+    with pytest.raises(CannotMeasureError, match="has no form with another output"):
+        into_buffer(Operation(torch.ops.torchvision.nms.default, (x,), {}))
 
 
 def test_other_operators_need_no_note() -> None:
@@ -88,7 +137,7 @@ def test_an_operator_runs_with_keyword_inputs_and_in_its_mode() -> None:
     "operator",
     [
         tuple_of(nn.Linear(4, 3), torch.zeros(2, 5)),
-        tuple_of(nn.ReLU(), torch.zeros(2, dtype=torch.int64)),
+        tuple_of(nn.SiLU(), torch.zeros(2, dtype=torch.int64)),
         OperatorTuple("torch.nn.ReLU", (), (TensorSpec((2,), "float32"), 7)),
         OperatorTuple("torch.nn.ReLU", (), ("<Mapping>",)),
         OperatorTuple("torch.nn.Linear", (("in_features", 2**40), ("out_features", 2**20))),
@@ -140,13 +189,59 @@ def test_specs_of_one_identity_are_one_tensor() -> None:
 def test_plain_values_stay_as_they_are_and_tensors_in_tuples_are_drawn() -> None:
     nested, *others = drawn((TensorSpec((2,), "float32"), (3, None)), "text", None, True)
     assert nested[0].shape == (2,)
-    assert nested[1] == (3, None)
+    assert nested[1] == [3, None]
     assert others == ["text", None, True]
 
 
-def test_whole_numbers_cannot_be_drawn_from_a_normal_distribution() -> None:
-    with pytest.raises(CannotMeasureError, match="int64"):
-        drawn(TensorSpec((2,), "int64"))
+def test_whole_numbers_and_masks_are_small_and_valid() -> None:
+    numbers, mask = drawn(TensorSpec((100,), "int64", identity=0), TensorSpec((100,), "bool", identity=1))
+    assert (numbers.dtype, mask.dtype) == (torch.int64, torch.bool)
+    assert set(numbers.tolist()) == {0, 1}
+    assert 0 < mask.sum() < 100
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        torch.zeros(9, dtype=torch.int64),
+        (slice(None), torch.zeros(9, dtype=torch.int64)),
+        (..., torch.zeros(9, dtype=torch.int64)),
+        (None, torch.zeros(9, dtype=torch.int64), 0),
+        (torch.zeros(7, 5, dtype=torch.bool), torch.zeros(1, dtype=torch.int64)),
+        torch.zeros(7, dtype=torch.bool),
+    ],
+    ids=str,
+)
+def test_indices_are_valid_in_the_dimension_that_they_index(index: object) -> None:
+    table = torch.zeros(7, 5, 3)
+    call = operator_call(function_tuple(torch.Tensor.__getitem__, (table, index), {}), "cpu")
+    assert isinstance(call(), torch.Tensor)
+
+
+def test_token_ids_are_below_the_number_of_rows() -> None:
+    operator = tuple_of(nn.Embedding(1000, 3), torch.zeros(50, dtype=torch.int64))
+    (tokens,), _ = operator_inputs(operator, "cpu")
+    assert isinstance(tokens, torch.Tensor)
+    assert 100 < tokens.max() < 1000
+    operator_workload(operator, "cpu").run(1)
+
+
+def test_dicts_slices_constants_and_image_lists_come_back() -> None:
+    images = ImageList(torch.zeros(2, 3, 8, 8), [(8, 8), (7, 6)])
+    values = ({"0": torch.zeros(2), "pool": torch.zeros(3)}, slice(1, None), torch.float16, ..., images)
+    identities: dict[int, int] = {}
+    plain = tuple(plain_value(value, identities) for value in values)
+    maps, piece, dtype, dots, again = drawn(*plain)
+    assert {name: x.shape for name, x in maps.items()} == {"0": (2,), "pool": (3,)}
+    assert (piece, dtype, dots) == (slice(1, None), torch.float16, ...)
+    assert isinstance(again, ImageList)
+    assert (again.tensors.shape, again.image_sizes) == (images.tensors.shape, [[8, 8], [7, 6]])
+
+
+@pytest.mark.parametrize("value", ["<Generator>", Constant("torch.os"), Structure("os.system", ())], ids=str)
+def test_what_was_no_plain_value_is_not_made_up(value: PlainValue) -> None:
+    with pytest.raises(CannotMeasureError):
+        drawn(value)
 
 
 # Precision
