@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from opcost.stage_configs import ConfigReport
     from opcost.stage_counting import CountPlan, CountReport
     from opcost.stage_filtering import FilterReport
+    from opcost.stage_kernels import KernelsReport
     from opcost.stage_measuring import FullModelReport, OperatorsReport
+    from opcost.stage_rebuilding import RebuildReport
 
 
 def print_json(reports: Sequence[Any]) -> None:
@@ -75,6 +77,54 @@ def print_configs(reports: Sequence[ConfigReport], dry_run: bool) -> None:
     for report in made:
         print_line(f"{'would be written' if dry_run else 'written'}: {report.path}")
     print_line(f"{len(made)} written, {len(reports) - len(made)} there already" + _dry(dry_run, "nothing was written"))
+
+
+def print_kernels(reports: Sequence[KernelsReport]) -> None:
+    """Print how much of each model's kernel time tuples account for, alone and in the model, and what differs."""
+    columns = ("model", "calls", "in the model", "alone", "alone / in model", "same kernels")
+    rows = []
+    for report in reports:
+        alone_s = [kind.alone_s for kind in report.kinds]
+        sum_s = None if None in alone_s else sum(time_s for time_s in alone_s if time_s is not None)
+        calls = sum(kind.calls for kind in report.kinds)
+        rows.append(_kernel_cells(report.name, calls, report.kernel_time_s, sum_s, report.same_kernels_ratio))
+        for kind in report.kinds:
+            same_ratio = kind.same_kernels_s / kind.in_model_s if kind.in_model_s else None
+            rows.append(_kernel_cells(f"  {kind.operator}", kind.calls, kind.in_model_s, kind.alone_s, same_ratio))
+    print_table("Kernel time in one run of the model, and of its tuples alone", columns, rows)
+    for report in reports:
+        print_line(f"{report.name}: {percent(report.counted_ratio)} of kernel time inside counted calls")
+        for line in report.differences:
+            print_line(f"{report.name}: {line}")
+
+
+def _kernel_cells(
+    name: str, calls: int, in_model_s: float, alone_s: float | None, same_ratio: float | None
+) -> tuple[str, ...]:
+    time_ratio = None if alone_s is None or not in_model_s else alone_s / in_model_s
+    return (name, str(calls), milliseconds(in_model_s), milliseconds(alone_s), ratio(time_ratio), percent(same_ratio))
+
+
+def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
+    """Print how many tuples of each model are rebuilt, and those that are not by name and reason."""
+    columns = ("model", "new tuples", "rebuilt", "value-dependent", "failed")
+    rows = [
+        (
+            report.name,
+            str(report.operators),
+            str(report.rebuilt),
+            str(len(report.value_dependent)),
+            str(len(report.failures)),
+        )
+        for report in reports
+    ]
+    together = [str(sum(int(row[column]) for row in rows)) for column in range(1, len(columns))]
+    print_table("Operator tuples rebuilt and run alone", columns, [*rows, ("all together", *together)])
+    for report in reports:
+        for line in report.value_dependent:
+            print_line(f"{report.name}: depends on values: {line}")
+        for line in report.failures:
+            print_line(f"{report.name}: failed: {line}")
 
 
 def print_census(rows: Sequence[CensusRow]) -> None:

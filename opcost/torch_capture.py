@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -75,6 +75,25 @@ def capture(
     )
 
 
+def watch(
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    mark: Callable[[OperatorTuple], AbstractContextManager[Any]],
+    composites: Collection[str] = (),
+) -> None:
+    """Run a model once in inference mode, each call of an operator inside the context that ``mark`` makes for it.
+
+    Functions that compute nothing are marked, too: nothing counts the operations of this run.
+    """
+    recorder = _Recorder(mark)
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode())
+        for module in operator_modules(model, composites):
+            stack.enter_context(recorder.observing(module))
+        stack.enter_context(recorder)
+        model(*inputs)
+
+
 def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Iterator[nn.Module]:
     """Yield the modules of a model that are counted as operators, each once."""
     seen: set[int] = set()
@@ -97,9 +116,10 @@ class _Recorder(TorchFunctionMode):
     As a function mode it sees the functions that the model itself calls, not those that these call in turn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mark: Callable[[OperatorTuple], AbstractContextManager[Any]] = nullcontext) -> None:
         super().__init__()
         self.costs: list[OperationCost] = []
+        self._mark = mark
         self._calls: dict[OperatorTuple, list[OperationCost]] = {}
         self._outputs: dict[OperatorTuple, PlainValue] = {}
         self._owned: list[tuple[int, int]] = []
@@ -157,7 +177,8 @@ class _Recorder(TorchFunctionMode):
         operator, begin = describe(), len(self.costs)
         self._is_inside = True
         try:
-            result = call()
+            with self._mark(operator):
+                result = call()
             self._outputs.setdefault(operator, plain_value(result, {}))
             return result
         finally:

@@ -20,9 +20,10 @@ TRUSTED_PACKAGES = ("torch", "torchvision")
 """A class is imported by name only from these: importing is running code."""
 
 FACTORIES = frozenset(
-    f"torch.{name}" for name in "arange empty eye full linspace ones rand randint randn randperm tensor zeros".split()
+    [f"torch.{name}" for name in "arange empty eye full linspace ones rand randint randn randperm tensor zeros".split()]
+    + [f"torch.Tensor.new_{name}" for name in "empty full ones tensor zeros".split()]
 )
-"""Functions that make tensors of none: torch lists them among those that are not overridden, beside ``torch.load``."""
+"""Functions that make tensors: torch lists them among those that are not overridden, beside ``torch.load``."""
 
 SIZE_PARAMETERS = frozenset({"kernel_size", "stride", "padding", "dilation", "output_padding", "output_size"})
 """Modules keep these as given, 3 or (3, 3), for the same kernel: one size for all dimensions is stored as a number."""
@@ -31,9 +32,10 @@ UNKNOWN = "unknown: the module does not keep this argument"
 
 WITHOUT_EFFECT_IN_EVAL = frozenset(
     {("BatchNorm", "momentum"), ("InstanceNorm", "momentum"), ("MultiheadAttention", "dropout")}
+    | {("DefaultBoxGenerator", "min_ratio"), ("DefaultBoxGenerator", "max_ratio")}
 )
 """Parameters that change nothing in eval mode, by the beginning of the class's name: left out, so that modules that
-run the same kernels are one tuple."""
+run the same kernels are one tuple. A box generator's ratios are in its scales."""
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """``*args`` and ``**kwargs``: of a module with weights they are unknown (LSTM), else of no account (Identity)."""
@@ -46,6 +48,8 @@ SPECIAL_READERS: Mapping[tuple[str, str], Callable[[Any], Any]] = {
     ("MultiheadAttention", "kdim"): lambda module: None if module.kdim == module.embed_dim else module.kdim,
     ("MultiheadAttention", "vdim"): lambda module: None if module.vdim == module.embed_dim else module.vdim,
     ("FrozenBatchNorm2d", "num_features"): lambda module: module.weight.shape[0],
+    ("PositionalEncoding", "embed_size"): lambda module: module.class_token.shape[0],
+    ("PositionalEncoding", "rel_pos_embed"): lambda module: module.spatial_pos is None,
 }
 
 

@@ -1,0 +1,26 @@
+"""Rebuild every counted operator tuple from its pickle, run it alone, and hold it against what was counted
+
+Example: python check_operators.py 'resnet*' --device cpu
+"""
+
+from opcost.command_line import pipeline_parser, run
+
+EXAMPLE = "python check_operators.py 'resnet*' --device cpu"
+
+
+def main() -> int:
+    description = "Rebuild and run each tuple that block 0 counted: same outputs, same FLOPs?"
+    arguments = pipeline_parser(description, EXAMPLE).parse_args()
+
+    from opcost.reports import print_json, print_rebuilds
+    from opcost.request import Request
+    from opcost.stage_rebuilding import rebuild_operators
+    from opcost.terminal import progress_on_stderr
+
+    reports = rebuild_operators(Request.from_arguments(arguments), progress_on_stderr())
+    print_json(reports) if arguments.json else print_rebuilds(reports)
+    return 1 if any(report.failures for report in reports) else 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,26 @@
+"""Profile models and their operator tuples alone: the same kernels, in the same time? -> a table
+
+Example: python compare_kernels.py resnet50_32x3x224x224 --device cuda
+"""
+
+from opcost.command_line import pipeline_parser, run
+
+EXAMPLE = "python compare_kernels.py resnet50_32x3x224x224 --device cuda"
+
+
+def main() -> int:
+    description = "Compare the kernels of each model with those of its operator tuples run alone, on a GPU."
+    arguments = pipeline_parser(description, EXAMPLE).parse_args()
+
+    from opcost.reports import print_json, print_kernels
+    from opcost.request import Request
+    from opcost.stage_kernels import compare_kernels
+    from opcost.terminal import progress_on_stderr
+
+    reports = compare_kernels(Request.from_arguments(arguments), progress_on_stderr())
+    print_json(reports) if arguments.json else print_kernels(reports)
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

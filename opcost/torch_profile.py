@@ -1,0 +1,54 @@
+"""Kernels that a GPU ran, by the mark under which they were launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+MARK = "opcost mark "
+
+Mark = Callable[[str], AbstractContextManager[Any]]
+"""Makes a context: what is launched inside is under this mark."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel or copy that ran on the GPU, and under which mark it was launched, None for none."""
+
+    name: str
+    time_s: float
+    mark: str | None
+
+
+def profiled(run: Callable[[Mark], None]) -> list[Kernel]:
+    """Return the kernels that a run launches, in order of launch.
+
+    Args:
+        run: is handed a ``Mark``. Marks must not be nested.
+    """
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        run(lambda mark: record_function(f"{MARK}{mark}"))
+        torch.cuda.synchronize()
+    return list(_kernels(profiler.events()))
+
+
+def _kernels(events: Any) -> Iterator[Kernel]:
+    for event in events:
+        if event.kernels:
+            mark = _mark_of(event)
+            for kernel in event.kernels:
+                yield Kernel(kernel.name, kernel.duration * 1e-6, mark)
+
+
+def _mark_of(event: Any) -> str | None:
+    """Return the mark around an event on the host's time line."""
+    while event is not None:
+        if event.name.startswith(MARK):
+            return str(event.name.removeprefix(MARK))
+        event = event.cpu_parent
+    return None
