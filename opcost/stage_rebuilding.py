@@ -63,9 +63,9 @@ def difference(count: OperatorCount, device: str) -> str | None:
     """Run a counted operator alone; return how it differs from what was counted, None if it does not."""
     costs: list[OperationCost] = []
     try:
-        call = operator_call(count.operator, device)
+        function, args, kwargs = operator_call(count.operator, device)
         with torch.inference_mode(), like_a_device() if device == META else nullcontext(), CostCounter(costs.append):
-            outputs = plain_value(call(), {})
+            outputs = plain_value(function(*args, **kwargs), {})
     except CannotMeasureError as error:
         return str(error)
     except (*REFUSALS, AttributeError) as error:

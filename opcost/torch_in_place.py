@@ -5,7 +5,7 @@ Run in a loop on one tensor, Hardswish passes through denormals to zeros in 160 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from opcost.torch_flops import is_composite, is_free
 WRITES_THE_SAME = frozenset({"zero_", "fill_", "copy_", "index_put_", "_index_put_impl_", "index_fill_"})
 """In-place operations that write the same values each time, whatever was there before."""
 
-INTO_BUFFER = "in-place kernel run into a second buffer"
+ELSEWHERE = "in-place kernel run into another tensor"
 SAME_VALUES = "in place: writes the same values each time"
 
 
@@ -42,57 +42,60 @@ class Operation:
         return len(returns) == 1 and returns[0].alias_info is not None and bool(returns[0].alias_info.is_write)
 
 
-def repeatable(call: Callable[[], object]) -> tuple[Callable[[], object], str]:
+def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> tuple[Callable[[], object], str]:
     """Return a call that does what a call does, as often as one likes, and a note on how.
 
-    ``call`` is made once for a look at its operations; those in place do not run. Where it is one in-place operation,
-    its kernel is run on the same input into a second buffer, made beforehand.
+    ``call`` is made once for a look at its operations; those that write into one of the ``inputs`` do not run. Where it
+    is one such operation, its kernel is run on the same input with the result going elsewhere.
 
     Raises:
         CannotMeasureError: it writes into its input in another way.
     """
-    operations = observed(call)
-    in_place = [operation for operation in operations if operation.is_in_place]
-    if not in_place:
-        return call, ""
-    if all(operation.name in WRITES_THE_SAME for operation in in_place):
-        return call, SAME_VALUES
-    if len(operations) == 1:
-        return into_buffer(operations[0]), INTO_BUFFER
-    names = ", ".join(operation.name for operation in in_place)
-    raise CannotMeasureError(f"{names} would work on what it wrote itself, and has company that hides its input")
-
-
-def into_buffer(operation: Operation) -> Callable[[], object]:
-    """Return a call of an in-place operation's kernel that writes into a buffer of its own.
-
-    torch runs one kernel for ``add_`` and ``add.out``: they differ in where the result goes.
-
-    Raises:
-        CannotMeasureError: the operation has no such form.
-    """
-    overload = operation.function._overloadname
-    form = "out" if overload in ("default", "Tensor") else f"{overload}_out"
-    out = getattr(getattr(torch.ops.aten, operation.name.removesuffix("_"), None), form, None)
-    if out is None:
-        raise CannotMeasureError(f"{operation.name} writes into its input, and has no form with another output")
-    source, *rest = operation.args
-    buffer = torch.empty_like(source)
-    return lambda: out(source, *rest, **operation.kwargs, out=buffer)
-
-
-def observed(call: Callable[[], object]) -> list[Operation]:
-    """Return the operations that compute in one call, in order; those in place are only looked at."""
-    observer = _Observer()
+    observer = _Observer(inputs)
     with torch.inference_mode(), observer:
         call()
-    return observer.operations
+    eating = [operation.name for operation in observer.operations if observer.writes_into_input(operation)]
+    if not eating:
+        return call, ""
+    if WRITES_THE_SAME.issuperset(eating):
+        return call, SAME_VALUES
+    if len(observer.operations) == 1:
+        return elsewhere(observer.operations[0]), ELSEWHERE
+    raise CannotMeasureError(f"{', '.join(eating)} would work on what it wrote itself, among other operations")
+
+
+def elsewhere(operation: Operation) -> Callable[[], object]:
+    """Return a call of an in-place operation's kernel whose result goes into a second buffer, or a new tensor.
+
+    torch runs one kernel for ``add_``, ``add.out`` and ``add``. A form with ``out`` that is generated (``relu.out``)
+    adds a copy to it: then the result is a new tensor, whose memory torch's allocator has at hand.
+
+    Raises:
+        CannotMeasureError: the operation has no such forms.
+    """
+    packet = getattr(torch.ops.aten, operation.name.removesuffix("_"), None)
+    overload = operation.function._overloadname
+    out = getattr(packet, "out" if overload in ("default", "Tensor") else f"{overload}_out", None)
+    new = getattr(packet, overload, None)
+    args, kwargs = operation.args, operation.kwargs
+    if out is not None and torch.Tag.generated not in out.tags:
+        buffer = torch.empty_like(args[0])
+        return lambda: out(*args, **kwargs, out=buffer)
+    if new is None:
+        raise CannotMeasureError(f"{operation.name} writes into its input, and has no form that writes elsewhere")
+    return lambda: new(*args, **kwargs)
 
 
 class _Observer(TorchDispatchMode):
-    def __init__(self) -> None:
+    """Notes the operations that compute, and makes those that write into an input do nothing."""
+
+    def __init__(self, inputs: Iterable[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[Operation] = []
+        self._storages = {_storage(tensor) for tensor in inputs}
+
+    def writes_into_input(self, operation: Operation) -> bool:
+        return operation.is_in_place and _storage(operation.args[0]) in self._storages
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
         self, func, types, args=(), kwargs=None
@@ -104,6 +107,11 @@ class _Observer(TorchDispatchMode):
         operation = Operation(func, args, kwargs)
         if not is_free(func):
             self.operations.append(operation)
-            if operation.is_in_place:
+            if self.writes_into_input(operation):
                 return args[0]
         return func(*args, **kwargs)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """Return what is equal for tensors that share memory, on the meta device too."""
+    return int(tensor.untyped_storage()._cdata)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from opcost.errors import CannotMeasureError
 from opcost.operators import OperatorTuple
+from opcost.torch_flops import tensors_of
 from opcost.torch_in_place import repeatable
 from opcost.torch_inputs import operator_inputs
 from opcost.torch_operators import build_operator
@@ -45,28 +47,29 @@ class EagerWorkload:
 def operator_workload(operator: OperatorTuple, device: str) -> EagerWorkload:
     """Return an operator tuple with fresh weights and normal inputs, ready to run on a device again and again.
 
-    An in-place operator writes into a second buffer: in a loop it would change its own input, and with it the power.
+    An in-place operator writes elsewhere: in a loop it would change its own input, and with it the power.
 
     Raises:
         CannotMeasureError: it cannot be built or repeated here.
     """
     try:
-        call, notes = repeatable(operator_call(operator, device))
+        function, args, kwargs = operator_call(operator, device)
+        call, notes = repeatable(partial(function, *args, **kwargs), tensors_of((args, kwargs)))
         return EagerWorkload(call, device, notes)
     except REFUSALS as error:
         synchronize(device)
         raise CannotMeasureError(one_line(error)) from error
 
 
-def operator_call(operator: OperatorTuple, device: str) -> Callable[[], object]:
-    """Return a call of an operator tuple with fresh weights and normal inputs, as its model makes it.
+def operator_call(
+    operator: OperatorTuple, device: str
+) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
+    """Return an operator tuple with fresh weights, and normal inputs for a call as its model makes it.
 
     Raises:
         CannotMeasureError: it cannot be built here.
     """
-    function = build_operator(operator, device)
-    args, kwargs = operator_inputs(operator, device)
-    return lambda: function(*args, **kwargs)
+    return (build_operator(operator, device), *operator_inputs(operator, device))
 
 
 def synchronize(device: str) -> None:

@@ -14,7 +14,7 @@ from torchvision.models.detection.image_list import ImageList
 from opcost.errors import CannotMeasureError
 from opcost.operators import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
 from opcost.torch_conditions import PRECISIONS, precision, torch_state
-from opcost.torch_in_place import INTO_BUFFER, SAME_VALUES, Operation, into_buffer, repeatable
+from opcost.torch_in_place import ELSEWHERE, SAME_VALUES, Operation, elsewhere, repeatable
 from opcost.torch_inputs import NormalInputs, operator_inputs
 from opcost.torch_operators import function_tuple, module_tuple
 from opcost.torch_values import plain_value
@@ -73,16 +73,17 @@ def test_an_interrupt_is_no_failure_of_the_workload(interrupt: type[BaseExceptio
     ],
     ids=lambda operator: operator.short_name,
 )
-def test_an_in_place_operator_does_the_same_again_and_again_into_a_second_buffer(operator: OperatorTuple) -> None:
+def test_an_in_place_operator_does_the_same_again_and_again_elsewhere(operator: OperatorTuple) -> None:
     workload = operator_workload(operator, "cpu")
     workload.run(5)
     again = workload.call()
-    in_model = operator_call(operator, "cpu")()
+    function, args, kwargs = operator_call(operator, "cpu")
+    in_model = function(*args, **kwargs)
     assert isinstance(again, torch.Tensor)
     assert isinstance(in_model, torch.Tensor)
     assert torch.equal(again, in_model)
     assert again.stride() == in_model.stride()
-    assert workload.notes == INTO_BUFFER
+    assert workload.notes == ELSEWHERE
 
 
 @pytest.mark.parametrize(
@@ -103,17 +104,27 @@ def test_what_writes_the_same_each_time_runs_as_it_is(operator: OperatorTuple, n
     assert workload.notes == notes
 
 
-class Mixed(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x * 2).add_(x).add_(1)
-
-
 def test_an_in_place_operator_with_company_is_refused() -> None:
     x = torch.zeros(3)
-    with pytest.raises(CannotMeasureError, match="add_, add_ would work on what it wrote"):
-        repeatable(lambda: Mixed()(x))
-    with pytest.raises(CannotMeasureError, match="has no form with another output"):
-        into_buffer(Operation(torch.ops.torchvision.nms.default, (x,), {}))
+    with pytest.raises(CannotMeasureError, match="add_ would work on what it wrote itself"):
+        repeatable(lambda: x.add_(x * 2), [x])
+    with pytest.raises(CannotMeasureError, match="has no form that writes elsewhere"):
+        elsewhere(Operation(torch.ops.torchvision.nms.default, (x,), {}))
+
+
+def test_what_an_operator_writes_into_tensors_of_its_own_does_not_matter() -> None:
+    x = torch.ones(3)
+    call, notes = repeatable(lambda: (x * 2).add_(1).relu_(), [x])
+    assert notes == ""
+    assert torch.equal(call(), torch.full((3,), 3.0))  # type: ignore[arg-type]
+
+
+def test_a_view_of_an_input_is_the_input() -> None:
+    x = torch.ones(2, 3)
+    call, notes = repeatable(lambda: x[0].mul_(2), [x])
+    assert notes == ELSEWHERE
+    call()
+    assert torch.equal(x, torch.ones(2, 3))
 
 
 def test_other_operators_need_no_note() -> None:
@@ -214,8 +225,8 @@ def test_whole_numbers_and_masks_are_small_and_valid() -> None:
 )
 def test_indices_are_valid_in_the_dimension_that_they_index(index: object) -> None:
     table = torch.zeros(7, 5, 3)
-    call = operator_call(function_tuple(torch.Tensor.__getitem__, (table, index), {}), "cpu")
-    assert isinstance(call(), torch.Tensor)
+    function, args, kwargs = operator_call(function_tuple(torch.Tensor.__getitem__, (table, index), {}), "cpu")
+    assert isinstance(function(*args, **kwargs), torch.Tensor)
 
 
 def test_token_ids_are_below_the_number_of_rows() -> None:
