@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 
+from opcost.input_values import NORMAL, InputValues
 from opcost.operators import DEFAULT_SEED, Constant, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 from opcost.torch_values import ELLIPSIS, real_value, stored_elements
 
@@ -18,8 +19,17 @@ USUAL_BOUND = 2
 """Integers are drawn below this where nothing says what they count: valid in any dimension of a tensor but of one."""
 
 
+USUAL_IMAGE_SIDE = 800.0
+"""Pixels: the size to which torchvision's detectors scale images."""
+
+SMALLEST_BOX = 16.0
+"""Pixels. Detectors' smallest anchors are of 32."""
+
+BOX_COLUMNS = 4
+
+
 class NormalInputs:
-    """Draws seeded tensors of given shapes, dtypes and layouts for a device: standard-normal, or integers from 0 up.
+    """Draws seeded tensors of given shapes, dtypes and layouts for a device: normal values, or integers from 0 up.
 
     Specs with one identity give one tensor, as in the model. On the ``meta`` device there are only shapes.
 
@@ -28,6 +38,8 @@ class NormalInputs:
         seed: decides the values.
         drawn_on: where they are drawn; the same seed gives other values on another device.
         bounds: the number below which the integers of a tensor are, by its identity.
+        box_sides: height or width in pixels of the image in which a tensor's rows are boxes, by its identity.
+        values: the kind of values of floating tensors.
     """
 
     def __init__(
@@ -35,12 +47,16 @@ class NormalInputs:
         device: str,
         seed: int = DEFAULT_SEED,
         drawn_on: str | None = None,
-        bounds: dict[int, int] | None = None,
+        bounds: Mapping[int, int] | None = None,
+        box_sides: Mapping[int, float] | None = None,
+        values: InputValues = NORMAL,
     ) -> None:
         self._device = device
         self._drawn_on = META if device == META else drawn_on or device
         self._generator = None if device == META else torch.Generator(device=self._drawn_on).manual_seed(seed)
+        self._values = values
         self._bounds = bounds or {}
+        self._box_sides = box_sides or {}
         self._drawn: dict[int, torch.Tensor] = {}
 
     def values(self, values: Iterable[PlainValue]) -> tuple[object, ...]:
@@ -61,27 +77,70 @@ class NormalInputs:
         return self._drawn[spec.identity]
 
     def _draw(self, spec: TensorSpec) -> torch.Tensor:
+        if spec.identity in self._box_sides:
+            return self._boxes(spec, self._box_sides[spec.identity])
         elements, strides = stored_elements(spec)
         dtype: torch.dtype = getattr(torch, spec.dtype)
         if dtype.is_floating_point or dtype.is_complex:
-            buffer = torch.randn(elements, dtype=dtype, device=self._drawn_on, generator=self._generator)
+            buffer = self._floating(elements, dtype)
         else:
             bound = self._bounds.get(spec.identity, USUAL_BOUND)
             buffer = torch.randint(bound, (elements,), device=self._drawn_on, generator=self._generator).to(dtype)
         return buffer.to(self._device).as_strided(spec.shape, strides)
 
+    def _floating(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        buffer = torch.randn(elements, dtype=dtype, device=self._drawn_on, generator=self._generator)
+        if self._values == NORMAL:
+            return buffer
+        buffer *= self._values.spread
+        if self._values.is_nonnegative:
+            buffer = buffer.abs()
+        chances = torch.rand(elements, device=self._drawn_on, generator=self._generator)
+        return buffer.masked_fill(chances < self._values.zeros_ratio, 0.0)
 
-def operator_inputs(operator: OperatorTuple, device: str) -> tuple[tuple[object, ...], dict[str, object]]:
+    def _boxes(self, spec: TensorSpec, side: float) -> torch.Tensor:
+        """Draw boxes (left, top, right, bottom; before them zero, the image's number, where there are five columns).
+
+        Their centres are anywhere in the image, their heights and widths of any order of magnitude, as detectors'.
+        """
+        rows = spec.shape[0]
+        drawn = torch.rand((4, rows), device=self._drawn_on, generator=self._generator)
+        sizes = SMALLEST_BOX * (side / SMALLEST_BOX) ** drawn[2:]
+        begins = (drawn[:2] * side - sizes / 2).clamp(0, side)
+        ends = (drawn[:2] * side + sizes / 2).clamp(0, side)
+        numbers = torch.zeros((spec.shape[1] - BOX_COLUMNS, rows), device=self._drawn_on)
+        boxes = torch.cat([numbers, begins, ends]).t().contiguous()
+        return boxes.to(device=self._device, dtype=getattr(torch, spec.dtype))
+
+
+def operator_inputs(
+    operator: OperatorTuple, device: str, values: InputValues = NORMAL
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return positional and keyword arguments for an operator tuple, valid as indices where they are some.
 
     Raises:
         CannotMeasureError: they cannot be made again.
     """
-    inputs = NormalInputs(device, bounds=dict(integer_bounds(operator)))
+    bounds, sides = dict(integer_bounds(operator)), dict(box_sides(operator))
+    inputs = NormalInputs(device, bounds=bounds, box_sides=sides, values=values)
     args = inputs.values(operator.inputs)
     if operator.short_name in INDEX_FUNCTIONS and isinstance(args[1], list):
         args = (args[0], tuple(args[1]), *args[2:])
     return args, {name: inputs.value(value) for name, value in operator.keyword_inputs}
+
+
+def box_sides(operator: OperatorTuple) -> Iterator[tuple[int, float]]:
+    """Yield the identity of each tensor whose rows are boxes in an image, and the image's side in pixels."""
+    if operator.short_name == "nms":
+        yield tensor_specs(operator.inputs[:1])[0].identity, USUAL_IMAGE_SIDE
+    elif operator.short_name == "roi_align":
+        (scale,) = [value for value in operator.inputs[2:] if isinstance(value, float)] or [1.0]
+        side = tensor_specs(operator.inputs[:1])[0].shape[-1] / scale
+        yield tensor_specs(operator.inputs[1:2])[0].identity, side
+    elif operator.short_name == "MultiScaleRoIAlign":
+        _, boxes, image_sizes = operator.inputs
+        side = min(size for image in _tuple(image_sizes) for size in _tuple(image) if isinstance(size, int))
+        yield from ((spec.identity, side) for spec in tensor_specs([boxes]))
 
 
 def integer_bounds(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
@@ -92,7 +151,11 @@ def integer_bounds(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
         yield from ((spec.identity, rows) for spec in specs)
     elif operator.short_name in INDEX_FUNCTIONS:
         index = operator.inputs[1]
-        yield from _index_bounds(specs[0].shape, index if isinstance(index, tuple) else (index,))
+        yield from _index_bounds(specs[0].shape, _tuple(index))
+
+
+def _tuple(value: PlainValue) -> tuple[PlainValue, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _index_bounds(shape: tuple[int, ...], index: tuple[PlainValue, ...]) -> Iterator[tuple[int, int]]:

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 
 from opcost.errors import CannotMeasureError
+from opcost.input_values import NORMAL, InputValues
 from opcost.operators import OperatorTuple
 from opcost.torch_flops import tensors_of
 from opcost.torch_in_place import repeatable
@@ -44,8 +45,8 @@ class EagerWorkload:
             raise CannotMeasureError(one_line(error)) from error
 
 
-def operator_workload(operator: OperatorTuple, device: str) -> EagerWorkload:
-    """Return an operator tuple with fresh weights and normal inputs, ready to run on a device again and again.
+def operator_workload(operator: OperatorTuple, device: str, values: InputValues = NORMAL) -> EagerWorkload:
+    """Return an operator tuple with fresh weights and drawn inputs, ready to run on a device again and again.
 
     An in-place operator writes elsewhere: in a loop it would change its own input, and with it the power.
 
@@ -53,7 +54,7 @@ def operator_workload(operator: OperatorTuple, device: str) -> EagerWorkload:
         CannotMeasureError: it cannot be built or repeated here.
     """
     try:
-        function, args, kwargs = operator_call(operator, device)
+        function, args, kwargs = operator_call(operator, device, values)
         call, notes = repeatable(partial(function, *args, **kwargs), tensors_of((args, kwargs)))
         return EagerWorkload(call, device, notes)
     except REFUSALS as error:
@@ -62,14 +63,14 @@ def operator_workload(operator: OperatorTuple, device: str) -> EagerWorkload:
 
 
 def operator_call(
-    operator: OperatorTuple, device: str
+    operator: OperatorTuple, device: str, values: InputValues = NORMAL
 ) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
-    """Return an operator tuple with fresh weights, and normal inputs for a call as its model makes it.
+    """Return an operator tuple with fresh weights, and drawn inputs for a call as its model makes it.
 
     Raises:
         CannotMeasureError: it cannot be built here.
     """
-    return (build_operator(operator, device), *operator_inputs(operator, device))
+    return (build_operator(operator, device), *operator_inputs(operator, device, values))
 
 
 def synchronize(device: str) -> None:

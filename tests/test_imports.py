@@ -15,6 +15,7 @@ IDEAS = {
     "comparison",
     "conditions",
     "errors",
+    "input_values",
     "measurement",
     "operators",
     "power",

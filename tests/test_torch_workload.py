@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torchvision.models.detection.image_list import ImageList
+from torchvision.ops import MultiScaleRoIAlign
 
 from opcost.errors import CannotMeasureError
 from opcost.operators import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
@@ -21,7 +22,7 @@ from opcost.torch_values import plain_value
 from opcost.torch_workload import EagerWorkload, operator_call, operator_workload
 
 
-def tuple_of(module: nn.Module, *args: torch.Tensor, **kwargs: Any) -> OperatorTuple:
+def tuple_of(module: nn.Module, *args: Any, **kwargs: Any) -> OperatorTuple:
     return module_tuple(module.eval(), args, kwargs)
 
 
@@ -227,6 +228,35 @@ def test_indices_are_valid_in_the_dimension_that_they_index(index: object) -> No
     table = torch.zeros(7, 5, 3)
     function, args, kwargs = operator_call(function_tuple(torch.Tensor.__getitem__, (table, index), {}), "cpu")
     assert isinstance(function(*args, **kwargs), torch.Tensor)
+
+
+def test_boxes_are_boxes_in_their_image() -> None:
+    pooling = MultiScaleRoIAlign(["0", "1"], 7, 2)
+    maps = {"0": torch.zeros(2, 4, 50, 50), "1": torch.zeros(2, 4, 25, 25)}
+    operator = tuple_of(pooling, maps, [torch.zeros(300, 4), torch.zeros(200, 4)], [(200, 200), (200, 190)])
+    (_, boxes, _), _ = operator_inputs(operator, "cpu")
+    assert isinstance(boxes, list)
+    for tensor in boxes:
+        assert tensor.min() >= 0
+        assert tensor.max() <= 190
+        assert (tensor[:, :2] < tensor[:, 2:]).all()
+    sizes = (boxes[0][:, 2:] - boxes[0][:, :2]).prod(1).sqrt()
+    assert sizes.max() / sizes.min() > 5, "so that all levels of a feature pyramid get some"
+    operator_workload(operator, "cpu").run(2)
+
+
+@pytest.mark.parametrize("columns", [4, 5])
+def test_functions_on_boxes_get_boxes(columns: int) -> None:
+    nms = function_tuple(torch.ops.torchvision.nms, (torch.zeros(200, 4), torch.zeros(200), 0.5), {})
+    align = (torch.zeros(2, 3, 50, 50), torch.zeros(200, 5), 0.25, 7, 7, 2, False)
+    operator = nms if columns == 4 else function_tuple(torch.ops.torchvision.roi_align, align, {})
+    args, _ = operator_inputs(operator, "cpu")
+    boxes = args[columns - 4]
+    assert isinstance(boxes, torch.Tensor)
+    assert boxes.shape == (200, columns)
+    assert (boxes[:, -4:-2] < boxes[:, -2:]).all()
+    assert boxes.max() == {4: 800, 5: 200}[columns]
+    operator_workload(operator, "cpu").run(1)
 
 
 def test_token_ids_are_below_the_number_of_rows() -> None:
