@@ -21,9 +21,9 @@ from opcost.operators import OperatorTuple
 from opcost.torch_operators import function_tuple, module_tuple
 from opcost.torch_workload import operator_workload
 
-PROTOCOL = MeasurementProtocol(warm_up_s=0.6, loop_s=1.4)
-ZEROS_RATIOS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
-SPREAD_OCTAVES = (-12, -6, -3, -1, 1, 3, 6)
+PROTOCOL = MeasurementProtocol(warm_up_s=0.5, loop_s=1.2)
+ZEROS_RATIOS = (0.0, 0.25, 0.5, 0.9, 1.0)
+SPREAD_OCTAVES = (-12, -6, -1, 1, 6)
 VALUES = (
     *(InputValues(zeros_ratio=ratio) for ratio in ZEROS_RATIOS),
     *(InputValues(spread=2.0**octave) for octave in SPREAD_OCTAVES),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import torch
 
@@ -28,6 +29,19 @@ SMALLEST_BOX = 16.0
 BOX_COLUMNS = 4
 
 
+@dataclass(frozen=True)
+class Kinds:
+    """What the values of tensors are to be: of floating ones ``values``; of some others by their identity.
+
+    ``bounds`` has the number below which the integers of a tensor are, ``box_sides`` the side in pixels of the image in
+    which a tensor's rows are boxes.
+    """
+
+    values: InputValues = NORMAL
+    bounds: Mapping[int, int] = field(default_factory=dict)
+    box_sides: Mapping[int, float] = field(default_factory=dict)
+
+
 class NormalInputs:
     """Draws seeded tensors of given shapes, dtypes and layouts for a device: normal values, or integers from 0 up.
 
@@ -37,9 +51,7 @@ class NormalInputs:
         device: where the tensors are.
         seed: decides the values.
         drawn_on: where they are drawn; the same seed gives other values on another device.
-        bounds: the number below which the integers of a tensor are, by its identity.
-        box_sides: height or width in pixels of the image in which a tensor's rows are boxes, by its identity.
-        values: the kind of values of floating tensors.
+        kinds: what the values of tensors are to be.
     """
 
     def __init__(
@@ -47,16 +59,12 @@ class NormalInputs:
         device: str,
         seed: int = DEFAULT_SEED,
         drawn_on: str | None = None,
-        bounds: Mapping[int, int] | None = None,
-        box_sides: Mapping[int, float] | None = None,
-        values: InputValues = NORMAL,
+        kinds: Kinds | None = None,
     ) -> None:
         self._device = device
         self._drawn_on = META if device == META else drawn_on or device
         self._generator = None if device == META else torch.Generator(device=self._drawn_on).manual_seed(seed)
-        self._values = values
-        self._bounds = bounds or {}
-        self._box_sides = box_sides or {}
+        self._kinds = kinds or Kinds()
         self._drawn: dict[int, torch.Tensor] = {}
 
     def values(self, values: Iterable[PlainValue]) -> tuple[object, ...]:
@@ -77,26 +85,27 @@ class NormalInputs:
         return self._drawn[spec.identity]
 
     def _draw(self, spec: TensorSpec) -> torch.Tensor:
-        if spec.identity in self._box_sides:
-            return self._boxes(spec, self._box_sides[spec.identity])
+        if spec.identity in self._kinds.box_sides:
+            return self._boxes(spec, self._kinds.box_sides[spec.identity])
         elements, strides = stored_elements(spec)
         dtype: torch.dtype = getattr(torch, spec.dtype)
         if dtype.is_floating_point or dtype.is_complex:
             buffer = self._floating(elements, dtype)
         else:
-            bound = self._bounds.get(spec.identity, USUAL_BOUND)
+            bound = self._kinds.bounds.get(spec.identity, USUAL_BOUND)
             buffer = torch.randint(bound, (elements,), device=self._drawn_on, generator=self._generator).to(dtype)
         return buffer.to(self._device).as_strided(spec.shape, strides)
 
     def _floating(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
         buffer = torch.randn(elements, dtype=dtype, device=self._drawn_on, generator=self._generator)
-        if self._values == NORMAL:
+        values = self._kinds.values
+        if values == NORMAL:
             return buffer
-        buffer *= self._values.spread
-        if self._values.is_nonnegative:
+        buffer *= values.spread
+        if values.is_nonnegative:
             buffer = buffer.abs()
         chances = torch.rand(elements, device=self._drawn_on, generator=self._generator)
-        return buffer.masked_fill(chances < self._values.zeros_ratio, 0.0)
+        return buffer.masked_fill(chances < values.zeros_ratio, 0.0)
 
     def _boxes(self, spec: TensorSpec, side: float) -> torch.Tensor:
         """Draw boxes (left, top, right, bottom; before them zero, the image's number, where there are five columns).
@@ -121,8 +130,8 @@ def operator_inputs(
     Raises:
         CannotMeasureError: they cannot be made again.
     """
-    bounds, sides = dict(integer_bounds(operator)), dict(box_sides(operator))
-    inputs = NormalInputs(device, bounds=bounds, box_sides=sides, values=values)
+    kinds = Kinds(values, dict(integer_bounds(operator)), dict(box_sides(operator)))
+    inputs = NormalInputs(device, kinds=kinds)
     args = inputs.values(operator.inputs)
     if operator.short_name in INDEX_FUNCTIONS and isinstance(args[1], list):
         args = (args[0], tuple(args[1]), *args[2:])
