@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from opcost.command_line import device_name, run
+from opcost.errors import UserError
 
 
 def main() -> int:
@@ -24,20 +25,24 @@ def main() -> int:
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the page in Markdown (default: to stdout)")
     arguments = parser.parse_args()
 
+    from opcost.atomic_file import replace_file
     from opcost.coverage_page import coverage_page, summary
-    from opcost.stage_coverage import CoverageRow, check_coverage
+    from opcost.stage_coverage import CoverageFailure, CoverageRow, check_coverage
     from opcost.terminal import progress_on_stderr
 
+    if arguments.output is not None and not arguments.output.parent.is_dir():
+        raise UserError(f"--output {arguments.output}: there is no folder {arguments.output.parent}; make it first")
     results = check_coverage(arguments.names, arguments.device, arguments.meta, progress_on_stderr())
     rows = [result for result in results if isinstance(result, CoverageRow)]
     command = shlex.join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])
-    text = coverage_page(rows, command, arguments.device)
+    failures = [result for result in results if isinstance(result, CoverageFailure)]
+    text = coverage_page(rows, failures, command, arguments.device)
     if arguments.output is None:
         print(text, end="")
     else:
-        arguments.output.write_text(text, encoding="utf-8")
+        replace_file(arguments.output, text.encode())
         print(summary(rows))
-    return 0 if len(rows) == len(results) else 1
+    return 0 if not failures and all(row.is_complete for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ def main() -> int:
     parser = pipeline_parser(description, EXAMPLE)
     meta_help = "run on shapes only: no memory, no weights; detectors, whose work depends on data, run on the device"
     parser.add_argument("--meta", action="store_true", help=meta_help)
-    census_help = "print how many calls and tuples the models have, and how many tuples they share, and no more"
+    census_help = "then print how many calls and tuples the models have that are counted, and how many they share"
     parser.add_argument("--census", action="store_true", help=census_help)
     arguments = parser.parse_args()
 
@@ -29,11 +29,10 @@ def main() -> int:
         return 0
     reports = count_operators(request, progress_on_stderr(), arguments.meta)
     counted = [report for report in reports if isinstance(report, CountReport)]
-    if arguments.census:
-        rows = census(request, counted)
-        print_json(rows) if arguments.json else print_census(rows)
+    if arguments.json:
+        print_json(census(request) if arguments.census else reports)
     else:
-        print_json(reports) if arguments.json else print_counts(counted)
+        print_census(census(request)) if arguments.census else print_counts(counted)
     return 0 if len(counted) == len(reports) else 2
 
 

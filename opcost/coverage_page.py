@@ -9,7 +9,7 @@ import torch
 import torchvision
 
 from opcost.apparatus import choose_device, product_of
-from opcost.stage_coverage import CoverageRow
+from opcost.stage_coverage import CoverageFailure, CoverageRow
 from opcost.units import UNKNOWN, percent
 
 TOLERANCE_RATIO = 0.005
@@ -58,7 +58,9 @@ COLUMNS = (
 """The table's columns, and how Markdown aligns each."""
 
 
-def coverage_page(rows: Sequence[CoverageRow], command: str, device_name: str | None) -> str:
+def coverage_page(
+    rows: Sequence[CoverageRow], failures: Sequence[CoverageFailure], command: str, device_name: str | None
+) -> str:
     """Return the page in Markdown, for rows that were made now by a command on a device as the user named it."""
     return TEMPLATE.format(
         date=date.today().isoformat(),
@@ -66,7 +68,7 @@ def coverage_page(rows: Sequence[CoverageRow], command: str, device_name: str | 
         device=product_of(choose_device(device_name)),
         torch=torch.__version__,
         torchvision=torchvision.__version__,
-        summary=summary(rows),
+        summary="\n".join((summary(rows), *(f"- not checked: {item.model_name} ({item.reason})" for item in failures))),
         table="\n".join(_line(cells) for cells in (*zip(*COLUMNS, strict=True), *map(_cells, rows))),
     )
 

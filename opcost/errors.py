@@ -29,3 +29,7 @@ class UnknownOperationError(Exception):
     def __init__(self, operations: Iterable[str]) -> None:
         self.operations = tuple(sorted(operations))
         super().__init__(f"no formula for the FLOPs of {', '.join(self.operations)}")
+
+
+class DescriptionError(Exception):
+    """A call of an operator could not be described as plain data: a bug of opcost, not of the model."""

@@ -54,7 +54,7 @@ class NamedModel(Protocol):
     """A model by its names, and where each key was read: ``config_files.ModelConfig`` is one.
 
     ``model_name`` is as ``torchvision.models.list_models()`` spells it; ``weights_name`` a member of the model's
-    weights enum, with or without the enum's name, None for random weights.
+    weights enum, with or without the enum's name, None for random weights. ``input_size`` has the batch first.
     """
 
     @property
@@ -62,6 +62,9 @@ class NamedModel(Protocol):
 
     @property
     def weights_name(self) -> str | None: ...
+
+    @property
+    def input_size(self) -> tuple[int, ...]: ...
 
     def where(self, key: str) -> str: ...
 
@@ -136,12 +139,27 @@ def models_matching(patterns: Sequence[str]) -> list[str]:
 
 
 def check_model(model: NamedModel) -> list[str]:
-    """Return one line for each thing that torchvision does not know: the model, or its weights."""
+    """Return one line for each thing that does not fit torchvision: the model, its weights, its input's dimensions."""
+    known = models_matching([])
+    if model.model_name in known:
+        return [*_weights_mistakes(model), *_size_mistakes(model)]
+    is_quantized = model.model_name in list_models()
+    mistake = "quantized models are not counted" if is_quantized else f"torchvision has no model {model.model_name!r}"
+    remedy = _suggestion(model.model_name.removeprefix("quantized_"), known)
+    return [f"{model.where('model_name')}: model_name: {mistake}; {remedy}"]
+
+
+def _size_mistakes(model: NamedModel) -> list[str]:
+    usual = published_input_size(model.model_name)
+    given = len(model.input_size)
+    if given == len(usual):
+        return []
+    mistake = f"{model.model_name} takes {len(usual)} numbers such as {list(usual)}, not {given}"
+    return [f"{model.where('input_size')}: input_size: {mistake}"]
+
+
+def _weights_mistakes(model: NamedModel) -> list[str]:
     where, model_name, weights_name = model.where, model.model_name, model.weights_name
-    known = list_models()
-    if model_name not in known:
-        mistake = f"torchvision has no model {model_name!r}; {_suggestion(model_name, known)}"
-        return [f"{where('model_name')}: model_name: {mistake}"]
     if weights_name is None:
         return []
     members = [weights.name for weights in get_model_weights(model_name)]

@@ -70,13 +70,16 @@ class Structure:
     parts: tuple[tuple[str, PlainValue], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OperatorTuple:
     """One operator with its parameters and the sizes of its inputs.
 
     ``operator`` is a qualified name: a module's class (``torch.nn.Conv2d``), a function (``torch.Tensor.add_``), or a
     whole model (``torchvision.models.resnet18``). ``parameters`` are the constructor's arguments by name, those equal
     to the default left out; functions have none. ``mode`` is ``eval`` or ``train``, None for a function.
+
+    Tuples are equal whose one-line texts are, as in the database: 2, 2.0 and True are equal for Python, but run other
+    kernels.
     """
 
     operator: str
@@ -89,6 +92,12 @@ class OperatorTuple:
         if self.is_function:
             return f"{self.operator} on ({self.inputs_text})"
         return f"{self.operator}({self.parameters_text}) on ({self.inputs_text}) {self.mode}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OperatorTuple) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
 
     @property
     def is_function(self) -> bool:

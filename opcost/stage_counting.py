@@ -14,7 +14,7 @@ from opcost.model_sources import META, check_model, is_data_dependent
 from opcost.operators import OperatorCounts
 from opcost.pickle_files import write_counts
 from opcost.progress import Progress
-from opcost.request import COUNTS, Request, model_tuple
+from opcost.request import COUNTS, Request, counted, model_tuple
 from opcost.selection import select
 from opcost.torch_capture import capture
 from opcost.torch_workload import REFUSALS, one_line
@@ -96,10 +96,9 @@ def count_operators(request: Request, progress: Progress, on_meta: bool = False)
         progress.end()
 
 
-def census(request: Request, reports: list[CountReport]) -> list[CensusRow]:
-    """Return how many calls and tuples the counted models have, each one and all together."""
-    names = {report.name for report in reports}
-    return take_census({config.name: COUNTS.read(config) for config in request.open_configs() if config.name in names})
+def census(request: Request) -> list[CensusRow]:
+    """Return how many calls and tuples the chosen models have that are counted, done or not, each and all together."""
+    return take_census({config.name: counts for config, counts in counted(request, request.configs(), COUNTS)})
 
 
 def _plan(config: ModelConfig, device: str) -> CountPlan:

@@ -31,6 +31,10 @@ from opcost.torch_workload import REFUSALS, one_line
 BATCH_SIZE = 1
 """Torchvision states multiply-adds for one sample; shares do not depend on the batch, or hardly."""
 
+FLOP_TOLERANCE_RATIO = 1e-6
+LEAST_MEMORY_BYTES_RATIO = 0.999
+"""Shares that tuples must carry: FLOPs but for the rounding of means over calls, bytes nearly all."""
+
 REGION_POOLING = "MultiScaleRoIAlign"
 
 EXPECTED_S = {"cuda": 2.0, "cpu": 10.0, META: 0.5}
@@ -92,6 +96,13 @@ class CoverageRow:
     meta_other_tuples: int | None
     meta_memory_bytes_ratio: float | None
     proposals: Proposals | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether tuples carry all FLOPs and nearly all bytes, and capturing them changed nothing."""
+        has_flop = self.flop_ratio is None or abs(self.flop_ratio - 1) < FLOP_TOLERANCE_RATIO
+        has_bytes = self.memory_bytes_ratio is None or self.memory_bytes_ratio >= LEAST_MEMORY_BYTES_RATIO
+        return has_flop and has_bytes and self.is_undisturbed and not self.outside
 
 
 @dataclass(frozen=True)

@@ -46,15 +46,23 @@ def filter_operators(request: Request) -> list[FilterReport]:
 
 
 def _check_spelling(request: Request, whitelist: tuple[str, ...], models: list[OperatorCounts]) -> None:
-    """Refuse names that match no operator but differ from one in upper and lower case only."""
-    names = {name.casefold(): name for counts in models for name in by_operator(counts)}
+    """Refuse names that match no operator but differ from one in upper and lower case only.
+
+    A class and a function may differ so in their first letter (``ReLU``, ``relu``): neither is a mistake for the other.
+    """
+    present = {name for counts in models for name in by_operator(counts)}
+    similar = {_spelling(name): name for name in sorted(present)}
     mistakes = [
-        f"{request.measurements / WHITELIST}: {name} matches no operator; did you mean {names[name.casefold()]}?"
+        f"{request.measurements / WHITELIST}: {name} matches no operator; did you mean {similar[_spelling(name)]}?"
         for name in whitelist
-        if names.get(name.casefold(), name) not in whitelist
+        if name not in present and similar.get(_spelling(name), name) not in whitelist
     ]
     if mistakes:
         raise UserError(*mistakes)
+
+
+def _spelling(name: str) -> str:
+    return name[:1] + name[1:].casefold()
 
 
 def _filter_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...]) -> FilterReport:

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
+from opcost.errors import DescriptionError
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, PlainValue
 from opcost.torch_flops import CostCounter, OperationCost, tensors_of, total
 from opcost.torch_meta import like_a_device
@@ -45,6 +46,7 @@ def capture(
 
     Raises:
         UnknownOperationError: the model runs operations whose FLOPs are not known.
+        DescriptionError: a call could not be described, which is a bug.
     """
     device_type = tensors_of(inputs)[0].device.type
     recorder = _Recorder()
@@ -57,7 +59,10 @@ def capture(
             stack.enter_context(like_a_device())
         stack.enter_context(counter)
         stack.enter_context(recorder)
-        model(*inputs)
+        try:
+            model(*inputs)
+        finally:
+            recorder.check()
     counter.check()
     for cost in recorder.costs:
         record(cost)
@@ -91,7 +96,10 @@ def watch(
         for module in operator_modules(model, composites):
             stack.enter_context(recorder.observing(module))
         stack.enter_context(recorder)
-        model(*inputs)
+        try:
+            model(*inputs)
+        finally:
+            recorder.check()
 
 
 def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Iterator[nn.Module]:
@@ -104,7 +112,8 @@ def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Ite
             continue
         seen.add(id(candidate))
         children = list(candidate.children())
-        if not children or type(candidate).__name__ in (*COMPOSITES, *composites):
+        classes = {base.__name__ for base in type(candidate).__mro__}
+        if not children or not classes.isdisjoint((*COMPOSITES, *composites)):
             yield candidate
         else:
             pending.extend(reversed(children))
@@ -119,6 +128,7 @@ class _Recorder(TorchFunctionMode):
     def __init__(self, mark: Callable[[OperatorTuple], AbstractContextManager[Any]] = nullcontext) -> None:
         super().__init__()
         self.costs: list[OperationCost] = []
+        self.bugs: list[Exception] = []
         self._mark = mark
         self._calls: dict[OperatorTuple, list[OperationCost]] = {}
         self._outputs: dict[OperatorTuple, PlainValue] = {}
@@ -137,13 +147,17 @@ class _Recorder(TorchFunctionMode):
     def observing(self, module: nn.Module) -> Iterator[None]:
         """Count the calls of a module as an operator's.
 
-        Its ``forward`` is replaced meanwhile: a hook would be seen by modules that look for hooks.
+        Its ``forward`` is replaced meanwhile: a hook would be seen by modules that look for hooks. Scripted modules do
+        not let it be replaced, and are left alone.
         """
+        if isinstance(module, torch.jit.ScriptModule):
+            yield
+            return
         forward, attributes = module.forward, vars(module)
         own = {"forward": attributes["forward"]} if "forward" in attributes else {}
 
         def observed(*args: Any, **kwargs: Any) -> Any:
-            with torch._C.DisableTorchFunction():
+            with self._off():
                 return self._run(partial(module_tuple, module, args, kwargs), partial(forward, *args, **kwargs))
 
         attributes["forward"] = observed
@@ -152,6 +166,15 @@ class _Recorder(TorchFunctionMode):
         finally:
             del attributes["forward"]
             attributes.update(own)
+
+    def check(self) -> None:
+        """Make sure that every call was described.
+
+        Raises:
+            DescriptionError: one was not.
+        """
+        if self.bugs:
+            raise DescriptionError("a call could not be described") from self.bugs[0]
 
     def counts(self) -> Iterator[OperatorCount]:
         """Yield the counts in order of first call; costs per call are means over the calls."""
@@ -170,16 +193,45 @@ class _Recorder(TorchFunctionMode):
         inside = {index for begin, end in self._owned for index in range(begin, end)}
         return tuple(sorted({cost.operation for index, cost in enumerate(self.costs) if index not in inside}))
 
+    @contextmanager
+    def _off(self) -> Iterator[None]:
+        """Take this mode, and no other, off the stack of function modes, where operators would see it."""
+        if self._is_inside:
+            yield
+            return
+        above = []
+        while (mode := _pop_mode()) is not self:
+            above.append(mode)
+        for mode in reversed(above):
+            _push_mode(mode)
+        try:
+            yield
+        finally:
+            above = [_pop_mode() for _ in above]
+            for mode in (self, *reversed(above)):
+                _push_mode(mode)
+
+    def _describe(self, describe: Callable[[], OperatorTuple]) -> OperatorTuple | None:
+        """Describe a call; a bug in that must not reach the model, which may catch it and go on in another way."""
+        try:
+            return describe()
+        except Exception as error:
+            self.bugs.append(error)
+            return None
+
     def _run(self, describe: Callable[[], OperatorTuple], call: Callable[[], Any]) -> Any:
         """Make a call, and count it as an operator's unless it is inside another's."""
         if self._is_inside:
             return call()
-        operator, begin = describe(), len(self.costs)
+        operator, begin = self._describe(describe), len(self.costs)
+        if operator is None:
+            return call()
         self._is_inside = True
         try:
             with self._mark(operator):
                 result = call()
-            self._outputs.setdefault(operator, plain_value(result, {}))
+            if operator not in self._outputs:
+                self._outputs[operator] = plain_value(result, {})
             return result
         finally:
             self._is_inside = False

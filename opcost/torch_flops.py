@@ -19,40 +19,56 @@ from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 from opcost.errors import UnknownOperationError
 
 ALLOCATIONS = frozenset(
-    {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_", "detach", "alias"}
-    | {"lift_fresh", "_unsafe_view", "_reshape_alias", "_local_scalar_dense", "is_same_size"}
+    {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "set_"}
+    | {"detach", "detach_", "alias", "as_strided_", "lift_fresh", "_unsafe_view", "_reshape_alias", "unsafe_split"}
+    | {"unsafe_chunk", "unsafe_split_with_sizes", "_local_scalar_dense", "is_same_size"}
 )
 """Operations that compute nothing, though their schema does not declare them to be views."""
 
 WITHOUT_PRODUCTS = frozenset(
-    # element by element, but not tagged so
-    "hardswish hardswish_ hardsigmoid hardsigmoid_ hardtanh hardtanh_ "
+    # element by element, but not tagged so in every version
+    "hardswish hardswish_ hardsigmoid hardsigmoid_ hardtanh hardtanh_ leaky_relu leaky_relu_ elu elu_ celu celu_ "
+    "threshold threshold_ glu log_sigmoid_forward _prelu_kernel floor_divide floor_divide_ masked_fill masked_fill_ "
+    "bernoulli complex polar "
     # normalisation, softmax
     "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training cudnn_batch_norm "
-    "miopen_batch_norm native_group_norm native_layer_norm _fused_rms_norm linalg_vector_norm _softmax _log_softmax "
-    "_safe_softmax "
+    "miopen_batch_norm native_group_norm native_layer_norm _fused_rms_norm linalg_vector_norm norm _softmax "
+    "_log_softmax _safe_softmax logsumexp _logcumsumexp "
     # pooling, interpolation
     "avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool2d_with_indices max_pool3d_with_indices "
-    "adaptive_max_pool2d grid_sampler_2d grid_sampler_3d cudnn_grid_sampler upsample_nearest1d upsample_nearest2d "
-    "upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d "
+    "adaptive_max_pool2d adaptive_max_pool3d grid_sampler_2d grid_sampler_3d cudnn_grid_sampler upsample_nearest1d "
+    "upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d "
+    "_upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d "
     "_upsample_bilinear2d_aa _upsample_bicubic2d_aa roi_align roi_pool ps_roi_align ps_roi_pool "
     # reductions, searches
-    "sum mean amax amin max min any all prod argmax argmin cumsum var std var_mean std_mean topk sort nonzero bincount "
-    "_unique2 nms "
+    "sum mean amax amin aminmax max min any all prod argmax argmin cumsum cumprod cummax cummin _cummax_helper "
+    "_cummin_helper var std var_mean std_mean median nanmedian kthvalue mode topk sort nonzero bincount histc "
+    "bucketize searchsorted isin _unique _unique2 unique_consecutive unique_dim unique_dim_consecutive multinomial "
+    "equal nms "
     # moving
-    "clone copy copy_ _to_copy cat stack repeat roll flip constant_pad_nd reflection_pad1d reflection_pad2d "
-    "replication_pad2d im2col col2im pixel_shuffle pixel_unshuffle channel_shuffle index index_select index_put "
-    "index_put_ _unsafe_index _index_put_impl_ gather scatter scatter_ scatter_add scatter_add_ masked_select "
-    "embedding tril triu as_strided_ detach_ "
+    "clone copy copy_ _to_copy cat stack repeat repeat_interleave roll flip rot90 constant_pad_nd reflection_pad1d "
+    "reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d im2col col2im "
+    "pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle index index_select index_put index_put_ "
+    "_unsafe_index _index_put_impl_ index_add index_add_ index_copy index_copy_ index_reduce index_reduce_ gather "
+    "scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ take put put_ masked_select "
+    "masked_scatter masked_scatter_ embedding _embedding_bag _embedding_bag_forward_only tril tril_ triu triu_ "
+    "diag_embed slice_scatter select_scatter diagonal_scatter "
     # filling
     "fill fill_ index_fill index_fill_ zero_ zeros ones full eye zeros_like ones_like full_like new_zeros new_ones "
-    "new_full scalar_tensor arange linspace "
+    "new_full scalar_tensor arange linspace logspace tril_indices triu_indices hann_window hamming_window one_hot "
     # random numbers
-    "normal_ uniform_ bernoulli_ rand randn randint randperm rand_like randn_like native_dropout".split()
+    "normal_ uniform_ bernoulli_ random_ exponential_ rand randn randint randperm rand_like randn_like randint_like "
+    "native_dropout".split()
 )
 """Operations that move or combine elements without multiplying matrices, besides those that torch tags as pointwise.
 
 An operation that is neither here nor has a formula is an error: its FLOPs are unknown, not 0."""
+
+BACKENDS = {"cpu": "CPU", "cuda": "CUDA"}
+"""Torch's names for the kernels of a device."""
+
+NAMESPACES = frozenset({"aten", "prims", "torchvision"})
+"""Where the names in these lists are at home: an operation of the same name elsewhere may do anything."""
 
 WRITE_ONLY = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_"})
 """In-place operations that do not read the tensor that they write."""
@@ -89,7 +105,7 @@ class CostCounter(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         # In inference mode composite operations (linear, batch_norm, reshape) arrive whole: look inside them.
-        if func._overloadpacket not in flop_registry and is_composite(func):
+        if func._overloadpacket not in flop_registry and is_composite(func, args):
             with self:
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         result = func(*args, **kwargs)
@@ -103,24 +119,29 @@ class CostCounter(TorchDispatchMode):
 def operation_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> OperationCost:
     """Return the FLOPs and bytes of one ATen operation, given its arguments and its result."""
     name = func._overloadpacket.__name__
-    inputs = tensors_of((args, kwargs))
+    inputs = tensors_of((args, {key: value for key, value in kwargs.items() if key != "out"}))
     read = inputs[1:] if name in WRITE_ONLY else inputs
     distinct = {id(tensor): tensor for tensor in read}.values()
     memory_bytes = sum(map(tensor_bytes, distinct)) + sum(map(tensor_bytes, tensors_of(result)))
     return OperationCost(name, _flop(func, args, kwargs, result), memory_bytes)
 
 
-def is_composite(func: Any) -> bool:
-    """Return whether an ATen operation is made of others.
+def is_composite(func: Any, args: tuple[Any, ...]) -> bool:
+    """Return whether an ATen operation is made of others on the device of its arguments.
 
     Only torch's own kernels count: some of its decompositions for compilers run other operations (dropout clones).
+    Some operations are made of others on one device and a kernel of their own on another (``_fused_rms_norm``).
     """
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    if not has_kernel(func.name(), "CompositeImplicitAutograd"):
+        return False
+    devices = {tensor.device.type for tensor in tensors_of(args)}
+    return not any(has_kernel(func.name(), BACKENDS[device]) for device in devices & BACKENDS.keys())
 
 
 def is_free(func: Any) -> bool:
     """Return whether an ATen operation only makes a view or memory."""
-    if func._overloadpacket.__name__ in ALLOCATIONS:
+    if func._overloadpacket.__name__ in ALLOCATIONS or torch.Tag.inplace_view in func.tags:
         return True
     schema = func._schema
     returns_view = any(_is_alias(value) for value in schema.returns)
@@ -131,8 +152,9 @@ def is_free(func: Any) -> bool:
 def is_known(func: Any) -> bool:
     """Return whether an ATen operation has a formula for its FLOPs, or is known to need none."""
     packet = func._overloadpacket
-    has_formula = packet in flop_registry or packet.__name__ in FORMULAS
-    return has_formula or packet.__name__ in WITHOUT_PRODUCTS or torch.Tag.pointwise in func.tags
+    if packet in flop_registry or torch.Tag.pointwise in func.tags:
+        return True
+    return func.namespace in NAMESPACES and packet.__name__ in WITHOUT_PRODUCTS | FORMULAS.keys()
 
 
 def tensor_bytes(tensor: torch.Tensor) -> int:
@@ -161,6 +183,16 @@ def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
 def _attention_flop(query: Any, key: Any, value: Any, *_: Any) -> int:
     """FLOPs of scaled dot-product attention: older versions of torch have no formula for its kernel on a CPU."""
     return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+
+
+def _vector_flop(matrix: Any, *_: Any) -> int:
+    """FLOPs of a product of a matrix, or of a vector, with a vector."""
+    return 2 * int(matrix.numel())
+
+
+def _added_vector_flop(_: Any, matrix: Any, *__: Any) -> int:
+    """FLOPs of a product of a matrix with a vector that is added to another."""
+    return _vector_flop(matrix)
 
 
 def _native_attention_flop(query: Any, key: Any, _: Any, width: int, *__: Any) -> int:
@@ -192,6 +224,10 @@ FORMULAS: Mapping[str, Callable[..., int]] = {
     "_scaled_dot_product_flash_attention_for_cpu": _attention_flop,
     "_native_multi_head_attention": _native_attention_flop,
     "_transformer_encoder_layer_fwd": _encoder_layer_flop,
+    "mv": _vector_flop,
+    "dot": _vector_flop,
+    "vdot": _vector_flop,
+    "addmv": _added_vector_flop,
 }
 """FLOPs of operations that ``torch.utils.flop_counter`` has no formula for, from their positional arguments."""
 

@@ -101,7 +101,7 @@ class _Observer(TorchDispatchMode):
         self, func, types, args=(), kwargs=None
     ) -> Any:
         kwargs = kwargs or {}
-        if is_composite(func):
+        if is_composite(func, args):
             with self:
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         operation = Operation(func, args, kwargs)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.overrides import get_ignored_functions, resolve_name
 
 from opcost.errors import CannotMeasureError
-from opcost.operators import OperatorTuple, PlainValue
+from opcost.operators import OperatorTuple, PlainValue, short_hash
 from opcost.torch_values import plain_value, public_name
 
 TRUSTED_PACKAGES = ("torch", "torchvision")
@@ -25,10 +25,14 @@ FACTORIES = frozenset(
 )
 """Functions that make tensors: torch lists them among those that are not overridden, beside ``torch.load``."""
 
+ALIASES = {"torch.spmm": "torch.mm"}
+"""Names under which torch lists a function that is better known under another."""
+
 SIZE_PARAMETERS = frozenset({"kernel_size", "stride", "padding", "dilation", "output_padding", "output_size"})
 """Modules keep these as given, 3 or (3, 3), for the same kernel: one size for all dimensions is stored as a number."""
 
-UNKNOWN = "unknown: the module does not keep this argument"
+UNKNOWN = "unknown"
+"""Stands where a parameter's name does: what the module does not keep of its constructor's arguments."""
 
 WITHOUT_EFFECT_IN_EVAL = frozenset(
     {("BatchNorm", "momentum"), ("InstanceNorm", "momentum"), ("MultiheadAttention", "dropout")}
@@ -137,11 +141,8 @@ def build_module(operator: OperatorTuple, device: str) -> nn.Module:
     """
     cls = _resolve(operator.operator)
     arguments = dict(operator.parameters)
-    unknown = [name for name, value in arguments.items() if isinstance(value, str) and value.startswith(UNKNOWN)]
-    if unknown:
-        raise CannotMeasureError(
-            f"{operator.operator} does not keep its argument {unknown[0]}, so it cannot be rebuilt"
-        )
+    if UNKNOWN in arguments:
+        raise CannotMeasureError(f"{operator.operator} cannot be rebuilt: it does not keep {arguments[UNKNOWN]}")
     if "dtype" in arguments:
         arguments["dtype"] = getattr(torch, str(arguments["dtype"]))
     try:
@@ -152,8 +153,13 @@ def build_module(operator: OperatorTuple, device: str) -> nn.Module:
 
 
 def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
-    """Yield the constructor's arguments by name, those equal to their default left out."""
+    """Yield the constructor's arguments by name, those equal to their default left out.
+
+    Arguments that the module does not keep are one entry, ``unknown``, with what tells such modules apart: a hash of
+    their weights' shapes and their children.
+    """
     cls: Any = operator_class(module)
+    unknown = []
     for name, parameter in constructor_parameters(cls):
         if (
             name == "device"
@@ -163,15 +169,31 @@ def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
         ):
             continue
         value = _argument(module, name)
-        default = parameter.default
-        if default is parameter.empty or value != plain_parameter(name, default):
+        if value == UNKNOWN:
+            unknown.append(name)
+        elif parameter.default is parameter.empty or value != plain_parameter(name, parameter.default):
             yield name, value
+    if unknown:
+        yield UNKNOWN, f"{', '.join(unknown)}; contents {short_hash(_contents(module))}"
+
+
+def _contents(module: nn.Module) -> str:
+    """Return a text of the shapes of a module's weights, and of its children with their parameters."""
+    weights = [(name, tuple(weight.shape)) for name, weight in module.named_parameters()]
+    children = [
+        (name, public_name(type(child)), tuple(module_parameters(child))) for name, child in module.named_children()
+    ]
+    return f"{weights} {children}"
 
 
 @functools.lru_cache(maxsize=1024)
 def constructor_parameters(cls: Any) -> tuple[tuple[str, inspect.Parameter], ...]:
-    """Return the names and parameters of a class's constructor."""
-    return tuple(inspect.signature(cls).parameters.items())
+    """Return the names and parameters of a class's constructor; recurrent ones hide them behind ``*args``."""
+    if not issubclass(cls, nn.RNNBase):
+        return tuple(inspect.signature(cls).parameters.items())
+    _, *named = inspect.signature(nn.RNNBase).parameters.items()
+    nonlinearity = inspect.Parameter("nonlinearity", inspect.Parameter.KEYWORD_ONLY, default="tanh")
+    return (*named, ("nonlinearity", nonlinearity)) if issubclass(cls, nn.RNN) else tuple(named)
 
 
 def _is_default(value: Any, name: str, defaults: Mapping[str, Any]) -> bool:
@@ -198,16 +220,18 @@ def function_name(function: Callable[..., Any]) -> str:
     """
     if is_operation(function):
         return f"torch.ops.{function}"
-    name = resolve_name(function)
+    name = ALIASES.get(resolve_name(function), resolve_name(function))
     return name or f"{getattr(function, '__module__', None)}.{getattr(function, '__name__', repr(function))}"
 
 
 @functools.lru_cache(maxsize=1024)
 def function_defaults(function: Callable[..., Any]) -> Mapping[str, Any]:
     """Return the defaults of a function's arguments, as far as Python knows its signature."""
-    if not inspect.isfunction(function):
+    try:
+        parameters = inspect.signature(function).parameters.items() if inspect.isfunction(function) else ()
+    except ValueError:
+        # A function in Python around one that is not: ``x ** 2``.
         return {}
-    parameters = inspect.signature(function).parameters.items()
     return {name: parameter.default for name, parameter in parameters if parameter.default is not parameter.empty}
 
 
@@ -234,10 +258,8 @@ def _argument(module: nn.Module, name: str) -> PlainValue:
         return _dtype(module)
     if name == "bias" and getattr(module, "bias", 0) is None:
         return False
-    if not hasattr(module, name):
-        # The shapes of its weights keep modules apart that differ in what is unknown.
-        return f"{UNKNOWN} (weights {[tuple(weight.shape) for weight in module.parameters()]})"
-    return plain_parameter(name, getattr(module, name))
+    kept = next((spelt for spelt in (name, f"_{name}") if hasattr(module, spelt)), None)
+    return UNKNOWN if kept is None else plain_parameter(name, getattr(module, kept))
 
 
 def _dtype(module: nn.Module) -> PlainValue:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
+import numpy
 import torch
 
 from opcost.errors import CannotMeasureError
@@ -21,6 +23,7 @@ STRUCTURES: Mapping[str, tuple[str, ...]] = {
 """Classes, by qualified name, whose objects are no more than these attributes, in the order of their constructor's
 arguments."""
 
+SCALARS: tuple[type[bool | int | float | str], ...] = (bool, int, float, str)
 DEVICE = "device"
 ELLIPSIS = "..."
 
@@ -31,15 +34,35 @@ def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
         return tensor_spec(value, identities.setdefault(id(value), len(identities)))
     if isinstance(value, (list, tuple)):
         return tuple(plain_value(item, identities) for item in value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
+    for scalar in SCALARS:
+        if isinstance(value, scalar):
+            # Subclasses of them (numpy's, enumerations) have other texts and pickles.
+            return scalar(value)
     if isinstance(value, CONSTANTS):
         return Constant(_constant_name(value))
+    parts = _parts(value)
+    if value is None or parts is None:
+        return None if value is None else _opaque(value)
     kind = "dict" if isinstance(value, Mapping) else public_name(type(value))
-    if kind != "dict" and kind not in STRUCTURES:
-        return f"<{type(value).__qualname__}>"
-    parts = value if kind == "dict" else {name: getattr(value, name) for name in STRUCTURES[kind]}
     return Structure(kind, tuple((str(name), plain_value(part, identities)) for name, part in parts.items()))
+
+
+def _parts(value: Any) -> Mapping[Any, Any] | None:
+    """Return the parts of a value that is made of named parts, None for any other."""
+    if isinstance(value, Mapping):
+        return value
+    names = STRUCTURES.get(public_name(type(value)), ())
+    if is_dataclass(value) and not isinstance(value, type):
+        names = tuple(field.name for field in fields(value))
+    return {name: getattr(value, name) for name in names} or None
+
+
+def _opaque(value: Any) -> PlainValue:
+    """Return what can be told of a value that cannot be made again: numbers of numpy by value, the rest by name."""
+    if isinstance(value, numpy.generic):
+        return plain_value(value.item(), {})
+    is_named = isinstance(value, type) or hasattr(value, "__qualname__")
+    return f"<{value.__module__}.{value.__qualname__}>" if is_named else f"<{type(value).__qualname__}>"
 
 
 def real_value(plain: PlainValue, device: str, tensor: Callable[[TensorSpec], torch.Tensor]) -> Any:

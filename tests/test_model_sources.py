@@ -33,6 +33,7 @@ SIZE = (1, 3, 32, 32)
 class Named:
     model_name: str
     weights_name: str | None
+    input_size: tuple[int, ...] = (1, 3, 224, 224)
 
     def where(self, _: str) -> str:
         return FILE
@@ -61,6 +62,23 @@ def test_a_mistyped_model_gets_a_suggestion(typed: str, meant: str) -> None:
 def test_a_name_like_no_other_gets_the_list() -> None:
     (line,) = check_model(Named("my_own_network", "WHATEVER"))
     assert line.endswith("; see torchvision.models.list_models()")
+
+
+def test_a_quantized_model_is_told_with_the_one_that_is_not() -> None:
+    (line,) = check_model(Named("quantized_resnet18", None))
+    assert line.startswith(f"{FILE}: model_name: quantized models are not counted; did you mean resnet18")
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "words"),
+    [
+        ("r3d_18", (8, 3, 112, 112), "r3d_18 takes 5 numbers such as [8, 3, 16, 112, 112], not 4"),
+        ("raft_small", (2, 3, 4, 128, 128), "raft_small takes 4 numbers such as [2, 3, 512, 512], not 5"),
+        ("resnet18", (3, 224), "resnet18 takes 4 numbers such as [32, 3, 224, 224], not 2"),
+    ],
+)
+def test_an_input_with_other_dimensions_is_told(name: str, size: tuple[int, ...], words: str) -> None:
+    assert check_model(Named(name, None, size)) == [f"{FILE}: input_size: {words}"]
 
 
 def test_weights_go_by_their_member_with_or_without_the_enum() -> None:

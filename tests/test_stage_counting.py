@@ -145,6 +145,16 @@ def test_a_whitelist_that_misspells_an_operator_is_refused(tmp_path: Path) -> No
     assert line.endswith("operator_whitelist.yml: Conv2D matches no operator; did you mean Conv2d?")
 
 
+@pytest.mark.parametrize("model_name", ["swin_t", "googlenet"])
+def test_a_class_is_no_misspelt_function(tmp_path: Path, model_name: str) -> None:
+    # Both call functions (linear, relu) whose classes they use as well, or not at all.
+    add_model(tmp_path, "a", model_name, [1, 3, 224, 224])
+    write_whitelist(tmp_path, "Linear", "ReLU", "Sigmoid", "relu")
+    count_operators(request(tmp_path), RecordedProgress(), on_meta=True)
+    (report,) = filter_operators(request(tmp_path))
+    assert "Linear" in {operator.operator for operator in report.operators if operator.kept}
+
+
 def test_an_input_that_no_memory_can_hold_cannot_be_measured() -> None:
     with pytest.raises(CannotMeasureError, match="RuntimeError"):
         model_and_inputs(model_operator("squeezenet1_1", None, (2**40, 3, 64, 64)), "cpu")
@@ -216,7 +226,7 @@ def test_a_census_of_two_sizes_shares_nothing_but_what_is_of_one_size(tmp_path: 
     add_model(tmp_path, "b", "squeezenet1_1", [2, 3, 64, 64])
     add_model(tmp_path, "c", "squeezenet1_1", [2, 3, 96, 96])
     reports = counted(count_operators(request(tmp_path), RecordedProgress(), on_meta=True))
-    first, second, third, together = census(request(tmp_path), reports)
+    first, second, third, together = census(request(tmp_path))
     assert (first.tuples, first.shared_tuples) == (second.tuples, second.shared_tuples)
     assert first.calls < reports[0].operator_calls, "what computes nothing (dropout) is no part of a census"
     assert first.unshared_tuples == 0

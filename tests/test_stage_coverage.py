@@ -111,13 +111,16 @@ def test_a_name_that_matches_no_model_gets_a_suggestion() -> None:
 
 
 def test_the_page_has_a_line_for_each_model() -> None:
-    page = coverage_page([ROW, replace(ROW, model_name="other")], "python coverage_table.py", "cpu")
+    page = coverage_page(
+        [ROW, replace(ROW, model_name="other")], [CoverageFailure("broken", "why")], "python coverage_table.py", "cpu"
+    )
     lines = [line for line in page.splitlines() if line.startswith("| ")]
     assert len({line.count("|") for line in lines}) == 1
     assert lines[2] == (
         "| resnet18 | 1x3x224x224 | cpu | 60 | 8 | 28 | 68 | 100.0000 % | 100.0000 % | 1.814 | 1.814 | = | = |  |"
     )
     assert f"torch {torch.__version__}" in page
+    assert "- not checked: broken (why)\n" in page
     assert "`python coverage_table.py`" in page
 
 
@@ -140,7 +143,27 @@ def test_the_page_has_a_line_for_each_model() -> None:
     ],
 )
 def test_what_is_not_as_it_should_be_stands_in_the_line(changes: dict[str, object], words: str) -> None:
-    assert words in coverage_page([replace(ROW, **changes)], "x", "cpu").splitlines()[-1]
+    assert words in coverage_page([replace(ROW, **changes)], [], "x", "cpu").splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"flop_ratio": None}, True),
+        ({"memory_bytes_ratio": 0.9995}, True),
+        ({"memory_bytes_ratio": 0.998}, False),
+        ({"flop_ratio": 0.9999}, False),
+        ({"flop_ratio": 0.0}, False),
+        ({"flop_ratio": 1.5}, False),
+        ({"outside": ("mm",)}, False),
+        ({"is_undisturbed": False}, False),
+    ],
+)
+def test_a_model_is_complete_if_tuples_carry_it_and_nothing_was_disturbed(
+    changes: dict[str, object], expected: bool
+) -> None:
+    assert replace(ROW, **changes).is_complete is expected
 
 
 def test_the_summary_tells_the_worst_of_all_models() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy
 import pytest
 import torch
 import torchvision
 from torch import nn
 from torchvision.models import get_model, get_model_weights
 
-from opcost.errors import UnknownOperationError
+from opcost.errors import DescriptionError, UnknownOperationError
 from opcost.operators import OperatorCount, OperatorCounts, Structure, TensorSpec, model_operator
 from opcost.torch_capture import capture
 from opcost.torch_flops import CostCounter, OperationCost
@@ -409,7 +410,131 @@ def test_an_operation_that_may_multiply_and_has_no_formula_is_an_error() -> None
         counts_of(Inverse(), torch.eye(3))
 
 
+def counts_of_call(call: Callable[[torch.Tensor], object], x: torch.Tensor) -> OperatorCounts:
+    class Calls(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.child = nn.Identity()
+
+        def forward(self, x: torch.Tensor) -> object:
+            return call(x)
+
+    return counts_of(Calls(), x)
+
+
+def test_powers_are_counted_though_python_knows_no_signature_for_them() -> None:
+    assert function_texts(counts_of_call(lambda x: x**2, torch.ones(3))) == ["torch.Tensor.__pow__ on (float32[3], 2)"]
+
+
+def test_calls_with_numbers_of_another_type_are_other_tuples() -> None:
+    counts = counts_of_call(lambda x: (x * 2, x * 2.0, x * True), torch.ones(4, dtype=torch.int64))
+    assert [count.occurrences for count in counts.counts] == [1, 1, 1]
+    assert [str(count.outputs) for count in counts.counts] == ["int64[4]", "float32[4]", "int64[4]"]
+    nan = counts_of_call(lambda x: (x * float("nan"), x * float("nan")), torch.ones(4))
+    assert only(nan).occurrences == 2
+
+
+def test_numbers_of_numpy_are_plain_numbers() -> None:
+    counts = counts_of_call(lambda x: (x / numpy.sqrt(4.0), x.sum(numpy.int64(0))), torch.ones(4))
+    assert function_texts(counts) == [
+        "torch.Tensor.div on (float32[4], 2.0)",
+        "torch.Tensor.sum on (float32[4], 0)",
+    ]
+    assert all(type(count.operator.inputs[1]) in (int, float) for count in counts.counts)
+
+
+def test_types_as_arguments_are_told_apart() -> None:
+    counts = counts_of_call(lambda x: (x.type(torch.HalfTensor), x.type(torch.LongTensor)), torch.ones(4))
+    assert len(counts.counts) == 2
+
+
+def test_in_place_views_cost_nothing_and_out_is_not_read() -> None:
+    views = counts_of_call(lambda x: x.unsqueeze_(0).transpose_(0, 1).squeeze_().detach_(), torch.ones(3, 4))
+    assert (views.counts, views.total_memory_bytes) == ((), 0)
+    out = torch.empty(4)
+    assert only(counts_of_call(lambda x: torch.add(x, x, out=out), torch.ones(4))).memory_bytes == 2 * 4 * 4
+
+
+def test_a_bug_in_describing_a_call_does_not_reach_the_model_and_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached: list[str] = []
+
+    class Catches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.child = nn.Identity()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            try:
+                return x + 1
+            except TypeError:
+                reached.append("the model")
+                return x
+
+    def broken(*_: object) -> None:
+        raise TypeError("a bug")
+
+    monkeypatch.setattr("opcost.torch_capture.function_tuple", broken)
+    with pytest.raises(DescriptionError):
+        counts_of(Catches(), torch.ones(3))
+    assert reached == []
+
+
+def test_other_function_modes_and_subclasses_work_inside_operators_as_ever() -> None:
+    class Makes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.device("meta"):
+                return torch.ones(3)
+
+    outputs: list[torch.Tensor] = []
+    model = nn.Sequential(Makes())
+    model.register_forward_hook(lambda _module, _args, output: outputs.append(output))
+    counts_of(model, torch.ones(3))
+    assert outputs[0].is_meta
+
+
+def test_scripted_functions_are_told_as_outside() -> None:
+    @torch.jit.script
+    def scripted(x: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(x) * x
+
+    assert counts_of_call(scripted, torch.ones(3)).outside == ("mul", "sigmoid")
+
+
 # Composites
+
+
+def test_a_subclass_of_a_composite_is_one_too() -> None:
+    class MyAttention(nn.MultiheadAttention):
+        pass
+
+    class Uses(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = MyAttention(8, 2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.attention(x, x, x, need_weights=False)[0]
+
+    count = only(counts_of(Uses(), torch.randn(3, 5, 8)))
+    assert (count.operator.short_name, count.operator.mode) == ("MultiheadAttention", "eval")
+
+
+def test_composites_that_differ_inside_are_told_apart() -> None:
+    class Block(nn.Module):
+        def __init__(self, stride: int) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(4, 4, 3, stride=stride, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.convolution(x)
+
+    x = torch.randn(1, 4, 8, 8)
+    strided, plain = (
+        only(capture(nn.Sequential(Block(2 - index)).eval(), (x,), MODEL, ["Block"])).operator for index in range(2)
+    )
+    assert "unknown" in plain.parameters_text
+    assert strided.inputs == plain.inputs
+    assert strided != plain
 
 
 def test_a_composite_of_a_config_is_one_operator() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torchvision import ops
 from torchvision.models import get_model
-from torchvision.models.detection.anchor_utils import DefaultBoxGenerator
+from torchvision.models.resnet import BasicBlock
 from torchvision.models.video.resnet import Conv3DNoTemporal
 
 from opcost.errors import CannotMeasureError
@@ -286,14 +286,25 @@ def test_a_class_of_another_package_is_not_imported() -> None:
 
 
 def test_a_module_that_does_not_keep_an_argument_is_not_rebuilt() -> None:
-    operator = tuple_of(DefaultBoxGenerator([[2]]), IMAGE)
-    with pytest.raises(CannotMeasureError, match="does not keep its argument"):
+    operator = tuple_of(BasicBlock(4, 4), IMAGE)
+    with pytest.raises(CannotMeasureError, match="BasicBlock cannot be rebuilt: it does not keep inplanes, planes"):
         build_module(operator, "cpu")
 
 
-def test_a_recurrent_module_is_not_rebuilt() -> None:
-    with pytest.raises(CannotMeasureError, match=r"torch\.nn\.LSTM does not keep its argument"):
-        build_module(tuple_of(nn.LSTM(8, 3), SEQUENCE), "cpu")
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.LSTM(8, 3, num_layers=2, batch_first=True, bidirectional=True, proj_size=2),
+        nn.GRU(8, 3, bias=False),
+        nn.RNN(8, 3, nonlinearity="relu"),
+    ],
+    ids=lambda module: type(module).__name__,
+)
+def test_a_recurrent_module_is_rebuilt_though_it_hides_its_arguments(module: nn.Module) -> None:
+    operator = tuple_of(module, SEQUENCE)
+    assert UNKNOWN not in operator.parameters_text
+    assert rebuilt(operator) == operator
+    assert tuple_of(type(module)(8, 3), SEQUENCE) != operator
 
 
 @pytest.mark.parametrize(
