@@ -21,7 +21,7 @@ python_problem = $(if $(filter good,$(1)),,$(problem_$(or $(filter old bare,$(1)
 require_python = $(if $(call python_problem,$(python_verdict)),$(error $(call python_problem,$(python_verdict))))
 
 .NOTPARALLEL:
-.PHONY: help install pipeline configs coverage test mutation clean
+.PHONY: help install pipeline configs coverage zoo test mutation clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -43,6 +43,12 @@ configs: .venv/installed  ## write a summary.yml for each model of torchvision t
 
 coverage: .venv/installed  ## check that operator tuples carry all of every model -> docs/coverage.md (10 minutes on 2 cores)
 	@$(venv_python) coverage_table.py --output docs/coverage.md
+
+zoo: .venv/installed  ## rebuild every operator tuple of every model alone: same outputs, same FLOPs? (6 minutes on 2 cores)
+	@mkdir -p build/zoo
+	@cp -R measurements build/zoo/
+	@$(venv_python) general_pipeline_block0.py '*' --meta --measurements build/zoo/measurements
+	@$(venv_python) check_operators.py '*' --measurements build/zoo/measurements
 
 test: .venv/installed-test  ## set up .venv with the test tools; check style and types; run the tests
 	@$(venv_python) -m ruff check

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from simulated_apparatus import RecordedProgress
 from torchvision.models import get_model
 
 from opcost.apparatus import GPU_WARM_UP_S, POWER_LOGS, Apparatus, open_apparatus, protocol_for
@@ -22,7 +23,9 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Measurement, MeasurementProtocol, MeasurementRow, measure
 from opcost.nvidia_smi import GpuFacts, gpu_facts
 from opcost.operators import OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.request import Request
 from opcost.stage_comparing import ComparisonRow
+from opcost.stage_kernels import compare_kernels
 from opcost.torch_capture import capture
 from opcost.torch_conditions import precision, torch_state
 from opcost.torch_flops import CostCounter, OperationCost
@@ -263,3 +266,14 @@ def test_block_2_measures_a_model_and_its_parts_on_the_gpu(
     assert 0.3 < compared.energy_ratio < 1.5
     # One second is no full protocol.
     assert "done: false" in summary.read_text()
+
+
+def test_tuples_alone_run_the_kernels_of_their_model(tmp_path: Path) -> None:
+    path = tmp_path / "measurements" / "small" / "summary.yml"
+    path.parent.mkdir(parents=True)
+    path.write_text("model_name: resnet18\nweights_name: null\ninput_size: [32, 3, 64, 64]\ndone: false\n")
+    request = Request((), tmp_path / "measurements", tmp_path / "database", GPU)
+    (report,) = compare_kernels(request, RecordedProgress())
+    assert report.counted_ratio > 0.99
+    assert report.same_kernels_ratio > 0.99, report.differences
+    assert sum(kind.calls for kind in report.kinds) == 68

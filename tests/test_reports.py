@@ -17,7 +17,9 @@ from opcost.reports import (
     print_counts,
     print_full_models,
     print_json,
+    print_kernels,
     print_operator_measurements,
+    print_rebuilds,
     print_selections,
 )
 from opcost.selection import Share
@@ -25,7 +27,9 @@ from opcost.stage_comparing import ComparingReport, ComparisonRow
 from opcost.stage_configs import ConfigReport
 from opcost.stage_counting import CountReport
 from opcost.stage_filtering import FilterReport, OperatorShare
+from opcost.stage_kernels import KernelsReport, KindOfOperator
 from opcost.stage_measuring import FullModelReport, OperatorsReport
+from opcost.stage_rebuilding import RebuildReport
 
 COUNTED = CountReport(
     name="resnet50",
@@ -109,6 +113,23 @@ def test_a_census_ends_with_all_models_together(capsys: pytest.CaptureFixture[st
     output = capsys.readouterr().out
     assert row_of(output, "resnet50") == ["resnet50", "174", "54", "50", "4"]
     assert row_of(output, "all together") == ["all together", "348", "58", "50", "8"]
+
+
+def test_rebuilt_tuples_are_told_with_those_that_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rebuilds([RebuildReport("a", 10, 8, ("nms: other",), ("relu: why",)), RebuildReport("b", 5, 5, (), ())])
+    output = capsys.readouterr().out
+    assert row_of(output, "a ") == ["a", "10", "8", "1", "1"]
+    assert row_of(output, "all together") == ["all together", "15", "13", "1", "1"]
+    assert output.endswith("a: depends on values: nms: other\na: failed: relu: why\n")
+
+
+def test_kernels_are_told_alone_beside_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = (KindOfOperator("Conv2d", 3, 0.004, 0.005, 0.003), KindOfOperator("nms", 1, 0.001, None, 0.0))
+    print_kernels([KernelsReport("a", 9, 0.005, 0.99, 0.6, kinds, ("1 ms: torch.nms: why",))])
+    output = capsys.readouterr().out
+    assert row_of(output, "a ") == ["a", "4", "5.000 ms", "-", "-", "60.0 %"]
+    assert row_of(output, "Conv2d") == ["Conv2d", "3", "4.000 ms", "5.000 ms", "1.250", "75.0 %"]
+    assert "a: 99.0 % of kernel time inside counted calls\na: 1 ms: torch.nms: why\n" in output
 
 
 @pytest.mark.parametrize(("dry_run", "word"), [(True, "would be written"), (False, "written")])
