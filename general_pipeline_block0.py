@@ -31,7 +31,7 @@ def main() -> int:
     counted = [report for report in reports if isinstance(report, CountReport)]
     if arguments.json:
         print_json(census(request) if arguments.census else reports)
-    else:
+    elif counted or not reports:
         print_census(census(request)) if arguments.census else print_counts(counted)
     return 0 if len(counted) == len(reports) else 2
 

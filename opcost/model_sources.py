@@ -18,10 +18,7 @@ from torchvision.models import get_model_builder, get_model_weights, list_models
 from torchvision.models._api import WeightsEnum
 
 from opcost.errors import UserError
-from opcost.operators import TORCHVISION_MODELS, OperatorTuple, PlainValue, TensorSpec, seed_of, tensor_specs
-
-META = "meta"
-"""torch's device for shapes without memory."""
+from opcost.operators import META, TORCHVISION_MODELS, OperatorTuple, PlainValue, TensorSpec, seed_of, tensor_specs
 
 SLOW_INITIALISATION = frozenset({"googlenet", "inception_v3"})
 """These draw random weights from a truncated normal, which takes minutes, unless told not to."""
@@ -246,9 +243,10 @@ def _transformed_size(weights: WeightsEnum | None) -> tuple[int, int] | None:
 @contextmanager
 def _without_download() -> Iterator[None]:
     """Let builders take a graph's form from weights without fetching them."""
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(WeightsEnum, "get_state_dict", lambda *_, **__: {}))
-        stack.enter_context(patch.object(nn.Module, "load_state_dict", lambda *_, **__: None))
+    with (
+        patch.object(WeightsEnum, "get_state_dict", lambda *_, **__: {}),
+        patch.object(nn.Module, "load_state_dict", lambda *_, **__: None),
+    ):
         yield
 
 

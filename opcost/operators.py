@@ -21,6 +21,9 @@ PlainValue: TypeAlias = Union[
 TORCHVISION_MODELS = "torchvision.models."
 DEFAULT_SEED = 0
 
+META = "meta"
+"""torch's device for shapes without memory."""
+
 
 @dataclass(frozen=True)
 class TensorSpec:

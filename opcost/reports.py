@@ -134,7 +134,7 @@ def print_census(rows: Sequence[CensusRow]) -> None:
         (row.name or "all together", str(row.calls), str(row.tuples), str(row.shared_tuples), str(row.unshared_tuples))
         for row in rows
     ]
-    print_table("Census: operators that compute something", columns, cells)
+    print_table("Census of operators that compute something (dropout and the like left out)", columns, cells)
 
 
 def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:

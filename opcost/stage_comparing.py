@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -132,7 +132,11 @@ def _comparison_row(comparison: Comparison) -> ComparisonRow:
 
 
 def _write(path: Path, new_rows: list[ComparisonRow]) -> None:
-    """Put new rows in the place of older ones of the same model and conditions; other rows stay."""
+    """Put new rows in the place of older ones of the same model and conditions; other rows, and equal ones, stay."""
     table = CsvTable(path, ComparisonRow)
-    rows = {(row.name, row.key): row for row in [*table.rows(), *new_rows]}
+    rows = {(row.name, row.key): row for row in table.rows()}
+    for row in new_rows:
+        old = rows.get((row.name, row.key))
+        if old is None or replace(row, compared_at=old.compared_at) != old:
+            rows[row.name, row.key] = row
     replace_file(path, table.text(list(rows.values())).encode())

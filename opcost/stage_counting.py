@@ -10,8 +10,8 @@ from opcost.apparatus import choose_device, model_and_inputs, run_once
 from opcost.census import CensusRow, take_census
 from opcost.config_files import ModelConfig
 from opcost.errors import CannotMeasureError, UnknownOperationError, UserError
-from opcost.model_sources import META, check_model, is_data_dependent
-from opcost.operators import OperatorCounts
+from opcost.model_sources import check_model, is_data_dependent
+from opcost.operators import META, OperatorCounts
 from opcost.pickle_files import write_counts
 from opcost.progress import Progress
 from opcost.request import COUNTS, Request, counted, model_tuple

@@ -13,7 +13,6 @@ from torch import nn
 from opcost.apparatus import choose_device, model_and_inputs, run_once
 from opcost.errors import CannotMeasureError, UnknownOperationError
 from opcost.model_sources import (
-    META,
     PublishedFacts,
     is_data_dependent,
     models_matching,
@@ -21,7 +20,7 @@ from opcost.model_sources import (
     published_input_size,
     task_of,
 )
-from opcost.operators import OperatorCounts, OperatorTuple, model_operator, tensor_specs
+from opcost.operators import META, OperatorCounts, OperatorTuple, model_operator, tensor_specs
 from opcost.progress import Progress
 from opcost.torch_capture import capture
 from opcost.torch_flops import CostCounter, OperationCost, tensors_of, total
@@ -163,7 +162,8 @@ def _check_model(model_name: str, device: str) -> CoverageRow:
     whole = total(unobserved)
     has_meta = device != META and not is_data_dependent(model_name)
     on_meta = capture(*model_and_inputs(operator, META), operator) if has_meta else None
-    proposals = Proposals.of(counts, published_facts(model_name))
+    published = published_facts(model_name)
+    proposals = Proposals.of(counts, published)
     return CoverageRow(
         model_name=model_name,
         task=task_of(model_name),
@@ -179,7 +179,7 @@ def _check_model(model_name: str, device: str) -> CoverageRow:
         flop_ratio=counts.flop / whole.flop if whole.flop else None,
         memory_bytes_ratio=counts.memory_bytes / whole.memory_bytes if whole.memory_bytes else None,
         multiply_adds=whole.flop / 2 / BATCH_SIZE,
-        published=published_facts(model_name),
+        published=published,
         parameters=counts.parameters,
         meta_other_tuples=None if on_meta is None else len(_calls(on_meta) ^ _calls(counts)),
         meta_memory_bytes_ratio=None if on_meta is None else on_meta.total_memory_bytes / counts.total_memory_bytes,

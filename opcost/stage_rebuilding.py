@@ -9,8 +9,7 @@ import torch
 
 from opcost.apparatus import choose_device
 from opcost.errors import CannotMeasureError
-from opcost.model_sources import META
-from opcost.operators import OperatorCount, OperatorTuple
+from opcost.operators import META, OperatorCount, OperatorTuple
 from opcost.progress import Progress
 from opcost.request import COUNTS, Request, counted
 from opcost.torch_flops import CostCounter, OperationCost, total

@@ -12,7 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
 from opcost.errors import DescriptionError
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, PlainValue
+from opcost.operators import META, OperatorCount, OperatorCounts, OperatorTuple, PlainValue
 from opcost.torch_flops import CostCounter, OperationCost, tensors_of, total
 from opcost.torch_meta import like_a_device
 from opcost.torch_operators import function_tuple, is_property, module_tuple
@@ -55,7 +55,7 @@ def capture(
         stack.enter_context(torch.inference_mode())
         for module in operator_modules(model, composites):
             stack.enter_context(recorder.observing(module))
-        if device_type == "meta":
+        if device_type == META:
             stack.enter_context(like_a_device())
         stack.enter_context(counter)
         stack.enter_context(recorder)

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 import torch
 
 from opcost.input_values import NORMAL, InputValues
-from opcost.operators import DEFAULT_SEED, Constant, OperatorTuple, PlainValue, TensorSpec, tensor_specs
+from opcost.operators import DEFAULT_SEED, META, Constant, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 from opcost.torch_values import ELLIPSIS, real_value, stored_elements
-
-META = "meta"
 
 INDEX_FUNCTIONS = frozenset({"__getitem__", "__setitem__"})
 """Functions whose second argument is an index: a tuple there means something else than a list."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import datetime, tzinfo
 from pathlib import Path
 
 import pytest
@@ -216,6 +217,24 @@ def test_a_later_comparison_takes_the_place_of_the_earlier_one(campaign: Simulat
     measure_parts(campaign)
     row = compared_row(campaign)
     assert stored(campaign) == [row]
+
+
+def test_an_equal_comparison_leaves_the_file_as_it_is(
+    campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure_parts(campaign)
+    measure_whole(campaign)
+    compare(campaign)
+    before = (campaign.database / SUM_VS_FULL).read_bytes()
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime(2100, 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr("opcost.stage_comparing.datetime", Later)
+    compare(campaign)
+    assert (campaign.database / SUM_VS_FULL).read_bytes() == before
 
 
 def test_a_database_that_is_not_there_is_one_line_and_stays_away(campaign: SimulatedCampaign) -> None:
