@@ -295,15 +295,7 @@ def test_modules_and_functions_carry_the_whole_run() -> None:
 def test_a_function_goes_by_its_qualified_name_and_plain_arguments(
     call: Callable[[torch.Tensor], object], text: str
 ) -> None:
-    class Calls(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.child = nn.Identity()
-
-        def forward(self, x: torch.Tensor) -> object:
-            return call(x)
-
-    counts = counts_of(Calls(), torch.randn(2, 3, 4, 4))
+    counts = counts_of_call(call, torch.randn(2, 3, 4, 4))
     assert function_texts(counts)[-1] == text
     assert counts.memory_bytes == counts.total_memory_bytes > 0
 
