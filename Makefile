@@ -44,7 +44,7 @@ configs: .venv/installed  ## write a summary.yml for each model of torchvision t
 coverage: .venv/installed  ## check that operator tuples carry all of every model -> docs/coverage.md (10 minutes on 2 cores)
 	@$(venv_python) coverage_table.py --output docs/coverage.md
 
-zoo: .venv/installed  ## rebuild every operator tuple of every model alone: same outputs, same FLOPs? (6 minutes on 2 cores)
+zoo: .venv/installed  ## rebuild every operator tuple of every model alone: same outputs, same FLOPs? (3 minutes on 2 cores)
 	@mkdir -p build/zoo
 	@cp -R measurements build/zoo/
 	@$(venv_python) general_pipeline_block0.py '*' --meta --measurements build/zoo/measurements
