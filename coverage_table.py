@@ -8,7 +8,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from opcost.command_line import device_name, run
+from opcost.command_line import add_device, add_models, run
 from opcost.errors import UserError
 
 
@@ -16,10 +16,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    names_help = "a model as torchvision.models.list_models() spells it, or a glob; none: all but the quantized ones"
-    parser.add_argument("names", nargs="*", metavar="MODEL", help=names_help)
-    device_help = "cpu, cuda or cuda:N (default: cuda where there is one, else cpu)"
-    parser.add_argument("--device", type=device_name, metavar="DEVICE", help=device_help)
+    add_models(parser)
+    add_device(parser)
     meta_help = "run on shapes only, but for detectors, whose work depends on data"
     parser.add_argument("--meta", action="store_true", help=meta_help)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the page in Markdown (default: to stdout)")

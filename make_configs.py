@@ -5,15 +5,14 @@ Example: python make_configs.py 'efficientnet_*'
 
 import argparse
 
-from opcost.command_line import add_folder, run
+from opcost.command_line import add_folder, add_models, run
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    names_help = "a model as torchvision.models.list_models() spells it, or a glob; none: all but the quantized ones"
-    parser.add_argument("names", nargs="*", metavar="MODEL", help=names_help)
+    add_models(parser)
     add_folder(parser, "--measurements", "the models' folders")
     parser.add_argument("--dry-run", action="store_true", help="say what would be written, no more")
     parser.add_argument("--json", action="store_true", help="print one JSON list with one object per model, no more")

@@ -20,11 +20,11 @@ from opcost.cpu_rapl import RaplMeter, rapl_unavailable_reason
 from opcost.device_lock import device_lock
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Clock, MeasurementProtocol, Meter, Workload
-from opcost.model_sources import build_model, input_values, is_model
+from opcost.model_sources import build_model, input_values, is_data_dependent, is_model
 from opcost.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
 from opcost.nvidia_smi_logger import NvidiaSmiLogger
 from opcost.nvidia_smi_meter import NvidiaSmiMeter
-from opcost.operators import OperatorTuple, seed_of
+from opcost.operators import META, OperatorTuple, seed_of
 from opcost.power import PowerTrace, no_trace
 from opcost.system_clock import SystemClock
 from opcost.torch_conditions import check_overrides, precision, torch_state
@@ -169,9 +169,28 @@ def model_and_inputs(operator: OperatorTuple, device: str) -> tuple[nn.Module, t
 
 
 def run_once(model: nn.Module, inputs: tuple[Any, ...]) -> None:
-    """Run a model once in inference mode: some set things up in their first run that later ones find."""
+    """Run a model once in inference mode."""
     with torch.inference_mode():
         model(*inputs)
+
+
+def counting_device(model_name: str, device: str, on_meta: bool) -> str:
+    """Return where a model is counted: on the meta device if that is asked for and no data decide what it runs."""
+    return META if on_meta and not is_data_dependent(model_name) else device
+
+
+def model_to_count(operator: OperatorTuple, device: str) -> tuple[nn.Module, tuple[Any, ...]]:
+    """Return a model and its inputs as ``model_and_inputs`` does, ready to be counted.
+
+    Detectors have run once: they set things up in their first run that later ones find.
+
+    Raises:
+        CannotMeasureError: it does not fit onto the device.
+    """
+    model, inputs = model_and_inputs(operator, device)
+    if is_data_dependent(operator.short_name):
+        run_once(model, inputs)
+    return model, inputs
 
 
 @contextmanager

@@ -81,8 +81,7 @@ def pipeline_parser(description: str, example: str) -> argparse.ArgumentParser:
     )
     names_help = "a folder under the measurements folder, or a glob such as 'resnet*'; none: all that there is to do"
     parser.add_argument("names", nargs="*", metavar="NAME", help=names_help)
-    device_help = "cpu, cuda or cuda:N (default: cuda where there is one, else cpu)"
-    parser.add_argument("--device", type=device_name, metavar="DEVICE", help=device_help)
+    add_device(parser)
     add_folder(parser, "--measurements", "the models' folders")
     add_folder(parser, "--database", "the tables of results")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done and how long it takes, no more")
@@ -124,6 +123,18 @@ def positive_seconds(text: str) -> float:
         remedy = f"write a number above 0 and up to {MAXIMUM_S:.0f} (one day), such as 30 or 0.5"
         raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds: {remedy}")
     return time_s
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add ``--device``: it yields ``device`` (str or None)."""
+    device_help = "cpu, cuda or cuda:N (default: cuda where there is one, else cpu)"
+    parser.add_argument("--device", type=device_name, metavar="DEVICE", help=device_help)
+
+
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """Add names of torchvision's models: they yield ``names`` (list of str)."""
+    names_help = "a model as torchvision.models.list_models() spells it, or a glob; none: all but the quantized ones"
+    parser.add_argument("names", nargs="*", metavar="MODEL", help=names_help)
 
 
 def add_folder(parser: argparse.ArgumentParser, option: str, content: str) -> None:

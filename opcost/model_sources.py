@@ -123,7 +123,7 @@ def models_matching(patterns: Sequence[str]) -> list[str]:
     Raises:
         UserError: with one line for each pattern that matches no model.
     """
-    known = [name for name in list_models() if task_of(name) in BATCH_SIZES]
+    known = _counted_models()
     chosen = {pattern: fnmatch.filter(known, pattern) for pattern in patterns or ["*"]}
     lines = [
         f"torchvision has no model {pattern!r}; {_suggestion(pattern, known)}"
@@ -137,13 +137,16 @@ def models_matching(patterns: Sequence[str]) -> list[str]:
 
 def check_model(model: NamedModel) -> list[str]:
     """Return one line for each thing that does not fit torchvision: the model, its weights, its input's dimensions."""
-    known = models_matching([])
-    if model.model_name in known:
+    is_known = model.model_name in list_models()
+    if is_known and task_of(model.model_name) in BATCH_SIZES:
         return [*_weights_mistakes(model), *_size_mistakes(model)]
-    is_quantized = model.model_name in list_models()
-    mistake = "quantized models are not counted" if is_quantized else f"torchvision has no model {model.model_name!r}"
-    remedy = _suggestion(model.model_name.removeprefix("quantized_"), known)
+    mistake = "quantized models are not counted" if is_known else f"torchvision has no model {model.model_name!r}"
+    remedy = _suggestion(model.model_name.removeprefix("quantized_"), _counted_models())
     return [f"{model.where('model_name')}: model_name: {mistake}; {remedy}"]
+
+
+def _counted_models() -> list[str]:
+    return [name for name in list_models() if task_of(name) in BATCH_SIZES]
 
 
 def _size_mistakes(model: NamedModel) -> list[str]:

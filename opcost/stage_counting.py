@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from opcost.apparatus import choose_device, model_and_inputs, run_once
+from opcost.apparatus import choose_device, counting_device, model_to_count
 from opcost.census import CensusRow, take_census
 from opcost.config_files import ModelConfig
 from opcost.errors import CannotMeasureError, UnknownOperationError, UserError
-from opcost.model_sources import check_model, is_data_dependent
+from opcost.model_sources import check_model
 from opcost.operators import META, OperatorCounts
 from opcost.pickle_files import write_counts
 from opcost.progress import Progress
@@ -69,9 +69,7 @@ class CountPlan:
 
 def plan_counting(request: Request, on_meta: bool = False) -> list[CountPlan]:
     """Return the models that block 0 would run, without running any."""
-    configs = request.open_configs(check_model)
-    device = choose_device(request.device)
-    return [_plan(config, _device_for(config, device, on_meta)) for config in configs]
+    return [plan for _, plan in _planned(request, on_meta)]
 
 
 def count_operators(request: Request, progress: Progress, on_meta: bool = False) -> list[CountReport | CountFailure]:
@@ -82,16 +80,11 @@ def count_operators(request: Request, progress: Progress, on_meta: bool = False)
         progress: is told of each model.
         on_meta: run on shapes only, where a model's work does not depend on its data.
     """
-    configs = request.open_configs(check_model)
+    planned = _planned(request, on_meta)
     whitelist = request.whitelist_if_any()
-    device = choose_device(request.device)
-    plans = [_plan(config, _device_for(config, device, on_meta)) for config in configs]
-    progress.start(len(plans), sum(plan.expected_s for plan in plans) / max(len(plans), 1))
+    progress.start(len(planned), sum(plan.expected_s for _, plan in planned) / max(len(planned), 1))
     try:
-        return [
-            _count_and_tell(config, plan.device, whitelist, progress)
-            for config, plan in zip(configs, plans, strict=True)
-        ]
+        return [_count_and_tell(config, plan.device, whitelist, progress) for config, plan in planned]
     finally:
         progress.end()
 
@@ -101,13 +94,16 @@ def census(request: Request) -> list[CensusRow]:
     return take_census({config.name: counts for config, counts in counted(request, request.configs(), COUNTS)})
 
 
+def _planned(request: Request, on_meta: bool) -> list[tuple[ModelConfig, CountPlan]]:
+    """Return the models to count, each with where and how long."""
+    configs = request.open_configs(check_model)
+    device = choose_device(request.device)
+    return [(config, _plan(config, counting_device(config.model_name, device, on_meta))) for config in configs]
+
+
 def _plan(config: ModelConfig, device: str) -> CountPlan:
     expected_s = EXPECTED_S[device.partition(":")[0]]
     return CountPlan(config.name, str(model_tuple(config)), COUNTS.path(config).exists(), device, expected_s)
-
-
-def _device_for(config: ModelConfig, device: str, on_meta: bool) -> str:
-    return META if on_meta and not is_data_dependent(config.model_name) else device
 
 
 def _count_and_tell(
@@ -127,10 +123,8 @@ def _count_and_tell(
 def _count(config: ModelConfig, device: str) -> OperatorCounts:
     operator = model_tuple(config)
     try:
-        model, inputs = model_and_inputs(operator, device)
+        model, inputs = model_to_count(operator, device)
         _check_composites(config, model)
-        if is_data_dependent(config.model_name):
-            run_once(model, inputs)
         return capture(model, inputs, operator, config.composites)
     except UnknownOperationError as error:
         remedy = "add a formula, or the name to WITHOUT_PRODUCTS, in opcost/torch_flops.py"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
-from opcost.apparatus import choose_device, model_and_inputs, run_once
+from opcost.apparatus import choose_device, counting_device, model_and_inputs, model_to_count, run_once
 from opcost.errors import CannotMeasureError, UnknownOperationError
 from opcost.model_sources import (
     PublishedFacts,
@@ -127,10 +125,7 @@ def check_coverage(
         UserError: a pattern matches no model, or there is no such device.
     """
     device = choose_device(device_name)
-    places = [
-        (model_name, META if on_meta and not is_data_dependent(model_name) else device)
-        for model_name in models_matching(patterns)
-    ]
+    places = [(model_name, counting_device(model_name, device, on_meta)) for model_name in models_matching(patterns)]
     progress.start(len(places), sum(EXPECTED_S[place.partition(":")[0]] for _, place in places) / len(places))
     try:
         return [_check_and_tell(model_name, place, progress) for model_name, place in places]
@@ -153,9 +148,7 @@ def _check_and_tell(model_name: str, device: str, progress: Progress) -> Coverag
 def _check_model(model_name: str, device: str) -> CoverageRow:
     input_size = published_input_size(model_name, BATCH_SIZE)
     operator = model_operator(model_name, None, input_size)
-    model, inputs = model_and_inputs(operator, device)
-    if is_data_dependent(model_name):
-        run_once(model, inputs)
+    model, inputs = model_to_count(operator, device)
     unobserved = unobserved_costs(model, inputs)
     captured: list[OperationCost] = []
     counts = capture(model, inputs, operator, record=captured.append)
@@ -195,9 +188,8 @@ def unobserved_costs(model: nn.Module, inputs: tuple[Any, ...]) -> list[Operatio
     """
     costs: list[OperationCost] = []
     counter = CostCounter(costs.append)
-    is_meta = tensors_of(inputs)[0].is_meta
-    with torch.inference_mode(), like_a_device() if is_meta else nullcontext(), counter:
-        model(*inputs)
+    with like_a_device(tensors_of(inputs)[0].device.type), counter:
+        run_once(model, inputs)
     counter.check()
     return costs
 

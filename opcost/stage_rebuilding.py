@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -63,7 +62,7 @@ def difference(count: OperatorCount, device: str) -> str | None:
     costs: list[OperationCost] = []
     try:
         function, args, kwargs = operator_call(count.operator, device)
-        with torch.inference_mode(), like_a_device() if device == META else nullcontext(), CostCounter(costs.append):
+        with torch.inference_mode(), like_a_device(device), CostCounter(costs.append):
             outputs = plain_value(function(*args, **kwargs), {})
     except CannotMeasureError as error:
         return str(error)

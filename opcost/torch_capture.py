@@ -12,7 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
 from opcost.errors import DescriptionError
-from opcost.operators import META, OperatorCount, OperatorCounts, OperatorTuple, PlainValue
+from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, PlainValue
 from opcost.torch_flops import CostCounter, OperationCost, tensors_of, total
 from opcost.torch_meta import like_a_device
 from opcost.torch_operators import function_tuple, is_property, module_tuple
@@ -50,19 +50,9 @@ def capture(
     """
     device_type = tensors_of(inputs)[0].device.type
     recorder = _Recorder()
-    counter = CostCounter(recorder.costs.append)
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode())
-        for module in operator_modules(model, composites):
-            stack.enter_context(recorder.observing(module))
-        if device_type == META:
-            stack.enter_context(like_a_device())
-        stack.enter_context(counter)
-        stack.enter_context(recorder)
-        try:
-            model(*inputs)
-        finally:
-            recorder.check()
+    counter = CostCounter(recorder.add)
+    with like_a_device(device_type), counter:
+        recorder.run(model, inputs, composites)
     counter.check()
     for cost in recorder.costs:
         record(cost)
@@ -75,7 +65,7 @@ def capture(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         torch_version=str(torch.__version__),
         device_type=device_type,
-        outside=recorder.outside(),
+        outside=tuple(sorted(recorder.outside)),
         composites=tuple(composites),
     )
 
@@ -90,16 +80,7 @@ def watch(
 
     Functions that compute nothing are marked, too: nothing counts the operations of this run.
     """
-    recorder = _Recorder(mark)
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode())
-        for module in operator_modules(model, composites):
-            stack.enter_context(recorder.observing(module))
-        stack.enter_context(recorder)
-        try:
-            model(*inputs)
-        finally:
-            recorder.check()
+    _Recorder(mark).run(model, inputs, composites)
 
 
 def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Iterator[nn.Module]:
@@ -128,11 +109,11 @@ class _Recorder(TorchFunctionMode):
     def __init__(self, mark: Callable[[OperatorTuple], AbstractContextManager[Any]] = nullcontext) -> None:
         super().__init__()
         self.costs: list[OperationCost] = []
-        self.bugs: list[Exception] = []
+        self.outside: set[str] = set()
+        self._bugs: list[Exception] = []
         self._mark = mark
         self._calls: dict[OperatorTuple, list[OperationCost]] = {}
         self._outputs: dict[OperatorTuple, PlainValue] = {}
-        self._owned: list[tuple[int, int]] = []
         self._is_inside = False
 
     def __torch_function__(  # type: ignore[no-untyped-def]
@@ -143,8 +124,31 @@ class _Recorder(TorchFunctionMode):
             return function(*args, **kwargs)
         return self._run(partial(function_tuple, function, args, kwargs), partial(function, *args, **kwargs))
 
+    def run(self, model: nn.Module, inputs: tuple[Any, ...], composites: Collection[str]) -> None:
+        """Run a model once in inference mode, its operators observed.
+
+        Raises:
+            DescriptionError: a call could not be described.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode())
+            for module in operator_modules(model, composites):
+                stack.enter_context(self._observing(module))
+            stack.enter_context(self)
+            try:
+                model(*inputs)
+            finally:
+                if self._bugs:
+                    raise DescriptionError("a call could not be described") from self._bugs[0]
+
+    def add(self, cost: OperationCost) -> None:
+        """Take the cost of an operation that has just run."""
+        self.costs.append(cost)
+        if not self._is_inside:
+            self.outside.add(cost.operation)
+
     @contextmanager
-    def observing(self, module: nn.Module) -> Iterator[None]:
+    def _observing(self, module: nn.Module) -> Iterator[None]:
         """Count the calls of a module as an operator's.
 
         Its ``forward`` is replaced meanwhile: a hook would be seen by modules that look for hooks. Scripted modules do
@@ -167,15 +171,6 @@ class _Recorder(TorchFunctionMode):
             del attributes["forward"]
             attributes.update(own)
 
-    def check(self) -> None:
-        """Make sure that every call was described.
-
-        Raises:
-            DescriptionError: one was not.
-        """
-        if self.bugs:
-            raise DescriptionError("a call could not be described") from self.bugs[0]
-
     def counts(self) -> Iterator[OperatorCount]:
         """Yield the counts in order of first call; costs per call are means over the calls."""
         for operator, calls in self._calls.items():
@@ -187,11 +182,6 @@ class _Recorder(TorchFunctionMode):
                 memory_bytes=round(cost.memory_bytes / len(calls)),
                 outputs=self._outputs.get(operator),
             )
-
-    def outside(self) -> tuple[str, ...]:
-        """Return the names of the operations that computed outside every operator."""
-        inside = {index for begin, end in self._owned for index in range(begin, end)}
-        return tuple(sorted({cost.operation for index, cost in enumerate(self.costs) if index not in inside}))
 
     @contextmanager
     def _off(self) -> Iterator[None]:
@@ -216,7 +206,7 @@ class _Recorder(TorchFunctionMode):
         try:
             return describe()
         except Exception as error:
-            self.bugs.append(error)
+            self._bugs.append(error)
             return None
 
     def _run(self, describe: Callable[[], OperatorTuple], call: Callable[[], Any]) -> Any:
@@ -235,6 +225,5 @@ class _Recorder(TorchFunctionMode):
             return result
         finally:
             self._is_inside = False
-            self._owned.append((begin, len(self.costs)))
             if len(self.costs) > begin or not operator.is_function:
                 self._calls.setdefault(operator, []).append(total(self.costs[begin:]))

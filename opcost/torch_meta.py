@@ -11,6 +11,8 @@ import torch
 from torch.nn.modules import activation
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from opcost.operators import META
+
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 """The channels-last format of tensors with this many dimensions."""
 
@@ -20,12 +22,17 @@ BATCH_NORM_TRAINING = 5
 
 
 @contextmanager
-def like_a_device() -> Iterator[None]:
+def like_a_device(device: str = META) -> Iterator[None]:
     """While active, what runs on the meta device takes the branches that it takes on a CPU or GPU.
+
+    For a run on any other ``device`` it does nothing.
 
     ``MultiheadAttention`` takes its native path, convolutions keep the channels-last layout, and batch norms that do
     not train write no statistics.
     """
+    if device != META:
+        yield
+        return
     admits = activation._check_arg_device
 
     def admits_meta(tensor: torch.Tensor | None) -> bool:

@@ -88,9 +88,9 @@ def test_a_model_that_cannot_be_checked_does_not_stop_the_others(monkeypatch: py
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.linalg.inv(x)
 
-    real, inverse = check_coverage.__globals__["model_and_inputs"], (Inverse(), (torch.eye(3),))
+    real, inverse = check_coverage.__globals__["model_to_count"], (Inverse(), (torch.eye(3),))
     fake = lambda operator, device: inverse if operator.short_name == "alexnet" else real(operator, device)  # noqa: E731
-    monkeypatch.setattr("opcost.stage_coverage.model_and_inputs", fake)
+    monkeypatch.setattr("opcost.stage_coverage.model_to_count", fake)
     progress = RecordedProgress()
     failure, row = check_coverage(["alexnet", "resnet18"], "cpu", True, progress)
     assert isinstance(failure, CoverageFailure)
