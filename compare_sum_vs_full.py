@@ -3,20 +3,22 @@
 Example: python compare_sum_vs_full.py resnet18_32x3x32x32
 """
 
-from opcost.command_line import pipeline_parser, run
+from opcost.command_line import add_input_data, pipeline_parser, run
 
 EXAMPLE = "python compare_sum_vs_full.py 'resnet*' --json"
 
 
 def main() -> int:
     description = "Sum time and energy of each model's operators by occurrence and compare with the whole model."
-    arguments = pipeline_parser(description, EXAMPLE).parse_args()
+    parser = pipeline_parser(description, EXAMPLE)
+    add_input_data(parser)
+    arguments = parser.parse_args()
 
     from opcost.reports import print_comparisons, print_json
     from opcost.request import Request
     from opcost.stage_comparing import compare_models
 
-    reports = compare_models(Request.from_arguments(arguments))
+    reports = compare_models(Request.from_arguments(arguments), arguments.input_data)
     if arguments.json:
         print_json(reports)
     else:

@@ -3,7 +3,7 @@
 Example: python general_pipeline_block2.py resnet18_32x3x32x32 --seconds 3
 """
 
-from opcost.command_line import add_seconds, pipeline_parser, run
+from opcost.command_line import add_input_data, add_seconds, pipeline_parser, run
 
 EXAMPLE = "python general_pipeline_block2.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
 
@@ -12,6 +12,7 @@ def main() -> int:
     description = "Measure each operator tuple that the database lacks: warm up, run it in a loop, log the power."
     parser = pipeline_parser(description, EXAMPLE)
     add_seconds(parser)
+    add_input_data(parser)
     arguments = parser.parse_args()
 
     from opcost.apparatus import open_apparatus, protocol_for
@@ -22,7 +23,7 @@ def main() -> int:
 
     request = Request.from_arguments(arguments)
     protocol = protocol_for(request.device, arguments.seconds)
-    reports = measure_operators(request, protocol, open_apparatus, progress_on_stderr())
+    reports = measure_operators(request, protocol, open_apparatus, progress_on_stderr(), arguments.input_data)
     if arguments.json:
         print_json(reports)
     else:

@@ -23,14 +23,20 @@ from opcost.torch_workload import operator_workload
 
 PROTOCOL = MeasurementProtocol(warm_up_s=0.5, loop_s=1.2)
 ZEROS_RATIOS = (0.0, 0.25, 0.5, 0.9, 1.0)
-SPREAD_OCTAVES = (-12, -6, -1, 1, 6)
+SPREAD_OCTAVES = (-12, 1, 2, 3, 4, 6)
+MEANS = (1.0, 8.0, 64.0)
 VALUES = (
     *(InputValues(zeros_ratio=ratio) for ratio in ZEROS_RATIOS),
     *(InputValues(spread=2.0**octave) for octave in SPREAD_OCTAVES),
+    *(InputValues(mean=mean) for mean in MEANS),
+    InputValues(mean=1.0, spread=0.0),
     InputValues(is_nonnegative=True),
     InputValues(zeros_ratio=0.5, is_nonnegative=True),
 )
-COLUMNS = ("operator", "zeros_ratio", "spread", "is_nonnegative", "time_s", "energy_j", "energy_standard_error_j")
+COLUMNS = (
+    *("operator", "zeros_ratio", "mean", "spread", "is_nonnegative"),
+    *("time_s", "energy_j", "energy_standard_error_j"),
+)
 
 
 def operators() -> dict[str, OperatorTuple]:
@@ -87,7 +93,7 @@ def measured(apparatus: Apparatus, operator: OperatorTuple, values: InputValues)
     """Return a row's figures for one kind of values."""
     workload = operator_workload(operator, apparatus.device, values)
     row = measure(workload, apparatus.meter("values"), apparatus.clock, PROTOCOL)
-    kind = (values.zeros_ratio, values.spread, values.is_nonnegative)
+    kind = (values.zeros_ratio, values.mean, values.spread, values.is_nonnegative)
     return (*kind, row.time_s, row.energy_j, row.energy_standard_error_j)
 
 

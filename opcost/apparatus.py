@@ -24,11 +24,11 @@ from opcost.model_sources import build_model, input_values, is_data_dependent, i
 from opcost.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
 from opcost.nvidia_smi_logger import NvidiaSmiLogger
 from opcost.nvidia_smi_meter import NvidiaSmiMeter
-from opcost.operators import META, OperatorTuple, seed_of
+from opcost.operators import META, OperatorTuple, Subject, seed_of
 from opcost.power import PowerTrace, no_trace
 from opcost.system_clock import SystemClock
 from opcost.torch_conditions import check_overrides, precision, torch_state
-from opcost.torch_inputs import NormalInputs
+from opcost.torch_inputs import DrawnInputs
 from opcost.torch_workload import EagerWorkload, one_line, operator_workload
 
 GPU_WARM_UP_S = 2.0
@@ -50,7 +50,7 @@ class Apparatus:
     device: str
     clock: Clock
     meter: Callable[[str], Meter]
-    workload: Callable[[OperatorTuple], AbstractContextManager[Workload]]
+    workload: Callable[[Subject], AbstractContextManager[Workload]]
     conditions: Callable[[str], Conditions]
     circumstances: Callable[[MeasurementProtocol], Circumstances]
     precision: Callable[[str], AbstractContextManager[None]]
@@ -143,7 +143,7 @@ def open_apparatus(device_name: str | None, database: Path, with_meter: bool = T
                 device=device,
                 clock=SystemClock(),
                 meter=meter,
-                workload=lambda operator: _workload(operator, device),
+                workload=lambda subject: _workload(subject, device),
                 conditions=lambda name: _conditions(device, facts, name),
                 circumstances=lambda protocol: _circumstances(facts, protocol),
                 precision=precision,
@@ -162,7 +162,7 @@ def model_and_inputs(operator: OperatorTuple, device: str) -> tuple[nn.Module, t
         CannotMeasureError: it does not fit onto the device.
     """
     try:
-        inputs = NormalInputs(device, seed_of(operator), drawn_on="cpu")
+        inputs = DrawnInputs(device, seed_of(operator), drawn_on="cpu")
         return build_model(operator, device), inputs.values(input_values(operator))
     except RuntimeError as error:
         raise CannotMeasureError(one_line(error)) from error
@@ -194,12 +194,12 @@ def model_to_count(operator: OperatorTuple, device: str) -> tuple[nn.Module, tup
 
 
 @contextmanager
-def _workload(operator: OperatorTuple, device: str) -> Iterator[Workload]:
-    if is_model(operator):
-        model, inputs = model_and_inputs(operator, device)
+def _workload(subject: Subject, device: str) -> Iterator[Workload]:
+    if is_model(subject.operator):
+        model, inputs = model_and_inputs(subject.operator, device)
         yield EagerWorkload(lambda: model(*inputs), device)
     else:
-        yield operator_workload(operator, device)
+        yield operator_workload(subject.operator, device, subject.input_data)
 
 
 def _meter(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> Callable[[str], Meter]:

@@ -14,8 +14,9 @@ from opcost.conditions import Circumstances, Conditions, measurement_key
 from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
+from opcost.input_values import NORMAL_DATA
 from opcost.measurement import MeasurementProtocol, MeasurementRow, measure
-from opcost.operators import OperatorTuple
+from opcost.operators import Subject
 from opcost.progress import Progress
 from opcost.request import FAILURES
 from opcost.summation import best_rows
@@ -39,6 +40,7 @@ class FailureRow:
     parameters: str
     inputs: str
     training_mode: str | None
+    input_data: str
     conditions: Conditions
     circumstances: Circumstances
 
@@ -48,7 +50,7 @@ class Work:
     """What one model wants measured."""
 
     config: ModelConfig
-    operators: tuple[OperatorTuple, ...]
+    subjects: tuple[Subject, ...]
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Campaign:
 
         What failed before comes last: it may be what ended the last campaign.
         """
-        works = sorted(works, key=lambda work: any(self._is_suspect(work, operator) for operator in work.operators))
+        works = sorted(works, key=lambda work: any(self._is_suspect(work, subject) for subject in work.subjects))
         lacking = self._newly_lacking(works)
         progress.start(sum(lacking), self._item_s)
         try:
@@ -101,10 +103,10 @@ class Campaign:
             progress.end()
 
     def _outcome(self, work: Work, newly_lacking: int, progress: Progress, dry_run: bool) -> Outcome:
-        keys = [self._key(work, operator) for operator in work.operators]
+        keys = [self._key(work, subject) for subject in work.subjects]
         found = sum(map(self._is_settled, keys))
-        operators = sorted(work.operators, key=lambda operator: self._is_suspect(work, operator))
-        measured = 0 if dry_run else sum(self._measure(work, operator, progress) for operator in operators)
+        subjects = sorted(work.subjects, key=lambda subject: self._is_suspect(work, subject))
+        measured = 0 if dry_run else sum(self._measure(work, subject, progress) for subject in subjects)
         return Outcome(
             keys=tuple(keys),
             rows=self._rows,
@@ -124,13 +126,13 @@ class Campaign:
         known: set[str] = set()
         numbers = []
         for work in works:
-            wanted = {key for operator in work.operators if not self._is_settled(key := self._key(work, operator))}
+            wanted = {key for subject in work.subjects if not self._is_settled(key := self._key(work, subject))}
             numbers.append(len(wanted - known))
             known |= wanted
         return numbers
 
-    def _key(self, work: Work, operator: OperatorTuple) -> str:
-        return measurement_key(operator, self._apparatus.conditions(work.config.precision))
+    def _key(self, work: Work, subject: Subject) -> str:
+        return measurement_key(subject, self._apparatus.conditions(work.config.precision))
 
     def _is_settled(self, key: str) -> bool:
         row = self._rows.get(key)
@@ -139,26 +141,26 @@ class Campaign:
         has_energy = row.measurement.energy_j is not None
         return has_energy or not self._apparatus.has_meter or self._attempts[key] >= ATTEMPTS
 
-    def _is_suspect(self, work: Work, operator: OperatorTuple) -> bool:
-        key = self._key(work, operator)
+    def _is_suspect(self, work: Work, subject: Subject) -> bool:
+        key = self._key(work, subject)
         return key in self._failed_before and not self._is_settled(key)
 
-    def _measure(self, work: Work, operator: OperatorTuple, progress: Progress) -> bool:
+    def _measure(self, work: Work, subject: Subject, progress: Progress) -> bool:
         """Measure one operator unless it is settled or was tried in this run; return whether a row was added."""
-        key = self._key(work, operator)
+        key = self._key(work, subject)
         if key in self._tried or self._is_settled(key):
             return False
         self._tried.add(key)
-        progress.begin(f"{operator.short_name}({operator.parameters_text}) on {operator.inputs_text}")
+        progress.begin(_name(subject))
         try:
-            row = self._row(key, operator, work.config.precision)
+            row = self._row(key, subject, work.config.precision)
         except CannotMeasureError as error:
-            self._fail(key, operator, work.config.precision, str(error))
+            self._fail(key, subject, work.config.precision, str(error))
             progress.fail(str(error))
             return False
         except Exception as error:
             # A bug, or a fault that the process does not survive: the next campaign takes this operator last.
-            self._fail(key, operator, work.config.precision, f"{type(error).__name__}: {error}")
+            self._fail(key, subject, work.config.precision, f"{type(error).__name__}: {error}")
             raise
         self._add(row)
         energy = "no energy" if row.measurement.energy_j is None else millijoules(row.measurement.energy_j)
@@ -171,33 +173,41 @@ class Campaign:
         known = [self._rows[row.key]] if row.key in self._rows else []
         self._rows |= best_rows([*known, row])
 
-    def _row(self, key: str, operator: OperatorTuple, precision: str) -> MeasurementRow:
+    def _row(self, key: str, subject: Subject, precision: str) -> MeasurementRow:
         log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
-        with self._apparatus.precision(precision), self._apparatus.workload(operator) as workload:
+        with self._apparatus.precision(precision), self._apparatus.workload(subject) as workload:
             measurement = measure(workload, self._apparatus.meter(log_name), self._apparatus.clock, self._protocol)
         return MeasurementRow(
             key=key,
-            operator=operator.operator,
+            operator=subject.operator.operator,
             measurement=measurement,
-            parameters=operator.parameters_text,
-            inputs=operator.inputs_text,
-            training_mode=operator.mode,
+            parameters=subject.operator.parameters_text,
+            inputs=subject.operator.inputs_text,
+            training_mode=subject.operator.mode,
+            input_data=str(subject.input_data),
             conditions=self._apparatus.conditions(precision),
             circumstances=self._apparatus.circumstances(self._protocol),
         )
 
-    def _fail(self, key: str, operator: OperatorTuple, precision: str, reason: str) -> None:
+    def _fail(self, key: str, subject: Subject, precision: str, reason: str) -> None:
         self._failed[key] = reason
         self._failures.append(
             FailureRow(
                 key=key,
-                operator=operator.operator,
+                operator=subject.operator.operator,
                 reason=reason,
                 failed_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                parameters=operator.parameters_text,
-                inputs=operator.inputs_text,
-                training_mode=operator.mode,
+                parameters=subject.operator.parameters_text,
+                inputs=subject.operator.inputs_text,
+                training_mode=subject.operator.mode,
+                input_data=str(subject.input_data),
                 conditions=self._apparatus.conditions(precision),
                 circumstances=self._apparatus.circumstances(self._protocol),
             )
         )
+
+
+def _name(subject: Subject) -> str:
+    operator, data = subject.operator, subject.input_data
+    values = "" if data == NORMAL_DATA else f" ({data})"
+    return f"{operator.short_name}({operator.parameters_text}) on {operator.inputs_text}{values}"

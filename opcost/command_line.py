@@ -98,6 +98,12 @@ def add_seconds(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_input_data(parser: argparse.ArgumentParser) -> None:
+    """Add ``--input-data``, the values that operators run on: it yields ``input_data`` (str)."""
+    data_help = "values that operators run on: like those in their model, normal, or zeros (default: captured)"
+    parser.add_argument("--input-data", choices=("captured", "normal", "zeros"), default="captured", help=data_help)
+
+
 def device_name(text: str) -> str:
     """Return a device's name as it stands, if it is ``cpu``, ``cuda`` or ``cuda:N``: a type for argparse.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
-from opcost.conditions import Circumstances, Conditions, measurement_key
+from opcost.conditions import Circumstances, Conditions
 from opcost.measurement import MeasurementRow
-from opcost.operators import OperatorCounts
+from opcost.operators import CAPTURED, META, OperatorCounts
 from opcost.statistics import Estimate
-from opcost.summation import ModelCost, energy_of, sum_operators, time_of
+from opcost.summation import Measurements, ModelCost, energy_of, sum_operators, time_of
 
 
 @dataclass(frozen=True)
@@ -29,16 +28,19 @@ class Comparison:
     remarks: tuple[str, ...]
 
 
-def compare(name: str, counts: OperatorCounts, full: MeasurementRow, rows: Mapping[str, MeasurementRow]) -> Comparison:
+def compare(
+    name: str, counts: OperatorCounts, full: MeasurementRow, measurements: Measurements, input_data: str = CAPTURED
+) -> Comparison:
     """Compare a model's summed operators with the whole, under the conditions of the whole.
 
     Args:
         name: the model's name among the user's configs.
         counts: its (filtered) operator counts.
         full: the measurement of the whole model.
-        rows: all operator measurements by key, under any conditions.
+        measurements: of operators, under any conditions.
+        input_data: the values that the summed operators ran on, one of ``INPUT_DATA``.
     """
-    cost = sum_operators(counts, rows, full.conditions)
+    cost = sum_operators(counts, measurements, full.conditions, input_data)
     energy_j = energy_of(full)
     return Comparison(
         name=name,
@@ -47,34 +49,45 @@ def compare(name: str, counts: OperatorCounts, full: MeasurementRow, rows: Mappi
         cost=cost,
         time_ratio=cost.time_s.divided_by(time_of(full)) if cost.time_s else None,
         energy_ratio=cost.energy_j.divided_by(energy_j) if cost.energy_j and energy_j else None,
-        remarks=(*_under_other_conditions(cost, full.conditions, rows.values()), *_circumstances(cost, full, rows)),
+        remarks=(
+            *_under_other_conditions(cost, full.conditions, measurements),
+            *_other_values(cost, counts, input_data),
+            *_circumstances(cost, full),
+        ),
     )
 
 
-def _under_other_conditions(cost: ModelCost, conditions: Conditions, rows: Iterable[MeasurementRow]) -> tuple[str, ...]:
-    """Say of missing tuples which of their rows were not summed because a condition differs."""
-    missing = {count.operator.key for count in cost.missing}
+def _under_other_conditions(cost: ModelCost, conditions: Conditions, measurements: Measurements) -> tuple[str, ...]:
+    """Say of missing tuples which of their rows were not summed because a condition or the values differ."""
     differences: dict[str, set[str]] = {}
-    for row in rows:
-        operator_key = row.key.partition("-")[0]
-        if operator_key in missing:
-            text = "; ".join(row.conditions.differences(conditions))
-            differences.setdefault(text, set()).add(operator_key)
+    for count in cost.missing:
+        for row in measurements.of_operator(count.operator.key):
+            text = "; ".join(row.conditions.differences(conditions)) or f"on {row.input_data} values"
+            differences.setdefault(text, set()).add(count.operator.key)
     return tuple(
         f"{len(keys)} missing operators are measured under other conditions and not summed ({text})"
         for text, keys in differences.items()
     )
 
 
-def _circumstances(cost: ModelCost, full: MeasurementRow, rows: Mapping[str, MeasurementRow]) -> tuple[str, ...]:
+def _other_values(cost: ModelCost, counts: OperatorCounts, input_data: str) -> tuple[str, ...]:
+    """Say for what share of the summed time operators were measured on other values than those in the model."""
+    if cost.time_s is None or input_data != CAPTURED:
+        return ()
+    if counts.device_type == META:
+        return ("counted on shapes only, so the sum is of operators on normal values",)
+    share = sum(part.time_s for part in cost.parts if part.is_on_other_values) / cost.time_s.value
+    return (f"{share:.1%} of the summed time is of operators measured on other values than the model's",) * (share > 0)
+
+
+def _circumstances(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
     """Say which circumstances of the summed rows differ from the whole's, with their share of the summed time."""
     if cost.time_s is None:
         return ()
     shares: dict[str, float] = {}
-    for count in cost.summed:
-        row = rows[measurement_key(count.operator, full.conditions)]
-        share = count.occurrences * row.measurement.time_s / cost.time_s.value
-        for difference in _circumstance_differences(row, full):
+    for part in cost.parts:
+        share = part.time_s / cost.time_s.value
+        for difference in _circumstance_differences(part.row, full):
             shares[difference] = shares.get(difference, 0.0) + share
     return tuple(f"{text} for {share:.1%} of the summed time" for text, share in shares.items())
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from opcost.operators import OperatorTuple, short_hash
+from opcost.operators import Subject, short_hash
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,6 @@ class Conditions:
     mode: str = "inference"
     execution: str = "eager"
     cache: str = "warm"
-    input_data: str = "normal"
 
     @property
     def key(self) -> str:
@@ -69,6 +68,6 @@ class Circumstances:
     loop_s: float
 
 
-def measurement_key(operator: OperatorTuple, conditions: Conditions) -> str:
-    """Return a row's key: the tuple's key and the conditions' key, joined by a hyphen."""
-    return f"{operator.key}-{conditions.key}"
+def measurement_key(subject: Subject, conditions: Conditions) -> str:
+    """Return a row's key: those of the operator, of its values and of the conditions, joined by hyphens."""
+    return f"{subject.key}-{conditions.key}"

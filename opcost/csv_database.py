@@ -114,9 +114,10 @@ class CsvTable(Generic[Row]):
         if header != expected:
             unknown = sorted(set(header) - set(expected))
             missing = sorted(set(expected) - set(header))
+            names = f"unknown: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}"
+            differences = names if unknown or missing else "in another order"
             raise UserError(
-                f"{self.path}:1: its columns are not those of this version of opcost "
-                f"(unknown: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}); "
+                f"{self.path}:1: its columns are not those of this version of opcost ({differences}); "
                 "move the file away or use another --database"
             )
 

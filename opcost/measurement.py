@@ -110,8 +110,8 @@ class Measurement:
 class MeasurementRow:
     """One row of the database: what was measured, under what, with what result.
 
-    ``operator``, ``parameters``, ``inputs`` and ``training_mode`` are the operator tuple's texts for people;
-    ``key`` (see ``conditions.measurement_key``) is what programs join on.
+    ``operator``, ``parameters``, ``inputs`` and ``training_mode`` are the operator tuple's texts for people, and
+    ``input_data`` that of the values it ran on; ``key`` (see ``conditions.measurement_key``) is what programs join on.
     """
 
     key: str
@@ -120,6 +120,7 @@ class MeasurementRow:
     parameters: str
     inputs: str
     training_mode: str | None
+    input_data: str
     conditions: Conditions
     circumstances: Circumstances
 

@@ -14,15 +14,16 @@ from pathlib import Path
 
 from opcost.atomic_file import replace_file
 from opcost.errors import UserError
+from opcost.input_values import InputStatistics
 from opcost.operators import Constant, OperatorCount, OperatorCounts, OperatorTuple, Structure, TensorSpec
 
-SCHEMA = "opcost operator counts 3"
+SCHEMA = "opcost operator counts 4"
 MAXIMUM_BYTES = 16_000_000
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 ADMITTED = {
     (cls.__module__, cls.__qualname__): cls
-    for cls in (Constant, OperatorCount, OperatorCounts, OperatorTuple, Structure, TensorSpec)
+    for cls in (Constant, InputStatistics, OperatorCount, OperatorCounts, OperatorTuple, Structure, TensorSpec)
 }
 
 ADMITTED_OPCODES = frozenset(

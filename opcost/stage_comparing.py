@@ -13,7 +13,7 @@ from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
 from opcost.measurement import MeasurementRow
-from opcost.operators import OperatorCounts
+from opcost.operators import CAPTURED, OperatorCounts
 from opcost.request import (
     FILTERED_COUNTS,
     FULL_MODEL_MEASUREMENTS,
@@ -24,18 +24,22 @@ from opcost.request import (
     counted,
 )
 from opcost.statistics import standard_error_of, value_of
-from opcost.summation import best_rows
+from opcost.summation import Measurements, best_rows
 
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One row of ``sum_vs_full.csv``; ``time_s`` and ``energy_j`` are the sum's, errors one standard error."""
+    """One row of ``sum_vs_full.csv``; ``time_s`` and ``energy_j`` are the sum's, errors one standard error.
+
+    ``input_data`` says on which values the summed operators were asked for: captured, normal or zeros.
+    """
 
     key: str
     operator: str
     time_s: float | None
     energy_j: float | None
     name: str
+    input_data: str
     time_standard_error_s: float | None
     energy_standard_error_j: float | None
     full_time_s: float
@@ -66,17 +70,22 @@ class ComparingReport:
     reason: str | None
 
 
-def compare_models(request: Request) -> list[ComparingReport]:
-    """Compare each chosen model under every set of conditions in which the whole model was measured."""
+def compare_models(request: Request, input_data: str = CAPTURED) -> list[ComparingReport]:
+    """Compare each chosen model under every set of conditions in which the whole model was measured.
+
+    ``input_data``, one of ``INPUT_DATA``, says on which values the summed operators ran.
+    """
     models = counted(request, request.configs(), FILTERED_COUNTS)
     if not request.database.is_dir():
         raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
-    operator_rows = best_rows(CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows())
+    measurements = Measurements(CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows())
     full_rows = best_rows(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows())
     reports = []
     for config, counts in models:
         wholes = [row for row in full_rows.values() if _is_whole(row, config, counts, request.device)]
-        reports.append(_report(config.name, counts, wholes, operator_rows, request.device))
+        comparisons = [compare(config.name, counts, whole, measurements, input_data) for whole in wholes]
+        found = tuple(_comparison_row(comparison, input_data) for comparison in comparisons)
+        reports.append(ComparingReport(config.name, found, None if found else _reason(config, request.device)))
     rows = [row for report in reports for row in report.comparisons]
     if rows and not request.dry_run:
         _write(request.database / SUM_VS_FULL, rows)
@@ -88,20 +97,12 @@ def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, 
     return is_model and (device is None or row.conditions.device_type == device.partition(":")[0])
 
 
-def _report(
-    name: str,
-    counts: OperatorCounts,
-    wholes: list[MeasurementRow],
-    operator_rows: dict[str, MeasurementRow],
-    device: str | None,
-) -> ComparingReport:
-    comparisons = [compare(name, counts, whole, operator_rows) for whole in wholes]
+def _reason(config: ModelConfig, device: str | None) -> str:
     where = f" on {device}" if device else ""
-    reason = None if wholes else f"the whole model is not measured{where}; run {FULL_MODEL_SCRIPT} {name}"
-    return ComparingReport(name, tuple(_comparison_row(comparison) for comparison in comparisons), reason)
+    return f"the whole model is not measured{where}; run {FULL_MODEL_SCRIPT} {config.name}"
 
 
-def _comparison_row(comparison: Comparison) -> ComparisonRow:
+def _comparison_row(comparison: Comparison, input_data: str) -> ComparisonRow:
     cost, whole = comparison.cost, comparison.full.measurement
     return ComparisonRow(
         key=comparison.full.key,
@@ -109,6 +110,7 @@ def _comparison_row(comparison: Comparison) -> ComparisonRow:
         time_s=value_of(cost.time_s),
         energy_j=value_of(cost.energy_j),
         name=comparison.name,
+        input_data=input_data,
         time_standard_error_s=standard_error_of(cost.time_s),
         energy_standard_error_j=standard_error_of(cost.energy_j),
         full_time_s=whole.time_s,
@@ -132,11 +134,15 @@ def _comparison_row(comparison: Comparison) -> ComparisonRow:
 
 
 def _write(path: Path, new_rows: list[ComparisonRow]) -> None:
-    """Put new rows in the place of older ones of the same model and conditions; other rows, and equal ones, stay."""
+    """Put new rows in the place of older ones of the same model, conditions and values; others and equal ones stay."""
     table = CsvTable(path, ComparisonRow)
-    rows = {(row.name, row.key): row for row in table.rows()}
+    rows = {_place(row): row for row in table.rows()}
     for row in new_rows:
-        old = rows.get((row.name, row.key))
+        old = rows.get(_place(row))
         if old is None or replace(row, compared_at=old.compared_at) != old:
-            rows[row.name, row.key] = row
+            rows[_place(row)] = row
     replace_file(path, table.text(list(rows.values())).encode())
+
+
+def _place(row: ComparisonRow) -> tuple[str, str, str]:
+    return row.name, row.key, row.input_data

@@ -11,7 +11,7 @@ from opcost.census import CensusRow, take_census
 from opcost.config_files import ModelConfig
 from opcost.errors import CannotMeasureError, UnknownOperationError, UserError
 from opcost.model_sources import check_model
-from opcost.operators import META, OperatorCounts
+from opcost.operators import CAPTURED, META, OperatorCounts
 from opcost.pickle_files import write_counts
 from opcost.progress import Progress
 from opcost.request import COUNTS, Request, counted, model_tuple
@@ -27,9 +27,10 @@ EXPECTED_S = {"cuda": 1.0, "cpu": 6.0, META: 0.25}
 class CountReport:
     """What block 0 counted in one model.
 
-    FLOPs, bytes and parameters are those of the whole model run; ``counted_`` those in operator tuples,
-    ``whitelisted_`` those in tuples that the whitelist keeps (None where there is no whitelist). ``outside`` names the
-    operations in no tuple. ``counted_on`` is ``meta``, ``cpu`` or ``cuda``.
+    ``measurements`` are the tuples, each on every kind of values that it saw. FLOPs, bytes and parameters are those of
+    the whole model run; ``counted_`` those in operator tuples, ``whitelisted_`` those in tuples that the whitelist
+    keeps (None where there is no whitelist). ``outside`` names the operations in no tuple. ``counted_on`` is ``meta``,
+    ``cpu`` or ``cuda``.
     """
 
     name: str
@@ -37,6 +38,7 @@ class CountReport:
     module_calls: int
     function_calls: int
     unique_tuples: int
+    measurements: int
     flops: int
     bytes: int
     parameters: int
@@ -159,6 +161,7 @@ def _count_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...] 
         module_calls=counts.operator_calls - counts.function_calls,
         function_calls=counts.function_calls,
         unique_tuples=len(counts.counts),
+        measurements=len(counts.subjects(CAPTURED)),
         flops=counts.total_flop,
         bytes=counts.total_memory_bytes,
         parameters=counts.parameters,

@@ -14,9 +14,10 @@ from opcost.config_files import ModelConfig, set_done
 from opcost.errors import UserError
 from opcost.measurement import FULL_LOOP_S, MeasurementProtocol
 from opcost.model_sources import check_model
-from opcost.operators import OperatorCounts
+from opcost.operators import CAPTURED, META, OperatorCounts, Subject
 from opcost.progress import Progress
 from opcost.request import (
+    BLOCK_0,
     BLOCK_1,
     COUNTS,
     FILTERED_COUNTS,
@@ -36,9 +37,9 @@ OpenApparatus = Callable[[str | None, Path, bool], AbstractContextManager[Appara
 class OperatorsReport:
     """What block 2 did for one model.
 
-    ``operators`` are wanted; of these ``found`` were in the database already, ``measured`` and ``failed`` in this run,
-    and ``remaining`` are still lacking. ``expected_s`` is how long the remaining ones take, those left out that an
-    earlier model of the run wants too.
+    ``operators`` are wanted, each on every kind of values that it sees in the model; of these ``found`` were in the
+    database already, ``measured`` and ``failed`` in this run, and ``remaining`` are still lacking. ``expected_s`` is
+    how long the remaining ones take, those left out that an earlier model of the run wants too.
     """
 
     name: str
@@ -69,17 +70,30 @@ class FullModelReport:
 
 
 def measure_operators(
-    request: Request, protocol: MeasurementProtocol, open_apparatus: OpenApparatus, progress: Progress
+    request: Request,
+    protocol: MeasurementProtocol,
+    open_apparatus: OpenApparatus,
+    progress: Progress,
+    input_data: str = CAPTURED,
 ) -> list[OperatorsReport]:
-    """Measure each operator tuple of the chosen models that the database lacks; set ``done`` where it is due."""
+    """Measure each operator tuple of the chosen models that the database lacks; set ``done`` where it is due.
+
+    Args:
+        request: which models, and the device.
+        protocol: how long each is measured.
+        open_apparatus: makes the device ready.
+        progress: is told of each operator.
+        input_data: the values that operators run on, one of ``INPUT_DATA``.
+    """
     models = counted(request, request.open_configs(), FILTERED_COUNTS)
     _check_selection(request, models)
-    works = [Work(config, tuple(count.operator for count in counts.counts)) for config, counts in models]
+    _tell_of_unknown_values(models, input_data)
+    works = [Work(config, tuple(counts.subjects(input_data))) for config, counts in models]
     with open_apparatus(request.device, request.database, not request.dry_run) as apparatus:
         campaign = Campaign(apparatus, protocol, request.database, OPERATOR_MEASUREMENTS)
         reports = []
         for work, outcome in campaign.run(works, progress, request.dry_run):
-            is_full_protocol = protocol.loop_s >= FULL_LOOP_S and apparatus.is_gpu
+            is_full_protocol = protocol.loop_s >= FULL_LOOP_S and apparatus.is_gpu and input_data == CAPTURED
             is_due = is_full_protocol and not outcome.remaining and not request.dry_run
             done = (is_due and _set_done(work.config)) or work.config.done
             reports.append(_operators_report(work, outcome, done))
@@ -91,7 +105,7 @@ def measure_full_models(
 ) -> list[FullModelReport]:
     """Measure each chosen model as a whole, where the database lacks it."""
     configs = request.configs(check_model)
-    works = [Work(config, (model_tuple(config),)) for config in configs]
+    works = [Work(config, (Subject(model_tuple(config)),)) for config in configs]
     with open_apparatus(request.device, request.database, not request.dry_run) as apparatus:
         campaign = Campaign(apparatus, protocol, request.database, FULL_MODEL_MEASUREMENTS)
         reports = [_full_model_report(*result) for result in campaign.run(works, progress, request.dry_run)]
@@ -110,6 +124,13 @@ def _check_selection(request: Request, models: list[tuple[ModelConfig, OperatorC
             mistakes.append(f"{path}: no longer what the whitelist keeps of operators.pkl; run {BLOCK_1} {config.name}")
     if mistakes:
         raise UserError(*mistakes)
+
+
+def _tell_of_unknown_values(models: list[tuple[ModelConfig, OperatorCounts]], input_data: str) -> None:
+    names = [config.name for config, counts in models if counts.device_type == META]
+    if names and input_data == CAPTURED:
+        text = "%s: counted on shapes only, so operators are measured on normal values; %s without --meta looks at them"
+        logging.getLogger(__name__).warning(text, ", ".join(names), BLOCK_0)
 
 
 def _set_done(config: ModelConfig) -> bool:

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from opcost.conditions import Conditions, measurement_key
+from opcost.conditions import Conditions
+from opcost.input_values import InputData, parse_input_data
 from opcost.measurement import MeasurementRow
-from opcost.operators import OperatorCount, OperatorCounts
+from opcost.operators import CAPTURED, OperatorCount, OperatorCounts, Subject
 from opcost.selection import share
 from opcost.statistics import Estimate, sum_of_independent
+
+
+@dataclass(frozen=True)
+class Part:
+    """Calls in a sum: how many, of what, and the measurement that stands for them, perhaps one on other values."""
+
+    subject: Subject
+    occurrences: int
+    row: MeasurementRow
+
+    @property
+    def time_s(self) -> float:
+        """The time of all these calls."""
+        return self.occurrences * self.row.measurement.time_s
+
+    @property
+    def is_on_other_values(self) -> bool:
+        """Whether the measurement was made on another kind of values."""
+        return self.row.input_data != str(self.subject.input_data)
 
 
 @dataclass(frozen=True)
 class ModelCost:
     """The cost of one run of a model, summed from its operators.
 
-    ``summed`` and ``missing`` are the counts with and without a measurement under the conditions asked for. Time and
-    energy are None where nothing could be summed; energy also where any summed operator lacks it, since a sum of some
-    energies is the energy of nothing. ``flop_ratio`` and
-    ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes that the sum carries.
+    ``summed`` and ``missing`` are the counts with and without a measurement under the conditions asked for, ``parts``
+    what is summed. Time and energy are None where nothing could be summed; energy also where any summed operator lacks
+    it, since a sum of some energies is the energy of nothing. ``flop_ratio`` and ``memory_bytes_ratio`` are the shares
+    of the model's FLOPs and bytes that the sum carries.
     """
 
     time_s: Estimate | None
@@ -27,8 +47,38 @@ class ModelCost:
     energy_missing_reason: str | None
     summed: tuple[OperatorCount, ...]
     missing: tuple[OperatorCount, ...]
+    parts: tuple[Part, ...]
     flop_ratio: float | None
     memory_bytes_ratio: float | None
+
+
+class Measurements:
+    """The best row for each thing measured under each set of conditions."""
+
+    def __init__(self, rows: Iterable[MeasurementRow]) -> None:
+        self._rows: dict[tuple[str, str], dict[str, MeasurementRow]] = {}
+        for row in best_rows(rows).values():
+            operator_key, _, conditions_key = row.key.split("-")
+            self._rows.setdefault((operator_key, conditions_key), {})[row.input_data] = row
+
+    def of_operator(self, operator_key: str) -> Iterator[MeasurementRow]:
+        """Yield the rows of an operator, on any values and under any conditions."""
+        for (key, _), rows in self._rows.items():
+            if key == operator_key:
+                yield from rows.values()
+
+    def find(self, subject: Subject, conditions: Conditions) -> MeasurementRow | None:
+        """Return the row of an operator on these values, under these conditions."""
+        return self._under(subject, conditions).get(str(subject.input_data))
+
+    def nearest(self, subject: Subject, conditions: Conditions) -> MeasurementRow | None:
+        """Return the row of an operator on the values most like these, under these conditions."""
+        rows = {_data_of(row): row for row in self._under(subject, conditions).values()}
+        known = [data for data in rows if data is not None]
+        return rows[min(known, key=subject.input_data.distance)] if known else None
+
+    def _under(self, subject: Subject, conditions: Conditions) -> dict[str, MeasurementRow]:
+        return self._rows.get((subject.operator.key, conditions.key), {})
 
 
 def best_rows(rows: Iterable[MeasurementRow]) -> dict[str, MeasurementRow]:
@@ -41,21 +91,24 @@ def best_rows(rows: Iterable[MeasurementRow]) -> dict[str, MeasurementRow]:
     return best
 
 
-def sum_operators(counts: OperatorCounts, rows: Mapping[str, MeasurementRow], conditions: Conditions) -> ModelCost:
+def sum_operators(
+    counts: OperatorCounts, measurements: Measurements, conditions: Conditions, input_data: str = CAPTURED
+) -> ModelCost:
     """Sum time and energy by occurrence over the counts that have a row under these conditions.
 
-    The n calls of one tuple share one measured mean, so they contribute n times its error; different tuples were
-    measured independently, so their errors add in quadrature.
+    The n calls on one row share one measured mean, so they contribute n times its error; different rows were measured
+    independently, so their errors add in quadrature.
 
     Args:
         counts: a model's (filtered) operator counts.
-        rows: measurements by key.
+        measurements: where to look for rows.
         conditions: what all summed rows must hold under.
+        input_data: one of ``INPUT_DATA``. Where captured values were not measured, those most like them stand in.
     """
-    keys = {count: measurement_key(count.operator, conditions) for count in counts.counts}
-    summed = tuple(count for count in counts.counts if keys[count] in rows)
-    missing = tuple(count for count in counts.counts if keys[count] not in rows)
-    measured = [(count.occurrences, rows[keys[count]]) for count in summed]
+    found = {count: tuple(_parts(count, measurements, conditions, input_data)) for count in counts.counts}
+    summed = tuple(count for count, parts in found.items() if parts)
+    parts = tuple(part for parts in found.values() for part in parts)
+    measured = _by_row(parts)
     reason = _energy_missing_reason([row for _, row in measured])
     carried = share(summed, counts)
     return ModelCost(
@@ -63,7 +116,8 @@ def sum_operators(counts: OperatorCounts, rows: Mapping[str, MeasurementRow], co
         energy_j=sum_of_independent(_energies(measured)) if reason is None else None,
         energy_missing_reason=reason,
         summed=summed,
-        missing=missing,
+        missing=tuple(count for count, parts in found.items() if not parts),
+        parts=parts,
         flop_ratio=carried.flop_ratio,
         memory_bytes_ratio=carried.memory_bytes_ratio,
     )
@@ -78,6 +132,33 @@ def energy_of(row: MeasurementRow) -> Estimate | None:
     """Return a row's energy per iteration in J, None where it has none."""
     energy_j, error_j = row.measurement.energy_j, row.measurement.energy_standard_error_j
     return None if energy_j is None or error_j is None else Estimate(energy_j, error_j)
+
+
+def _parts(count: OperatorCount, measurements: Measurements, conditions: Conditions, input_data: str) -> Iterator[Part]:
+    for subject, occurrences in count.subjects(input_data).items():
+        row = measurements.find(subject, conditions)
+        if row is None and input_data == CAPTURED:
+            row = measurements.nearest(subject, conditions)
+        if row is not None:
+            yield Part(subject, occurrences, row)
+
+
+def _by_row(parts: Iterable[Part]) -> list[tuple[int, MeasurementRow]]:
+    """Return each row once, with the number of calls that it stands for."""
+    calls: dict[str, int] = {}
+    rows: dict[str, MeasurementRow] = {}
+    for part in parts:
+        calls[part.row.key] = calls.get(part.row.key, 0) + part.occurrences
+        rows[part.row.key] = part.row
+    return [(calls[key], row) for key, row in rows.items()]
+
+
+def _data_of(row: MeasurementRow) -> InputData | None:
+    """Return the kind of values of a row, None for one that this version does not know."""
+    try:
+        return parse_input_data(row.input_data)
+    except ValueError:
+        return None
 
 
 def _rank(row: MeasurementRow) -> tuple[bool, float]:

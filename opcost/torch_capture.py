@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from opcost.errors import DescriptionError
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, PlainValue
+from opcost.input_values import InputStatistics
+from opcost.operators import META, OperatorCount, OperatorCounts, OperatorTuple, PlainValue
 from opcost.torch_flops import CostCounter, OperationCost, tensors_of, total
+from opcost.torch_inputs import input_statistics
 from opcost.torch_meta import like_a_device
 from opcost.torch_operators import function_tuple, is_property, module_tuple
 from opcost.torch_values import plain_value
@@ -49,7 +53,7 @@ def capture(
         DescriptionError: a call could not be described, which is a bug.
     """
     device_type = tensors_of(inputs)[0].device.type
-    recorder = _Recorder()
+    recorder = _Recorder(looks_at_values=device_type != META)
     counter = CostCounter(recorder.add)
     with like_a_device(device_type), counter:
         recorder.run(model, inputs, composites)
@@ -100,19 +104,40 @@ def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Ite
             pending.extend(reversed(children))
 
 
+Description: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], OperatorTuple]
+"""Describes a call with these arguments."""
+
+
+NO_COST = total([])
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of an operator: what it computed and moved, and what its floating inputs held."""
+
+    operator: OperatorTuple
+    statistics: tuple[InputStatistics, ...] = ()
+    cost: OperationCost = NO_COST
+
+
 class _Recorder(TorchFunctionMode):
     """Collects the costs of a run, and gives those inside an operator's call to that operator.
 
     As a function mode it sees the functions that the model itself calls, not those that these call in turn.
     """
 
-    def __init__(self, mark: Callable[[OperatorTuple], AbstractContextManager[Any]] = nullcontext) -> None:
+    def __init__(
+        self,
+        mark: Callable[[OperatorTuple], AbstractContextManager[Any]] = nullcontext,
+        looks_at_values: bool = False,
+    ) -> None:
         super().__init__()
         self.costs: list[OperationCost] = []
         self.outside: set[str] = set()
         self._bugs: list[Exception] = []
         self._mark = mark
-        self._calls: dict[OperatorTuple, list[OperationCost]] = {}
+        self._looks_at_values = looks_at_values
+        self._calls: dict[OperatorTuple, list[_Call]] = {}
         self._outputs: dict[OperatorTuple, PlainValue] = {}
         self._is_inside = False
 
@@ -122,7 +147,7 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if is_property(function):
             return function(*args, **kwargs)
-        return self._run(partial(function_tuple, function, args, kwargs), partial(function, *args, **kwargs))
+        return self._run(partial(function_tuple, function), function, args, kwargs)
 
     def run(self, model: nn.Module, inputs: tuple[Any, ...], composites: Collection[str]) -> None:
         """Run a model once in inference mode, its operators observed.
@@ -162,7 +187,7 @@ class _Recorder(TorchFunctionMode):
 
         def observed(*args: Any, **kwargs: Any) -> Any:
             with self._off():
-                return self._run(partial(module_tuple, module, args, kwargs), partial(forward, *args, **kwargs))
+                return self._run(partial(module_tuple, module), forward, args, kwargs)
 
         attributes["forward"] = observed
         try:
@@ -174,13 +199,14 @@ class _Recorder(TorchFunctionMode):
     def counts(self) -> Iterator[OperatorCount]:
         """Yield the counts in order of first call; costs per call are means over the calls."""
         for operator, calls in self._calls.items():
-            cost = total(calls)
+            cost = total([call.cost for call in calls])
             yield OperatorCount(
                 operator=operator,
                 occurrences=len(calls),
                 flop=round(cost.flop / len(calls)),
                 memory_bytes=round(cost.memory_bytes / len(calls)),
                 outputs=self._outputs.get(operator),
+                statistics=tuple(call.statistics for call in calls) if self._looks_at_values else (),
             )
 
     @contextmanager
@@ -201,29 +227,39 @@ class _Recorder(TorchFunctionMode):
             for mode in (self, *reversed(above)):
                 _push_mode(mode)
 
-    def _describe(self, describe: Callable[[], OperatorTuple]) -> OperatorTuple | None:
+    def _described(self, description: Description, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
         """Describe a call; a bug in that must not reach the model, which may catch it and go on in another way."""
         try:
-            return describe()
+            operator = description(args, kwargs)
+            if not self._looks_at_values:
+                return _Call(operator)
+            with _disable_current_modes():
+                return _Call(operator, input_statistics(args, kwargs))
         except Exception as error:
             self._bugs.append(error)
             return None
 
-    def _run(self, describe: Callable[[], OperatorTuple], call: Callable[[], Any]) -> Any:
-        """Make a call, and count it as an operator's unless it is inside another's."""
-        if self._is_inside:
-            return call()
-        operator, begin = self._describe(describe), len(self.costs)
-        if operator is None:
-            return call()
+    def _run(
+        self,
+        description: Description,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Call a function, and count the call as an operator's unless it is inside another's."""
+        call = None if self._is_inside else self._described(description, args, kwargs)
+        if call is None:
+            return function(*args, **kwargs)
+        begin = len(self.costs)
         self._is_inside = True
         try:
-            with self._mark(operator):
-                result = call()
-            if operator not in self._outputs:
-                self._outputs[operator] = plain_value(result, {})
+            with self._mark(call.operator):
+                result = function(*args, **kwargs)
+            if call.operator not in self._outputs:
+                self._outputs[call.operator] = plain_value(result, {})
             return result
         finally:
             self._is_inside = False
-            if len(self.costs) > begin or not operator.is_function:
-                self._calls.setdefault(operator, []).append(total(self.costs[begin:]))
+            if len(self.costs) > begin or not call.operator.is_function:
+                call = replace(call, cost=total(self.costs[begin:]))
+                self._calls.setdefault(call.operator, []).append(call)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
-from opcost.input_values import NORMAL, InputValues
+from opcost.input_values import NORMAL, NORMAL_DATA, InputData, InputStatistics, InputValues
 from opcost.operators import DEFAULT_SEED, META, Constant, OperatorTuple, PlainValue, TensorSpec, tensor_specs
-from opcost.torch_values import ELLIPSIS, real_value, stored_elements
+from opcost.torch_values import ELLIPSIS, real_value, stored_elements, tensors_within
 
 INDEX_FUNCTIONS = frozenset({"__getitem__", "__setitem__"})
 """Functions whose second argument is an index: a tuple there means something else than a list."""
@@ -29,19 +31,19 @@ BOX_COLUMNS = 4
 
 @dataclass(frozen=True)
 class Kinds:
-    """What the values of tensors are to be: of floating ones ``values``; of some others by their identity.
+    """What the values of tensors are to be, by their identity.
 
-    ``bounds`` has the number below which the integers of a tensor are, ``box_sides`` the side in pixels of the image in
-    which a tensor's rows are boxes.
+    ``floating`` has the values of floating ones, normal if they are not there; ``bounds`` the number below which the
+    integers of a tensor are, ``box_sides`` the side in pixels of the image in which a tensor's rows are boxes.
     """
 
-    values: InputValues = NORMAL
+    floating: Mapping[int, InputValues] = field(default_factory=dict)
     bounds: Mapping[int, int] = field(default_factory=dict)
     box_sides: Mapping[int, float] = field(default_factory=dict)
 
 
-class NormalInputs:
-    """Draws seeded tensors of given shapes, dtypes and layouts for a device: normal values, or integers from 0 up.
+class DrawnInputs:
+    """Draws seeded tensors of given shapes, dtypes and layouts for a device: floating values, or integers from 0 up.
 
     Specs with one identity give one tensor, as in the model. On the ``meta`` device there are only shapes.
 
@@ -88,20 +90,17 @@ class NormalInputs:
         elements, strides = stored_elements(spec)
         dtype: torch.dtype = getattr(torch, spec.dtype)
         if dtype.is_floating_point or dtype.is_complex:
-            buffer = self._floating(elements, dtype)
+            buffer = self._floating(elements, dtype, self._kinds.floating.get(spec.identity, NORMAL))
         else:
             bound = self._kinds.bounds.get(spec.identity, USUAL_BOUND)
             buffer = torch.randint(bound, (elements,), device=self._drawn_on, generator=self._generator).to(dtype)
         return buffer.to(self._device).as_strided(spec.shape, strides)
 
-    def _floating(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
+    def _floating(self, elements: int, dtype: torch.dtype, values: InputValues) -> torch.Tensor:
         buffer = torch.randn(elements, dtype=dtype, device=self._drawn_on, generator=self._generator)
-        values = self._kinds.values
         if values == NORMAL:
             return buffer
-        buffer *= values.spread
-        if values.is_nonnegative:
-            buffer = buffer.abs()
+        buffer = buffer * values.spread + values.mean
         chances = torch.rand(elements, device=self._drawn_on, generator=self._generator)
         return buffer.masked_fill(chances < values.zeros_ratio, 0.0)
 
@@ -121,19 +120,35 @@ class NormalInputs:
 
 
 def operator_inputs(
-    operator: OperatorTuple, device: str, values: InputValues = NORMAL
+    operator: OperatorTuple, device: str, data: InputData = NORMAL_DATA
 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return positional and keyword arguments for an operator tuple, valid as indices where they are some.
+    """Return positional and keyword arguments of a kind for an operator tuple, valid as indices where they are some.
 
     Raises:
         CannotMeasureError: they cannot be made again.
     """
-    kinds = Kinds(values, dict(integer_bounds(operator)), dict(box_sides(operator)))
-    inputs = NormalInputs(device, kinds=kinds)
+    floating = {spec.identity: data.kind(index) for index, spec in enumerate(operator.floating_inputs)}
+    kinds = Kinds(floating, dict(integer_bounds(operator)), dict(box_sides(operator)))
+    inputs = DrawnInputs(device, kinds=kinds)
     args = inputs.values(operator.inputs)
     if operator.short_name in INDEX_FUNCTIONS and isinstance(args[1], list):
         args = (args[0], tuple(args[1]), *args[2:])
     return args, {name: inputs.value(value) for name, value in operator.keyword_inputs}
+
+
+def input_statistics(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[InputStatistics, ...]:
+    """Return what each distinct floating tensor of a call holds, in the order of the call's specs."""
+    values = [*args, *(value for _, value in sorted(kwargs.items()))]
+    tensors = {id(tensor): tensor for tensor in tensors_within(values) if tensor.is_floating_point()}
+    return tuple(map(_statistics, tensors.values()))
+
+
+def _statistics(tensor: torch.Tensor) -> InputStatistics:
+    if not tensor.numel():
+        return InputStatistics(zeros_ratio=0.0, mean=math.nan, spread=math.nan)
+    spread, mean = torch.std_mean(tensor.float(), correction=0)
+    zeros = tensor.numel() - torch.count_nonzero(tensor)
+    return InputStatistics(zeros.item() / tensor.numel(), mean.item(), spread.item())
 
 
 def box_sides(operator: OperatorTuple) -> Iterator[tuple[int, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -45,6 +45,15 @@ def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
         return None if value is None else _opaque(value)
     kind = "dict" if isinstance(value, Mapping) else public_name(type(value))
     return Structure(kind, tuple((str(name), plain_value(part, identities)) for name, part in parts.items()))
+
+
+def tensors_within(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in an argument of a call, in the order in which ``plain_value`` meets them."""
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    for part in value if isinstance(value, (list, tuple)) else (_parts(value) or {}).values():
+        yield from tensors_within(part)
 
 
 def _parts(value: Any) -> Mapping[Any, Any] | None:

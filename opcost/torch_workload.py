@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from opcost.errors import CannotMeasureError
-from opcost.input_values import NORMAL, InputValues
+from opcost.input_values import NORMAL_DATA, InputData
 from opcost.operators import OperatorTuple
 from opcost.torch_flops import tensors_of
 from opcost.torch_in_place import repeatable
@@ -45,7 +45,7 @@ class EagerWorkload:
             raise CannotMeasureError(one_line(error)) from error
 
 
-def operator_workload(operator: OperatorTuple, device: str, values: InputValues = NORMAL) -> EagerWorkload:
+def operator_workload(operator: OperatorTuple, device: str, data: InputData = NORMAL_DATA) -> EagerWorkload:
     """Return an operator tuple with fresh weights and drawn inputs, ready to run on a device again and again.
 
     An in-place operator writes elsewhere: in a loop it would change its own input, and with it the power.
@@ -54,7 +54,7 @@ def operator_workload(operator: OperatorTuple, device: str, values: InputValues 
         CannotMeasureError: it cannot be built or repeated here.
     """
     try:
-        function, args, kwargs = operator_call(operator, device, values)
+        function, args, kwargs = operator_call(operator, device, data)
         call, notes = repeatable(partial(function, *args, **kwargs), tensors_of((args, kwargs)))
         return EagerWorkload(call, device, notes)
     except REFUSALS as error:
@@ -63,14 +63,14 @@ def operator_workload(operator: OperatorTuple, device: str, values: InputValues 
 
 
 def operator_call(
-    operator: OperatorTuple, device: str, values: InputValues = NORMAL
+    operator: OperatorTuple, device: str, data: InputData = NORMAL_DATA
 ) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
     """Return an operator tuple with fresh weights, and drawn inputs for a call as its model makes it.
 
     Raises:
         CannotMeasureError: it cannot be built here.
     """
-    return (build_operator(operator, device), *operator_inputs(operator, device, values))
+    return (build_operator(operator, device), *operator_inputs(operator, device, data))
 
 
 def synchronize(device: str) -> None:

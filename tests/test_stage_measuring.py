@@ -15,9 +15,10 @@ from opcost.campaign import ATTEMPTS, OVERHEAD_S, FailureRow
 from opcost.conditions import measurement_key
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
+from opcost.input_values import ZEROS_DATA, InputData, InputStatistics, InputValues
 from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, MeasurementRow
-from opcost.operators import OperatorTuple, TensorSpec, model_operator
-from opcost.pickle_files import write_counts
+from opcost.operators import OperatorTuple, Subject, TensorSpec, model_operator
+from opcost.pickle_files import read_counts, write_counts
 from opcost.request import COUNTS, FAILURES, FILTERED_COUNTS, FULL_MODEL_MEASUREMENTS, OPERATOR_MEASUREMENTS
 from opcost.stage_measuring import FullModelReport, OperatorsReport, measure_full_models, measure_operators
 
@@ -91,7 +92,7 @@ def test_each_tuple_becomes_a_row_with_its_declared_cost(campaign: SimulatedCamp
     (report,) = run(campaign)
     assert progress_of(report) == {"operators": 3, "found": 0, "measured": 3, "failed": 0, "remaining": 0}
     for row, measured in zip(rows(campaign), (RELU, GELU, LINEAR), strict=True):
-        assert row.key == measurement_key(measured, SIMULATED_CONDITIONS)
+        assert row.key == measurement_key(Subject(measured), SIMULATED_CONDITIONS)
         assert (row.operator, row.inputs, row.training_mode) == (measured.operator, "float32[4]", "eval")
         assert row.measurement.time_s == pytest.approx(LOADS[measured].time_s, rel=1e-9)
         assert row.measurement.energy_j == pytest.approx(LOADS[measured].energy_j, rel=0.01)
@@ -308,6 +309,54 @@ def test_a_torn_last_line_is_cut_and_measured_again(campaign: SimulatedCampaign,
     assert path.read_bytes().startswith(whole[: whole.rindex(b"\n", 0, -1) + 1])
 
 
+# On which values
+
+HALF = InputData((InputValues(zeros_ratio=0.5),))
+SEEN = tuple((InputStatistics(zeros_ratio, 0.0, 1.0),) for zeros_ratio in (0.5, 0.0, 0.5))
+
+
+def looked_at(campaign: SimulatedCampaign, device_type: str = "cuda") -> None:
+    """Let the model a have one operator, whose three calls were looked at."""
+    path = FILTERED_COUNTS.path(campaign.add_model("a", {RELU: 3}))
+    counts = read_counts(path, "x")
+    seen = SEEN if device_type == "cuda" else ()
+    count = replace(counts.counts[0], statistics=seen)
+    write_counts(path, replace(counts, counts=(count,), device_type=device_type))
+
+
+def test_an_operator_is_measured_on_each_kind_of_values_that_it_saw(campaign: SimulatedCampaign) -> None:
+    campaign.loads_on = {Subject(RELU, HALF): Load(time_s=0.001, power_w=150.0)}
+    looked_at(campaign)
+    (report,) = run(campaign)
+    assert progress_of(report) == {"operators": 2, "found": 0, "measured": 2, "failed": 0, "remaining": 0}
+    powers = {row.input_data: row.measurement.power_w for row in rows(campaign)}
+    assert powers == {"captured: 0.5 zeros": pytest.approx(150.0, rel=0.01), "normal": pytest.approx(200.0, rel=0.01)}
+    assert [row.key for row in rows(campaign)] == [
+        measurement_key(Subject(RELU, HALF), SIMULATED_CONDITIONS),
+        measurement_key(Subject(RELU), SIMULATED_CONDITIONS),
+    ]
+
+
+@pytest.mark.parametrize("input_data", ["normal", "zeros"])
+def test_one_kind_of_values_may_be_asked_for_and_is_not_done_with_it(
+    campaign: SimulatedCampaign, input_data: str
+) -> None:
+    looked_at(campaign)
+    campaign.loads_on = {Subject(RELU, ZEROS_DATA): LOADS[RELU]}
+    (report,) = measure_operators(campaign.request(), FULL, campaign.open_apparatus, RecordedProgress(), input_data)
+    assert [row.input_data for row in rows(campaign)] == [input_data]
+    assert (report.remaining, report.done) == (0, False)
+
+
+def test_values_that_nobody_looked_at_are_normal_and_it_is_said(
+    campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture
+) -> None:
+    looked_at(campaign, device_type="meta")
+    run(campaign)
+    assert [row.input_data for row in rows(campaign)] == ["normal"]
+    assert "a: counted on shapes only, so operators are measured on normal values" in caplog.text
+
+
 # What cannot be measured
 
 
@@ -320,7 +369,7 @@ def test_a_tuple_that_cannot_be_measured_is_a_failure_and_the_others_go_on(campa
     assert first.reasons == second.reasons == ("RuntimeError: out of memory",)
     assert second.failed == 1
     (failure,) = failures(campaign)
-    assert failure.key == measurement_key(SILU, SIMULATED_CONDITIONS)
+    assert failure.key == measurement_key(Subject(SILU), SIMULATED_CONDITIONS)
     assert (failure.operator, failure.inputs) == ("torch.nn.SiLU", "float32[4]")
     assert failure.reason == "RuntimeError: out of memory"
     assert failure.failed_at.endswith("+00:00")
@@ -475,7 +524,7 @@ def test_a_whole_model_is_measured_by_the_same_procedure(campaign: SimulatedCamp
     campaign.add_model("a", {RELU: 1})
     (report,) = run_full(campaign)
     (row,) = rows(campaign, FULL_MODEL_MEASUREMENTS)
-    assert row.key == measurement_key(MODEL, SIMULATED_CONDITIONS)
+    assert row.key == measurement_key(Subject(MODEL), SIMULATED_CONDITIONS)
     assert row.operator == "torchvision.models.resnet18"
     assert (report.time_s, report.energy_j) == (row.measurement.time_s, row.measurement.energy_j)
     assert report.time_s == pytest.approx(0.02, rel=1e-9)

@@ -13,9 +13,11 @@ from simulated_machine import (
     simulated_row,
 )
 
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.conditions import measurement_key
+from opcost.input_values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues
+from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, Subject, TensorSpec, model_operator
 from opcost.statistics import Estimate
-from opcost.summation import ModelCost, best_rows, energy_of, sum_operators, time_of
+from opcost.summation import Measurements, ModelCost, best_rows, energy_of, sum_operators, time_of
 
 OTHER_CONDITIONS = replace(SIMULATED_CONDITIONS, precision="fp32")
 CONVOLUTION, RELU, LINEAR = (
@@ -42,9 +44,10 @@ def row_of(measured):
             energy_standard_error_j=energy_error_j,
             energy_missing_reason=None if energy_j is not None else "no meter",
         )
-        conditions = changes.pop("conditions", SIMULATED_CONDITIONS)
-        key = f"{operator.key}-{conditions.key}"
+        conditions, data = changes.pop("conditions", SIMULATED_CONDITIONS), changes.pop("data", NORMAL_DATA)
+        key = measurement_key(Subject(operator, data), conditions)
         row = replace(measured, key=key, operator=operator.operator, measurement=measurement, conditions=conditions)
+        row = replace(row, input_data=str(data))
         return replace(row, circumstances=replace(row.circumstances, **changes))
 
     return row
@@ -64,7 +67,7 @@ def counts_of(*counts, total_flop=1000):
 
 
 def summed(counts, rows):
-    return sum_operators(counts, best_rows(rows), SIMULATED_CONDITIONS)
+    return sum_operators(counts, Measurements(rows), SIMULATED_CONDITIONS)
 
 
 def test_each_occurrence_counts_and_calls_of_one_tuple_share_their_error(row_of):
@@ -77,9 +80,51 @@ def test_each_occurrence_counts_and_calls_of_one_tuple_share_their_error(row_of)
         energy_missing_reason=None,
         summed=counts.counts,
         missing=(),
+        parts=cost.parts,
         flop_ratio=0.34,
         memory_bytes_ratio=0.08,
     )
+
+
+HALF, NINE_TENTHS = (InputData((InputValues(zeros_ratio=ratio),)) for ratio in (0.5, 0.9))
+SEEN_HALF, SEEN_NORMAL, SEEN_NINE_TENTHS = (
+    (InputStatistics(zeros_ratio, mean=0.0, spread=1.0),) for zeros_ratio in (0.5, 0.0, 0.9)
+)
+
+
+def test_calls_stand_on_the_row_of_their_values(row_of):
+    counts = counts_of(OperatorCount(RELU, 3, 1, 1, statistics=(SEEN_HALF, SEEN_NORMAL, SEEN_HALF)))
+    rows = [row_of(RELU, 1.0, 0.1), row_of(RELU, 10.0, 0.2, data=HALF)]
+    cost = summed(counts, rows)
+    assert cost.time_s == Estimate(pytest.approx(21.0), pytest.approx(math.hypot(0.1, 2 * 0.2)))
+    assert not any(part.is_on_other_values for part in cost.parts)
+
+
+def test_values_that_were_not_measured_take_the_most_similar_ones_and_share_their_error(row_of):
+    counts = counts_of(OperatorCount(RELU, 3, 1, 1, statistics=(SEEN_HALF, SEEN_NORMAL, SEEN_NINE_TENTHS)))
+    cost = summed(counts, [row_of(RELU, 1.0, 0.1), row_of(RELU, 10.0, 0.2, data=NINE_TENTHS)])
+    assert cost.time_s == Estimate(pytest.approx(21.0), pytest.approx(math.hypot(0.1, 2 * 0.2)))
+    assert [(part.occurrences, part.is_on_other_values) for part in cost.parts] == [(1, True), (1, False), (1, False)]
+    assert cost.missing == ()
+
+
+@pytest.mark.parametrize(("input_data", "time_s"), [("normal", 3.0), ("zeros", 30.0), ("captured", 210.0)])
+def test_values_asked_for_by_name_are_those_of_all_calls(row_of, input_data, time_s):
+    counts = counts_of(OperatorCount(RELU, 3, 1, 1, statistics=(SEEN_HALF, SEEN_NORMAL, SEEN_HALF)))
+    rows = [row_of(RELU, 1.0), row_of(RELU, 10.0, data=ZEROS_DATA), row_of(RELU, 104.5, data=HALF)]
+    assert sum_operators(counts, Measurements(rows), SIMULATED_CONDITIONS, input_data).time_s.value == time_s
+
+
+def test_values_asked_for_by_name_have_no_substitute(row_of):
+    counts = counts_of(OperatorCount(RELU, 1, 1, 1, statistics=(SEEN_HALF,)))
+    cost = sum_operators(counts, Measurements([row_of(RELU)]), SIMULATED_CONDITIONS, "zeros")
+    assert cost.missing == counts.counts
+
+
+def test_values_of_which_this_version_knows_nothing_are_no_substitute(row_of):
+    counts = counts_of(OperatorCount(RELU, 1, 1, 1, statistics=(SEEN_HALF,)))
+    unknown = replace(row_of(RELU), input_data="captured: purple")
+    assert summed(counts, [unknown]).missing == counts.counts
 
 
 def test_a_row_with_energy_is_better_than_a_longer_or_later_one_without(row_of):
@@ -112,6 +157,7 @@ def test_nothing_measured_has_no_cost():
         "no operator of the model is measured",
         summed=(),
         missing=counts.counts,
+        parts=(),
         flop_ratio=0.0,
         memory_bytes_ratio=0.0,
     )
@@ -157,7 +203,7 @@ def test_of_several_rows_the_longest_loop_counts_and_then_the_last(row_of):
 
 @given(st.permutations([CONVOLUTION, RELU, LINEAR]), st.lists(st.integers(1, 1000), min_size=3, max_size=3))
 def test_a_sum_does_not_depend_on_the_order_of_rows_or_counts(measured, order, occurrences):
-    rows = [replace(measured, key=f"{operator.key}-{SIMULATED_CONDITIONS.key}") for operator in order]
+    rows = [replace(measured, key=measurement_key(Subject(operator), SIMULATED_CONDITIONS)) for operator in order]
     number = dict(zip([CONVOLUTION, RELU, LINEAR], occurrences, strict=True))
     cost = summed(counts_of(*(OperatorCount(operator, number[operator], 1, 1) for operator in order)), rows)
     assert cost.time_s.value == pytest.approx(sum(occurrences) * measured.measurement.time_s)

@@ -12,6 +12,7 @@ from torch import nn
 from torchvision.models import get_model, get_model_weights
 
 from opcost.errors import DescriptionError, UnknownOperationError
+from opcost.input_values import NORMAL, InputStatistics, kind_of
 from opcost.operators import OperatorCount, OperatorCounts, Structure, TensorSpec, model_operator
 from opcost.torch_capture import capture
 from opcost.torch_flops import CostCounter, OperationCost
@@ -202,6 +203,64 @@ def test_an_argument_that_a_module_does_not_keep_is_unknown_and_its_weights_keep
     assert "unknown" in three.parameters_text
     assert three != four
     assert three.inputs == four.inputs
+
+
+# Values
+
+
+class Rectified(nn.Module):
+    """Calls a ReLU twice: on what comes, and on what it gave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.relu(self.relu(x) + 0.0)
+
+
+def test_what_each_call_saw_is_kept() -> None:
+    (x,) = (torch.tensor([-3.0, -1.0, 1.0, 3.0]),)
+    relu, add = counts_of(Rectified(), x).counts
+    seen, after = InputStatistics(0.0, 0.0, 5.0**0.5), InputStatistics(0.5, 1.0, 1.5**0.5)
+    assert [(call.zeros_ratio, call.mean) for (call,) in relu.statistics] == [(0.0, 0.0), (0.5, 1.0)]
+    assert [call.spread for (call,) in relu.statistics] == pytest.approx([seen.spread, after.spread])
+    assert [(call.zeros_ratio, call.mean) for (call,) in add.statistics] == [(0.5, 1.0)]
+
+
+def test_floating_inputs_are_looked_at_in_the_order_of_the_tuple_and_each_once() -> None:
+    class Mixed(nn.Module):
+        def forward(self, ones: torch.Tensor) -> torch.Tensor:
+            twos, index = ones + 1, torch.zeros(4, dtype=torch.int64)
+            return torch.where(index == 0, torch.addcmul(twos, value=2, tensor2=ones, tensor1=twos), ones)
+
+    model = nn.Sequential(Mixed())
+    model[0].add_module("child", nn.Identity())
+    counts = {count.operator.short_name: count for count in counts_of(model, torch.ones(4)).counts}
+    for name, means in {"addcmul": [2.0, 1.0], "where": [6.0, 1.0], "__eq__": [], "add": [1.0]}.items():
+        (call,) = counts[name].statistics
+        assert [seen.mean for seen in call] == means
+        assert len(call) == len(counts[name].operator.floating_inputs)
+
+
+def test_looking_at_values_is_no_part_of_what_runs() -> None:
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval(), torch.randn(2, 3, 8, 8)
+    unobserved: list[OperationCost] = []
+    with torch.inference_mode(), CostCounter(unobserved.append):
+        model(x)
+    captured: list[OperationCost] = []
+    capture(model, (x,), MODEL, record=captured.append)
+    assert captured == unobserved
+
+
+def test_on_shapes_nothing_is_seen() -> None:
+    relu = only(counts_of(nn.ReLU(), torch.empty(3, device="meta")))
+    assert (relu.occurrences, relu.statistics) == (1, ())
+
+
+def test_an_empty_input_is_seen_as_nothing_in_particular() -> None:
+    ((seen,),) = only(counts_of(nn.ReLU(), torch.zeros(0, 3))).statistics
+    assert kind_of(seen) == NORMAL
 
 
 # Functions

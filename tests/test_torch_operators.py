@@ -17,7 +17,7 @@ from torchvision.models.video.resnet import Conv3DNoTemporal
 from opcost.errors import CannotMeasureError
 from opcost.operators import OperatorTuple, TensorSpec, model_operator
 from opcost.torch_capture import capture
-from opcost.torch_inputs import NormalInputs, operator_inputs
+from opcost.torch_inputs import DrawnInputs, operator_inputs
 from opcost.torch_operators import UNKNOWN, build_module, find_function, function_tuple, module_tuple
 from opcost.torch_values import public_name
 
@@ -110,7 +110,7 @@ def test_a_rebuilt_module_computes_what_the_first_one_does_in_the_same_mode() ->
 
 def test_a_rebuilt_attention_is_given_one_tensor_three_times() -> None:
     operator = tuple_of(nn.MultiheadAttention(8, 2, batch_first=True), SEQUENCE, SEQUENCE, SEQUENCE)
-    query, key, value = NormalInputs("cpu").values(operator.inputs)
+    query, key, value = DrawnInputs("cpu").values(operator.inputs)
     assert query is key is value
 
 

@@ -13,10 +13,11 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import MultiScaleRoIAlign
 
 from opcost.errors import CannotMeasureError
+from opcost.input_values import CONSTANT, NORMAL, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
 from opcost.operators import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
 from opcost.torch_conditions import PRECISIONS, precision, torch_state
 from opcost.torch_in_place import ELSEWHERE, SAME_VALUES, Operation, elsewhere, repeatable
-from opcost.torch_inputs import NormalInputs, operator_inputs
+from opcost.torch_inputs import DrawnInputs, input_statistics, operator_inputs
 from opcost.torch_operators import function_tuple, module_tuple
 from opcost.torch_values import plain_value
 from opcost.torch_workload import EagerWorkload, operator_call, operator_workload
@@ -27,7 +28,7 @@ def tuple_of(module: nn.Module, *args: Any, **kwargs: Any) -> OperatorTuple:
 
 
 def drawn(*values: PlainValue) -> tuple[Any, ...]:
-    return NormalInputs("cpu").values(values)
+    return DrawnInputs("cpu").values(values)
 
 
 # Running
@@ -196,6 +197,31 @@ def test_specs_of_one_identity_are_one_tensor() -> None:
     )
     assert first is third
     assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(InputValues(zeros_ratio=tenths / 10) for tenths in range(10)),
+        *(InputValues(zeros_ratio=0.3, spread=spread) for spread in (16.0, 64.0)),
+        ZEROS,
+        CONSTANT,
+    ],
+    ids=str,
+)
+def test_what_is_drawn_for_a_kind_of_values_is_of_that_kind(kind: InputValues) -> None:
+    operator = OperatorTuple(
+        "torch.add", (), (TensorSpec((99, 99), "float32"), TensorSpec((99, 99), "bfloat16", None, 1))
+    )
+    args, _ = operator_inputs(operator, "cpu", InputData((kind, NORMAL)))
+    assert [kind_of(seen) for seen in input_statistics(args, {})] == [kind, NORMAL]
+
+
+def test_one_kind_holds_for_all_inputs() -> None:
+    operator = OperatorTuple("torch.add", (), (TensorSpec((3,), "float32"), TensorSpec((3,), "float32", None, 1)))
+    zeros, more = operator_inputs(operator, "cpu", ZEROS_DATA)[0]
+    assert not zeros.any()
+    assert not more.any()
 
 
 def test_plain_values_stay_as_they_are_and_tensors_in_tuples_are_drawn() -> None:

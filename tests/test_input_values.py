@@ -1,0 +1,108 @@
+"""Kinds of values: what is seen, what it is called, and what is drawn for it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opcost.input_values import (
+    CONSTANT,
+    NORMAL,
+    NORMAL_DATA,
+    ZEROS,
+    ZEROS_DATA,
+    InputData,
+    InputStatistics,
+    InputValues,
+    kind_of,
+    parse_input_data,
+)
+
+HALF = InputValues(zeros_ratio=0.5)
+STATISTICS = st.builds(InputStatistics, st.floats(0, 1), st.floats(), st.floats(min_value=0))
+DATA = st.lists(STATISTICS.map(kind_of), max_size=4).map(InputData.of)
+
+
+@pytest.mark.parametrize(
+    ("zeros_ratio", "mean", "spread", "kind"),
+    [
+        (0.0, 0.0, 1.0, NORMAL),
+        (0.04, 0.5, 2.0**-40, CONSTANT),
+        (0.0, 0.0, 2.0**-40, NORMAL),
+        (0.0, 100.0, 1.0, NORMAL),
+        (0.0, 100.0, 0.0, CONSTANT),
+        (0.26, 0.0, 1.0, InputValues(zeros_ratio=0.3)),
+        (0.5, 0.4, 0.58, HALF),
+        (0.5, 1.0, 1.0, InputValues(spread=0.0, mean=1.0)),
+        (0.97, 0.0, 1.0, InputValues(zeros_ratio=0.9)),
+        (0.999, 0.0, 1.0, ZEROS),
+        (1.0, 0.0, 0.0, ZEROS),
+        (1.0, math.nan, math.nan, ZEROS),
+        (0.0, math.nan, math.nan, NORMAL),
+        (0.5, math.inf, math.nan, NORMAL),
+        (0.0, 0.0, 11.0, NORMAL),
+        (0.0, 0.0, 12.0, InputValues(spread=16.0)),
+        (0.0, 0.0, 33.0, InputValues(spread=64.0)),
+        # Half of the values are zero, so the others spread wider than all of them together.
+        (0.5, 0.0, 10.0, InputValues(zeros_ratio=0.5, spread=16.0)),
+        (0.0, 0.0, 1e30, InputValues(spread=64.0)),
+    ],
+)
+def test_what_is_seen_is_of_a_kind(zeros_ratio: float, mean: float, spread: float, kind: InputValues) -> None:
+    assert kind_of(InputStatistics(zeros_ratio, mean, spread)) == kind
+
+
+@given(STATISTICS)
+def test_whatever_is_seen_is_of_a_kind(seen: InputStatistics) -> None:
+    assert 0.0 <= kind_of(seen).zeros_ratio <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("kinds", "text"),
+    [
+        ([], "normal"),
+        ([NORMAL, NORMAL], "normal"),
+        ([ZEROS], "zeros"),
+        ([HALF], "captured: 0.5 zeros"),
+        ([HALF, NORMAL], "captured: 0.5 zeros, normal"),
+        ([NORMAL, HALF, HALF], "captured: normal, 0.5 zeros"),
+        ([ZEROS, CONSTANT], "captured: zeros, constant"),
+        ([CONSTANT], "captured: constant"),
+        (
+            [InputValues(zeros_ratio=0.1, spread=64.0), InputValues(spread=16.0)],
+            "captured: 0.1 zeros spread 64, spread 16",
+        ),
+    ],
+)
+def test_data_are_told_in_words(kinds: list[InputValues], text: str) -> None:
+    data = InputData.of(kinds)
+    assert str(data) == text
+    assert parse_input_data(text) == data
+    assert all(data.kind(index) == kind for index, kind in enumerate(kinds))
+
+
+@given(DATA)
+def test_words_tell_all_of_the_data(data: InputData) -> None:
+    assert parse_input_data(str(data)) == data
+
+
+@pytest.mark.parametrize("text", ["", "purple", "captured: ", "captured: 0.5", "1.5 zeros", "spread 3", "normal,zeros"])
+def test_other_words_are_no_data(text: str) -> None:
+    with pytest.raises(ValueError, match="is no kind of values"):
+        parse_input_data(text)
+
+
+@given(DATA, DATA)
+def test_a_distance_is_the_same_both_ways_and_none_to_the_same_data(one: InputData, other: InputData) -> None:
+    assert one.distance(other) == other.distance(one) >= 0
+    assert one.distance(one) == 0
+
+
+def test_the_share_of_zeros_counts_more_than_the_spread() -> None:
+    data = InputData((HALF,))
+    wide = InputData((InputValues(zeros_ratio=0.5, spread=16.0),))
+    assert data.distance(wide) < data.distance(InputData((InputValues(zeros_ratio=0.7),))) < data.distance(NORMAL_DATA)
+    assert InputData((CONSTANT,)).distance(ZEROS_DATA) < InputData((CONSTANT,)).distance(data)
