@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from opcost.apparatus import Apparatus, open_apparatus
-from opcost.input_values import InputValues
+from opcost.input_values import InputData, InputValues
 from opcost.measurement import MeasurementProtocol, measure
 from opcost.operators import OperatorTuple
 from opcost.torch_operators import function_tuple, module_tuple
@@ -30,11 +30,9 @@ VALUES = (
     *(InputValues(spread=2.0**octave) for octave in SPREAD_OCTAVES),
     *(InputValues(mean=mean) for mean in MEANS),
     InputValues(mean=1.0, spread=0.0),
-    InputValues(is_nonnegative=True),
-    InputValues(zeros_ratio=0.5, is_nonnegative=True),
 )
 COLUMNS = (
-    *("operator", "zeros_ratio", "mean", "spread", "is_nonnegative"),
+    *("operator", "zeros_ratio", "mean", "spread"),
     *("time_s", "energy_j", "energy_standard_error_j"),
 )
 
@@ -91,9 +89,9 @@ def main() -> int:
 
 def measured(apparatus: Apparatus, operator: OperatorTuple, values: InputValues) -> tuple[object, ...]:
     """Return a row's figures for one kind of values."""
-    workload = operator_workload(operator, apparatus.device, values)
+    workload = operator_workload(operator, apparatus.device, InputData((values,)))
     row = measure(workload, apparatus.meter("values"), apparatus.clock, PROTOCOL)
-    kind = (values.zeros_ratio, values.mean, values.spread, values.is_nonnegative)
+    kind = (values.zeros_ratio, values.mean, values.spread)
     return (*kind, row.time_s, row.energy_j, row.energy_standard_error_j)
 
 

@@ -1,4 +1,4 @@
-"""Draw what input_values.py measured: energy over share of zeros and over spread, relative to normal values
+"""Draw what input_values.py measured: energy over share of zeros, spread and mean, relative to normal values
 
 Example: python benchmarks/plot_input_values.py docs/input_values.csv docs/input_values.svg
 """
@@ -16,22 +16,25 @@ import pandas
 
 def main(source: str, target: str) -> int:
     rows = pandas.read_csv(source)
-    is_plain = ~rows.is_nonnegative
-    is_normal = is_plain & (rows.zeros_ratio == 0) & (rows.spread == 1)
+    is_normal = (rows.zeros_ratio == 0) & (rows["mean"] == 0) & (rows.spread == 1)
     normal = rows[is_normal].set_index("operator").energy_j
     rows["energy_ratio"] = rows.energy_j / rows.operator.map(normal)
-    figure, (zeros, spread) = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
+    figure, panels = plt.subplots(1, 3, figsize=(12, 4.2), sharey=True, layout="constrained")
     for style, name in enumerate(normal.index):
-        of_one = rows[is_plain & (rows.operator == name)]
         line = {"label": name, "linestyle": ("-", "--")[style // 10], "marker": ".", "color": f"C{style % 10}"}
-        by_zeros = of_one[of_one.spread == 1].sort_values("zeros_ratio")
-        zeros.plot(by_zeros.zeros_ratio, by_zeros.energy_ratio, **line)
-        by_spread = of_one[of_one.zeros_ratio == 0].sort_values("spread")
-        spread.plot(by_spread.spread, by_spread.energy_ratio, **line)
-    zeros.set(xlabel="share of zeros in the inputs", ylabel="energy / energy on normal inputs", ylim=(0.6, 1.3))
-    spread.set(xlabel="spread of the inputs (softmax at 64: 1.83)", xscale="log")
+        for axes, column in zip(panels, ("zeros_ratio", "spread", "mean"), strict=True):
+            others = (rows.zeros_ratio == 0) | (column == "zeros_ratio"), (rows["mean"] == 0) | (column == "mean")
+            is_shown = others[0] & others[1] & ((rows.spread == 1) | (column == "spread"))
+            shown = rows[is_shown & (rows.operator == name)].sort_values(column)
+            axes.plot(shown[column], shown.energy_ratio, **line)
+    zeros, spread, mean = panels
+    zeros.set(xlabel="share of zeros in the inputs", ylabel="energy / energy on normal inputs", ylim=(0.6, 1.55))
+    spread.set(xlabel="spread of the inputs (softmax at 64: 1.87)")
     spread.set_xscale("log", base=2)
-    for axes in (zeros, spread):
+    mean.set(xlabel="mean of the inputs, their spread being 1")
+    mean.set_xscale("symlog", base=2, linthresh=1)
+    mean.set_xlim(left=-0.2)
+    for axes in panels:
         axes.grid(alpha=0.3)
     figure.legend(*zeros.get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     figure.savefig(target, metadata={"Date": None})
