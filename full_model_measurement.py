@@ -3,7 +3,9 @@
 Example: python full_model_measurement.py resnet18_32x3x32x32 --seconds 3
 """
 
-from opcost.command_line import add_seconds, pipeline_parser, run
+from functools import partial
+
+from opcost.command_line import add_execution, add_seconds, pipeline_parser, run
 
 EXAMPLE = "python full_model_measurement.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
 
@@ -12,6 +14,7 @@ def main() -> int:
     description = "Measure each model as a whole, by the same procedure as its operators, where the database lacks it."
     parser = pipeline_parser(description, EXAMPLE)
     add_seconds(parser)
+    add_execution(parser)
     arguments = parser.parse_args()
 
     from opcost.apparatus import open_apparatus, protocol_for
@@ -20,9 +23,10 @@ def main() -> int:
     from opcost.stage_measuring import measure_full_models
     from opcost.terminal import progress_on_stderr
 
+    apparatus = partial(open_apparatus, execution=arguments.execution)
     request = Request.from_arguments(arguments)
     protocol = protocol_for(request.device, arguments.seconds)
-    reports = measure_full_models(request, protocol, open_apparatus, progress_on_stderr())
+    reports = measure_full_models(request, protocol, apparatus, progress_on_stderr())
     if arguments.json:
         print_json(reports)
     else:

@@ -3,7 +3,9 @@
 Example: python general_pipeline_block2.py resnet18_32x3x32x32 --seconds 3
 """
 
-from opcost.command_line import add_input_data, add_seconds, pipeline_parser, run
+from functools import partial
+
+from opcost.command_line import add_execution, add_input_data, add_seconds, pipeline_parser, run
 
 EXAMPLE = "python general_pipeline_block2.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
 
@@ -12,6 +14,7 @@ def main() -> int:
     description = "Measure each operator tuple that the database lacks: warm up, run it in a loop, log the power."
     parser = pipeline_parser(description, EXAMPLE)
     add_seconds(parser)
+    add_execution(parser)
     add_input_data(parser)
     arguments = parser.parse_args()
 
@@ -21,9 +24,10 @@ def main() -> int:
     from opcost.stage_measuring import measure_operators
     from opcost.terminal import progress_on_stderr
 
+    apparatus = partial(open_apparatus, execution=arguments.execution)
     request = Request.from_arguments(arguments)
     protocol = protocol_for(request.device, arguments.seconds)
-    reports = measure_operators(request, protocol, open_apparatus, progress_on_stderr(), arguments.input_data)
+    reports = measure_operators(request, protocol, apparatus, progress_on_stderr(), arguments.input_data)
     if arguments.json:
         print_json(reports)
     else:

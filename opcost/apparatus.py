@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -14,13 +15,15 @@ import torchvision
 from torch import nn
 
 from opcost import __version__
-from opcost.conditions import Circumstances, Conditions
+from opcost.conditions import EAGER, GRAPH, Circumstances, Conditions
 from opcost.cpu_facts import cpu_product, host_memory_bytes
 from opcost.cpu_rapl import RaplMeter, rapl_unavailable_reason
 from opcost.device_lock import device_lock
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Clock, MeasurementProtocol, Meter, Workload
 from opcost.model_sources import build_model, input_values, is_data_dependent, is_model
+from opcost.nvidia_nvml import NvmlError, NvmlGpu
+from opcost.nvidia_nvml_meter import NvmlMeter, PowerSampler
 from opcost.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
 from opcost.nvidia_smi_logger import NvidiaSmiLogger
 from opcost.nvidia_smi_meter import NvidiaSmiMeter
@@ -29,7 +32,7 @@ from opcost.power import PowerTrace, no_trace
 from opcost.system_clock import SystemClock
 from opcost.torch_conditions import check_overrides, precision, torch_state
 from opcost.torch_inputs import DrawnInputs
-from opcost.torch_workload import EagerWorkload, one_line, operator_workload
+from opcost.torch_workload import EagerWorkload, as_graph, one_line, operator_workload
 
 GPU_WARM_UP_S = 2.0
 """Longer than the slowest meter's rise time (1.2 s), and long enough for clocks and most of the temperature's rise."""
@@ -119,18 +122,22 @@ def protocol_for(device: str | None, loop_s: float) -> MeasurementProtocol:
 
 
 @contextmanager
-def open_apparatus(device_name: str | None, database: Path, with_meter: bool = True) -> Iterator[Apparatus]:
+def open_apparatus(
+    device_name: str | None, database: Path, with_meter: bool = True, execution: str | None = None
+) -> Iterator[Apparatus]:
     """Make a device ready to measure on; its power is logged from here to the end.
 
     Args:
         device_name: as the user named it, None for a GPU if there is one.
         database: the folder in which raw power logs are kept.
         with_meter: False to look at conditions only.
+        execution: one of ``EXECUTIONS``; None for graphs on a GPU.
 
     Raises:
-        UserError: the device is not there, or nvidia-smi does not answer.
+        UserError: the device is not there or has no CUDA graphs, or nvidia-smi does not answer.
     """
     device = choose_device(device_name)
+    execution = _choose_execution(execution, device)
     check_overrides()
     try:
         facts = _gpu_facts(device) if device.startswith("cuda") else _cpu_facts()
@@ -143,8 +150,8 @@ def open_apparatus(device_name: str | None, database: Path, with_meter: bool = T
                 device=device,
                 clock=SystemClock(),
                 meter=meter,
-                workload=lambda subject: _workload(subject, device),
-                conditions=lambda name: _conditions(device, facts, name),
+                workload=lambda subject: _workload(subject, device, execution),
+                conditions=lambda name: _conditions(device, facts, name, execution),
                 circumstances=lambda protocol: _circumstances(facts, protocol),
                 precision=precision,
                 has_meter=device.startswith("cuda") or rapl_unavailable_reason() is None,
@@ -194,23 +201,48 @@ def model_to_count(operator: OperatorTuple, device: str) -> tuple[nn.Module, tup
 
 
 @contextmanager
-def _workload(subject: Subject, device: str) -> Iterator[Workload]:
+def _workload(subject: Subject, device: str, execution: str) -> Iterator[Workload]:
+    eager = _eager_workload(subject, device)
+    yield as_graph(eager) if execution == GRAPH else eager
+
+
+def _eager_workload(subject: Subject, device: str) -> EagerWorkload:
     if is_model(subject.operator):
         model, inputs = model_and_inputs(subject.operator, device)
-        yield EagerWorkload(lambda: model(*inputs), device)
-    else:
-        yield operator_workload(subject.operator, device, subject.input_data)
+        return EagerWorkload(lambda: model(*inputs), device)
+    return operator_workload(subject.operator, device, subject.input_data)
+
+
+def _choose_execution(execution: str | None, device: str) -> str:
+    is_gpu = device.startswith("cuda")
+    if execution == GRAPH and not is_gpu:
+        raise UserError(f"--execution {GRAPH}: only GPUs have CUDA graphs; use --execution {EAGER} or --device cuda")
+    return execution or (GRAPH if is_gpu else EAGER)
 
 
 def _meter(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> Callable[[str], Meter]:
     logs.mkdir(parents=True, exist_ok=True)
     if device.startswith("cuda"):
         logger = stack.enter_context(NvidiaSmiLogger(str(facts.uuid), logs))
-        return lambda log_name: NvidiaSmiMeter(logger, log_name)
+        sampler = _sampler(str(facts.uuid), stack)
+        if sampler is None:
+            return lambda log_name: NvidiaSmiMeter(logger, log_name)
+        return lambda log_name: NvmlMeter(sampler, NvidiaSmiMeter(logger, log_name), logs, log_name)
     reason = rapl_unavailable_reason()
     if reason is not None:
         return lambda _: NoMeter(str(reason))
     return lambda log_name: RaplMeter(log_path=logs / f"{log_name}.csv")
+
+
+def _sampler(uuid: str, stack: ExitStack) -> PowerSampler | None:
+    """Return NVML's power samples, None where this GPU or driver keeps none."""
+    try:
+        gpu = NvmlGpu.open(uuid)
+        stack.callback(gpu.close)
+        return stack.enter_context(PowerSampler(gpu))
+    except NvmlError as error:
+        logging.getLogger(__name__).info("no power samples, so nvidia-smi alone: %s", error)
+        return None
 
 
 def _no_meter(_: str) -> Meter:
@@ -233,7 +265,7 @@ def _cpu_facts() -> DeviceFacts:
     return DeviceFacts(None, cpu_product(), host_memory_bytes(), None, None)
 
 
-def _conditions(device: str, facts: DeviceFacts, precision_name: str) -> Conditions:
+def _conditions(device: str, facts: DeviceFacts, precision_name: str, execution: str) -> Conditions:
     with precision(precision_name):
         state = torch_state(device)
     return Conditions(
@@ -243,6 +275,7 @@ def _conditions(device: str, facts: DeviceFacts, precision_name: str) -> Conditi
         device_power_limit_w=facts.power_limit_w,
         driver_version=facts.driver_version,
         precision=precision_name,
+        execution=execution,
         **asdict(state),
     )
 

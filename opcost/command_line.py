@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from opcost.errors import UserError
 
-DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "rich", "torch", "torchvision", "yaml"})
+DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "torch", "torchvision", "yaml"})
 """The modules that ``make install`` installs: one that is missing is the user's to mend."""
 
 DEFAULT_LOOP_S = 30.0
@@ -96,6 +96,12 @@ def add_seconds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=positive_seconds, default=DEFAULT_LOOP_S, metavar="SECONDS", help=seconds_help
     )
+
+
+def add_execution(parser: argparse.ArgumentParser) -> None:
+    """Add ``--execution``, how operators and models are run: it yields ``execution`` (str or None)."""
+    execution_help = "in CUDA graphs where they can be captured, or by Python's calls (default: graph on a GPU)"
+    parser.add_argument("--execution", choices=("graph", "eager"), help=execution_help)
 
 
 def add_input_data(parser: argparse.ArgumentParser) -> None:

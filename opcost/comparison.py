@@ -97,5 +97,6 @@ def _circumstance_differences(row: MeasurementRow, full: MeasurementRow) -> list
         (field.name, getattr(row.circumstances, field.name), getattr(full.circumstances, field.name))
         for field in fields(Circumstances)
     ]
-    pairs.append(("meter", row.measurement.meter, full.measurement.meter))
+    for name in ("meter", "executed_as"):
+        pairs.append((name, getattr(row.measurement, name), getattr(full.measurement, name)))
     return [f"{name} is {ours}, the whole model's {theirs}" for name, ours, theirs in pairs if ours != theirs]

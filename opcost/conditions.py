@@ -9,6 +9,11 @@ from dataclasses import dataclass, fields
 
 from opcost.operators import Subject, short_hash
 
+EAGER = "eager"
+GRAPH = "graph"
+EXECUTIONS = (EAGER, GRAPH)
+"""How operators and models are run: by Python's calls, or as CUDA graphs where they can be captured."""
+
 
 @dataclass(frozen=True)
 class Conditions:
@@ -38,7 +43,7 @@ class Conditions:
     sdpa_cudnn: bool
     sdpa_math: bool
     mode: str = "inference"
-    execution: str = "eager"
+    execution: str = EAGER
     cache: str = "warm"
 
     @property

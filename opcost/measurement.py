@@ -6,15 +6,16 @@ models are measured by the same code.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Protocol
 
 import numpy as np
 
-from opcost.conditions import Circumstances, Conditions
-from opcost.power import PowerTrace, Window, device_state, mean_power, no_trace
-from opcost.statistics import FloatArray, mean_of_chunks, standard_error_of, value_of
+from opcost.conditions import EAGER, Circumstances, Conditions
+from opcost.power import MeanPower, PowerTrace, Window, device_state, mean_power, no_trace
+from opcost.statistics import Estimate, FloatArray, mean_of_chunks, standard_error_of, value_of
 
 FULL_LOOP_S = 30.0
 """The loop of the full protocol: the project's reference, to which shorter protocols are compared."""
@@ -28,19 +29,30 @@ MINIMUM_CHUNKS = 5
 UNEVEN_RATIO = 1.5
 """Undisturbed loops stay far below: 1.1 is a lot on a GPU, also where Python launches it."""
 
+DISAGREEMENT_RATIO = 0.02
+"""Two sound meters of one GPU agree within 0.5 % under a steady load (H200, ``docs/results.md``)."""
+
 CLOCK_STEP_S = 0.05
 """A wall clock that moved against the monotonic one by more than half a meter's update period was stepped."""
 
 
 class Workload(Protocol):
-    """Something that can be run again and again."""
+    """Something that can be run again and again, one or more iterations in a round."""
+
+    @property
+    def execution(self) -> str:
+        """How it is run: ``graph`` or ``eager``."""
+
+    @property
+    def iterations_per_round(self) -> int:
+        """How many iterations a round holds."""
 
     @property
     def notes(self) -> str:
         """How the run differs from the run inside a model; empty if it does not."""
 
-    def run(self, iterations: int) -> None:
-        """Run that many iterations; return when the device is idle."""
+    def run(self, rounds: int) -> None:
+        """Run that many rounds; return when the device is idle."""
 
 
 class Meter(Protocol):
@@ -82,7 +94,8 @@ class Measurement:
 
     ``time_s`` and ``energy_j`` are per iteration, their errors one standard error. Energy and power are None where
     no meter gave enough readings; ``energy_missing_reason`` says why. ``power_readings`` counts independent ones.
-    State fields are means over the loop.
+    ``check_power_w`` is what the next best meter said meanwhile.
+    State fields are means over the loop. ``executed_as`` is ``graph`` or ``eager``: not every call fits into a graph.
     """
 
     time_s: float
@@ -94,6 +107,9 @@ class Measurement:
     power_standard_error_w: float | None
     power_readings: int
     meter: str
+    check_power_w: float | None
+    check_power_standard_error_w: float | None
+    check_meter: str | None
     iterations: int
     loop_time_s: float
     started_at: str
@@ -103,6 +119,7 @@ class Measurement:
     power_capped_ratio: float | None
     thermal_slowdown_ratio: float | None
     power_log: str | None
+    executed_as: str
     notes: str
 
 
@@ -127,7 +144,10 @@ class MeasurementRow:
 
 @dataclass(frozen=True)
 class Loop:
-    """The raw result of a loop: consecutive chunks between two clock readings, and when the load began."""
+    """The raw result of a loop: consecutive chunks between two clock readings, and when the load began.
+
+    All chunks hold ``chunk_iterations``.
+    """
 
     load_begin: ClockReading
     begin: ClockReading
@@ -147,47 +167,55 @@ def measure(workload: Workload, meter: Meter, clock: Clock, protocol: Measuremen
         loop = run_loop(workload, clock, protocol)
     finally:
         trace = meter.stop()
-    return evaluate(loop, trace, workload.notes)
+    return evaluate(loop, trace, workload.execution, workload.notes)
 
 
 def run_loop(workload: Workload, clock: Clock, protocol: MeasurementProtocol) -> Loop:
     """Warm up for at least ``warm_up_s``, then run chunks of equal size for at least ``loop_s``.
 
-    A first iteration comes before the warm-up: it may take seconds (libraries load, algorithms are chosen) in which
+    A first round comes before the warm-up: it may take seconds (libraries load, algorithms are chosen) in which
     the device idles.
     """
     workload.run(1)
     load_begin = clock.read()
     chunk_s = min(CHUNK_S, protocol.loop_s / MINIMUM_CHUNKS)
-    chunk_iterations = _warm_up(workload, clock, protocol.warm_up_s, chunk_s)
+    chunk_rounds = _warm_up(workload, clock, protocol.warm_up_s, chunk_s)
     begin = now = clock.read()
     durations_s: list[float] = []
     while now.monotonic_s - begin.monotonic_s < protocol.loop_s or len(durations_s) < MINIMUM_CHUNKS:
-        workload.run(chunk_iterations)
+        workload.run(chunk_rounds)
         previous, now = now, clock.read()
         durations_s.append(now.monotonic_s - previous.monotonic_s)
-    return Loop(load_begin, begin, now, tuple(durations_s), chunk_iterations)
+    return Loop(load_begin, begin, now, tuple(durations_s), chunk_rounds * workload.iterations_per_round)
 
 
-def evaluate(loop: Loop, trace: PowerTrace, notes: str = "") -> Measurement:
-    """Return time and energy per iteration of a loop, given the power trace that was logged meanwhile."""
+def evaluate(loop: Loop, trace: PowerTrace, executed_as: str = EAGER, notes: str = "") -> Measurement:
+    """Return time and energy per iteration of a loop, given the power trace that was logged meanwhile.
+
+    Power is that of the trace; where it has none in the window, that of the first of its checks that has.
+    """
     durations_s = np.array(loop.chunk_durations_s)
     time_s = mean_of_chunks(durations_s, np.full(len(durations_s), loop.chunk_iterations))
     window = Window(loop.begin.epoch_s, loop.end.epoch_s)
     trace = _without_rows_if_clock_stepped(trace, loop)
-    power = mean_power(trace, loop.load_begin.epoch_s, window)
-    energy_j = None if power.estimate_w is None else power.estimate_w.multiplied_by(time_s)
+    power, check = _power_and_check(trace, loop.load_begin.epoch_s, window)
+    power_w = power.mean.estimate_w
+    energy_j = None if power_w is None else power_w.multiplied_by(time_s)
+    check_w = None if check is None else check.mean.estimate_w
     state = device_state(trace, window)
     return Measurement(
         time_s=time_s.value,
         energy_j=value_of(energy_j),
         time_standard_error_s=time_s.standard_error,
         energy_standard_error_j=standard_error_of(energy_j),
-        energy_missing_reason=power.missing_reason,
-        power_w=value_of(power.estimate_w),
-        power_standard_error_w=standard_error_of(power.estimate_w),
-        power_readings=power.readings,
-        meter=trace.source.name,
+        energy_missing_reason=power.mean.missing_reason,
+        power_w=value_of(power_w),
+        power_standard_error_w=standard_error_of(power_w),
+        power_readings=power.mean.readings,
+        meter=power.meter,
+        check_power_w=value_of(check_w),
+        check_power_standard_error_w=standard_error_of(check_w),
+        check_meter=None if check is None else check.meter,
         iterations=loop.iterations,
         loop_time_s=loop.end.monotonic_s - loop.begin.monotonic_s,
         started_at=_iso(loop.begin.epoch_s),
@@ -197,8 +225,39 @@ def evaluate(loop: Loop, trace: PowerTrace, notes: str = "") -> Measurement:
         power_capped_ratio=state.power_capped_ratio,
         thermal_slowdown_ratio=state.thermal_slowdown_ratio,
         power_log=trace.log_name,
-        notes="; ".join(note for note in (notes, _unevenness(durations_s)) if note),
+        executed_as=executed_as,
+        notes="; ".join(note for note in (notes, _unevenness(durations_s), _disagreement(power_w, check_w)) if note),
     )
+
+
+@dataclass(frozen=True)
+class _MeteredPower:
+    """What one meter says of a window."""
+
+    meter: str
+    mean: MeanPower
+
+
+def _power_and_check(
+    trace: PowerTrace, load_begin_s: float, window: Window
+) -> tuple[_MeteredPower, _MeteredPower | None]:
+    """Return the power by the best meter that has one, and by the next best."""
+    metered = [
+        _MeteredPower(logged.source.name, mean_power(logged, load_begin_s, window)) for logged in (trace, *trace.checks)
+    ]
+    known = [power for power in metered if power.mean.estimate_w is not None]
+    return (known or metered)[0], known[1] if len(known) > 1 else None
+
+
+def _disagreement(power_w: Estimate | None, check_w: Estimate | None) -> str:
+    """Return a remark on two meters of which one must be wrong."""
+    if power_w is None or check_w is None:
+        return ""
+    difference_w = abs(power_w.value - check_w.value)
+    error_w = math.hypot(power_w.standard_error, check_w.standard_error)
+    if difference_w <= max(DISAGREEMENT_RATIO * power_w.value, 3 * error_w):
+        return ""
+    return f"meters disagree: {power_w.value:.1f} W and {check_w.value:.1f} W"
 
 
 def _unevenness(durations_s: FloatArray) -> str:
@@ -208,20 +267,20 @@ def _unevenness(durations_s: FloatArray) -> str:
 
 
 def _warm_up(workload: Workload, clock: Clock, warm_up_s: float, chunk_s: float) -> int:
-    """Run for at least ``warm_up_s`` and return how many iterations take about ``chunk_s`` when warm.
+    """Run for at least ``warm_up_s`` and return how many rounds take about ``chunk_s`` when warm.
 
-    Short chunks cost more per iteration, so the answer comes from one with at least half as many as wanted.
+    Short chunks cost more per round, so the answer comes from one with at least half as many as wanted.
     """
     begin = now = clock.read()
-    iterations = 1
+    rounds = 1
     while True:
-        workload.run(iterations)
+        workload.run(rounds)
         previous, now = now, clock.read()
-        per_iteration_s = max((now.monotonic_s - previous.monotonic_s) / iterations, 1e-9)
-        wanted = max(1, round(chunk_s / per_iteration_s))
-        if now.monotonic_s - begin.monotonic_s >= warm_up_s and wanted <= 2 * iterations:
+        per_round_s = max((now.monotonic_s - previous.monotonic_s) / rounds, 1e-9)
+        wanted = max(1, round(chunk_s / per_round_s))
+        if now.monotonic_s - begin.monotonic_s >= warm_up_s and wanted <= 2 * rounds:
             return wanted
-        iterations = min(wanted, 10 * iterations)
+        rounds = min(wanted, 10 * rounds)
 
 
 def _without_rows_if_clock_stepped(trace: PowerTrace, loop: Loop) -> PowerTrace:

@@ -8,7 +8,7 @@ many readings as averaging times fit into the window.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +25,14 @@ class PowerSource:
 
     ``rise_time_s`` is how long after a step of the load its readings still show the old one; ``averaging_time_s`` is
     the time over which one reading averages; ``update_period_s`` is the longest time that it takes to a new reading,
-    0 if unknown.
+    0 if unknown. ``repeats_values`` is False for a meter of whose rows each is a reading of its own.
     """
 
     name: str
     rise_time_s: float
     averaging_time_s: float
     update_period_s: float = 0.0
+    repeats_values: bool = True
 
 
 NO_POWER_SOURCE = PowerSource("none", rise_time_s=0.0, averaging_time_s=0.0)
@@ -55,7 +56,8 @@ class PowerTrace:
 
     All arrays have shape (n,) and hold NaN where the meter gave no value. ``power_capped`` and ``thermal_slowdown``
     are 1 where the device held its clocks down for that reason, else 0. ``missing_reason`` says why a trace holds no
-    power at all; ``log_name`` names the file with the raw rows.
+    power at all; ``log_name`` names the file with the raw rows. ``checks`` are what other meters logged meanwhile, the
+    best first.
     """
 
     source: PowerSource
@@ -67,6 +69,7 @@ class PowerTrace:
     thermal_slowdown: FloatArray
     missing_reason: str | None = None
     log_name: str | None = None
+    checks: tuple[PowerTrace, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,9 @@ def fresh_readings(trace: PowerTrace, window: Window) -> FloatArray:
     if len(power_w) == 0:
         return power_w
     inside = (epoch_s >= window.begin_s) & (epoch_s <= window.end_s)
-    readings: FloatArray = power_w[inside & _is_fresh(epoch_s, power_w, trace.source.update_period_s or math.inf)]
+    if trace.source.repeats_values:
+        inside &= _is_fresh(epoch_s, power_w, trace.source.update_period_s or math.inf)
+    readings: FloatArray = power_w[inside]
     return readings
 
 
@@ -163,14 +168,21 @@ def _is_fresh(epoch_s: FloatArray, power_w: FloatArray, update_period_s: float) 
 
 
 def device_state(trace: PowerTrace, window: Window) -> DeviceState:
-    """Return the means of temperature, clock and slowdown reasons over the rows inside the window."""
+    """Return the means of temperature, clock and slowdown reasons over the rows inside the window.
+
+    What the trace's own meter does not tell comes from the others that logged meanwhile.
+    """
     inside = (trace.epoch_s >= window.begin_s) & (trace.epoch_s <= window.end_s)
-    return DeviceState(
+    state = DeviceState(
         temperature_c=_known_mean(trace.temperature_c[inside]),
         sm_clock_hz=_known_mean(trace.sm_clock_hz[inside]),
         power_capped_ratio=_known_mean(trace.power_capped[inside]),
         thermal_slowdown_ratio=_known_mean(trace.thermal_slowdown[inside]),
     )
+    for check in trace.checks:
+        other = asdict(device_state(check, window))
+        state = replace(state, **{name: other[name] for name, value in asdict(state).items() if value is None})
+    return state
 
 
 def _independent_readings(fresh: int, duration_s: float, source: PowerSource) -> float:

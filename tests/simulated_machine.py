@@ -27,7 +27,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from opcost.conditions import Circumstances, Conditions, measurement_key
+from opcost.conditions import EAGER, Circumstances, Conditions, measurement_key
 from opcost.input_values import NORMAL_DATA, InputData
 from opcost.measurement import ClockReading, MeasurementProtocol, MeasurementRow, measure
 from opcost.operators import OperatorTuple, Subject
@@ -167,13 +167,16 @@ class SimulatedWorkload:
     """One load on a machine: plays ``opcost.measurement.Workload``."""
 
     notes = ""
+    execution = EAGER
+    iterations_per_round = 1
 
     def __init__(self, machine: SimulatedMachine, load: Load) -> None:
         self.load = load
         self.iterations = 0
         self._machine = machine
 
-    def run(self, iterations: int) -> None:
+    def run(self, rounds: int) -> None:
+        iterations = rounds * self.iterations_per_round
         self._machine.run_load(self.load, iterations, is_first=self.iterations == 0)
         self.iterations += iterations
 

@@ -34,7 +34,7 @@ STAGES = (
     "full_model_measurement.py",
     "compare_sum_vs_full.py",
 )
-MODULES_OF = {"pyyaml": "yaml"}
+MODULES_OF = {"nvidia-ml-py": "pynvml", "pyyaml": "yaml"}
 """Import names that differ from the project's name."""
 
 ASK_FOR_HELP = """

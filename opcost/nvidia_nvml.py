@@ -1,0 +1,70 @@
+"""NVML: what the driver's library tells of one GPU, and the ring of power samples that it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Answer = TypeVar("Answer")
+
+HISTORY_S = 2.0
+"""How far back the ring of samples reaches at least: 119 samples of 20 ms on an H200 (``docs/results.md``)."""
+
+
+class NvmlError(Exception):
+    """NVML is missing, or does not tell what was asked for; one line that says so."""
+
+
+class NvmlGpu:
+    """One GPU, from ``NvmlGpu.open`` to ``close``."""
+
+    def __init__(self, library: Any, handle: Any) -> None:
+        self._library = library
+        self._handle = handle
+
+    @classmethod
+    def open(cls, uuid: str) -> NvmlGpu:
+        """Return the GPU of this UUID.
+
+        Raises:
+            NvmlError: there is no NVML, or it knows no such GPU.
+        """
+        try:
+            import pynvml
+        except ImportError as error:
+            raise NvmlError("nvidia-ml-py is not installed") from error
+        _asked(pynvml, pynvml.nvmlInit)
+        try:
+            return cls(pynvml, _asked(pynvml, lambda: pynvml.nvmlDeviceGetHandleByUUID(uuid)))
+        except NvmlError:
+            pynvml.nvmlShutdown()
+            raise
+
+    def close(self) -> None:
+        """Leave NVML."""
+        self._library.nvmlShutdown()
+
+    def power_samples(self, after_epoch_s: float) -> list[tuple[float, float]]:
+        """Return the samples in the ring that are later than a moment: when each was taken (epoch, s), and W.
+
+        Raises:
+            NvmlError: this GPU or driver keeps none.
+        """
+        nvml = self._library
+        after_us = max(round(after_epoch_s * 1e6), 0)
+        try:
+            kind, samples = nvml.nvmlDeviceGetSamples(self._handle, nvml.NVML_TOTAL_POWER_SAMPLES, after_us)
+        except nvml.NVMLError_NotFound:
+            return []
+        except nvml.NVMLError as error:
+            raise NvmlError(f"NVML: {error}") from error
+        if kind != nvml.NVML_VALUE_TYPE_UNSIGNED_INT:
+            raise NvmlError(f"NVML: power samples of an unknown type ({kind})")
+        return [(s.timeStamp * 1e-6, s.sampleValue.uiVal * 1e-3) for s in samples if s.timeStamp > after_us]
+
+
+def _asked(library: Any, question: Callable[[], Answer]) -> Answer:
+    try:
+        return question()
+    except library.NVMLError as error:
+        raise NvmlError(f"NVML: {error}") from error

@@ -1,0 +1,148 @@
+"""The meter that reads NVML's ring of power samples, beside nvidia-smi's log.
+
+A sample is the mean power of the 20 ms before it; none is repeated and no time is left out, so a fraction of a second
+is enough for a mean. What nvidia-smi logs meanwhile is the check, and the evidence for temperatures and clocks.
+"""
+
+from __future__ import annotations
+
+import csv
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from opcost.measurement import Meter
+from opcost.nvidia_nvml import HISTORY_S, NvmlError, NvmlGpu
+from opcost.power import PowerSource, PowerTrace, no_trace
+
+SAMPLES_SOURCE = PowerSource(
+    "NVML power samples", rise_time_s=0.2, averaging_time_s=0.02, update_period_s=0.02, repeats_values=False
+)
+"""Update and averaging time: measured on an H200 (``docs/results.md``). Behind a step of the load samples rise within
+60 ms and overshoot for some 100 ms."""
+
+DRAIN_INTERVAL_S = HISTORY_S / 2
+
+LAST_SAMPLE_DEADLINE_S = 0.2
+"""How long the ring may take to show the last sample of a window."""
+
+POLL_INTERVAL_S = 0.005
+
+
+class PowerSampler:
+    """Collects all power samples of a GPU from ``__enter__`` to ``__exit__``, in a thread that mostly sleeps."""
+
+    def __init__(self, gpu: NvmlGpu) -> None:
+        self._gpu = gpu
+        self._samples: list[tuple[float, float]] = []
+        self._failure: NvmlError | None = None
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> PowerSampler:
+        """Begin to collect.
+
+        Raises:
+            NvmlError: this GPU or driver keeps no samples.
+        """
+        self._drain()
+        if self._failure is not None:
+            raise self._failure
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def between(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
+        """Return the samples from one moment to another (epoch), and the first one after it, once it is there.
+
+        Raises:
+            NvmlError: NVML refuses, or no sample came after the end.
+        """
+        for _ in range(round(LAST_SAMPLE_DEADLINE_S / POLL_INTERVAL_S)):
+            self._drain()
+            if self._failure is not None:
+                raise self._failure
+            if self._samples and self._samples[-1][0] > end_s:
+                break
+            time.sleep(POLL_INTERVAL_S)
+        else:
+            raise NvmlError(f"NVML kept no power sample in the {LAST_SAMPLE_DEADLINE_S:g} s after the measurement")
+        with self._lock:
+            return [
+                sample for sample in self._samples if begin_s <= sample[0] <= end_s + SAMPLES_SOURCE.averaging_time_s
+            ]
+
+    def forget_before(self, epoch_s: float) -> None:
+        """Drop the samples before a moment: nobody will ask for them."""
+        with self._lock:
+            self._samples = [sample for sample in self._samples if sample[0] >= epoch_s]
+
+    def _run(self) -> None:
+        while not self._stopping.wait(DRAIN_INTERVAL_S):
+            self._drain()
+
+    def _drain(self) -> None:
+        with self._lock:
+            newest_s = self._samples[-1][0] if self._samples else 0.0
+            try:
+                self._samples.extend(sorted(self._gpu.power_samples(newest_s)))
+                self._failure = None
+            except NvmlError as error:
+                self._failure = error
+
+
+class NvmlMeter:
+    """One measurement with a running sampler beside another meter, which also tells temperatures and clocks.
+
+    The samples are kept beside the other meter's log, as ``<log_name>-samples.csv``.
+    """
+
+    def __init__(self, sampler: PowerSampler, other: Meter, folder: Path, log_name: str) -> None:
+        self._sampler = sampler
+        self._other = other
+        self._path = folder / f"{log_name}-samples.csv"
+        self._begin_s = 0.0
+
+    def start(self) -> None:
+        """Begin a measurement."""
+        self._other.start()
+        self._begin_s = time.time()
+        self._sampler.forget_before(self._begin_s)
+
+    def stop(self) -> PowerTrace:
+        """End the measurement; return the samples, checked by the other meter's trace, or that one alone."""
+        end_s = time.time()
+        other = self._other.stop()
+        try:
+            samples = self._sampler.between(self._begin_s, end_s)
+        except NvmlError as error:
+            return other if other.missing_reason is None else no_trace(f"{other.missing_reason}; {error}")
+        self._keep(samples)
+        epoch_s, power_w = np.array(samples, dtype=np.float64).reshape(-1, 2).T
+        unknown = np.full(len(epoch_s), np.nan)
+        return PowerTrace(
+            source=SAMPLES_SOURCE,
+            epoch_s=epoch_s,
+            power_w=power_w,
+            temperature_c=unknown,
+            sm_clock_hz=unknown,
+            power_capped=unknown,
+            thermal_slowdown=unknown,
+            log_name=other.log_name,
+            checks=(other,),
+        )
+
+    def _keep(self, samples: list[tuple[float, float]]) -> None:
+        with self._path.open("w", encoding="utf-8", newline="") as file:
+            table = csv.writer(file, lineterminator="\n")
+            table.writerow(("epoch_s", "power_w"))
+            table.writerows((f"{epoch_s:.6f}", f"{power_w:.3f}") for epoch_s, power_w in samples)
