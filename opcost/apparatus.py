@@ -27,8 +27,9 @@ from opcost.nvidia_nvml_meter import NvmlMeter, PowerSampler
 from opcost.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
 from opcost.nvidia_smi_logger import NvidiaSmiLogger
 from opcost.nvidia_smi_meter import NvidiaSmiMeter
-from opcost.operators import META, OperatorTuple, Subject, seed_of
+from opcost.operators import META, OperatorTuple, seed_of
 from opcost.power import PowerTrace, no_trace
+from opcost.subjects import Subject
 from opcost.system_clock import SystemClock
 from opcost.torch_conditions import check_overrides, precision, torch_state
 from opcost.torch_inputs import DrawnInputs

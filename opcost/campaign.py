@@ -16,9 +16,9 @@ from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA
 from opcost.measurement import MeasurementProtocol, MeasurementRow, measure
-from opcost.operators import Subject
 from opcost.progress import Progress
 from opcost.request import FAILURES
+from opcost.subjects import Subject
 from opcost.summation import best_rows
 from opcost.units import millijoules, milliseconds
 

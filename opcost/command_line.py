@@ -21,6 +21,7 @@ from types import FrameType
 from typing import NoReturn
 
 from opcost.errors import UserError
+from opcost.subjects import CAPTURED, INPUT_DATA
 
 DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "torch", "torchvision", "yaml"})
 """The modules that ``make install`` installs: one that is missing is the user's to mend."""
@@ -107,7 +108,7 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
 def add_input_data(parser: argparse.ArgumentParser) -> None:
     """Add ``--input-data``, the values that operators run on: it yields ``input_data`` (str)."""
     data_help = "values that operators run on: like those in their model, normal, or zeros (default: captured)"
-    parser.add_argument("--input-data", choices=("captured", "normal", "zeros"), default="captured", help=data_help)
+    parser.add_argument("--input-data", choices=INPUT_DATA, default=CAPTURED, help=data_help)
 
 
 def device_name(text: str) -> str:

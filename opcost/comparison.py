@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from opcost.conditions import Circumstances, Conditions
-from opcost.measurement import MeasurementRow
-from opcost.operators import CAPTURED, META, OperatorCounts
+from opcost.measurement import MeasurementRow, is_doubtful
+from opcost.operators import META, OperatorCounts
 from opcost.statistics import Estimate
+from opcost.subjects import CAPTURED
 from opcost.summation import Measurements, ModelCost, energy_of, sum_operators, time_of
 
 
@@ -53,6 +54,7 @@ def compare(
             *_under_other_conditions(cost, full.conditions, measurements),
             *_other_values(cost, counts, input_data),
             *_circumstances(cost, full),
+            *_doubts(cost, full),
         ),
     )
 
@@ -62,7 +64,7 @@ def _under_other_conditions(cost: ModelCost, conditions: Conditions, measurement
     differences: dict[str, set[str]] = {}
     for count in cost.missing:
         for row in measurements.of_operator(count.operator.key):
-            text = "; ".join(row.conditions.differences(conditions)) or f"on {row.input_data} values"
+            text = "; ".join(row.conditions.differences(conditions)) or "on other values"
             differences.setdefault(text, set()).add(count.operator.key)
     return tuple(
         f"{len(keys)} missing operators are measured under other conditions and not summed ({text})"
@@ -72,8 +74,10 @@ def _under_other_conditions(cost: ModelCost, conditions: Conditions, measurement
 
 def _other_values(cost: ModelCost, counts: OperatorCounts, input_data: str) -> tuple[str, ...]:
     """Say for what share of the summed time operators were measured on other values than those in the model."""
-    if cost.time_s is None or input_data != CAPTURED:
+    if cost.time_s is None:
         return ()
+    if input_data != CAPTURED:
+        return (f"the sum is of operators on {input_data} values, the whole model ran on its own",)
     if counts.device_type == META:
         return ("counted on shapes only, so the sum is of operators on normal values",)
     share = sum(part.time_s for part in cost.parts if part.is_on_other_values) / cost.time_s.value
@@ -90,6 +94,22 @@ def _circumstances(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
         for difference in _circumstance_differences(part.row, full):
             shares[difference] = shares.get(difference, 0.0) + share
     return tuple(f"{text} for {share:.1%} of the summed time" for text, share in shares.items())
+
+
+def _doubts(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
+    """Say of which measurements something is amiss: chunks of uneven length, meters that disagree."""
+    doubtful = [part for part in cost.parts if is_doubtful(part.row.measurement)]
+    remarks = []
+    if is_doubtful(full.measurement):
+        remarks.append(f"the whole model's measurement is doubtful: {full.measurement.notes}")
+    if doubtful and cost.time_s is not None:
+        share = sum(part.time_s for part in doubtful) / cost.time_s.value
+        first = doubtful[0].row
+        remarks.append(
+            f"{share:.1%} of the summed time is of doubtful measurements, such as {first.operator}: "
+            f"{first.measurement.notes}"
+        )
+    return tuple(remarks)
 
 
 def _circumstance_differences(row: MeasurementRow, full: MeasurementRow) -> list[str]:

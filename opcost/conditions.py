@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from opcost.operators import Subject, short_hash
+from opcost.operators import short_hash
+from opcost.subjects import Subject
 
 EAGER = "eager"
 GRAPH = "graph"

@@ -26,6 +26,9 @@ and out of step with meters that look every 0.1 s."""
 
 MINIMUM_CHUNKS = 5
 
+UNEVEN = "uneven"
+METERS_DISAGREE = "meters disagree"
+
 UNEVEN_RATIO = 1.5
 """Undisturbed loops stay far below: 1.1 is a lot on a GPU, also where Python launches it."""
 
@@ -257,13 +260,18 @@ def _disagreement(power_w: Estimate | None, check_w: Estimate | None) -> str:
     error_w = math.hypot(power_w.standard_error, check_w.standard_error)
     if difference_w <= max(DISAGREEMENT_RATIO * power_w.value, 3 * error_w):
         return ""
-    return f"meters disagree: {power_w.value:.1f} W and {check_w.value:.1f} W"
+    return f"{METERS_DISAGREE}: {power_w.value:.1f} W and {check_w.value:.1f} W"
+
+
+def is_doubtful(measurement: Measurement) -> bool:
+    """Return whether something seems to have disturbed a measurement, as its notes say."""
+    return any(doubt in measurement.notes for doubt in (UNEVEN, METERS_DISAGREE))
 
 
 def _unevenness(durations_s: FloatArray) -> str:
     """Return a remark on chunks that take much longer than the shortest: something else may use the device."""
     excess = float(np.median(durations_s) / durations_s.min())
-    return f"uneven: the median chunk took {excess:.1f} times the shortest" if excess > UNEVEN_RATIO else ""
+    return f"{UNEVEN}: the median chunk took {excess:.1f} times the shortest" if excess > UNEVEN_RATIO else ""
 
 
 def _warm_up(workload: Workload, clock: Clock, warm_up_s: float, chunk_s: float) -> int:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, Union
 
-from opcost.input_values import NORMAL, NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, kind_of
+from opcost.input_values import InputStatistics
 
 PlainValue: TypeAlias = Union[
     bool, int, float, str, "TensorSpec", "Constant", "Structure", tuple["PlainValue", ...], None
@@ -25,15 +24,11 @@ PlainValue: TypeAlias = Union[
 TORCHVISION_MODELS = "torchvision.models."
 DEFAULT_SEED = 0
 
-CAPTURED = "captured"
-INPUT_DATA = (CAPTURED, "normal", "zeros")
-"""What operators may be measured on: values such as they saw in their model, normal ones, or zeros."""
-
-SMALL_RATIO = 0.01
-"""An input that has no more than this share of the largest one's elements: what it holds does not show in the cost."""
-
 META = "meta"
 """torch's device for shapes without memory."""
+
+ELLIPSIS = "..."
+"""The name of the constant that stands for the dimensions between in an index."""
 
 
 @dataclass(frozen=True)
@@ -160,19 +155,6 @@ class OperatorTuple:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is measured: an operator on a kind of values."""
-
-    operator: OperatorTuple
-    input_data: InputData = NORMAL_DATA
-
-    @property
-    def key(self) -> str:
-        """The operator's key and 16 hexadecimal digits for the kind of values, joined by a hyphen."""
-        return f"{self.operator.key}-{short_hash(str(self.input_data))}"
-
-
-@dataclass(frozen=True)
 class OperatorCount:
     """How often a model calls one operator tuple in one run, and what one call computes and moves.
 
@@ -187,26 +169,6 @@ class OperatorCount:
     memory_bytes: int
     outputs: PlainValue = None
     statistics: tuple[tuple[InputStatistics, ...], ...] = ()
-
-    def subjects(self, input_data: str) -> dict[Subject, int]:
-        """Return what to measure for these calls, and how many of them each stands for.
-
-        Args:
-            input_data: one of ``INPUT_DATA``. What no call was looked at for is taken to be normal, and so are the
-                values of operators without floating inputs.
-        """
-        if input_data != CAPTURED or not self.statistics:
-            is_zeros = input_data == "zeros" and self.operator.floating_inputs
-            return {Subject(self.operator, ZEROS_DATA if is_zeros else NORMAL_DATA): self.occurrences}
-        sizes = [spec.elements for spec in self.operator.floating_inputs]
-        calls = Counter(_data_of(call, sizes) for call in self.statistics)
-        return {Subject(self.operator, data): number for data, number in calls.items()}
-
-
-def _data_of(call: Sequence[InputStatistics], sizes: Sequence[int]) -> InputData:
-    """Return the kinds of a call's floating inputs, which have these numbers of elements."""
-    shown = SMALL_RATIO * max(sizes, default=0)
-    return InputData.of([kind_of(seen) if size > shown else NORMAL for seen, size in zip(call, sizes, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -228,13 +190,6 @@ class OperatorCounts:
     device_type: str
     outside: tuple[str, ...] = ()
     composites: tuple[str, ...] = ()
-
-    def subjects(self, input_data: str) -> Counter[Subject]:
-        """Return what to measure for this model, and how many calls each stands for; see ``OperatorCount.subjects``."""
-        calls: Counter[Subject] = Counter()
-        for count in self.counts:
-            calls.update(count.subjects(input_data))
-        return calls
 
     @property
     def operator_calls(self) -> int:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from opcost.stage_rebuilding import RebuildReport
 
 
+MISSING_SHOWN = 3
+"""Missing operators of one comparison that are named on the screen."""
+
+
 def print_json(reports: Sequence[Any]) -> None:
     """Print one list with one object per report on stdout; figures are in SI units."""
     print(json.dumps([asdict(report) for report in reports], indent=2))
@@ -148,15 +152,20 @@ def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
         rows.extend(_operator_rows(report, kept=False))
         rows.append(_share_row("  in no operator", 0, report.outside))
     print_table("Operators after the whitelist" + _dry(dry_run, "nothing was written"), columns, rows)
+    for report in reports:
+        tuples, measurements = report.kept_tuples, report.measurements
+        print_line(
+            f"{report.name}: {tuples} tuples, each on every kind of values that it saw: {measurements} measurements"
+        )
 
 
 def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
     """Print what block 2 measured for each model."""
-    columns = ("model", "operators", "in the database", "measured", "failed", "remaining", "time needed", "done")
+    columns = ("model", "measurements", "in the database", "measured", "failed", "remaining", "time needed", "done")
     rows = [
         (
             report.name,
-            str(report.operators),
+            str(report.wanted),
             str(report.found),
             str(report.measured),
             str(report.failed),
@@ -171,7 +180,7 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
         for reason in report.reasons:
             print_line(f"{report.name}: failed: {reason}")
         for reason in report.energy_missing_reasons:
-            print_line(f"{report.name}: no energy for {report.without_energy} of {report.operators}: {reason}")
+            print_line(f"{report.name}: no energy for {report.without_energy} of {report.wanted}: {reason}")
     if dry_run:
         print_line(f"time needed in all: {duration(sum(report.expected_s for report in reports))}")
 
@@ -226,7 +235,10 @@ def _comparison_cells(row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, .
 
 
 def _comparison_remarks(row: ComparisonRow) -> list[str]:
-    lines = [f"missing: {operator}" for operator in row.missing.split(" | ") if operator]
+    missing = [operator for operator in row.missing.split(" | ") if operator]
+    lines = [f"missing: {operator}" for operator in missing[:MISSING_SHOWN]]
+    if len(missing) > MISSING_SHOWN:
+        lines.append(f"missing: {len(missing) - MISSING_SHOWN} more; --json and sum_vs_full.csv name them")
     lines += [remark for remark in row.remarks.split(" | ") if remark]
     if row.energy_missing_reason:
         lines.append(f"no energy: {row.energy_missing_reason}")

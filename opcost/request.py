@@ -13,6 +13,7 @@ from opcost.config_files import ModelConfig, load_configs, load_whitelist
 from opcost.errors import UserError
 from opcost.operators import OperatorCounts, OperatorTuple, model_operator
 from opcost.pickle_files import read_counts
+from opcost.selection import select
 
 BLOCK_0 = "general_pipeline_block0.py"
 BLOCK_1 = "general_pipeline_block1.py"
@@ -106,28 +107,41 @@ FILTERED_COUNTS = CountsFile("operators_filtered.pkl", BLOCK_1)
 def counted(request: Request, configs: list[ModelConfig], kind: CountsFile) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return the configs with their counts.
 
-    Where the user named models, each must have counts. Where none is named, those without are left out with a warning.
+    Where the user named models, each must have counts. Where none is named, those without, and those whose counts are
+    wrong, are left out with a warning.
 
     Raises:
         UserError: with one line for each model whose counts are missing or wrong.
     """
     wanted = configs if request.names else [config for config in configs if kind.path(config).exists()]
-    if configs and not wanted:
+    found: list[tuple[ModelConfig, OperatorCounts]] = []
+    mistakes: list[str] = []
+    for config in wanted:
+        try:
+            found.append((config, kind.read(config)))
+        except UserError as error:
+            mistakes.extend(error.lines)
+    if mistakes and (request.names or not found):
+        raise UserError(*mistakes)
+    if configs and not found:
         raise UserError(f"{request.measurements}: no model has an {kind.file_name} yet; run {kind.made_by} first")
+    for mistake in mistakes:
+        logging.getLogger(__name__).warning("left out: %s", mistake)
     if len(wanted) < len(configs):
         text = "%d models have no %s yet and are left out; %s makes it"
         logging.getLogger(__name__).warning(text, len(configs) - len(wanted), kind.file_name, kind.made_by)
-    return list(zip(wanted, _read_all(wanted, kind), strict=True))
+    return found
 
 
-def _read_all(configs: list[ModelConfig], kind: CountsFile) -> list[OperatorCounts]:
-    found: list[OperatorCounts] = []
-    mistakes: list[str] = []
-    for config in configs:
-        try:
-            found.append(kind.read(config))
-        except UserError as error:
-            mistakes.extend(error.lines)
+def check_selection(request: Request, models: list[tuple[ModelConfig, OperatorCounts]]) -> None:
+    """Refuse filtered counts that are empty (the model would be done at once) or no longer what the whitelist keeps."""
+    whitelist = request.whitelist() if any(COUNTS.path(config).exists() for config, _ in models) else ()
+    mistakes = []
+    for config, kept in models:
+        path = FILTERED_COUNTS.path(config)
+        if not kept.counts:
+            mistakes.append(f"{path}: the whitelist keeps no operator; mend it and run {BLOCK_1} {config.name}")
+        elif COUNTS.path(config).exists() and select(COUNTS.read(config), whitelist).kept != kept:
+            mistakes.append(f"{path}: no longer what the whitelist keeps of operators.pkl; run {BLOCK_1} {config.name}")
     if mistakes:
         raise UserError(*mistakes)
-    return found

@@ -13,7 +13,7 @@ from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
 from opcost.measurement import MeasurementRow
-from opcost.operators import CAPTURED, OperatorCounts
+from opcost.operators import OperatorCounts
 from opcost.request import (
     FILTERED_COUNTS,
     FULL_MODEL_MEASUREMENTS,
@@ -21,9 +21,11 @@ from opcost.request import (
     OPERATOR_MEASUREMENTS,
     SUM_VS_FULL,
     Request,
+    check_selection,
     counted,
 )
 from opcost.statistics import standard_error_of, value_of
+from opcost.subjects import CAPTURED
 from opcost.summation import Measurements, best_rows
 
 
@@ -76,6 +78,7 @@ def compare_models(request: Request, input_data: str = CAPTURED) -> list[Compari
     ``input_data``, one of ``INPUT_DATA``, says on which values the summed operators ran.
     """
     models = counted(request, request.configs(), FILTERED_COUNTS)
+    check_selection(request, models)
     if not request.database.is_dir():
         raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
     measurements = Measurements(CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from torch import nn
@@ -11,7 +12,7 @@ from opcost.census import CensusRow, take_census
 from opcost.config_files import ModelConfig
 from opcost.errors import CannotMeasureError, UnknownOperationError, UserError
 from opcost.model_sources import check_model
-from opcost.operators import CAPTURED, META, OperatorCounts
+from opcost.operators import META, OperatorCounts
 from opcost.pickle_files import write_counts
 from opcost.progress import Progress
 from opcost.request import COUNTS, Request, counted, model_tuple
@@ -27,7 +28,7 @@ EXPECTED_S = {"cuda": 1.0, "cpu": 6.0, META: 0.25}
 class CountReport:
     """What block 0 counted in one model.
 
-    ``measurements`` are the tuples, each on every kind of values that it saw. FLOPs, bytes and parameters are those of
+    FLOPs, bytes and parameters are those of
     the whole model run; ``counted_`` those in operator tuples, ``whitelisted_`` those in tuples that the whitelist
     keeps (None where there is no whitelist). ``outside`` names the operations in no tuple. ``counted_on`` is ``meta``,
     ``cpu`` or ``cuda``.
@@ -38,7 +39,6 @@ class CountReport:
     module_calls: int
     function_calls: int
     unique_tuples: int
-    measurements: int
     flops: int
     bytes: int
     parameters: int
@@ -83,6 +83,7 @@ def count_operators(request: Request, progress: Progress, on_meta: bool = False)
         on_meta: run on shapes only, where a model's work does not depend on its data.
     """
     planned = _planned(request, on_meta)
+    _tell_of_lost_values([config for config, plan in planned if plan.device == META])
     whitelist = request.whitelist_if_any()
     progress.start(len(planned), sum(plan.expected_s for _, plan in planned) / max(len(planned), 1))
     try:
@@ -94,6 +95,18 @@ def count_operators(request: Request, progress: Progress, on_meta: bool = False)
 def census(request: Request) -> list[CensusRow]:
     """Return how many calls and tuples the chosen models have that are counted, done or not, each and all together."""
     return take_census({config.name: counts for config, counts in counted(request, request.configs(), COUNTS)})
+
+
+def _tell_of_lost_values(configs: list[ModelConfig]) -> None:
+    """Warn of counts with the values that operators saw: counts on shapes take their place."""
+    for config in configs:
+        try:
+            device_type = COUNTS.read(config).device_type
+        except UserError:
+            continue
+        if device_type != META:
+            text = "%s: was counted on a %s; on shapes only, it loses the values that operators saw there"
+            logging.getLogger(__name__).warning(text, config.name, device_type)
 
 
 def _planned(request: Request, on_meta: bool) -> list[tuple[ModelConfig, CountPlan]]:
@@ -161,7 +174,6 @@ def _count_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...] 
         module_calls=counts.operator_calls - counts.function_calls,
         function_calls=counts.function_calls,
         unique_tuples=len(counts.counts),
-        measurements=len(counts.subjects(CAPTURED)),
         flops=counts.total_flop,
         bytes=counts.total_memory_bytes,
         parameters=counts.parameters,

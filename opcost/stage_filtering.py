@@ -9,6 +9,7 @@ from opcost.operators import OperatorCounts
 from opcost.pickle_files import write_counts
 from opcost.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, counted
 from opcost.selection import Share, by_operator, outside, select, share
+from opcost.subjects import CAPTURED, subjects_of
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,15 @@ class OperatorShare:
 
 @dataclass(frozen=True)
 class FilterReport:
-    """What block 1 kept and dropped of one model, and what no operator counts."""
+    """What block 1 kept and dropped of one model, and what no operator counts.
+
+    ``measurements`` are the kept tuples, each on every kind of values that it saw.
+    """
 
     name: str
     unique_tuples: int
     kept_tuples: int
+    measurements: int
     kept: Share
     dropped: Share
     outside: Share
@@ -75,6 +80,7 @@ def _filter_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...]
         name=name,
         unique_tuples=len(counts.counts),
         kept_tuples=len(selection.kept.counts),
+        measurements=len(subjects_of(selection.kept.counts, CAPTURED)),
         kept=share(selection.kept.counts, counts),
         dropped=share(selection.dropped.counts, counts),
         outside=outside(counts),

@@ -14,20 +14,19 @@ from opcost.config_files import ModelConfig, set_done
 from opcost.errors import UserError
 from opcost.measurement import FULL_LOOP_S, MeasurementProtocol
 from opcost.model_sources import check_model
-from opcost.operators import CAPTURED, META, OperatorCounts, Subject
+from opcost.operators import META, OperatorCounts
 from opcost.progress import Progress
 from opcost.request import (
     BLOCK_0,
-    BLOCK_1,
-    COUNTS,
     FILTERED_COUNTS,
     FULL_MODEL_MEASUREMENTS,
     OPERATOR_MEASUREMENTS,
     Request,
+    check_selection,
     counted,
     model_tuple,
 )
-from opcost.selection import select
+from opcost.subjects import CAPTURED, Subject, subjects_of
 
 OpenApparatus = Callable[[str | None, Path, bool], AbstractContextManager[Apparatus]]
 """As ``apparatus.open_apparatus``: device, database, whether to log power. Tests open a simulated one."""
@@ -37,13 +36,13 @@ OpenApparatus = Callable[[str | None, Path, bool], AbstractContextManager[Appara
 class OperatorsReport:
     """What block 2 did for one model.
 
-    ``operators`` are wanted, each on every kind of values that it sees in the model; of these ``found`` were in the
+    ``wanted`` are operators, each on every kind of values that it sees in the model; of these ``found`` were in the
     database already, ``measured`` and ``failed`` in this run, and ``remaining`` are still lacking. ``expected_s`` is
     how long the remaining ones take, those left out that an earlier model of the run wants too.
     """
 
     name: str
-    operators: int
+    wanted: int
     found: int
     measured: int
     failed: int
@@ -86,15 +85,16 @@ def measure_operators(
         input_data: the values that operators run on, one of ``INPUT_DATA``.
     """
     models = counted(request, request.open_configs(), FILTERED_COUNTS)
-    _check_selection(request, models)
+    check_selection(request, models)
     _tell_of_unknown_values(models, input_data)
-    works = [Work(config, tuple(counts.subjects(input_data))) for config, counts in models]
+    works = [Work(config, tuple(subjects_of(counts.counts, input_data))) for config, counts in models]
+    on_own_values = [work for work, (_, counts) in zip(works, models, strict=True) if _has_values(counts, input_data)]
     with open_apparatus(request.device, request.database, not request.dry_run) as apparatus:
         campaign = Campaign(apparatus, protocol, request.database, OPERATOR_MEASUREMENTS)
         reports = []
         for work, outcome in campaign.run(works, progress, request.dry_run):
-            is_full_protocol = protocol.loop_s >= FULL_LOOP_S and apparatus.is_gpu and input_data == CAPTURED
-            is_due = is_full_protocol and not outcome.remaining and not request.dry_run
+            is_full_protocol = protocol.loop_s >= FULL_LOOP_S and apparatus.is_gpu
+            is_due = is_full_protocol and not outcome.remaining and not request.dry_run and work in on_own_values
             done = (is_due and _set_done(work.config)) or work.config.done
             reports.append(_operators_report(work, outcome, done))
     return sorted(reports, key=lambda report: report.name)
@@ -112,18 +112,9 @@ def measure_full_models(
     return sorted(reports, key=lambda report: report.name)
 
 
-def _check_selection(request: Request, models: list[tuple[ModelConfig, OperatorCounts]]) -> None:
-    """Refuse filtered counts that are empty (the model would be done at once) or no longer what the whitelist keeps."""
-    whitelist = request.whitelist() if any(COUNTS.path(config).exists() for config, _ in models) else ()
-    mistakes = []
-    for config, kept in models:
-        path = FILTERED_COUNTS.path(config)
-        if not kept.counts:
-            mistakes.append(f"{path}: the whitelist keeps no operator; mend it and run {BLOCK_1} {config.name}")
-        elif COUNTS.path(config).exists() and select(COUNTS.read(config), whitelist).kept != kept:
-            mistakes.append(f"{path}: no longer what the whitelist keeps of operators.pkl; run {BLOCK_1} {config.name}")
-    if mistakes:
-        raise UserError(*mistakes)
+def _has_values(counts: OperatorCounts, input_data: str) -> bool:
+    """Return whether operators run on values such as they saw in the model."""
+    return input_data == CAPTURED and counts.device_type != META
 
 
 def _tell_of_unknown_values(models: list[tuple[ModelConfig, OperatorCounts]], input_data: str) -> None:
@@ -149,7 +140,7 @@ def _operators_report(work: Work, outcome: Outcome, done: bool) -> OperatorsRepo
     without_energy = [str(row.energy_missing_reason) for row in rows if row.energy_j is None]
     return OperatorsReport(
         name=work.config.name,
-        operators=len(outcome.keys),
+        wanted=len(outcome.keys),
         found=outcome.found,
         measured=outcome.measured,
         failed=len(reasons),

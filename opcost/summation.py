@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from opcost.conditions import Conditions
 from opcost.input_values import InputData, parse_input_data
 from opcost.measurement import MeasurementRow
-from opcost.operators import CAPTURED, OperatorCount, OperatorCounts, Subject
+from opcost.operators import OperatorCount, OperatorCounts
 from opcost.selection import share
 from opcost.statistics import Estimate, sum_of_independent
+from opcost.subjects import CAPTURED, Subject, subjects_of
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class Measurements:
     def __init__(self, rows: Iterable[MeasurementRow]) -> None:
         self._rows: dict[tuple[str, str], dict[str, MeasurementRow]] = {}
         for row in best_rows(rows).values():
-            operator_key, _, conditions_key = row.key.split("-")
-            self._rows.setdefault((operator_key, conditions_key), {})[row.input_data] = row
+            place = (row.key.partition("-")[0], row.key.rpartition("-")[2])
+            self._rows.setdefault(place, {})[row.input_data] = row
 
     def of_operator(self, operator_key: str) -> Iterator[MeasurementRow]:
         """Yield the rows of an operator, on any values and under any conditions."""
@@ -74,8 +75,9 @@ class Measurements:
     def nearest(self, subject: Subject, conditions: Conditions) -> MeasurementRow | None:
         """Return the row of an operator on the values most like these, under these conditions."""
         rows = {_data_of(row): row for row in self._under(subject, conditions).values()}
-        known = [data for data in rows if data is not None]
-        return rows[min(known, key=subject.input_data.distance)] if known else None
+        inputs = len(subject.operator.floating_inputs)
+        distances = {data: subject.input_data.distance(data, inputs) for data in rows if data is not None}
+        return rows[min(distances, key=distances.__getitem__)] if distances else None
 
     def _under(self, subject: Subject, conditions: Conditions) -> dict[str, MeasurementRow]:
         return self._rows.get((subject.operator.key, conditions.key), {})
@@ -135,7 +137,7 @@ def energy_of(row: MeasurementRow) -> Estimate | None:
 
 
 def _parts(count: OperatorCount, measurements: Measurements, conditions: Conditions, input_data: str) -> Iterator[Part]:
-    for subject, occurrences in count.subjects(input_data).items():
+    for subject, occurrences in subjects_of([count], input_data).items():
         row = measurements.find(subject, conditions)
         if row is None and input_data == CAPTURED:
             row = measurements.nearest(subject, conditions)

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from opcost.errors import UnknownOperationError
+from opcost.input_roles import WRITE_ONLY
 
 ALLOCATIONS = frozenset(
     {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "set_"}
@@ -69,9 +70,6 @@ BACKENDS = {"cpu": "CPU", "cuda": "CUDA"}
 
 NAMESPACES = frozenset({"aten", "prims", "torchvision"})
 """Where the names in these lists are at home: an operation of the same name elsewhere may do anything."""
-
-WRITE_ONLY = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_"})
-"""In-place operations that do not read the tensor that they write."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,15 @@ import numpy
 import torch
 
 from opcost.errors import CannotMeasureError
-from opcost.operators import Constant, PlainValue, Structure, TensorSpec, channels_last_strides, contiguous_strides
+from opcost.operators import (
+    ELLIPSIS,
+    Constant,
+    PlainValue,
+    Structure,
+    TensorSpec,
+    channels_last_strides,
+    contiguous_strides,
+)
 
 CONSTANTS = (torch.device, torch.dtype, torch.memory_format, torch.layout, type(Ellipsis))
 """Kinds of values that go by their name, which is the same in every version of torch."""
@@ -25,7 +33,6 @@ arguments."""
 
 SCALARS: tuple[type[bool | int | float | str], ...] = (bool, int, float, str)
 DEVICE = "device"
-ELLIPSIS = "..."
 
 
 def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:

@@ -18,9 +18,10 @@ from opcost.apparatus import Apparatus
 from opcost.conditions import Circumstances, Conditions
 from opcost.config_files import ModelConfig, load_configs
 from opcost.measurement import MeasurementProtocol, Workload
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, Subject
+from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple
 from opcost.pickle_files import write_counts
 from opcost.request import FILTERED_COUNTS, Request, model_tuple
+from opcost.subjects import Subject
 
 FLOP = 100
 SUMMARY = """\

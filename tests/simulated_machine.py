@@ -30,9 +30,10 @@ import numpy.typing as npt
 from opcost.conditions import EAGER, Circumstances, Conditions, measurement_key
 from opcost.input_values import NORMAL_DATA, InputData
 from opcost.measurement import ClockReading, MeasurementProtocol, MeasurementRow, measure
-from opcost.operators import OperatorTuple, Subject
+from opcost.operators import OperatorTuple
 from opcost.power import PowerSource, PowerTrace, no_trace
 from opcost.statistics import FloatArray
+from opcost.subjects import Subject
 
 POWER_STEP_S = 0.005
 """The device's power is constant within one step. One value of ``white_noise_w`` lasts as long."""

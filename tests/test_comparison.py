@@ -6,8 +6,9 @@ from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 from opcost.comparison import compare
 from opcost.conditions import measurement_key
 from opcost.input_values import InputStatistics
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, Subject, TensorSpec, model_operator
+from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
 from opcost.statistics import Estimate
+from opcost.subjects import Subject
 from opcost.summation import Measurements
 
 CONVOLUTION, RELU = (
@@ -124,7 +125,8 @@ LOOKED_AT = replace(COUNTS, counts=(COUNTS.counts[0], replace(COUNTS.counts[1], 
 def test_operators_measured_on_other_values_are_told_with_their_share_of_the_summed_time():
     comparison = compare("a", LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]))
     assert comparison.remarks == ("30.0% of the summed time is of operators measured on other values than the model's",)
-    assert compare("a", LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), "normal").remarks == ()
+    (remark,) = compare("a", LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), "normal").remarks
+    assert remark == "the sum is of operators on normal values, the whole model ran on its own"
 
 
 def test_values_that_are_unknown_are_told():
@@ -135,7 +137,18 @@ def test_values_that_are_unknown_are_told():
 
 def test_rows_on_other_values_that_are_not_summed_are_told():
     (remark,) = compare("a", LOOKED_AT, FULL, Measurements([RELU_ROW]), "zeros").remarks
-    assert remark == "1 missing operators are measured under other conditions and not summed (on normal values)"
+    assert remark == "1 missing operators are measured under other conditions and not summed (on other values)"
+
+
+def test_doubtful_measurements_are_told_with_their_share_of_the_summed_time():
+    uneven = replace(RELU_ROW.measurement, notes="uneven: the median chunk took 3.0 times the shortest")
+    disagreeing = replace(FULL.measurement, notes="meters disagree: 400.0 W and 300.0 W")
+    full = replace(FULL, measurement=disagreeing)
+    assert compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=uneven), full=full).remarks == (
+        "the whole model's measurement is doubtful: meters disagree: 400.0 W and 300.0 W",
+        "40.0% of the summed time is of doubtful measurements, such as torch.nn.ReLU: "
+        "uneven: the median chunk took 3.0 times the shortest",
+    )
 
 
 def test_simulated_parts_make_the_simulated_whole():

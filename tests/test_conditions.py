@@ -4,7 +4,8 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.conditions import Conditions, measurement_key
-from opcost.operators import OperatorTuple, Subject, TensorSpec
+from opcost.operators import OperatorTuple, TensorSpec
+from opcost.subjects import Subject
 
 OTHER_VALUES = {bool: lambda value: not value, int: lambda value: value + 1, float: lambda value: value + 1.0}
 

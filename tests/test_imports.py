@@ -15,6 +15,7 @@ IDEAS = {
     "comparison",
     "conditions",
     "errors",
+    "input_roles",
     "input_values",
     "measurement",
     "operators",
@@ -23,6 +24,7 @@ IDEAS = {
     "progress",
     "selection",
     "statistics",
+    "subjects",
     "summation",
     "units",
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +11,6 @@ from opcost.input_values import (
     NORMAL,
     NORMAL_DATA,
     ZEROS,
-    ZEROS_DATA,
     InputData,
     InputStatistics,
     InputValues,
@@ -22,7 +19,10 @@ from opcost.input_values import (
 )
 
 HALF = InputValues(zeros_ratio=0.5)
-STATISTICS = st.builds(InputStatistics, st.floats(0, 1), st.floats(), st.floats(min_value=0))
+FINITE = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+STATISTICS = st.builds(
+    InputStatistics, st.none() | st.floats(0, 1), FINITE, st.none() | st.floats(0, allow_infinity=False)
+)
 DATA = st.lists(STATISTICS.map(kind_of), max_size=4).map(InputData.of)
 
 
@@ -40,9 +40,10 @@ DATA = st.lists(STATISTICS.map(kind_of), max_size=4).map(InputData.of)
         (0.97, 0.0, 1.0, InputValues(zeros_ratio=0.9)),
         (0.999, 0.0, 1.0, ZEROS),
         (1.0, 0.0, 0.0, ZEROS),
-        (1.0, math.nan, math.nan, ZEROS),
-        (0.0, math.nan, math.nan, NORMAL),
-        (0.5, math.inf, math.nan, NORMAL),
+        (1.0, None, None, ZEROS),
+        (0.0, None, None, NORMAL),
+        (0.5, None, None, HALF),
+        (None, None, None, NORMAL),
         (0.0, 0.0, 11.0, NORMAL),
         (0.0, 0.0, 12.0, InputValues(spread=16.0)),
         (0.0, 0.0, 33.0, InputValues(spread=64.0)),
@@ -51,7 +52,9 @@ DATA = st.lists(STATISTICS.map(kind_of), max_size=4).map(InputData.of)
         (0.0, 0.0, 1e30, InputValues(spread=64.0)),
     ],
 )
-def test_what_is_seen_is_of_a_kind(zeros_ratio: float, mean: float, spread: float, kind: InputValues) -> None:
+def test_what_is_seen_is_of_a_kind(
+    zeros_ratio: float | None, mean: float | None, spread: float | None, kind: InputValues
+) -> None:
     assert kind_of(InputStatistics(zeros_ratio, mean, spread)) == kind
 
 
@@ -89,20 +92,46 @@ def test_words_tell_all_of_the_data(data: InputData) -> None:
     assert parse_input_data(str(data)) == data
 
 
-@pytest.mark.parametrize("text", ["", "purple", "captured: ", "captured: 0.5", "1.5 zeros", "spread 3", "normal,zeros"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "purple",
+        "captured: ",
+        "captured: 0.5",
+        "1.5 zeros",
+        "spread 3",
+        "normal,zeros",
+        " ",
+        "0.5 zeros ",
+        "0.5 zerosspread 16",
+    ],
+)
 def test_other_words_are_no_data(text: str) -> None:
     with pytest.raises(ValueError, match="is no kind of values"):
         parse_input_data(text)
 
 
-@given(DATA, DATA)
-def test_a_distance_is_the_same_both_ways_and_none_to_the_same_data(one: InputData, other: InputData) -> None:
-    assert one.distance(other) == other.distance(one) >= 0
-    assert one.distance(one) == 0
+@given(DATA, DATA, st.integers(1, 4))
+def test_a_distance_is_the_same_both_ways_and_none_to_the_same_data(
+    one: InputData, other: InputData, inputs: int
+) -> None:
+    assert one.distance(other, inputs) == other.distance(one, inputs) >= 0
+    assert one.distance(one, inputs) == 0
 
 
 def test_the_share_of_zeros_counts_more_than_the_spread() -> None:
     data = InputData((HALF,))
-    wide = InputData((InputValues(zeros_ratio=0.5, spread=16.0),))
-    assert data.distance(wide) < data.distance(InputData((InputValues(zeros_ratio=0.7),))) < data.distance(NORMAL_DATA)
-    assert InputData((CONSTANT,)).distance(ZEROS_DATA) < InputData((CONSTANT,)).distance(data)
+    others = [InputValues(zeros_ratio=0.5, spread=16.0), InputValues(zeros_ratio=0.7), NORMAL]
+    assert sorted(others, key=lambda kind: data.distance(InputData((kind,)), 1)) == others
+
+
+def test_every_input_counts_for_a_distance() -> None:
+    both, one, neither = InputData.of([HALF, HALF]), InputData.of([HALF, NORMAL]), NORMAL_DATA
+    assert both.distance(one, 2) == 0.5
+    assert both.distance(neither, 2) == 1.0
+
+
+def test_constants_are_between_normal_values_and_zeros() -> None:
+    assert NORMAL.distance(CONSTANT) < NORMAL.distance(ZEROS)
+    assert ZEROS.distance(CONSTANT) < NORMAL.distance(CONSTANT)

@@ -5,13 +5,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from opcost.input_values import NORMAL, ZEROS_DATA, InputData, InputStatistics, InputValues
 from opcost.operators import (
-    INPUT_DATA,
     OperatorCount,
     OperatorCounts,
     OperatorTuple,
-    Subject,
     TensorSpec,
     channels_last_strides,
     contiguous_strides,
@@ -233,45 +230,6 @@ def test_totals_count_every_occurrence():
     assert counts.operator_calls == 5
     assert counts.flop == 2300
     assert counts.memory_bytes == 43
-
-
-SCALES = OperatorTuple(
-    "torch.Tensor.mul",
-    inputs=(
-        TensorSpec((4, 8, 9), "float32"),
-        TensorSpec((8, 1), "float32", identity=1),
-        TensorSpec((3,), "int64", None, 2),
-    ),
-    mode=None,
-)
-SEEN_HALF, SEEN_NORMAL, SEEN_ZEROS = (InputStatistics(ratio, 0.0, 1.0) for ratio in (0.5, 0.0, 1.0))
-HALF = InputData((InputValues(zeros_ratio=0.5),))
-
-
-def test_calls_are_told_apart_by_the_values_that_they_saw():
-    calls = ((SEEN_HALF, SEEN_NORMAL), (SEEN_NORMAL, SEEN_NORMAL), (SEEN_HALF, SEEN_NORMAL))
-    count = OperatorCount(SCALES, 3, 0, 1, statistics=calls)
-    half = InputData((InputValues(zeros_ratio=0.5), NORMAL))
-    assert count.subjects("captured") == {Subject(SCALES, half): 2, Subject(SCALES): 1}
-    assert count.subjects("normal") == {Subject(SCALES): 3}
-    assert count.subjects("zeros") == {Subject(SCALES, ZEROS_DATA): 3}
-
-
-def test_what_a_small_input_holds_does_not_count():
-    small = replace(SCALES, inputs=(TensorSpec((400, 8, 9), "float32"), *SCALES.inputs[1:]))
-    count = OperatorCount(small, 1, 0, 1, statistics=((SEEN_NORMAL, SEEN_ZEROS),))
-    assert count.subjects("captured") == {Subject(small): 1}
-
-
-def test_calls_that_nobody_looked_at_are_normal():
-    assert OperatorCount(SCALES, 3, 0, 1).subjects("captured") == {Subject(SCALES): 3}
-
-
-@pytest.mark.parametrize("input_data", INPUT_DATA)
-def test_operators_without_floating_inputs_have_no_values_to_choose(input_data):
-    embedding = OperatorTuple("torch.nn.Embedding", inputs=(TensorSpec((3,), "int64"),))
-    count = OperatorCount(embedding, 2, 0, 1, statistics=((), ()))
-    assert count.subjects(input_data) == {Subject(embedding): 2}
 
 
 def test_one_tensor_passed_twice_is_one_floating_input():

@@ -37,7 +37,6 @@ COUNTED = CountReport(
     module_calls=158,
     function_calls=16,
     unique_tuples=54,
-    measurements=84,
     flops=8_178_000_000,
     bytes=350_000_000,
     parameters=25_557_032,
@@ -53,6 +52,7 @@ FILTERED = FilterReport(
     name="resnet50",
     unique_tuples=50,
     kept_tuples=48,
+    measurements=60,
     kept=Share(150, 0.949, 1.0, 0.75),
     dropped=Share(8, 0.051, 0.0, 0.05),
     outside=Share(0, None, 0.0, 0.2),
@@ -203,6 +203,14 @@ def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytes
     assert "resnet50: missing: torch.nn.GELU() on (float32[2]) eval\n" in output
     assert "resnet50: loop_s is 3.0" in output
     assert "resnet50: no energy: no meter\n" in output
+
+
+def test_of_many_missing_operators_a_few_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    missing = " | ".join(f"torch.nn.ReLU() on (float32[{width}]) eval" for width in range(9))
+    print_comparisons([ComparingReport("resnet50", (replace(COMPARED, missing=missing),), None)], dry_run=False)
+    output = capsys.readouterr().out
+    assert output.count("resnet50: missing: torch.nn") == 3
+    assert "resnet50: missing: 6 more; --json and sum_vs_full.csv name them\n" in output
 
 
 def test_a_model_that_cannot_be_compared_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:

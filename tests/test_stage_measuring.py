@@ -17,10 +17,12 @@ from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
 from opcost.input_values import ZEROS_DATA, InputData, InputStatistics, InputValues
 from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, MeasurementRow
-from opcost.operators import OperatorTuple, Subject, TensorSpec, model_operator
+from opcost.operators import OperatorTuple, TensorSpec, model_operator
 from opcost.pickle_files import read_counts, write_counts
 from opcost.request import COUNTS, FAILURES, FILTERED_COUNTS, FULL_MODEL_MEASUREMENTS, OPERATOR_MEASUREMENTS
+from opcost.stage_comparing import compare_models
 from opcost.stage_measuring import FullModelReport, OperatorsReport, measure_full_models, measure_operators
+from opcost.subjects import Subject
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
 FULL = MeasurementProtocol(warm_up_s=2.0, loop_s=FULL_LOOP_S)
@@ -73,7 +75,7 @@ def failures(campaign: SimulatedCampaign) -> list[FailureRow]:
 
 
 def progress_of(report: OperatorsReport) -> dict[str, int]:
-    return {name: asdict(report)[name] for name in ("operators", "found", "measured", "failed", "remaining")}
+    return {name: asdict(report)[name] for name in ("wanted", "found", "measured", "failed", "remaining")}
 
 
 def fail_on(*operators: OperatorTuple, error: BaseException) -> object:
@@ -90,7 +92,7 @@ def fail_on(*operators: OperatorTuple, error: BaseException) -> object:
 def test_each_tuple_becomes_a_row_with_its_declared_cost(campaign: SimulatedCampaign) -> None:
     campaign.add_model("a", {RELU: 3, GELU: 1, LINEAR: 2})
     (report,) = run(campaign)
-    assert progress_of(report) == {"operators": 3, "found": 0, "measured": 3, "failed": 0, "remaining": 0}
+    assert progress_of(report) == {"wanted": 3, "found": 0, "measured": 3, "failed": 0, "remaining": 0}
     for row, measured in zip(rows(campaign), (RELU, GELU, LINEAR), strict=True):
         assert row.key == measurement_key(Subject(measured), SIMULATED_CONDITIONS)
         assert (row.operator, row.inputs, row.training_mode) == (measured.operator, "float32[4]", "eval")
@@ -105,8 +107,8 @@ def test_a_tuple_that_two_models_share_is_measured_once(campaign: SimulatedCampa
     campaign.add_model("b", {GELU: 5, SILU: 1})
     first, second = run(campaign)
     assert campaign.built == [RELU, GELU, SILU]
-    assert progress_of(first) == {"operators": 2, "found": 0, "measured": 2, "failed": 0, "remaining": 0}
-    assert progress_of(second) == {"operators": 2, "found": 1, "measured": 1, "failed": 0, "remaining": 0}
+    assert progress_of(first) == {"wanted": 2, "found": 0, "measured": 2, "failed": 0, "remaining": 0}
+    assert progress_of(second) == {"wanted": 2, "found": 1, "measured": 1, "failed": 0, "remaining": 0}
 
 
 def test_what_the_database_has_is_not_measured_again(campaign: SimulatedCampaign) -> None:
@@ -114,7 +116,7 @@ def test_what_the_database_has_is_not_measured_again(campaign: SimulatedCampaign
     run(campaign)
     before = rows(campaign)
     (report,) = run(campaign)
-    assert progress_of(report) == {"operators": 2, "found": 2, "measured": 0, "failed": 0, "remaining": 0}
+    assert progress_of(report) == {"wanted": 2, "found": 2, "measured": 0, "failed": 0, "remaining": 0}
     assert rows(campaign) == before
     assert len(campaign.built) == 2
 
@@ -272,7 +274,7 @@ def test_a_stopped_campaign_goes_on_where_it_was(campaign: SimulatedCampaign) ->
     assert [row.operator for row in kept] == ["torch.nn.ReLU", "torch.nn.GELU"]
     campaign.before = lambda _: None
     (report,) = run(campaign)
-    assert progress_of(report) == {"operators": 4, "found": 2, "measured": 2, "failed": 0, "remaining": 0}
+    assert progress_of(report) == {"wanted": 4, "found": 2, "measured": 2, "failed": 0, "remaining": 0}
     assert rows(campaign)[:2] == kept
     assert len({row.key for row in rows(campaign)}) == len(rows(campaign)) == 4
 
@@ -328,7 +330,7 @@ def test_an_operator_is_measured_on_each_kind_of_values_that_it_saw(campaign: Si
     campaign.loads_on = {Subject(RELU, HALF): Load(time_s=0.001, power_w=150.0)}
     looked_at(campaign)
     (report,) = run(campaign)
-    assert progress_of(report) == {"operators": 2, "found": 0, "measured": 2, "failed": 0, "remaining": 0}
+    assert progress_of(report) == {"wanted": 2, "found": 0, "measured": 2, "failed": 0, "remaining": 0}
     powers = {row.input_data: row.measurement.power_w for row in rows(campaign)}
     assert powers == {"captured: 0.5 zeros": pytest.approx(150.0, rel=0.01), "normal": pytest.approx(200.0, rel=0.01)}
     assert [row.key for row in rows(campaign)] == [
@@ -354,6 +356,7 @@ def test_values_that_nobody_looked_at_are_normal_and_it_is_said(
     looked_at(campaign, device_type="meta")
     run(campaign)
     assert [row.input_data for row in rows(campaign)] == ["normal"]
+    assert not run(campaign, protocol=FULL)[0].done
     assert "a: counted on shapes only, so operators are measured on normal values" in caplog.text
 
 
@@ -365,7 +368,7 @@ def test_a_tuple_that_cannot_be_measured_is_a_failure_and_the_others_go_on(campa
     campaign.add_model("b", {SILU: 1})
     campaign.before = fail_on(SILU, error=CannotMeasureError("RuntimeError: out of memory"))
     first, second = run(campaign)
-    assert progress_of(first) == {"operators": 3, "found": 0, "measured": 2, "failed": 1, "remaining": 1}
+    assert progress_of(first) == {"wanted": 3, "found": 0, "measured": 2, "failed": 1, "remaining": 1}
     assert first.reasons == second.reasons == ("RuntimeError: out of memory",)
     assert second.failed == 1
     (failure,) = failures(campaign)
@@ -434,6 +437,8 @@ def test_a_whitelist_that_has_changed_since_asks_for_block_1(campaign: Simulated
     whitelist.write_text("operators: [ReLU, GELU]")
     assert run(campaign)[0].measured == 2
     whitelist.write_text("operators: [ReLU]")
+    with pytest.raises(UserError, match=r"no longer what the whitelist keeps .* run general_pipeline_block1\.py a"):
+        compare_models(campaign.request())
     with pytest.raises(UserError, match=r"no longer what the whitelist keeps .* run general_pipeline_block1\.py a"):
         run(campaign)
 

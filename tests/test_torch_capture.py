@@ -12,7 +12,7 @@ from torch import nn
 from torchvision.models import get_model, get_model_weights
 
 from opcost.errors import DescriptionError, UnknownOperationError
-from opcost.input_values import NORMAL, InputStatistics, kind_of
+from opcost.input_values import CONSTANT, NORMAL, InputStatistics, InputValues, kind_of
 from opcost.operators import OperatorCount, OperatorCounts, Structure, TensorSpec, model_operator
 from opcost.torch_capture import capture
 from opcost.torch_flops import CostCounter, OperationCost
@@ -256,6 +256,48 @@ def test_looking_at_values_is_no_part_of_what_runs() -> None:
 def test_on_shapes_nothing_is_seen() -> None:
     relu = only(counts_of(nn.ReLU(), torch.empty(3, device="meta")))
     assert (relu.occurrences, relu.statistics) == (1, ())
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(1e25, CONSTANT), (torch.randn(300, 3) * 1e-25, NORMAL), (torch.randn(300, 3) * 1e25, InputValues(spread=64.0))],
+    ids=["huge constant", "tiny", "huge"],
+)
+def test_values_of_any_magnitude_are_seen(value: float | torch.Tensor, kind: InputValues) -> None:
+    ((seen,),) = only(counts_of(nn.ReLU(), torch.zeros(300, 3) + value)).statistics
+    assert kind_of(seen) == kind
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("side", [4, 700])
+def test_floating_inputs_of_any_kind_are_seen(dtype: torch.dtype, side: int) -> None:
+    class Cast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.child = nn.Identity()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to(torch.float16)
+
+    x = torch.randn(side, side).relu().to(dtype)
+    ((seen,),) = next(count for count in counts_of(Cast(), x).counts if count.operator.is_function).statistics
+    assert seen.zeros_ratio == pytest.approx(0.5, abs=0.3 if side == 4 else 0.01)
+    assert seen.mean == pytest.approx(0.4, abs=0.4 if side == 4 else 0.01)
+
+
+def test_a_large_input_is_seen_by_a_sample_of_all_of_it() -> None:
+    x = torch.cat([torch.zeros(500, 1000), torch.ones(500, 1000)]).t()
+    ((seen,),) = only(counts_of(nn.ReLU(), x)).statistics
+    assert seen.zeros_ratio == pytest.approx(0.5, abs=0.005)
+    assert only(counts_of(nn.ReLU(), x)).statistics == ((seen,),)
+
+
+def test_looking_leaves_random_numbers_alone() -> None:
+    torch.manual_seed(3)
+    counts_of(nn.ReLU(), torch.zeros(500, 1000))
+    first = torch.rand(1)
+    torch.manual_seed(3)
+    assert torch.rand(1) == first
 
 
 def test_an_empty_input_is_seen_as_nothing_in_particular() -> None:

@@ -1,0 +1,55 @@
+"""What is measured: an operator on a kind of values, and which of them a model's counts ask for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from opcost.input_roles import shown_inputs
+from opcost.input_values import NORMAL, NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, kind_of
+from opcost.operators import OperatorCount, OperatorTuple, short_hash
+
+CAPTURED = "captured"
+INPUT_DATA = (CAPTURED, "normal", "zeros")
+"""What operators may be measured on: values such as they saw in their model, normal ones, or zeros."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An operator on a kind of values."""
+
+    operator: OperatorTuple
+    input_data: InputData = NORMAL_DATA
+
+    @property
+    def key(self) -> str:
+        """The operator's key and 16 hexadecimal digits for the kind of values, joined by a hyphen."""
+        return f"{self.operator.key}-{short_hash(str(self.input_data))}"
+
+
+def subjects_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Subject]:
+    """Return what to measure for these counts, and how many calls each stands for.
+
+    Args:
+        counts: of operators.
+        input_data: one of ``INPUT_DATA``. Calls that were not looked at are taken to be normal, and so are those of
+            operators on whose values nothing depends.
+    """
+    calls: Counter[Subject] = Counter()
+    for count in counts:
+        for data, number in _data_of(count, input_data).items():
+            calls[Subject(count.operator, data)] += number
+    return calls
+
+
+def _data_of(count: OperatorCount, input_data: str) -> Counter[InputData]:
+    shown = shown_inputs(count.operator)
+    if input_data == CAPTURED and count.statistics:
+        return Counter(_data_of_call(call, shown) for call in count.statistics)
+    is_zeros = input_data == "zeros" and any(shown)
+    return Counter({ZEROS_DATA if is_zeros else NORMAL_DATA: count.occurrences})
+
+
+def _data_of_call(call: Iterable[InputStatistics], shown: Iterable[bool]) -> InputData:
+    return InputData.of([kind_of(seen) if shows else NORMAL for seen, shows in zip(call, shown, strict=True)])

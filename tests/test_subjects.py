@@ -1,0 +1,76 @@
+"""What is measured for a model's counts: operators, each on the kinds of values that it saw."""
+
+from dataclasses import replace
+
+import pytest
+
+from opcost.input_values import NORMAL, ZEROS_DATA, InputData, InputStatistics, InputValues
+from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
+from opcost.subjects import INPUT_DATA, Subject, subjects_of
+
+SCALES = OperatorTuple(
+    "torch.Tensor.mul",
+    inputs=(
+        TensorSpec((4, 8, 9), "float32"),
+        TensorSpec((8, 1), "float32", identity=1),
+        TensorSpec((3,), "int64", None, 2),
+    ),
+    mode=None,
+)
+SEEN_HALF, SEEN_NORMAL, SEEN_ZEROS = (InputStatistics(ratio, 0.0, 1.0) for ratio in (0.5, 0.0, 1.0))
+HALF = InputData((InputValues(zeros_ratio=0.5),))
+
+
+def test_calls_are_told_apart_by_the_values_that_they_saw():
+    calls = ((SEEN_HALF, SEEN_NORMAL), (SEEN_NORMAL, SEEN_NORMAL), (SEEN_HALF, SEEN_NORMAL))
+    count = OperatorCount(SCALES, 3, 0, 1, statistics=calls)
+    half = InputData((InputValues(zeros_ratio=0.5), NORMAL))
+    assert subjects_of([count], "captured") == {Subject(SCALES, half): 2, Subject(SCALES): 1}
+    assert subjects_of([count], "normal") == {Subject(SCALES): 3}
+    assert subjects_of([count], "zeros") == {Subject(SCALES, ZEROS_DATA): 3}
+
+
+def test_what_a_small_input_holds_does_not_count():
+    small = replace(SCALES, inputs=(TensorSpec((400, 8, 9), "float32"), *SCALES.inputs[1:]))
+    count = OperatorCount(small, 1, 0, 1, statistics=((SEEN_NORMAL, SEEN_ZEROS),))
+    assert subjects_of([count], "captured") == {Subject(small): 1}
+
+
+def test_calls_that_nobody_looked_at_are_normal():
+    assert subjects_of([OperatorCount(SCALES, 3, 0, 1)], "captured") == {Subject(SCALES): 3}
+
+
+@pytest.mark.parametrize("input_data", INPUT_DATA)
+def test_operators_without_floating_inputs_have_no_values_to_choose(input_data):
+    embedding = OperatorTuple("torch.nn.Embedding", inputs=(TensorSpec((3,), "int64"),))
+    count = OperatorCount(embedding, 2, 0, 1, statistics=((), ()))
+    assert subjects_of([count], input_data) == {Subject(embedding): 2}
+
+
+@pytest.mark.parametrize("operator", ["torch.Tensor.copy_", "torch.Tensor.fill_"])
+def test_what_is_only_written_does_not_count(operator):
+    inputs = (TensorSpec((9,), "float32"), TensorSpec((9,), "float32", identity=1))
+    copy = OperatorTuple(operator, inputs=inputs, mode=None)
+    count = OperatorCount(copy, 1, 0, 1, statistics=((SEEN_ZEROS, SEEN_HALF),))
+    assert subjects_of([count], "captured") == {Subject(copy, InputData((NORMAL, InputValues(zeros_ratio=0.5)))): 1}
+
+
+def test_where_a_result_goes_does_not_count():
+    spec, out = TensorSpec((9,), "float32"), TensorSpec((9,), "float32", identity=1)
+    add = OperatorTuple("torch.add", inputs=(spec, spec), keyword_inputs=(("out", out),), mode=None)
+    count = OperatorCount(add, 1, 0, 1, statistics=((SEEN_NORMAL, SEEN_ZEROS),))
+    assert subjects_of([count], "captured") == {Subject(add): 1}
+
+
+def test_boxes_are_boxes_whatever_numbers_they_hold():
+    boxes, scores = TensorSpec((9, 4), "float32"), TensorSpec((9,), "float32", identity=1)
+    nms = OperatorTuple("torch.ops.torchvision.nms", inputs=(boxes, scores, 0.5), mode=None)
+    wide = InputStatistics(0.0, 300.0, 200.0)
+    assert subjects_of([OperatorCount(nms, 1, 0, 1, statistics=((wide, SEEN_NORMAL),))], "captured") == {
+        Subject(nms): 1
+    }
+
+
+def test_tuples_of_several_counts_are_summed():
+    counts = [OperatorCount(SCALES, 2, 0, 1), OperatorCount(SCALES, 3, 0, 1)]
+    assert subjects_of(counts, "captured") == {Subject(SCALES): 5}
