@@ -25,7 +25,7 @@ def main() -> int:
 
     apparatus = partial(open_apparatus, execution=arguments.execution)
     request = Request.from_arguments(arguments)
-    protocol = protocol_for(request.device, arguments.seconds)
+    protocol = protocol_for(request.device, arguments.seconds, arguments.relative_error)
     reports = measure_full_models(request, protocol, apparatus, progress_on_stderr())
     if arguments.json:
         print_json(reports)

@@ -26,7 +26,7 @@ def main() -> int:
 
     apparatus = partial(open_apparatus, execution=arguments.execution)
     request = Request.from_arguments(arguments)
-    protocol = protocol_for(request.device, arguments.seconds)
+    protocol = protocol_for(request.device, arguments.seconds, arguments.relative_error)
     reports = measure_operators(request, protocol, apparatus, progress_on_stderr(), arguments.input_data)
     if arguments.json:
         print_json(reports)

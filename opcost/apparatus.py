@@ -20,7 +20,7 @@ from opcost.cpu_facts import cpu_product, host_memory_bytes
 from opcost.cpu_rapl import RaplMeter, rapl_unavailable_reason
 from opcost.device_lock import device_lock
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import Clock, MeasurementProtocol, Meter, Workload
+from opcost.measurement import FULL_LOOP_S, Clock, MeasurementProtocol, Meter, Workload
 from opcost.model_sources import build_model, input_values, is_data_dependent, is_model
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
 from opcost.nvidia_nvml_meter import NvmlMeter, PowerSampler
@@ -39,6 +39,10 @@ GPU_WARM_UP_S = 2.0
 """Longer than the slowest meter's rise time (1.2 s), and long enough for clocks and most of the temperature's rise."""
 
 CPU_WARM_UP_S = 0.5
+
+SHORT_WARM_UP_S = 0.25
+"""For loops that end when they are precise enough: NVML's samples follow a step of the load within 0.2 s."""
+
 POWER_LOGS = "power_logs"
 
 
@@ -86,6 +90,10 @@ class NoMeter:
     def start(self) -> None:
         """There is nothing to start."""
 
+    def log(self) -> PowerTrace:
+        """Return a trace that holds the reason only."""
+        return no_trace(self._reason)
+
     def stop(self) -> PowerTrace:
         """Return a trace that holds the reason only."""
         return no_trace(self._reason)
@@ -116,9 +124,11 @@ def product_of(device: str) -> str:
     return str(torch.cuda.get_device_name(device)) if device.startswith("cuda") else cpu_product()
 
 
-def protocol_for(device: str | None, loop_s: float) -> MeasurementProtocol:
-    """Return the protocol for a device: a loop of the length asked for, after the device's warm-up."""
+def protocol_for(device: str | None, loop_s: float, relative_error: float | None = None) -> MeasurementProtocol:
+    """Return the protocol for a device: a loop of the length or precision asked for, after the device's warm-up."""
     is_gpu = choose_device(device).startswith("cuda")
+    if relative_error is not None:
+        return MeasurementProtocol(SHORT_WARM_UP_S, FULL_LOOP_S, relative_error)
     return MeasurementProtocol(GPU_WARM_UP_S if is_gpu else CPU_WARM_UP_S, loop_s)
 
 
@@ -289,5 +299,6 @@ def _circumstances(facts: DeviceFacts, protocol: MeasurementProtocol) -> Circums
         opcost_version=__version__,
         torchvision_version=torchvision.__version__,
         warm_up_s=protocol.warm_up_s,
-        loop_s=protocol.loop_s,
+        loop_s=protocol.loop_s if protocol.relative_error is None else None,
+        relative_error=protocol.relative_error,
     )

@@ -15,7 +15,7 @@ from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA
-from opcost.measurement import MeasurementProtocol, MeasurementRow, measure
+from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, MeasurementRow, measure
 from opcost.progress import Progress
 from opcost.request import FAILURES
 from opcost.subjects import Subject
@@ -24,6 +24,9 @@ from opcost.units import millijoules, milliseconds
 
 OVERHEAD_S = 0.3
 """What building an operator, its first call and the last rows of the log took on an H200, per operator."""
+
+PRECISE_LOOP_S = 0.5
+"""What a loop to within 1 % takes as a rule."""
 
 ATTEMPTS = 3
 """How many rows without energy an operator may have, where there is a meter, before its energy is given up."""
@@ -72,8 +75,8 @@ class Outcome:
 class Campaign:
     """Measures operators that a table lacks, each once, however many models want it.
 
-    A row settles its operator if its loop was at least as long as the one asked for now, and if it has energy, or
-    there is no meter, or energy was tried ``ATTEMPTS`` times.
+    A row settles its operator if its loop was at least as long or precise as the one asked for now, and if it has
+    energy, or there is no meter, or energy was tried ``ATTEMPTS`` times.
     """
 
     def __init__(self, apparatus: Apparatus, protocol: MeasurementProtocol, database: Path, table_name: str) -> None:
@@ -81,7 +84,8 @@ class Campaign:
         self._protocol = protocol
         self._table = CsvTable(database / table_name, MeasurementRow)
         self._failures = CsvTable(database / FAILURES, FailureRow)
-        rows = [row for row in self._table.rows() if row.circumstances.loop_s >= protocol.loop_s]
+        wanted = (protocol.loop_s, protocol.relative_error, FULL_LOOP_S)
+        rows = [row for row in self._table.rows() if row.circumstances.is_as_good_as(*wanted)]
         self._rows = best_rows(rows)
         self._attempts = Counter(row.key for row in rows)
         self._tried: set[str] = set()
@@ -119,7 +123,8 @@ class Campaign:
 
     @property
     def _item_s(self) -> float:
-        return self._protocol.warm_up_s + self._protocol.loop_s + OVERHEAD_S
+        loop_s = self._protocol.loop_s if self._protocol.relative_error is None else PRECISE_LOOP_S
+        return self._protocol.warm_up_s + loop_s + OVERHEAD_S
 
     def _newly_lacking(self, works: list[Work]) -> list[int]:
         """Return how many operators each model adds to what is settled and what the models before it want."""

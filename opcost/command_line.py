@@ -92,11 +92,15 @@ def pipeline_parser(description: str, example: str) -> argparse.ArgumentParser:
 
 
 def add_seconds(parser: argparse.ArgumentParser) -> None:
-    """Add ``--seconds``, how long each measuring loop runs: it yields ``seconds`` (float)."""
+    """Add ``--seconds``, how long each measuring loop runs, and ``--relative-error``, how precise it gets.
+
+    They yield ``seconds`` (float) and ``relative_error`` (float or None).
+    """
+    group = parser.add_mutually_exclusive_group()
     seconds_help = f"how long each measuring loop runs, in s (default: {DEFAULT_LOOP_S:g}; shorter never sets done)"
-    parser.add_argument(
-        "--seconds", type=positive_seconds, default=DEFAULT_LOOP_S, metavar="SECONDS", help=seconds_help
-    )
+    group.add_argument("--seconds", type=positive_seconds, default=DEFAULT_LOOP_S, metavar="SECONDS", help=seconds_help)
+    error_help = "end each loop when the 95 %% intervals of time and energy are within this share, such as 0.01"
+    group.add_argument("--relative-error", type=small_ratio, metavar="RATIO", help=error_help)
 
 
 def add_execution(parser: argparse.ArgumentParser) -> None:
@@ -136,6 +140,21 @@ def positive_seconds(text: str) -> float:
         remedy = f"write a number above 0 and up to {MAXIMUM_S:.0f} (one day), such as 30 or 0.5"
         raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds: {remedy}")
     return time_s
+
+
+def small_ratio(text: str) -> float:
+    """Return a ratio above 0 and below 1: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no such number.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no relative error: write a number between 0 and 1, such as 0.01")
+    return value
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:

@@ -71,7 +71,17 @@ class Circumstances:
     opcost_version: str
     torchvision_version: str | None
     warm_up_s: float
-    loop_s: float
+    loop_s: float | None
+    relative_error: float | None = None
+
+    def is_as_good_as(self, loop_s: float, relative_error: float | None, full_loop_s: float) -> bool:
+        """Return whether a measurement of this length or precision stands for one of another.
+
+        One of the full length stands for any precision.
+        """
+        if self.loop_s is not None:
+            return self.loop_s >= (loop_s if relative_error is None else full_loop_s)
+        return relative_error is not None and self.relative_error is not None and self.relative_error <= relative_error
 
 
 def measurement_key(subject: Subject, conditions: Conditions) -> str:

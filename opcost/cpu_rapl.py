@@ -136,6 +136,12 @@ class RaplMeter:
             self._thread = threading.Thread(target=self._sample_until_stopped, args=arguments, name="RAPL", daemon=True)
             self._thread.start()
 
+    def log(self) -> PowerTrace:
+        """Return the rows so far."""
+        if self._sampler is None:
+            return no_trace(self._missing_reason or "the meter was not started")
+        return self._trace(self._sampler.source)
+
     def stop(self) -> PowerTrace:
         """End the measurement and return its rows; this takes up to ``INTERVAL_S``, since the last one is whole."""
         if self._thread is None or self._sampler is None:
@@ -161,11 +167,12 @@ class RaplMeter:
         path.write_text("\n".join([csv_header(), *map(csv_line, self._rows)]) + "\n", encoding="utf-8")
 
     def _trace(self, source: PowerSource) -> PowerTrace:
-        power_w = np.array([math.nan if row.power_average_w is None else row.power_average_w for row in self._rows])
+        rows = list(self._rows)
+        power_w = np.array([math.nan if row.power_average_w is None else row.power_average_w for row in rows])
         unknown = np.full(len(power_w), math.nan)
         return PowerTrace(
             source=source,
-            epoch_s=np.array([row.epoch_s for row in self._rows]),
+            epoch_s=np.array([row.epoch_s for row in rows]),
             power_w=power_w,
             temperature_c=unknown,
             sm_clock_hz=unknown,

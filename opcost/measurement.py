@@ -7,6 +7,7 @@ models are measured by the same code.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Protocol
@@ -15,7 +16,7 @@ import numpy as np
 
 from opcost.conditions import EAGER, Circumstances, Conditions
 from opcost.power import MeanPower, PowerTrace, Window, device_state, mean_power, no_trace
-from opcost.statistics import Estimate, FloatArray, mean_of_chunks, standard_error_of, value_of
+from opcost.statistics import Estimate, is_within, mean_of_chunks, standard_error_of, value_of
 
 FULL_LOOP_S = 30.0
 """The loop of the full protocol: the project's reference, to which shorter protocols are compared."""
@@ -24,7 +25,16 @@ CHUNK_S = 0.07
 """The loop waits for the device once per chunk: rarely enough to cost 0.02 % of the time, often enough to see drift,
 and out of step with meters that look every 0.1 s."""
 
+SHORT_CHUNK_S = 0.02
+"""A loop that ends when its figures are precise enough may take 0.2 s: of these, ten chunks."""
+
 MINIMUM_CHUNKS = 5
+
+MINIMUM_PRECISE_CHUNKS = 10
+"""Before that the spread of chunks says too little to stop by."""
+
+LOOK_INTERVAL_S = 0.1
+"""How often a loop looks whether its figures are precise enough: each look takes some milliseconds of the host's."""
 
 UNEVEN = "uneven"
 METERS_DISAGREE = "meters disagree"
@@ -54,8 +64,14 @@ class Workload(Protocol):
     def notes(self) -> str:
         """How the run differs from the run inside a model; empty if it does not."""
 
-    def run(self, rounds: int) -> None:
-        """Run that many rounds; return when the device is idle."""
+    def run(self, rounds: int) -> int:
+        """Start that many rounds; return how many have ended since the last call.
+
+        A GPU is kept busy: the call returns while it is at the rounds that were started last.
+        """
+
+    def finish(self) -> None:
+        """Wait until the device is idle."""
 
 
 class Meter(Protocol):
@@ -63,6 +79,9 @@ class Meter(Protocol):
 
     def start(self) -> None:
         """Begin a measurement: rows from now on belong to it."""
+
+    def log(self) -> PowerTrace:
+        """Return the rows so far."""
 
     def stop(self) -> PowerTrace:
         """End the measurement and return its rows, the last of them later than this call if there are any."""
@@ -85,10 +104,21 @@ class Clock(Protocol):
 
 @dataclass(frozen=True)
 class MeasurementProtocol:
-    """How long to warm up and how long to measure, in s."""
+    """How long to warm up and how long to measure, in s.
+
+    With a ``relative_error`` the loop ends as soon as the 95 % intervals of time and energy are within it, and after
+    ``loop_s`` at the latest.
+    """
 
     warm_up_s: float
     loop_s: float
+    relative_error: float | None = None
+
+    @property
+    def chunk_s(self) -> float:
+        """How long a chunk of the loop shall last."""
+        longest_s = CHUNK_S if self.relative_error is None else SHORT_CHUNK_S
+        return min(longest_s, self.loop_s / MINIMUM_CHUNKS)
 
 
 @dataclass(frozen=True)
@@ -149,47 +179,96 @@ class MeasurementRow:
 class Loop:
     """The raw result of a loop: consecutive chunks between two clock readings, and when the load began.
 
-    All chunks hold ``chunk_iterations``.
+    ``chunk_iterations`` are how many iterations each chunk held.
     """
 
     load_begin: ClockReading
     begin: ClockReading
     end: ClockReading
     chunk_durations_s: tuple[float, ...]
-    chunk_iterations: int
+    chunk_iterations: tuple[int, ...]
 
     @property
     def iterations(self) -> int:
-        return self.chunk_iterations * len(self.chunk_durations_s)
+        return sum(self.chunk_iterations)
+
+    @property
+    def time_s(self) -> Estimate:
+        """The time of one iteration."""
+        return mean_of_chunks(np.array(self.chunk_durations_s), np.array(self.chunk_iterations))
+
+    @property
+    def duration_s(self) -> float:
+        """How long the loop has run."""
+        return self.end.monotonic_s - self.begin.monotonic_s
+
+    @property
+    def window(self) -> Window:
+        """The loop's time by the wall clock."""
+        return Window(self.begin.epoch_s, self.end.epoch_s)
 
 
 def measure(workload: Workload, meter: Meter, clock: Clock, protocol: MeasurementProtocol) -> Measurement:
     """Warm a workload up, run it in a loop while the meter logs, and evaluate both."""
     meter.start()
     try:
-        loop = run_loop(workload, clock, protocol)
+        loop = run_loop(workload, clock, protocol, meter)
     finally:
         trace = meter.stop()
     return evaluate(loop, trace, workload.execution, workload.notes)
 
 
-def run_loop(workload: Workload, clock: Clock, protocol: MeasurementProtocol) -> Loop:
-    """Warm up for at least ``warm_up_s``, then run chunks of equal size for at least ``loop_s``.
+def run_loop(workload: Workload, clock: Clock, protocol: MeasurementProtocol, meter: Meter) -> Loop:
+    """Warm up for at least ``warm_up_s``, then run chunks of equal size until the protocol is satisfied.
 
-    A first round comes before the warm-up: it may take seconds (libraries load, algorithms are chosen) in which
-    the device idles.
+    A first round comes before the warm-up: it may take seconds (libraries load, algorithms are chosen) in which the
+    device idles.
     """
     workload.run(1)
+    workload.finish()
     load_begin = clock.read()
-    chunk_s = min(CHUNK_S, protocol.loop_s / MINIMUM_CHUNKS)
-    chunk_rounds = _warm_up(workload, clock, protocol.warm_up_s, chunk_s)
+    rounds = _warm_up(workload, clock, protocol)
+    relative_error = protocol.relative_error
+    looked_s = 0.0
+    for loop in _growing_loop(workload, clock, rounds, load_begin):
+        is_long = loop.duration_s >= protocol.loop_s and len(loop.chunk_durations_s) >= MINIMUM_CHUNKS
+        if is_long:
+            break
+        if relative_error is not None and loop.duration_s - looked_s >= LOOK_INTERVAL_S:
+            looked_s = loop.duration_s
+            if _is_precise(loop, meter.log(), relative_error):
+                break
+    workload.finish()
+    return loop
+
+
+def _growing_loop(workload: Workload, clock: Clock, rounds: int, load_begin: ClockReading) -> Iterator[Loop]:
+    """Run chunk after chunk; yield the loop so far after each."""
     begin = now = clock.read()
     durations_s: list[float] = []
-    while now.monotonic_s - begin.monotonic_s < protocol.loop_s or len(durations_s) < MINIMUM_CHUNKS:
-        workload.run(chunk_rounds)
+    iterations: list[int] = []
+    while True:
+        ended = workload.run(rounds)
         previous, now = now, clock.read()
         durations_s.append(now.monotonic_s - previous.monotonic_s)
-    return Loop(load_begin, begin, now, tuple(durations_s), chunk_rounds * workload.iterations_per_round)
+        iterations.append(ended * workload.iterations_per_round)
+        yield Loop(load_begin, begin, now, tuple(durations_s), tuple(iterations))
+
+
+def _is_precise(loop: Loop, trace: PowerTrace, relative_error: float) -> bool:
+    """Return whether the 95 % intervals of time and energy are within a relative error of them.
+
+    Without a meter that says anything the time alone counts.
+    """
+    chunks = len(loop.chunk_durations_s)
+    if chunks < MINIMUM_PRECISE_CHUNKS or not is_within(loop.time_s, chunks, relative_error):
+        return False
+    if trace.missing_reason is not None:
+        return True
+    power = mean_power(trace, loop.load_begin.epoch_s, loop.window)
+    if power.estimate_w is None:
+        return False
+    return is_within(power.estimate_w.multiplied_by(loop.time_s), min(chunks, power.readings), relative_error)
 
 
 def evaluate(loop: Loop, trace: PowerTrace, executed_as: str = EAGER, notes: str = "") -> Measurement:
@@ -197,9 +276,7 @@ def evaluate(loop: Loop, trace: PowerTrace, executed_as: str = EAGER, notes: str
 
     Power is that of the trace; where it has none in the window, that of the first of its checks that has.
     """
-    durations_s = np.array(loop.chunk_durations_s)
-    time_s = mean_of_chunks(durations_s, np.full(len(durations_s), loop.chunk_iterations))
-    window = Window(loop.begin.epoch_s, loop.end.epoch_s)
+    time_s, window = loop.time_s, loop.window
     trace = _without_rows_if_clock_stepped(trace, loop)
     power, check = _power_and_check(trace, loop.load_begin.epoch_s, window)
     power_w = power.mean.estimate_w
@@ -220,7 +297,7 @@ def evaluate(loop: Loop, trace: PowerTrace, executed_as: str = EAGER, notes: str
         check_power_standard_error_w=standard_error_of(check_w),
         check_meter=None if check is None else check.meter,
         iterations=loop.iterations,
-        loop_time_s=loop.end.monotonic_s - loop.begin.monotonic_s,
+        loop_time_s=loop.duration_s,
         started_at=_iso(loop.begin.epoch_s),
         ended_at=_iso(loop.end.epoch_s),
         temperature_c=state.temperature_c,
@@ -229,7 +306,7 @@ def evaluate(loop: Loop, trace: PowerTrace, executed_as: str = EAGER, notes: str
         thermal_slowdown_ratio=state.thermal_slowdown_ratio,
         power_log=trace.log_name,
         executed_as=executed_as,
-        notes="; ".join(note for note in (notes, _unevenness(durations_s), _disagreement(power_w, check_w)) if note),
+        notes="; ".join(note for note in (notes, _unevenness(loop), _disagreement(power_w, check_w)) if note),
     )
 
 
@@ -268,27 +345,29 @@ def is_doubtful(measurement: Measurement) -> bool:
     return any(doubt in measurement.notes for doubt in (UNEVEN, METERS_DISAGREE))
 
 
-def _unevenness(durations_s: FloatArray) -> str:
+def _unevenness(loop: Loop) -> str:
     """Return a remark on chunks that take much longer than the shortest: something else may use the device."""
-    excess = float(np.median(durations_s) / durations_s.min())
+    per_iteration_s = np.array(loop.chunk_durations_s) / np.array(loop.chunk_iterations)
+    excess = float(np.median(per_iteration_s) / per_iteration_s.min())
     return f"{UNEVEN}: the median chunk took {excess:.1f} times the shortest" if excess > UNEVEN_RATIO else ""
 
 
-def _warm_up(workload: Workload, clock: Clock, warm_up_s: float, chunk_s: float) -> int:
-    """Run for at least ``warm_up_s`` and return how many rounds take about ``chunk_s`` when warm.
+def _warm_up(workload: Workload, clock: Clock, protocol: MeasurementProtocol) -> int:
+    """Run for at least the warm-up's time and return how many rounds make a chunk of the loop when warm.
 
     Short chunks cost more per round, so the answer comes from one with at least half as many as wanted.
     """
     begin = now = clock.read()
     rounds = 1
     while True:
-        workload.run(rounds)
+        ended = workload.run(rounds)
         previous, now = now, clock.read()
-        per_round_s = max((now.monotonic_s - previous.monotonic_s) / rounds, 1e-9)
-        wanted = max(1, round(chunk_s / per_round_s))
-        if now.monotonic_s - begin.monotonic_s >= warm_up_s and wanted <= 2 * rounds:
-            return wanted
-        rounds = min(wanted, 10 * rounds)
+        if ended:
+            per_round_s = max((now.monotonic_s - previous.monotonic_s) / ended, 1e-9)
+            wanted = max(1, round(protocol.chunk_s / per_round_s))
+            if now.monotonic_s - begin.monotonic_s >= protocol.warm_up_s and wanted <= 2 * ended:
+                return wanted
+            rounds = min(wanted, 10 * rounds)
 
 
 def _without_rows_if_clock_stepped(trace: PowerTrace, loop: Loop) -> PowerTrace:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -81,6 +82,18 @@ class PowerSampler:
                 sample for sample in self._samples if begin_s <= sample[0] <= end_s + SAMPLES_SOURCE.averaging_time_s
             ]
 
+    def since(self, begin_s: float) -> list[tuple[float, float]]:
+        """Return the samples from a moment (epoch) on that are there by now.
+
+        Raises:
+            NvmlError: NVML refuses.
+        """
+        self._drain()
+        if self._failure is not None:
+            raise self._failure
+        with self._lock:
+            return [sample for sample in self._samples if sample[0] >= begin_s]
+
     def forget_before(self, epoch_s: float) -> None:
         """Drop the samples before a moment: nobody will ask for them."""
         with self._lock:
@@ -118,6 +131,13 @@ class NvmlMeter:
         self._begin_s = time.time()
         self._sampler.forget_before(self._begin_s)
 
+    def log(self) -> PowerTrace:
+        """Return the samples so far, or what the other meter has where there are none."""
+        try:
+            return _trace(self._sampler.since(self._begin_s))
+        except NvmlError:
+            return self._other.log()
+
     def stop(self) -> PowerTrace:
         """End the measurement; return the samples, checked by the other meter's trace, or that one alone."""
         end_s = time.time()
@@ -127,22 +147,16 @@ class NvmlMeter:
         except NvmlError as error:
             return other if other.missing_reason is None else no_trace(f"{other.missing_reason}; {error}")
         self._keep(samples)
-        epoch_s, power_w = np.array(samples, dtype=np.float64).reshape(-1, 2).T
-        unknown = np.full(len(epoch_s), np.nan)
-        return PowerTrace(
-            source=SAMPLES_SOURCE,
-            epoch_s=epoch_s,
-            power_w=power_w,
-            temperature_c=unknown,
-            sm_clock_hz=unknown,
-            power_capped=unknown,
-            thermal_slowdown=unknown,
-            log_name=other.log_name,
-            checks=(other,),
-        )
+        return replace(_trace(samples), log_name=other.log_name, checks=(other,))
 
     def _keep(self, samples: list[tuple[float, float]]) -> None:
         with self._path.open("w", encoding="utf-8", newline="") as file:
             table = csv.writer(file, lineterminator="\n")
             table.writerow(("epoch_s", "power_w"))
             table.writerows((f"{epoch_s:.6f}", f"{power_w:.3f}") for epoch_s, power_w in samples)
+
+
+def _trace(samples: list[tuple[float, float]]) -> PowerTrace:
+    epoch_s, power_w = np.array(samples, dtype=np.float64).reshape(-1, 2).T
+    unknown = np.full(len(epoch_s), np.nan)
+    return PowerTrace(SAMPLES_SOURCE, epoch_s, power_w, unknown, unknown, unknown, unknown)

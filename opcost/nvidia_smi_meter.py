@@ -51,6 +51,7 @@ class NvidiaSmiMeter:
         self._stop_deadline_s = stop_deadline_s
         self._begin_s = math.nan
         self._follower: LogFollower | None = None
+        self._rows: list[LogRow] = []
         self._start_failure = "the meter was not started"
 
     @property
@@ -68,12 +69,20 @@ class NvidiaSmiMeter:
         self._begin_s = time.time()
         self._follower = self._logger.follow()
 
+    def log(self) -> PowerTrace:
+        """Return the rows that have arrived so far."""
+        if self._follower is None:
+            return no_trace(self._start_failure)
+        self._rows.extend(self._follower.read())
+        return power_trace([row.values for row in self._rows], None)
+
     def stop(self) -> PowerTrace:
         """End the measurement, keep its part of the log, and return its rows."""
         if self._follower is None:
             return no_trace(self._start_failure)
         end_s = time.time()
-        rows = cut(self._follower.read_until(end_s, self._stop_deadline_s), self._begin_s, end_s)
+        self._rows.extend(self._follower.read_until(end_s, self._stop_deadline_s))
+        rows = cut(self._rows, self._begin_s, end_s)
         missing_reason = self._why_incomplete(rows, end_s)
         self._keep(rows)
         return power_trace([row.values for row in rows], self._path.name, missing_reason)

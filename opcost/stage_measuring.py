@@ -93,7 +93,8 @@ def measure_operators(
         campaign = Campaign(apparatus, protocol, request.database, OPERATOR_MEASUREMENTS)
         reports = []
         for work, outcome in campaign.run(works, progress, request.dry_run):
-            is_full_protocol = protocol.loop_s >= FULL_LOOP_S and apparatus.is_gpu
+            is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None
+            is_full_protocol = is_full and apparatus.is_gpu
             is_due = is_full_protocol and not outcome.remaining and not request.dry_run and work in on_own_values
             done = (is_due and _set_done(work.config)) or work.config.done
             reports.append(_operators_report(work, outcome, done))

@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
+NORMAL_QUANTILE = 1.959964
+"""Standard errors on either side of a mean that make a 95 % interval."""
+
 BATCHES = 15
 """Batch means want 10 to 30 batches (Schmeiser, Operations Research 30 (1982), 556-568)."""
 
@@ -108,6 +111,34 @@ def mean_of_chunks(durations_s: FloatArray, iterations: npt.NDArray[np.int64]) -
     weights = batch_iterations / batch_iterations.sum()
     variance = float(np.sum(weights**2 * (batch_means - mean) ** 2)) * len(edges) / (len(edges) - 1)
     return Estimate(mean, math.sqrt(variance))
+
+
+def is_within(estimate: Estimate, readings: int, relative_error: float) -> bool:
+    """Return whether the 95 % interval of an estimate is within a relative error of its value.
+
+    Args:
+        estimate: a mean.
+        readings: how many independent readings its error rests on; fewer than two say nothing.
+        relative_error: half the interval's width over the value.
+    """
+    degrees = min(readings, BATCHES) - 1
+    return degrees > 0 and student_quantile(degrees) * estimate.standard_error <= relative_error * abs(estimate.value)
+
+
+def student_quantile(degrees: int) -> float:
+    """Return how many standard errors on either side make a 95 % interval, where these rest on few readings.
+
+    The expansion of Student's quantile about the normal one (Abramowitz and Stegun, Handbook of Mathematical Functions,
+    26.7.5): within 1 % from 3 degrees of freedom on, too small below.
+    """
+    z = NORMAL_QUANTILE
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + math.fsum(term / degrees**power for power, term in enumerate(terms, start=1))
 
 
 def value_of(estimate: Estimate | None) -> float | None:

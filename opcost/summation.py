@@ -164,7 +164,7 @@ def _data_of(row: MeasurementRow) -> InputData | None:
 
 
 def _rank(row: MeasurementRow) -> tuple[bool, float]:
-    return energy_of(row) is not None, row.circumstances.loop_s
+    return energy_of(row) is not None, row.measurement.loop_time_s
 
 
 def _energies(measured: Iterable[tuple[int, MeasurementRow]]) -> Iterable[Estimate]:

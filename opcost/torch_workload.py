@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -22,60 +22,113 @@ REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 """What torch and torchvision raise where they are given what they don't support: most of it is RuntimeError."""
 
 
-@dataclass(frozen=True)
+class DeviceQueue:
+    """Starts rounds of work on a device one batch ahead, so that a GPU never waits for Python between two batches."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._ahead: list[tuple[int, torch.cuda.Event]] = []
+
+    def started(self, rounds: int, stream: torch.cuda.Stream | None = None) -> int:
+        """Tell that rounds were started (on a stream); wait for those before them and return how many these were.
+
+        On a CPU they have ended already.
+        """
+        if not self._device.startswith("cuda"):
+            return rounds
+        event = torch.cuda.Event()
+        event.record(stream or torch.cuda.current_stream(self._device))
+        self._ahead.append((rounds, event))
+        return self._wait_for(len(self._ahead) - 1)
+
+    def finish(self) -> None:
+        """Wait until the device is idle."""
+        self._wait_for(len(self._ahead))
+        synchronize(self._device)
+
+    def _wait_for(self, batches: int) -> int:
+        ended = self._ahead[:batches]
+        del self._ahead[:batches]
+        if ended:
+            ended[-1][1].synchronize()
+        return sum(rounds for rounds, _ in ended)
+
+
 class EagerWorkload:
     """Calls something in a Python loop, in inference mode, as a user's program would."""
 
-    call: Callable[[], object]
-    device: str
-    notes: str = ""
     execution = EAGER
     iterations_per_round = 1
 
-    def run(self, rounds: int) -> None:
-        """Call it that many times and wait for the device.
+    def __init__(self, call: Callable[[], object], device: str, notes: str = "") -> None:
+        self.call = call
+        self.device = device
+        self.notes = notes
+        self._queue = DeviceQueue(device)
+
+    def run(self, rounds: int) -> int:
+        """Call it that many times; return how many calls have ended since the last time.
 
         Raises:
             CannotMeasureError: torch refused the call (out of memory, unsupported).
         """
-        try:
+        with refused_calls(self.device):
             with torch.inference_mode():
                 for _ in range(rounds):
                     self.call()
-            synchronize(self.device)
-        except REFUSALS as error:
-            # After a CUDA fault every further call fails too; then this raises, and the run ends.
-            synchronize(self.device)
-            raise CannotMeasureError(one_line(error)) from error
+            return self._queue.started(rounds)
+
+    def finish(self) -> None:
+        """Wait until the device is idle.
+
+        Raises:
+            CannotMeasureError: a call failed on the device.
+        """
+        with refused_calls(self.device):
+            self._queue.finish()
 
 
-@dataclass(frozen=True)
 class GraphWorkload:
     """Replays a CUDA graph of some calls; keeps what they need."""
 
-    captured: CapturedCalls
-    call: Callable[[], object]
-    device: str
-    notes: str = ""
     execution = GRAPH
 
-    @property
-    def iterations_per_round(self) -> int:
-        """The number of calls in the graph."""
-        return self.captured.calls
+    def __init__(self, captured: CapturedCalls, eager: EagerWorkload) -> None:
+        self.notes = eager.notes
+        self.iterations_per_round = captured.calls
+        self._captured = captured
+        self._eager = eager
+        self._queue = DeviceQueue(eager.device)
 
-    def run(self, rounds: int) -> None:
-        """Replay the graph that many times and wait for the device.
+    def run(self, rounds: int) -> int:
+        """Replay the graph that many times; return how many replays have ended since the last time.
 
         Raises:
             CannotMeasureError: the device refused it.
         """
-        try:
-            self.captured.replay(rounds)
-            synchronize(self.device)
-        except RuntimeError as error:
-            synchronize(self.device)
-            raise CannotMeasureError(one_line(error)) from error
+        with refused_calls(self._eager.device):
+            self._captured.replay(rounds)
+            return self._queue.started(rounds, self._captured.stream)
+
+    def finish(self) -> None:
+        """Wait until the device is idle.
+
+        Raises:
+            CannotMeasureError: a replay failed on the device.
+        """
+        with refused_calls(self._eager.device):
+            self._queue.finish()
+
+
+@contextmanager
+def refused_calls(device: str) -> Iterator[None]:
+    """Let what torch refuses end in a ``CannotMeasureError``."""
+    try:
+        yield
+    except REFUSALS as error:
+        # After a CUDA fault every further call fails too; then this raises, and the run ends.
+        synchronize(device)
+        raise CannotMeasureError(one_line(error)) from error
 
 
 def as_graph(workload: EagerWorkload) -> GraphWorkload | EagerWorkload:
@@ -85,13 +138,10 @@ def as_graph(workload: EagerWorkload) -> GraphWorkload | EagerWorkload:
         CannotMeasureError: torch refused the call (out of memory, unsupported).
     """
     try:
-        captured = capture_calls(workload.call, workload.device)
-        return GraphWorkload(captured, workload.call, workload.device, workload.notes)
+        with refused_calls(workload.device):
+            return GraphWorkload(capture_calls(workload.call, workload.device), workload)
     except CaptureRefusal as refusal:
-        return replace(workload, notes=_joined(workload.notes, f"eager, since {refusal}"))
-    except REFUSALS as error:
-        synchronize(workload.device)
-        raise CannotMeasureError(one_line(error)) from error
+        return EagerWorkload(workload.call, workload.device, _joined(workload.notes, f"eager, since {refusal}"))
 
 
 def _joined(*notes: str) -> str:
@@ -106,13 +156,10 @@ def operator_workload(operator: OperatorTuple, device: str, data: InputData = NO
     Raises:
         CannotMeasureError: it cannot be built or repeated here.
     """
-    try:
+    with refused_calls(device):
         function, args, kwargs = operator_call(operator, device, data)
         call, notes = repeatable(partial(function, *args, **kwargs), tensors_of((args, kwargs)))
         return EagerWorkload(call, device, notes)
-    except REFUSALS as error:
-        synchronize(device)
-        raise CannotMeasureError(one_line(error)) from error
 
 
 def operator_call(

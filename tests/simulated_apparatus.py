@@ -142,4 +142,10 @@ class RecordedProgress:
 
 
 def circumstances(protocol: MeasurementProtocol) -> Circumstances:
-    return replace(SIMULATED_CIRCUMSTANCES, warm_up_s=protocol.warm_up_s, loop_s=protocol.loop_s)
+    loop_s = protocol.loop_s if protocol.relative_error is None else None
+    return replace(
+        SIMULATED_CIRCUMSTANCES,
+        warm_up_s=protocol.warm_up_s,
+        loop_s=loop_s,
+        relative_error=protocol.relative_error,
+    )

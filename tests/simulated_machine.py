@@ -176,10 +176,14 @@ class SimulatedWorkload:
         self.iterations = 0
         self._machine = machine
 
-    def run(self, rounds: int) -> None:
+    def run(self, rounds: int) -> int:
         iterations = rounds * self.iterations_per_round
         self._machine.run_load(self.load, iterations, is_first=self.iterations == 0)
         self.iterations += iterations
+        return rounds
+
+    def finish(self) -> None:
+        """The device is idle whenever a run has returned."""
 
 
 class SimulatedMachine(SimulatedWorkload):
@@ -201,6 +205,7 @@ class SimulatedMachine(SimulatedWorkload):
         self._random = np.random.default_rng(seed)
         self._now_s = 0.0
         self._log_begin_s = 0.0
+        self._white_noise_w = self._correlated_noise = np.empty(0)
         self._phases = [_Phase(-FIRST_EPOCH_S, None, 0.0)]
 
     def workload(self, load: Load) -> SimulatedWorkload:
@@ -226,12 +231,17 @@ class SimulatedMachine(SimulatedWorkload):
         """Play ``opcost.measurement.Meter``: begin to log."""
         self.is_logging = True
         self._log_begin_s = self._now_s
+        self._white_noise_w = self._correlated_noise = np.empty(0)
         self.idle(IDLE_AROUND_S)
 
     def stop(self) -> PowerTrace:
         """Play ``opcost.measurement.Meter``: end the log and return its rows."""
         self.is_logging = False
         self.idle(IDLE_AROUND_S)
+        return self.log()
+
+    def log(self) -> PowerTrace:
+        """Play ``opcost.measurement.Meter``: return the rows so far."""
         if self.meter.missing_reason is not None:
             return no_trace(self.meter.missing_reason)
         row_s = np.arange(self._log_begin_s, self._now_s, self.meter.row_period_s)
@@ -300,12 +310,23 @@ class SimulatedMachine(SimulatedWorkload):
         return _in_ticks((last_j - first_j) / meter.averaging_time_s, meter.tick_w)
 
     def _noise_w(self, steps: int) -> FloatArray:
-        white = self.device.white_noise_w * self._random.standard_normal(steps)
-        memory = float(np.exp(-POWER_STEP_S / self.device.correlation_time_s))
-        shocks = np.sqrt(1 - memory**2) * self._random.standard_normal(steps)
-        shocks[0] = self._random.standard_normal()
-        correlated = np.fromiter(accumulate(shocks, lambda noise, shock: memory * noise + shock), float, steps)
-        return white + self.device.correlated_noise_w * correlated
+        """Return the noise of the first steps of the log; what was drawn for it before stays."""
+        new = steps - len(self._white_noise_w)
+        if new > 0:
+            memory = float(np.exp(-POWER_STEP_S / self.device.correlation_time_s))
+            shocks = np.sqrt(1 - memory**2) * self._random.standard_normal(new)
+            if len(self._correlated_noise):
+                shocks[0] += memory * self._correlated_noise[-1]
+            else:
+                shocks[0] = self._random.standard_normal()
+            later = np.fromiter(accumulate(shocks, lambda noise, shock: memory * noise + shock), float, new)
+            self._correlated_noise = np.concatenate([self._correlated_noise, later])
+            self._white_noise_w = np.concatenate([self._white_noise_w, self._random.standard_normal(new)])
+        device = self.device
+        return (
+            device.white_noise_w * self._white_noise_w[:steps]
+            + device.correlated_noise_w * self._correlated_noise[:steps]
+        )
 
 
 def simulated_row(

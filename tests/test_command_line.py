@@ -15,7 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.command_line import DEFAULT_LOOP_S, MAXIMUM_S, add_seconds, device_name, pipeline_parser, positive_seconds
+from opcost.command_line import (
+    DEFAULT_LOOP_S,
+    MAXIMUM_S,
+    add_seconds,
+    device_name,
+    pipeline_parser,
+    positive_seconds,
+    small_ratio,
+)
 from opcost.measurement import FULL_LOOP_S
 
 ROOT = Path(__file__).parent.parent
@@ -249,6 +257,16 @@ def test_the_default_loop_is_that_of_the_full_protocol() -> None:
     add_seconds(parser)
     assert parser.parse_args([]).seconds == DEFAULT_LOOP_S == FULL_LOOP_S
     assert parser.parse_args(["--seconds", "3"]).seconds == 3.0
+    assert parser.parse_args([]).relative_error is None
+    assert parser.parse_args(["--relative-error", "0.01"]).relative_error == 0.01
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--relative-error", "0.01", "--seconds", "3"])
+
+
+@pytest.mark.parametrize("text", ["0", "1", "-0.1", "1%", "nan", "inf", ""])
+def test_other_texts_are_no_relative_errors(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"write a number between 0 and 1, such as 0\.01"):
+        small_ratio(text)
 
 
 @pytest.mark.parametrize("text", ["cpu", "cuda", "cuda:0", "cuda:10"])

@@ -311,6 +311,35 @@ def test_a_torn_last_line_is_cut_and_measured_again(campaign: SimulatedCampaign,
     assert path.read_bytes().startswith(whole[: whole.rindex(b"\n", 0, -1) + 1])
 
 
+# How precise
+
+PRECISE = MeasurementProtocol(warm_up_s=0.5, loop_s=30.0, relative_error=0.02)
+
+
+def test_rows_of_a_precision_settle_that_precision_and_any_coarser_one(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 3})
+    assert run(campaign, protocol=PRECISE)[0].measured == 1
+    assert [row.circumstances.loop_s for row in rows(campaign)] == [None]
+    assert [row.circumstances.relative_error for row in rows(campaign)] == [0.02]
+    assert run(campaign, protocol=replace(PRECISE, relative_error=0.05))[0].measured == 0
+    assert run(campaign, protocol=replace(PRECISE, relative_error=0.01))[0].measured == 1
+
+
+def test_a_precise_row_is_no_row_of_a_length_and_sets_no_done(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 3})
+    assert not run(campaign, protocol=PRECISE)[0].done
+    assert run(campaign)[0].measured == 1
+
+
+def test_the_full_protocol_stands_for_any_precision(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 3})
+    run(campaign)
+    assert run(campaign, protocol=PRECISE)[0].measured == 1
+    campaign.add_model("b", {GELU: 3})
+    run(campaign, "b", protocol=FULL)
+    assert run(campaign, "b", protocol=PRECISE)[0].measured == 0
+
+
 # On which values
 
 HALF = InputData((InputValues(zeros_ratio=0.5),))

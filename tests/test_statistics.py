@@ -10,9 +10,11 @@ from opcost.statistics import (
     BATCHES,
     Estimate,
     independent_averages,
+    is_within,
     mean_of_chunks,
     mean_of_readings,
     standard_error_of,
+    student_quantile,
     sum_of_independent,
     value_of,
 )
@@ -260,3 +262,18 @@ def test_unknown_estimates_have_neither_value_nor_error():
     assert standard_error_of(None) is None
     assert value_of(Estimate(2.0, 0.5)) == 2.0
     assert standard_error_of(Estimate(2.0, 0.5)) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("degrees", "quantile"), [(3, 3.182), (4, 2.776), (5, 2.571), (9, 2.262), (14, 2.145), (30, 2.042), (10**6, 1.960)]
+)
+def test_student_quantiles_are_those_of_the_tables(degrees, quantile):
+    assert student_quantile(degrees) == pytest.approx(quantile, rel=0.01 if degrees < 5 else 0.001)
+
+
+def test_an_interval_is_within_a_relative_error():
+    assert is_within(Estimate(100.0, 0.5), 1000, 0.0108)
+    assert not is_within(Estimate(100.0, 0.5), 1000, 0.0105)
+    assert not is_within(Estimate(100.0, 0.5), 4, 0.0108)
+    assert not is_within(Estimate(100.0, 0.0), 1, 0.5)
+    assert is_within(Estimate(-100.0, 0.5), 1000, 0.0108)

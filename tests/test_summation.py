@@ -49,6 +49,8 @@ def row_of(measured):
         key = measurement_key(Subject(operator, data), conditions)
         row = replace(measured, key=key, operator=operator.operator, measurement=measurement, conditions=conditions)
         row = replace(row, input_data=str(data))
+        if "loop_s" in changes:
+            row = replace(row, measurement=replace(measurement, loop_time_s=changes["loop_s"]))
         return replace(row, circumstances=replace(row.circumstances, **changes))
 
     return row

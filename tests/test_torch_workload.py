@@ -53,6 +53,13 @@ def test_what_torch_refuses_cannot_be_measured(error: type[Exception]) -> None:
     assert str(caught.value) == f"{error.__name__}: first line"
 
 
+def test_on_a_cpu_rounds_have_ended_when_they_were_run() -> None:
+    workload = EagerWorkload(lambda: None, "cpu")
+    assert [workload.run(rounds) for rounds in (1, 7, 3)] == [1, 7, 3]
+    workload.finish()
+    assert (workload.execution, workload.iterations_per_round) == ("eager", 1)
+
+
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_is_no_failure_of_the_workload(interrupt: type[BaseException]) -> None:
     def call() -> None:
