@@ -2,6 +2,8 @@
 
 python power_logger.py [--gpu 0] [--interval 0.02] [--output FILE.csv] [--seconds N] [--device cpu]
 Example: python power_logger.py --gpu 0 --output power.csv --seconds 60
+
+With --qualify: find out within a minute what the meters of the card are worth -> database/meter_qualifications.csv
 """
 
 import argparse
@@ -10,30 +12,39 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterable
 from contextlib import closing
 from pathlib import Path
 
-from opcost.command_line import positive_seconds, run
+from opcost.command_line import add_folder, positive_seconds, run
 from opcost.errors import UserError
-from opcost.power_log import PowerRow, PowerSummary, csv_header, csv_line
-
-Batches = Generator[tuple[PowerRow, ...], None, None]
+from opcost.power_log import PowerSummary
 
 
 def main() -> int:
     arguments = parse_arguments()
+    if arguments.qualify:
+        return qualify(arguments)
+    return log(arguments)
+
+
+def log(arguments: argparse.Namespace) -> int:
+    from opcost.stage_logging import cpu_batches, gpu_batches, write_rows
+
     path = arguments.output or Path(time.strftime("power_log_%Y%m%dT%H%M%SZ.csv", time.gmtime()))
     if path.exists() or not path.parent.is_dir():
         raise UserError(f"--output {path}: must be a new file in a folder that exists")
-    stopping = threading.Event()
+    stopping, summary = threading.Event(), PowerSummary()
     is_cpu = arguments.device == "cpu"
-    with closing(cpu_batches(arguments, stopping) if is_cpu else gpu_batches(arguments, path, stopping)) as batches:
+    meter = (arguments.interval, stopping) if is_cpu else (arguments.gpu, arguments.interval, path.parent, stopping)
+    with closing(cpu_batches(*meter) if is_cpu else gpu_batches(*meter)) as batches:
         # The first batch comes when the meter runs: before that there is nothing to write, and Ctrl-C is an interrupt.
         first = next(batches, ())
         stop_on_signals(stopping, arguments.seconds)
         tell(f"logging {'the CPU' if is_cpu else f'GPU {arguments.gpu}'} to {path}; Ctrl-C ends it")
-        write(itertools.chain([first], batches), path)
+        try:
+            write_rows(itertools.chain([first], batches), path, summary)
+        finally:
+            tell(f"{path}: {summary}")
     return 0
 
 
@@ -45,6 +56,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--interval", type=positive_seconds, help="seconds between two rows (default: 0.02, CPU 0.1)")
     parser.add_argument("--output", type=Path, help="a new file (default: power_log_<UTC time>.csv)")
     parser.add_argument("--seconds", type=positive_seconds, help="how long to log (default: until Ctrl-C)")
+    parser.add_argument(
+        "--qualify", action="store_true", help="qualify the card's meters; nothing else should run on it"
+    )
+    add_folder(parser, "--database", "the tables of results, of --qualify")
     arguments = parser.parse_args()
     if arguments.device not in ("cuda", "cpu"):
         raise UserError("--device: cuda or cpu; name the card with --gpu INDEX or UUID as `nvidia-smi -L` shows it")
@@ -54,22 +69,19 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def gpu_batches(arguments: argparse.Namespace, path: Path, stopping: threading.Event) -> Batches:
-    from opcost.nvidia_smi import NvidiaSmiError
-    from opcost.nvidia_smi_logger import INTERVAL_S, log_batches
+def qualify(arguments: argparse.Namespace) -> int:
+    from opcost.apparatus import device_of_gpu, open_apparatus
+    from opcost.csv_database import CsvTable
+    from opcost.reports import print_qualification
+    from opcost.request import METER_QUALIFICATIONS
+    from opcost.stage_qualifying import QualificationRow, qualify_meters
 
-    try:
-        yield from log_batches(arguments.gpu, path.parent, arguments.interval or INTERVAL_S, stopping)
-    except NvidiaSmiError as error:
-        raise UserError(f"{error}; to log the CPU instead: --device cpu") from error
-
-
-def cpu_batches(arguments: argparse.Namespace, stopping: threading.Event) -> Batches:
-    from opcost.cpu_rapl import INTERVAL_S, rapl_unavailable_reason, sample_batches
-
-    if (reason := rapl_unavailable_reason()) is not None:
-        raise UserError(reason)
-    yield from sample_batches(arguments.interval or INTERVAL_S, stopping)
+    device = "cpu" if arguments.device == "cpu" else device_of_gpu(arguments.gpu)
+    tell("qualifying takes half a minute")
+    with open_apparatus(device, arguments.database) as apparatus:
+        table = CsvTable(arguments.database / METER_QUALIFICATIONS, QualificationRow)
+        print_qualification(qualify_meters(apparatus, table))
+    return 0
 
 
 def stop_on_signals(stopping: threading.Event, after_s: float | None) -> None:
@@ -77,18 +89,6 @@ def stop_on_signals(stopping: threading.Event, after_s: float | None) -> None:
         signal.signal(number, lambda *_: stopping.set())
     if after_s is not None:
         signal.setitimer(signal.ITIMER_REAL, min(after_s, threading.TIMEOUT_MAX))
-
-
-def write(batches: Iterable[tuple[PowerRow, ...]], path: Path) -> None:
-    summary = PowerSummary()
-    try:
-        with path.open("x", encoding="utf-8", buffering=1) as file:
-            file.write(csv_header() + "\n")
-            for rows in batches:
-                file.writelines(csv_line(row) + "\n" for row in rows)
-                summary.add_all(rows)
-    finally:
-        tell(f"{path}: {summary}")
 
 
 def tell(line: str) -> None:

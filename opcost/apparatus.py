@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import platform
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torchvision
@@ -23,6 +24,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import FULL_LOOP_S, Clock, MeasurementProtocol, Meter, Workload
 from opcost.model_sources import build_model, input_values, is_data_dependent, is_model
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
+from opcost.nvidia_nvml_counter import WithCounter
 from opcost.nvidia_nvml_meter import NvmlMeter, PowerSampler
 from opcost.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
 from opcost.nvidia_smi_logger import NvidiaSmiLogger
@@ -46,23 +48,30 @@ SHORT_WARM_UP_S = 0.25
 POWER_LOGS = "power_logs"
 
 
+NamedMeter: TypeAlias = Callable[[str], Meter]
+"""Makes a meter for one measurement, whose log has this name."""
+
+
 @dataclass(frozen=True)
 class Apparatus:
     """What the measuring stages need of a device.
 
     ``meter`` takes the name that the measurement's log shall have. ``conditions`` takes a precision, and so does
     ``precision``, which sets it for a while. ``workload`` builds an operator or a model for a while. ``has_meter`` says
-    whether energy can be measured at all.
+    whether energy can be measured at all. ``all_meters`` is a meter that has all others as its checks, also those that
+    are too dear for a campaign; None where there is but one. ``pause`` does nothing for some seconds.
     """
 
     device: str
     clock: Clock
-    meter: Callable[[str], Meter]
+    meter: NamedMeter
     workload: Callable[[Subject], AbstractContextManager[Workload]]
     conditions: Callable[[str], Conditions]
     circumstances: Callable[[MeasurementProtocol], Circumstances]
     precision: Callable[[str], AbstractContextManager[None]]
     has_meter: bool = True
+    all_meters: NamedMeter | None = None
+    pause: Callable[[float], None] = time.sleep
 
     @property
     def is_gpu(self) -> bool:
@@ -119,6 +128,22 @@ def choose_device(name: str | None) -> str:
     return f"cuda:{index}"
 
 
+def device_of_gpu(uuid_or_index: str) -> str:
+    """Return the torch device of a GPU that goes by nvidia-smi's index or UUID.
+
+    Raises:
+        UserError: nvidia-smi or torch does not know it.
+    """
+    try:
+        uuid = gpu_facts(uuid_or_index).uuid
+    except NvidiaSmiError as error:
+        raise UserError(str(error)) from error
+    for index in range(torch.cuda.device_count()):
+        if f"GPU-{torch.cuda.get_device_properties(index).uuid}" == uuid:
+            return f"cuda:{index}"
+    raise UserError(f"--gpu {uuid_or_index}: torch does not see it; check CUDA_VISIBLE_DEVICES")
+
+
 def product_of(device: str) -> str:
     """Return what a device calls itself."""
     return str(torch.cuda.get_device_name(device)) if device.startswith("cuda") else cpu_product()
@@ -156,7 +181,9 @@ def open_apparatus(
             if with_meter:
                 # Two campaigns on one device would measure each other.
                 stack.enter_context(device_lock(facts.uuid or "cpu"))
-            meter = _meter(device, facts, database / POWER_LOGS, stack) if with_meter else _no_meter
+            meter, all_meters = (
+                _meters(device, facts, database / POWER_LOGS, stack) if with_meter else (_no_meter, None)
+            )
             yield Apparatus(
                 device=device,
                 clock=SystemClock(),
@@ -166,6 +193,7 @@ def open_apparatus(
                 circumstances=lambda protocol: _circumstances(facts, protocol),
                 precision=precision,
                 has_meter=device.startswith("cuda") or rapl_unavailable_reason() is None,
+                all_meters=all_meters,
             )
     except NvidiaSmiError as error:
         raise UserError(str(error)) from error
@@ -231,29 +259,27 @@ def _choose_execution(execution: str | None, device: str) -> str:
     return execution or (GRAPH if is_gpu else EAGER)
 
 
-def _meter(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> Callable[[str], Meter]:
+def _meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> tuple[NamedMeter, NamedMeter | None]:
+    """Return the meter for campaigns, and one that has all others as its checks where there are any."""
     logs.mkdir(parents=True, exist_ok=True)
-    if device.startswith("cuda"):
-        logger = stack.enter_context(NvidiaSmiLogger(str(facts.uuid), logs))
-        sampler = _sampler(str(facts.uuid), stack)
-        if sampler is None:
-            return lambda log_name: NvidiaSmiMeter(logger, log_name)
-        return lambda log_name: NvmlMeter(sampler, NvidiaSmiMeter(logger, log_name), logs, log_name)
-    reason = rapl_unavailable_reason()
-    if reason is not None:
-        return lambda _: NoMeter(str(reason))
-    return lambda log_name: RaplMeter(log_path=logs / f"{log_name}.csv")
-
-
-def _sampler(uuid: str, stack: ExitStack) -> PowerSampler | None:
-    """Return NVML's power samples, None where this GPU or driver keeps none."""
+    if not device.startswith("cuda"):
+        reason = rapl_unavailable_reason()
+        if reason is not None:
+            return lambda _: NoMeter(str(reason)), None
+        return lambda log_name: RaplMeter(log_path=logs / f"{log_name}.csv"), None
+    logger = stack.enter_context(NvidiaSmiLogger(str(facts.uuid), logs))
     try:
-        gpu = NvmlGpu.open(uuid)
+        gpu = NvmlGpu.open(str(facts.uuid))
         stack.callback(gpu.close)
-        return stack.enter_context(PowerSampler(gpu))
+        sampler = stack.enter_context(PowerSampler(gpu))
     except NvmlError as error:
         logging.getLogger(__name__).info("no power samples, so nvidia-smi alone: %s", error)
-        return None
+        return lambda log_name: NvidiaSmiMeter(logger, log_name), lambda log_name: NvidiaSmiMeter(logger, log_name)
+
+    def samples(log_name: str) -> Meter:
+        return NvmlMeter(sampler, NvidiaSmiMeter(logger, log_name), logs, log_name)
+
+    return samples, lambda log_name: WithCounter(gpu, samples(log_name))
 
 
 def _no_meter(_: str) -> Meter:

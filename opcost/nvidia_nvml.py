@@ -44,6 +44,15 @@ class NvmlGpu:
         """Leave NVML."""
         self._library.nvmlShutdown()
 
+    def energy_j(self) -> float:
+        """Return what the energy counter shows; it moves on once in 0.1 s on an H200.
+
+        Raises:
+            NvmlError: this GPU or driver has none.
+        """
+        counted_mj = _asked(self._library, lambda: self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle))
+        return float(counted_mj) * 1e-3
+
     def power_samples(self, after_epoch_s: float) -> list[tuple[float, float]]:
         """Return the samples in the ring that are later than a moment: when each was taken (epoch, s), and W.
 

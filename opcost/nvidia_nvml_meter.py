@@ -147,7 +147,8 @@ class NvmlMeter:
         except NvmlError as error:
             return other if other.missing_reason is None else no_trace(f"{other.missing_reason}; {error}")
         self._keep(samples)
-        return replace(_trace(samples), log_name=other.log_name, checks=(other,))
+        checks = (replace(other, checks=()), *other.checks)
+        return replace(_trace(samples), log_name=other.log_name, checks=checks)
 
     def _keep(self, samples: list[tuple[float, float]]) -> None:
         with self._path.open("w", encoding="utf-8", newline="") as file:

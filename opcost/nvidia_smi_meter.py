@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -106,16 +107,18 @@ class NvidiaSmiMeter:
 
 
 def power_trace(rows: Sequence[PowerRow], log_name: str | None, missing_reason: str | None = None) -> PowerTrace:
-    """Return rows of nvidia-smi as a power trace, from the better of the two power fields that most rows have."""
+    """Return rows of nvidia-smi as a power trace, from the better of the two power fields that most rows have.
+
+    Where they have both, the other one is its check.
+    """
     instant_w = _column(rows, lambda row: row.power_instant_w)
     average_w = _column(rows, lambda row: row.power_average_w)
-    power_w, source = (instant_w, INSTANT_SOURCE) if _mostly_known(instant_w) else (average_w, AVERAGE_SOURCE)
-    if missing_reason is None and np.isnan(power_w).all():
+    if missing_reason is None and np.isnan(instant_w).all() and np.isnan(average_w).all():
         missing_reason = "nvidia-smi shows no power for this GPU" if rows else "nvidia-smi logged no row in time"
-    return PowerTrace(
-        source=source,
+    average = PowerTrace(
+        source=AVERAGE_SOURCE,
         epoch_s=_column(rows, lambda row: row.epoch_s),
-        power_w=power_w,
+        power_w=average_w,
         temperature_c=_column(rows, lambda row: row.temperature_c),
         sm_clock_hz=_column(rows, lambda row: row.sm_clock_hz),
         power_capped=_column(rows, lambda row: is_power_capped(row.event_reasons)),
@@ -123,6 +126,10 @@ def power_trace(rows: Sequence[PowerRow], log_name: str | None, missing_reason: 
         missing_reason=missing_reason,
         log_name=log_name,
     )
+    if not _mostly_known(instant_w):
+        return average
+    checks = (average,) if _mostly_known(average_w) and missing_reason is None else ()
+    return replace(average, source=INSTANT_SOURCE, power_w=instant_w, checks=checks)
 
 
 def is_power_capped(event_reasons: int | None) -> bool | None:

@@ -135,7 +135,12 @@ def _power_of_one_value(trace: PowerTrace, readings: FloatArray) -> MeanPower:
 
 
 def fresh_readings(trace: PowerTrace, window: Window) -> FloatArray:
-    """Return the power readings in W that first appeared inside the window (both ends included).
+    """Return the power readings in W that first appeared inside the window (see ``fresh_rows``)."""
+    return fresh_rows(trace, window)[1]
+
+
+def fresh_rows(trace: PowerTrace, window: Window) -> tuple[FloatArray, FloatArray]:
+    """Return the power readings that first appeared inside the window (both ends included): epoch in s, power in W.
 
     A row that repeats the value of the row before it is no new reading, unless the value has lasted well into the
     meter's next update period: then a new reading happened to be equal. Where the update period is unknown, equal
@@ -145,12 +150,11 @@ def fresh_readings(trace: PowerTrace, window: Window) -> FloatArray:
     epoch_s: FloatArray = trace.epoch_s[known]
     power_w: FloatArray = trace.power_w[known]
     if len(power_w) == 0:
-        return power_w
+        return epoch_s, power_w
     inside = (epoch_s >= window.begin_s) & (epoch_s <= window.end_s)
     if trace.source.repeats_values:
         inside &= _is_fresh(epoch_s, power_w, trace.source.update_period_s or math.inf)
-    readings: FloatArray = power_w[inside]
-    return readings
+    return epoch_s[inside], power_w[inside]
 
 
 def _is_fresh(epoch_s: FloatArray, power_w: FloatArray, update_period_s: float) -> npt.NDArray[np.bool_]:

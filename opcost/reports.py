@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from opcost.stage_filtering import FilterReport
     from opcost.stage_kernels import KernelsReport
     from opcost.stage_measuring import FullModelReport, OperatorsReport
+    from opcost.stage_qualifying import QualificationRow
     from opcost.stage_rebuilding import RebuildReport
 
 
@@ -129,6 +130,29 @@ def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
             print_line(f"{report.name}: depends on values: {line}")
         for line in report.failures:
             print_line(f"{report.name}: failed: {line}")
+
+
+def print_qualification(rows: Sequence[QualificationRow]) -> None:
+    """Print what each meter of a card is worth, and how its power follows its temperature."""
+    columns = ("meter", "new value every", "shows a step after", "noise", "steady", "pulsed", "verdict")
+    cells = [
+        (
+            row.quality.meter,
+            milliseconds(row.quality.update_period_s),
+            milliseconds(row.quality.rise_time_s),
+            percent(row.quality.noise_ratio, digits=2),
+            percent(row.quality.steady_deviation_ratio, digits=2),
+            percent(row.quality.pulsed_deviation_ratio, digits=2),
+            row.quality.verdict,
+        )
+        for row in rows
+    ]
+    print_table(f"Meters of {rows[0].device_product} ({rows[0].device_uuid})", columns, cells)
+    slope, error = rows[0].power_per_kelvin_ratio, rows[0].power_per_kelvin_standard_error_ratio
+    said = (
+        "cannot be seen" if slope is None else f"is {percent(slope, digits=2)} ± {percent(error, digits=2)} per kelvin"
+    )
+    print_line(f"power that follows the temperature {said}")
 
 
 def print_census(rows: Sequence[CensusRow]) -> None:

@@ -23,6 +23,7 @@ WHITELIST = "operator_whitelist.yml"
 OPERATOR_MEASUREMENTS = "operator_measurements.csv"
 FULL_MODEL_MEASUREMENTS = "full_model_measurements.csv"
 FAILURES = "failures.csv"
+METER_QUALIFICATIONS = "meter_qualifications.csv"
 SUM_VS_FULL = "sum_vs_full.csv"
 
 Check: TypeAlias = Callable[[ModelConfig], list[str]]

@@ -22,9 +22,9 @@ def watts(power_w: float | None) -> str:
     return UNKNOWN if power_w is None else f"{power_w:.1f} W"
 
 
-def percent(share_ratio: float | None) -> str:
+def percent(share_ratio: float | None, digits: int = 1) -> str:
     """Return a share (0 to 1) as text in %."""
-    return UNKNOWN if share_ratio is None else f"{share_ratio:.1%}".replace("%", " %")
+    return UNKNOWN if share_ratio is None else f"{share_ratio:.{digits}%}".replace("%", " %")
 
 
 def ratio(value_ratio: float | None) -> str:

@@ -100,6 +100,8 @@ class SimulatedCampaign:
             conditions=lambda precision: replace(self.conditions, precision=precision),
             circumstances=circumstances,
             precision=self._precision,
+            all_meters=lambda _: self.machine,
+            pause=self.machine.idle,
         )
 
     @contextmanager

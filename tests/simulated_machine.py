@@ -21,7 +21,7 @@ NVML's ring of power samples         ``MeterModel(averaging_time_s=0.02, update_
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -37,6 +37,9 @@ from opcost.subjects import Subject
 
 POWER_STEP_S = 0.005
 """The device's power is constant within one step. One value of ``white_noise_w`` lasts as long."""
+
+LONGEST_MEMORY_S = 3.0
+"""No meter's reading depends on what was longer ago."""
 
 IDLE_AROUND_S = 0.3
 """How long the device idles while the meter starts and while it stops."""
@@ -128,7 +131,7 @@ class MeterModel:
     ``lag_s`` ago: longer than the period it smooths, shorter it misses part of the time. The log has a row every
     ``row_period_s``; rows between two fresh values repeat. Values are multiples of ``tick_w`` if that is not 0.
     With ``missing_reason`` there is no meter at all. ``source`` is what the meter says of itself, right or wrong;
-    None for the truth.
+    None for the truth. All values are wrong by a factor of ``scale``.
     """
 
     update_period_s: float = 0.1
@@ -138,6 +141,7 @@ class MeterModel:
     tick_w: float = 0.01
     missing_reason: str | None = None
     source: PowerSource | None = None
+    scale: float = 1.0
 
     @property
     def power_source(self) -> PowerSource:
@@ -196,10 +200,12 @@ class SimulatedMachine(SimulatedWorkload):
         meter: MeterModel | None = None,
         clock_step: ClockStep | None = None,
         seed: int = 0,
+        checks: tuple[MeterModel, ...] = (),
     ) -> None:
         super().__init__(self, load or Load())
         self.device = device or Device()
         self.meter = meter or MeterModel()
+        self.checks = checks
         self.is_logging = False
         self._clock_step = clock_step
         self._random = np.random.default_rng(seed)
@@ -242,13 +248,16 @@ class SimulatedMachine(SimulatedWorkload):
 
     def log(self) -> PowerTrace:
         """Play ``opcost.measurement.Meter``: return the rows so far."""
-        if self.meter.missing_reason is not None:
-            return no_trace(self.meter.missing_reason)
-        row_s = np.arange(self._log_begin_s, self._now_s, self.meter.row_period_s)
+        return replace(self._log_of(self.meter), checks=tuple(map(self._log_of, self.checks)))
+
+    def _log_of(self, meter: MeterModel) -> PowerTrace:
+        if meter.missing_reason is not None:
+            return no_trace(meter.missing_reason)
+        row_s = np.arange(self._log_begin_s, self._now_s, meter.row_period_s)
         return PowerTrace(
-            source=self.meter.power_source,
+            source=meter.power_source,
             epoch_s=self._epoch_s(row_s),
-            power_w=self._readings_w(row_s),
+            power_w=meter.scale * self._readings_w(row_s, meter),
             temperature_c=self._temperature_c(row_s),
             sm_clock_hz=np.full(len(row_s), self.device.sm_clock_hz),
             power_capped=(self._steady_power_w(row_s) >= self.device.power_limit_w).astype(float),
@@ -297,11 +306,11 @@ class SimulatedMachine(SimulatedWorkload):
         missing_ratio = is_busy * (1 - self.device.cold_power_ratio) * (1 - self._warmth(at_s))
         return (np.array([load.power_w for load in loads])[index] + swing_w) * (1 - missing_ratio)
 
-    def _readings_w(self, row_s: FloatArray) -> FloatArray:
-        """Return what the meter shows at each row."""
-        meter = self.meter
+    def _readings_w(self, row_s: FloatArray, meter: MeterModel) -> FloatArray:
+        """Return what a meter shows at each row."""
         fresh_s = np.floor(row_s / meter.update_period_s) * meter.update_period_s - meter.lag_s
-        begin_s = fresh_s[0] - meter.averaging_time_s - POWER_STEP_S
+        # All meters see the same noise, from a second before the log on.
+        begin_s = self._log_begin_s - LONGEST_MEMORY_S
         edges_s = np.arange(begin_s, self._now_s + POWER_STEP_S, POWER_STEP_S)
         power_w = self._steady_power_w(edges_s[:-1]) + self._noise_w(len(edges_s) - 1)
         energy_j = np.concatenate([[0.0], np.cumsum(power_w) * POWER_STEP_S])

@@ -18,6 +18,7 @@ IDEAS = {
     "input_roles",
     "input_values",
     "measurement",
+    "meter_qualification",
     "operators",
     "power",
     "power_log",

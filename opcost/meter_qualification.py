@@ -1,0 +1,227 @@
+"""What a card's meters are worth: how fast, how noisy, and right by how much, from loads that are known in time.
+
+The procedure runs one steady load: a pause, a step that lasts, and pulses of several lengths. A meter that misses part
+of the time agrees with the others under the step and not under the pulses; one that averages over a second follows the
+step late. Power that follows the temperature of the step tells watts per kelvin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from opcost.measurement import Clock, Meter, Workload
+from opcost.power import PowerTrace, Window, fresh_readings, fresh_rows
+from opcost.statistics import Estimate, FloatArray
+
+PAUSE_S = 2.0
+STEP_S = 12.0
+PULSES_S = 3.0
+PULSES = ((0.025, 0.075), (0.04, 0.04), (0.01, 0.03), (0.05, 0.05))
+"""Seconds on and off: in step with meters that look every 0.1 s, and out of step."""
+
+SETTLED_S = 3.0
+"""After a step every known meter shows the new power, and the device has warmed most of its way."""
+
+WARMING_FROM_S = 0.5
+"""After a step the quick meters have passed their overshoot, and the temperature still rises."""
+
+PLATEAU_RATIO = 0.05
+GOOD_RATIO = 0.02
+"""How far a good meter may be from the reference under a steady load."""
+
+GOOD_PULSED_RATIO = 0.05
+"""How far under pulses: their edges fall somewhere into a reading of any meter."""
+
+GOOD = "good"
+STEADY_ONLY = "for steady loads only"
+MINIMUM_TEMPERATURES = 3
+"""Different temperatures (meters round to a degree) that a slope needs."""
+
+
+@dataclass(frozen=True)
+class Pulses:
+    """A time of pulses."""
+
+    on_s: float
+    off_s: float
+    window: Window
+
+
+@dataclass(frozen=True)
+class Course:
+    """When a qualification did what (epoch)."""
+
+    pause: Window
+    step: Window
+    pulses: tuple[Pulses, ...]
+
+
+@dataclass(frozen=True)
+class MeterQuality:
+    """What one meter is worth. What could not be found is None.
+
+    ``rise_time_s`` is how long after a step it shows the new power to within 5 %, ``update_period_s`` the time from one
+    new reading to the next; ``noise_ratio`` is the standard deviation of a reading over the power, slow changes left
+    out, and ``correlation_time_s`` for how long readings are alike. Deviations are from the reference meter, for
+    ``pulsed_deviation_ratio`` the worst of all pulses.
+    """
+
+    meter: str
+    update_period_s: float | None
+    rise_time_s: float | None
+    noise_ratio: float | None
+    correlation_time_s: float | None
+    steady_deviation_ratio: float | None
+    pulsed_deviation_ratio: float | None
+    verdict: str
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it may be trusted with any load."""
+        return self.verdict == GOOD
+
+
+def run_course(
+    workload: Workload, meter: Meter, clock: Clock, pause: Callable[[float], None]
+) -> tuple[Course, PowerTrace]:
+    """Run the loads while all meters log; return when what was done, and the log with the other meters' as checks.
+
+    Args:
+        workload: a steady load with rounds of a few milliseconds.
+        meter: logs everything there is.
+        clock: tells the time.
+        pause: does nothing for some seconds.
+    """
+    workload.run(1)
+    workload.finish()
+    meter.start()
+    try:
+        begin_s = clock.read().epoch_s
+        pause(PAUSE_S)
+        step_begin_s = clock.read().epoch_s
+        _run_for(workload, clock, STEP_S)
+        step_end_s = clock.read().epoch_s
+        pulses = tuple(_pulses(workload, clock, pause, on_s, off_s) for on_s, off_s in PULSES)
+    finally:
+        trace = meter.stop()
+    return Course(Window(begin_s, step_begin_s), Window(step_begin_s, step_end_s), pulses), trace
+
+
+def qualities(course: Course, trace: PowerTrace, reference: str | None) -> list[MeterQuality]:
+    """Return what each meter of a trace and its checks is worth.
+
+    Args:
+        course: when what was done.
+        trace: of one meter; those of the others are its checks.
+        reference: the name of the meter that is right, None for the first one.
+    """
+    traces = [logged for logged in (trace, *trace.checks) if logged.missing_reason is None]
+    references = [logged for logged in traces if logged.source.name == reference] or traces
+    return [_quality(course, logged, references[0]) for logged in traces]
+
+
+def watts_per_kelvin(course: Course, trace: PowerTrace) -> Estimate | None:
+    """Return by how much power rises with the temperature, as a share per kelvin; None where that cannot be seen.
+
+    From the step, while the device warms: the slope of the readings over the temperature, which is that of the log that
+    has one. Its error is that of a least-squares slope.
+    """
+    logs = [logged for logged in (trace, *trace.checks) if not np.isnan(logged.temperature_c).all()]
+    if not logs:
+        return None
+    window = Window(course.step.begin_s + WARMING_FROM_S, course.step.end_s)
+    epoch_s, power_w = fresh_rows(trace, window)
+    temperature_c = np.interp(epoch_s, logs[0].epoch_s, logs[0].temperature_c)
+    if len(np.unique(np.round(temperature_c))) < MINIMUM_TEMPERATURES:
+        return None
+    slope, offset = np.polyfit(temperature_c, power_w, 1)
+    residuals = power_w - slope * temperature_c - offset
+    spread = np.std(temperature_c) * math.sqrt(len(temperature_c))
+    error = float(np.std(residuals, ddof=2) / spread)
+    mean_w = float(power_w.mean())
+    return Estimate(float(slope) / mean_w, error / mean_w)
+
+
+def _run_for(workload: Workload, clock: Clock, duration_s: float) -> None:
+    begin_s = clock.read().monotonic_s
+    while clock.read().monotonic_s - begin_s < duration_s:
+        workload.run(1)
+    workload.finish()
+
+
+def _pulses(workload: Workload, clock: Clock, pause: Callable[[float], None], on_s: float, off_s: float) -> Pulses:
+    begin = now = clock.read()
+    while now.monotonic_s - begin.monotonic_s < PULSES_S:
+        end_s = now.monotonic_s + on_s
+        while clock.read().monotonic_s < end_s:
+            # No round ahead: a pulse ends when it is to end.
+            workload.run(1)
+            workload.finish()
+        pause(off_s)
+        now = clock.read()
+    return Pulses(on_s, off_s, Window(begin.epoch_s, now.epoch_s))
+
+
+def _quality(course: Course, trace: PowerTrace, reference: PowerTrace) -> MeterQuality:
+    settled = Window(course.step.begin_s + SETTLED_S, course.step.end_s)
+    epoch_s, power_w = fresh_rows(trace, settled)
+    if len(power_w) < MINIMUM_TEMPERATURES:
+        return MeterQuality(trace.source.name, None, None, None, None, None, None, "no readings")
+    steady = _deviation(trace, reference, settled)
+    pulsed = [_deviation(trace, reference, _after_rise(pulses.window, trace)) for pulses in course.pulses]
+    worst = max((ratio for ratio in pulsed if ratio is not None), key=abs, default=None)
+    residuals = power_w - np.polyval(np.polyfit(epoch_s - epoch_s[0], power_w, 2), epoch_s - epoch_s[0])
+    period_s = float(np.percentile(np.diff(epoch_s), 25))
+    return MeterQuality(
+        meter=trace.source.name,
+        update_period_s=period_s,
+        rise_time_s=_rise_time_s(trace, course.step, float(power_w.mean())),
+        noise_ratio=float(residuals.std() / power_w.mean()),
+        correlation_time_s=_correlation_time_s(residuals, period_s),
+        steady_deviation_ratio=steady,
+        pulsed_deviation_ratio=worst,
+        verdict=_verdict(steady, worst),
+    )
+
+
+def _verdict(steady: float | None, pulsed: float | None) -> str:
+    if steady is None or abs(steady) > GOOD_RATIO:
+        return "not in agreement" if steady is None else f"{steady:+.1%} off under a steady load"
+    return GOOD if pulsed is not None and abs(pulsed) <= GOOD_PULSED_RATIO else STEADY_ONLY
+
+
+def _deviation(trace: PowerTrace, reference: PowerTrace, window: Window) -> float | None:
+    """Return by what share a meter's mean differs from the reference's."""
+    ours, theirs = (fresh_readings(logged, window) for logged in (trace, reference))
+    return float(ours.mean() / theirs.mean()) - 1 if len(ours) and len(theirs) else None
+
+
+def _after_rise(window: Window, trace: PowerTrace) -> Window:
+    """Leave out the time in which a meter still shows what was before."""
+    return Window(min(window.begin_s + trace.source.rise_time_s, window.end_s), window.end_s)
+
+
+def _rise_time_s(trace: PowerTrace, step: Window, plateau_w: float) -> float | None:
+    """Return how long after a step a meter first shows the plateau to within 5 %."""
+    epoch_s, power_w = fresh_rows(trace, step)
+    near = np.abs(power_w - plateau_w) <= PLATEAU_RATIO * plateau_w
+    return float(epoch_s[near][0] - step.begin_s) if near.any() else None
+
+
+def _correlation_time_s(residuals: FloatArray, period_s: float) -> float:
+    """Return the integral of the autocorrelation up to its first zero: readings further apart are independent.
+
+    Half a period is that of independent readings.
+    """
+    variance = float(np.mean(residuals**2))
+    total = 0.5
+    for lag in range(1, len(residuals) // 2):
+        correlation = float(np.mean(residuals[:-lag] * residuals[lag:])) / variance if variance else 0.0
+        if correlation <= 0:
+            break
+        total += correlation
+    return total * period_s

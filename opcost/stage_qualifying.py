@@ -1,0 +1,79 @@
+"""Qualification: what the meters of a card are worth, and how its power follows its temperature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from opcost.apparatus import Apparatus
+from opcost.csv_database import CsvTable
+from opcost.errors import UserError
+from opcost.measurement import FULL_LOOP_S, MeasurementProtocol
+from opcost.meter_qualification import MeterQuality, qualities, run_course, watts_per_kelvin
+from opcost.operators import OperatorTuple, TensorSpec
+from opcost.statistics import standard_error_of, value_of
+from opcost.subjects import Subject
+
+REFERENCE = "NVML energy counter"
+"""It misses no time: other meters are held against it. Where there is none, against the best other one."""
+
+SIDE = 8192
+STEADY_LOAD = Subject(
+    OperatorTuple(
+        "torch.add",
+        inputs=(TensorSpec((SIDE, SIDE), "float32"), TensorSpec((SIDE, SIDE), "float32", identity=1)),
+        mode=None,
+    )
+)
+"""Adds 256 MB to 256 MB: bound by memory, far from any power cap, which would hide how power follows temperature."""
+
+PRECISION = "torch-default"
+
+
+@dataclass(frozen=True)
+class QualificationRow:
+    """One meter of one board under one driver; ``power_per_kelvin_ratio`` is the board's, as a share of power."""
+
+    device_uuid: str | None
+    driver_version: str | None
+    quality: MeterQuality
+    power_per_kelvin_ratio: float | None
+    power_per_kelvin_standard_error_ratio: float | None
+    qualified_at: str
+    device_product: str
+    torch_version: str
+
+
+def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
+    """Qualify the meters of a device and keep what was found.
+
+    Raises:
+        UserError: the device has but one meter, or its meters say nothing.
+    """
+    if apparatus.all_meters is None:
+        raise UserError("--qualify: there is no second meter to compare with on a CPU; name a GPU")
+    log_name = f"qualification-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"
+    with apparatus.precision(PRECISION), apparatus.workload(STEADY_LOAD) as workload:
+        course, trace = run_course(workload, apparatus.all_meters(log_name), apparatus.clock, apparatus.pause)
+    found = qualities(course, trace, REFERENCE)
+    if not found:
+        raise UserError(f"--qualify: {trace.missing_reason}")
+    slope = watts_per_kelvin(course, trace)
+    conditions = apparatus.conditions(PRECISION)
+    uuid = apparatus.circumstances(MeasurementProtocol(0.0, FULL_LOOP_S)).device_uuid
+    rows = [
+        QualificationRow(
+            device_uuid=uuid,
+            driver_version=conditions.driver_version,
+            quality=quality,
+            power_per_kelvin_ratio=value_of(slope),
+            power_per_kelvin_standard_error_ratio=standard_error_of(slope),
+            qualified_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            device_product=conditions.device_product,
+            torch_version=conditions.torch_version,
+        )
+        for quality in found
+    ]
+    for row in rows:
+        table.append(row)
+    return rows

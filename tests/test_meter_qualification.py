@@ -1,0 +1,111 @@
+"""What meters are worth, found again on a machine whose meters have declared faults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from simulated_machine import Device, Load, MeterModel, SimulatedMachine
+
+from opcost.meter_qualification import GOOD, STEADY_ONLY, Course, MeterQuality, qualities, run_course, watts_per_kelvin
+from opcost.power import PowerSource, PowerTrace
+
+HEAVY = Load(time_s=0.002, power_w=600.0)
+
+
+def meter(name: str, repeats: bool = True, **settings: float) -> MeterModel:
+    model = MeterModel(**settings)  # type: ignore[arg-type]
+    truth = model.power_source
+    source = PowerSource(name, truth.rise_time_s, truth.averaging_time_s, truth.update_period_s, repeats)
+    return replace(model, source=source)
+
+
+COUNTER = meter("counter", update_period_s=0.1, averaging_time_s=0.1)
+SAMPLES = meter("samples", repeats=False, update_period_s=0.02, averaging_time_s=0.02)
+AVERAGE = meter("average", update_period_s=0.1, averaging_time_s=1.0)
+INSTANT = meter("instant", update_period_s=0.1, averaging_time_s=0.025)
+
+
+def course_of(*meters: MeterModel, device: Device | None = None, seed: int = 0) -> tuple[Course, PowerTrace]:
+    first, *others = meters
+    machine = SimulatedMachine(HEAVY, device or Device(), first, seed=seed, checks=tuple(others))
+    return run_course(machine, machine, machine, machine.idle)
+
+
+def found(
+    *meters: MeterModel, reference: str | None = "counter", device: Device | None = None
+) -> dict[str, MeterQuality]:
+    return {quality.meter: quality for quality in qualities(*course_of(*meters, device=device), reference)}
+
+
+def test_declared_meters_are_found_again() -> None:
+    by_name = found(SAMPLES, COUNTER, AVERAGE, INSTANT)
+    periods = {name: quality.update_period_s for name, quality in by_name.items()}
+    assert periods == pytest.approx({"samples": 0.02, "counter": 0.1, "average": 0.1, "instant": 0.1}, rel=0.01)
+    rises = {name: quality.rise_time_s for name, quality in by_name.items()}
+    assert rises["samples"] == pytest.approx(0.03, abs=0.02)
+    assert rises["counter"] == pytest.approx(0.15, abs=0.06)
+    assert rises["average"] == pytest.approx(1.0, abs=0.1)
+
+
+def test_verdicts_tell_part_time_meters_from_whole_ones() -> None:
+    by_name = found(SAMPLES, COUNTER, AVERAGE, INSTANT)
+    verdicts = {name: quality.verdict for name, quality in by_name.items()}
+    assert verdicts == {"samples": GOOD, "counter": GOOD, "average": GOOD, "instant": STEADY_ONLY}
+    worst = by_name["instant"].pulsed_deviation_ratio
+    assert worst is not None
+    assert abs(worst) > 0.2
+    assert [quality.is_good for quality in by_name.values()] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("scale", [0.9, 0.975, 1.03, 2.0])
+def test_a_meter_that_is_wrong_by_more_than_two_percent_is_never_good(scale: float) -> None:
+    wrong = found(replace(SAMPLES, scale=scale), COUNTER)["samples"]
+    assert wrong.steady_deviation_ratio == pytest.approx(scale - 1, abs=0.003)
+    assert wrong.verdict == f"{wrong.steady_deviation_ratio:+.1%} off under a steady load"
+
+
+def test_noise_is_found_with_its_memory() -> None:
+    white = found(SAMPLES, COUNTER, device=Device(white_noise_w=12.0))["samples"]
+    # A sample averages four steps of the noise.
+    assert white.noise_ratio == pytest.approx(6.0 / 600, rel=0.15)
+    assert white.correlation_time_s == pytest.approx(0.01, abs=0.01)
+    slow = found(SAMPLES, COUNTER, device=Device(white_noise_w=1.0, correlated_noise_w=6.0, correlation_time_s=0.1))
+    assert slow["samples"].correlation_time_s == pytest.approx(0.1, rel=0.5)
+
+
+@pytest.mark.parametrize("cold_ratio", [0.9, 0.95, 0.99, 1.0])
+def test_watts_per_kelvin_are_found(cold_ratio: float) -> None:
+    """The declared device loses (1 - cold ratio) of its power over its 20 K: so much per kelvin, of the mean power."""
+    device = Device(cold_power_ratio=cold_ratio, warming_time_s=3.0, white_noise_w=2.0)
+    course, trace = course_of(SAMPLES, COUNTER, device=device)
+    slope = watts_per_kelvin(course, trace)
+    assert slope is not None
+    kelvin = device.busy_temperature_c - device.idle_temperature_c
+    assert slope.value == pytest.approx((1 - cold_ratio) / kelvin, abs=0.0003)
+
+
+def test_watts_per_kelvin_need_a_temperature_that_moves() -> None:
+    still = Device(idle_temperature_c=50.0, busy_temperature_c=50.5)
+    assert watts_per_kelvin(*course_of(SAMPLES, device=still)) is None
+
+
+def test_a_meter_that_is_not_there_is_left_out() -> None:
+    assert set(found(SAMPLES, COUNTER, MeterModel(missing_reason="none"))) == {"samples", "counter"}
+
+
+def test_without_the_reference_the_first_meter_is_it() -> None:
+    by_name = found(SAMPLES, replace(INSTANT, scale=0.5), reference=None)
+    assert by_name["samples"].steady_deviation_ratio == 0.0
+    assert not by_name["instant"].is_good
+
+
+def test_the_meter_is_stopped_when_the_load_fails() -> None:
+    machine = SimulatedMachine(HEAVY)
+
+    def fail(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_course(machine, machine, machine, fail)
+    assert not machine.is_logging

@@ -1,0 +1,49 @@
+"""Qualification on the simulated machine: what is found is printed and kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from simulated_apparatus import SimulatedCampaign
+from simulated_machine import Load
+
+from opcost.csv_database import CsvTable
+from opcost.errors import UserError
+from opcost.reports import print_qualification
+from opcost.stage_qualifying import STEADY_LOAD, QualificationRow, qualify_meters
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> SimulatedCampaign:
+    return SimulatedCampaign(tmp_path, {STEADY_LOAD.operator: Load(time_s=0.01, power_w=500.0)})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> CsvTable[QualificationRow]:
+    return CsvTable(tmp_path / "database" / "meter_qualifications.csv", QualificationRow)
+
+
+def test_each_meter_gets_a_row_for_its_board_and_driver(
+    campaign: SimulatedCampaign, table: CsvTable[QualificationRow], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with campaign.open_apparatus(None, campaign.database, True) as apparatus:
+        rows = qualify_meters(apparatus, table)
+    (row,) = rows
+    assert (row.device_uuid, row.driver_version, row.quality.meter) == ("simulated-0", "1.0", "simulated")
+    assert row.quality.is_good
+    assert table.rows() == rows
+    print_qualification(rows)
+    output = capsys.readouterr().out
+    assert "Meters of simulated machine (simulated-0)" in output
+    assert "100.0 ms" in output
+    assert "good" in output
+
+
+def test_a_device_with_one_meter_cannot_be_qualified(
+    campaign: SimulatedCampaign, table: CsvTable[QualificationRow]
+) -> None:
+    with campaign.open_apparatus(None, campaign.database, True) as apparatus:
+        object.__setattr__(apparatus, "all_meters", None)
+        with pytest.raises(UserError, match="no second meter"):
+            qualify_meters(apparatus, table)
