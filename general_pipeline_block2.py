@@ -22,9 +22,10 @@ def main() -> int:
     from opcost.reports import print_json, print_operator_measurements
     from opcost.request import Request
     from opcost.stage_measuring import measure_operators
+    from opcost.stage_qualifying import qualified
     from opcost.terminal import progress_on_stderr
 
-    apparatus = partial(open_apparatus, execution=arguments.execution)
+    apparatus = partial(qualified, partial(open_apparatus, execution=arguments.execution))
     request = Request.from_arguments(arguments)
     protocol = protocol_for(request.device, arguments.seconds, arguments.relative_error)
     reports = measure_operators(request, protocol, apparatus, progress_on_stderr(), arguments.input_data)

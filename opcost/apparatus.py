@@ -31,6 +31,7 @@ from opcost.nvidia_smi_logger import NvidiaSmiLogger
 from opcost.nvidia_smi_meter import NvidiaSmiMeter
 from opcost.operators import META, OperatorTuple, seed_of
 from opcost.power import PowerTrace, no_trace
+from opcost.statistics import Estimate
 from opcost.subjects import Subject
 from opcost.system_clock import SystemClock
 from opcost.torch_conditions import check_overrides, precision, torch_state
@@ -60,6 +61,7 @@ class Apparatus:
     ``precision``, which sets it for a while. ``workload`` builds an operator or a model for a while. ``has_meter`` says
     whether energy can be measured at all. ``all_meters`` is a meter that has all others as its checks, also those that
     are too dear for a campaign; None where there is but one. ``pause`` does nothing for some seconds.
+    ``power_per_kelvin`` is the share by which power rises with each kelvin, None where the device is not qualified.
     """
 
     device: str
@@ -71,12 +73,17 @@ class Apparatus:
     precision: Callable[[str], AbstractContextManager[None]]
     has_meter: bool = True
     all_meters: NamedMeter | None = None
+    power_per_kelvin: Estimate | None = None
     pause: Callable[[float], None] = time.sleep
 
     @property
     def is_gpu(self) -> bool:
         """Whether the device is a GPU."""
         return self.device.startswith("cuda")
+
+
+OpenApparatus: TypeAlias = Callable[[str | None, Path, bool], AbstractContextManager[Apparatus]]
+"""As ``open_apparatus``: device, database, whether to log power. Tests open a simulated one."""
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,10 @@ class Campaign:
     def _row(self, key: str, subject: Subject, precision: str) -> MeasurementRow:
         log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
         with self._apparatus.precision(precision), self._apparatus.workload(subject) as workload:
-            measurement = measure(workload, self._apparatus.meter(log_name), self._apparatus.clock, self._protocol)
+            apparatus = self._apparatus
+            measurement = measure(
+                workload, apparatus.meter(log_name), apparatus.clock, self._protocol, apparatus.power_per_kelvin
+            )
         return MeasurementRow(
             key=key,
             operator=subject.operator.operator,

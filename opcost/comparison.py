@@ -16,13 +16,16 @@ from opcost.summation import Measurements, ModelCost, energy_of, sum_operators, 
 class Comparison:
     """One model under one set of conditions: its summed operators, the measured whole, and their ratios.
 
-    Ratios are sum / whole; their errors are one standard error. ``remarks`` says, one line each, what the reader must
-    know: rows that exist but under other conditions, circumstances that differ and for what share of the summed time.
+    Ratios are sum / whole; their errors are one standard error. Both energies are those at the reference temperature
+    where all measurements have them (``cost.is_at_reference``), else as measured. ``remarks`` says, one line each, what
+    the reader must know: rows that exist but under other conditions, circumstances that differ and for what share of
+    the summed time.
     """
 
     name: str
     conditions: Conditions
     full: MeasurementRow
+    full_energy_j: Estimate | None
     cost: ModelCost
     time_ratio: Estimate | None
     energy_ratio: Estimate | None
@@ -41,12 +44,14 @@ def compare(
         measurements: of operators, under any conditions.
         input_data: the values that the summed operators ran on, one of ``INPUT_DATA``.
     """
-    cost = sum_operators(counts, measurements, full.conditions, input_data)
-    energy_j = energy_of(full)
+    has_reference = energy_of(full, at_reference=True) is not None
+    cost = sum_operators(counts, measurements, full.conditions, input_data, has_reference)
+    energy_j = energy_of(full, cost.is_at_reference)
     return Comparison(
         name=name,
         conditions=full.conditions,
         full=full,
+        full_energy_j=energy_j,
         cost=cost,
         time_ratio=cost.time_s.divided_by(time_of(full)) if cost.time_s else None,
         energy_ratio=cost.energy_j.divided_by(energy_j) if cost.energy_j and energy_j else None,

@@ -49,6 +49,15 @@ CLOCK_STEP_S = 0.05
 """A wall clock that moved against the monotonic one by more than half a meter's update period was stepped."""
 
 
+REFERENCE_TEMPERATURE_C = 50.0
+"""To which energies are referred, so that figures from a cool and a warm device can be compared: in the midst of what
+operators reach on an H200 (45 to 62 °C)."""
+
+SLOPE_SPREAD_RATIO = 0.4
+"""How much the slope of power over temperature differs from one operator to the next: 0.22 to 0.52 % per kelvin in four
+operators on two H200 (``docs/results.md``)."""
+
+
 class Workload(Protocol):
     """Something that can be run again and again, one or more iterations in a round."""
 
@@ -126,9 +135,10 @@ class Measurement:
     """Time and energy per iteration, and what they rest on.
 
     ``time_s`` and ``energy_j`` are per iteration, their errors one standard error. Energy and power are None where
-    no meter gave enough readings; ``energy_missing_reason`` says why. ``power_readings`` counts independent ones.
-    ``check_power_w`` is what the next best meter said meanwhile.
-    State fields are means over the loop. ``executed_as`` is ``graph`` or ``eager``: not every call fits into a graph.
+    no meter gave enough readings; ``energy_missing_reason`` says why. ``energy_at_reference_j`` is the energy at
+    ``REFERENCE_TEMPERATURE_C``, None where it is not known how the device's power follows its temperature.
+    ``power_readings`` counts independent ones. ``check_power_w`` is what the next best meter said meanwhile. State fields
+    are means over the loop. ``executed_as`` is ``graph`` or ``eager``: not every call fits into a graph.
     """
 
     time_s: float
@@ -136,6 +146,8 @@ class Measurement:
     time_standard_error_s: float
     energy_standard_error_j: float | None
     energy_missing_reason: str | None
+    energy_at_reference_j: float | None
+    energy_at_reference_standard_error_j: float | None
     power_w: float | None
     power_standard_error_w: float | None
     power_readings: int
@@ -208,14 +220,28 @@ class Loop:
         return Window(self.begin.epoch_s, self.end.epoch_s)
 
 
-def measure(workload: Workload, meter: Meter, clock: Clock, protocol: MeasurementProtocol) -> Measurement:
-    """Warm a workload up, run it in a loop while the meter logs, and evaluate both."""
+def measure(
+    workload: Workload,
+    meter: Meter,
+    clock: Clock,
+    protocol: MeasurementProtocol,
+    power_per_kelvin: Estimate | None = None,
+) -> Measurement:
+    """Warm a workload up, run it in a loop while the meter logs, and evaluate both.
+
+    Args:
+        workload: what is measured.
+        meter: logs the power.
+        clock: tells the time.
+        protocol: how long or precisely.
+        power_per_kelvin: the share by which the device's power rises with each kelvin, if that is known.
+    """
     meter.start()
     try:
         loop = run_loop(workload, clock, protocol, meter)
     finally:
         trace = meter.stop()
-    return evaluate(loop, trace, workload.execution, workload.notes)
+    return evaluate(loop, trace, power_per_kelvin, workload.execution, workload.notes)
 
 
 def run_loop(workload: Workload, clock: Clock, protocol: MeasurementProtocol, meter: Meter) -> Loop:
@@ -271,7 +297,13 @@ def _is_precise(loop: Loop, trace: PowerTrace, relative_error: float) -> bool:
     return is_within(power.estimate_w.multiplied_by(loop.time_s), min(chunks, power.readings), relative_error)
 
 
-def evaluate(loop: Loop, trace: PowerTrace, executed_as: str = EAGER, notes: str = "") -> Measurement:
+def evaluate(
+    loop: Loop,
+    trace: PowerTrace,
+    power_per_kelvin: Estimate | None = None,
+    executed_as: str = EAGER,
+    notes: str = "",
+) -> Measurement:
     """Return time and energy per iteration of a loop, given the power trace that was logged meanwhile.
 
     Power is that of the trace; where it has none in the window, that of the first of its checks that has.
@@ -283,12 +315,15 @@ def evaluate(loop: Loop, trace: PowerTrace, executed_as: str = EAGER, notes: str
     energy_j = None if power_w is None else power_w.multiplied_by(time_s)
     check_w = None if check is None else check.mean.estimate_w
     state = device_state(trace, window)
+    at_reference_j = at_reference(energy_j, state.temperature_c, power_per_kelvin)
     return Measurement(
         time_s=time_s.value,
         energy_j=value_of(energy_j),
         time_standard_error_s=time_s.standard_error,
         energy_standard_error_j=standard_error_of(energy_j),
         energy_missing_reason=power.mean.missing_reason,
+        energy_at_reference_j=value_of(at_reference_j),
+        energy_at_reference_standard_error_j=standard_error_of(at_reference_j),
         power_w=value_of(power_w),
         power_standard_error_w=standard_error_of(power_w),
         power_readings=power.mean.readings,
@@ -308,6 +343,20 @@ def evaluate(loop: Loop, trace: PowerTrace, executed_as: str = EAGER, notes: str
         executed_as=executed_as,
         notes="; ".join(note for note in (notes, _unevenness(loop), _disagreement(power_w, check_w)) if note),
     )
+
+
+def at_reference(
+    energy_j: Estimate | None, temperature_c: float | None, power_per_kelvin: Estimate | None
+) -> Estimate | None:
+    """Return an energy as it would be at ``REFERENCE_TEMPERATURE_C``, None where anything that it takes is unknown.
+
+    The error grows with the distance in temperature: operators differ in how their power follows it.
+    """
+    if energy_j is None or temperature_c is None or power_per_kelvin is None:
+        return None
+    kelvin = REFERENCE_TEMPERATURE_C - temperature_c
+    slope_error = math.hypot(power_per_kelvin.standard_error, SLOPE_SPREAD_RATIO * power_per_kelvin.value)
+    return energy_j.multiplied_by(Estimate(1 + kelvin * power_per_kelvin.value, abs(kelvin) * slope_error))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from opcost.conditions import Conditions
 from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
-from opcost.measurement import MeasurementRow
+from opcost.measurement import REFERENCE_TEMPERATURE_C, MeasurementRow
 from opcost.operators import OperatorCounts
 from opcost.request import (
     FILTERED_COUNTS,
@@ -33,7 +33,8 @@ from opcost.summation import Measurements, best_rows
 class ComparisonRow:
     """One row of ``sum_vs_full.csv``; ``time_s`` and ``energy_j`` are the sum's, errors one standard error.
 
-    ``input_data`` says on which values the summed operators were asked for: captured, normal or zeros.
+    Energies are those at ``reference_temperature_c``, as measured where that is None. ``input_data`` says on which
+    values the summed operators were asked for: captured, normal or zeros.
     """
 
     key: str
@@ -48,6 +49,7 @@ class ComparisonRow:
     full_time_standard_error_s: float
     full_energy_j: float | None
     full_energy_standard_error_j: float | None
+    reference_temperature_c: float | None
     time_ratio: float | None
     time_standard_error_ratio: float | None
     energy_ratio: float | None
@@ -118,8 +120,9 @@ def _comparison_row(comparison: Comparison, input_data: str) -> ComparisonRow:
         energy_standard_error_j=standard_error_of(cost.energy_j),
         full_time_s=whole.time_s,
         full_time_standard_error_s=whole.time_standard_error_s,
-        full_energy_j=whole.energy_j,
-        full_energy_standard_error_j=whole.energy_standard_error_j,
+        full_energy_j=value_of(comparison.full_energy_j),
+        full_energy_standard_error_j=standard_error_of(comparison.full_energy_j),
+        reference_temperature_c=REFERENCE_TEMPERATURE_C if cost.is_at_reference else None,
         time_ratio=value_of(comparison.time_ratio),
         time_standard_error_ratio=standard_error_of(comparison.time_ratio),
         energy_ratio=value_of(comparison.energy_ratio),

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 
-from opcost.apparatus import Apparatus
+from opcost.apparatus import OpenApparatus
 from opcost.campaign import Campaign, Outcome, Work
 from opcost.config_files import ModelConfig, set_done
 from opcost.errors import UserError
@@ -27,9 +24,6 @@ from opcost.request import (
     model_tuple,
 )
 from opcost.subjects import CAPTURED, Subject, subjects_of
-
-OpenApparatus = Callable[[str | None, Path, bool], AbstractContextManager[Apparatus]]
-"""As ``apparatus.open_apparatus``: device, database, whether to log power. Tests open a simulated one."""
 
 
 @dataclass(frozen=True)

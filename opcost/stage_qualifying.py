@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from pathlib import Path
 
-from opcost.apparatus import Apparatus
+from opcost.apparatus import Apparatus, OpenApparatus
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
 from opcost.measurement import FULL_LOOP_S, MeasurementProtocol
 from opcost.meter_qualification import MeterQuality, qualities, run_course, watts_per_kelvin
 from opcost.operators import OperatorTuple, TensorSpec
-from opcost.statistics import standard_error_of, value_of
+from opcost.request import METER_QUALIFICATIONS
+from opcost.statistics import Estimate, standard_error_of, value_of
 from opcost.subjects import Subject
 
 REFERENCE = "NVML energy counter"
@@ -44,6 +49,42 @@ class QualificationRow:
     torch_version: str
 
 
+@contextmanager
+def qualified(
+    open_apparatus: OpenApparatus, device: str | None, database: Path, with_meter: bool
+) -> Iterator[Apparatus]:
+    """Open a device whose meters are qualified; do that first where it has not been done under this driver.
+
+    Args:
+        open_apparatus: makes the device ready.
+        device, database, with_meter: what it takes; without a meter nothing is qualified.
+    """
+    table = CsvTable(database / METER_QUALIFICATIONS, QualificationRow)
+    with open_apparatus(device, database, with_meter) as apparatus:
+        rows = _rows_of(apparatus, table)
+        if not rows and with_meter and apparatus.all_meters is not None:
+            logging.getLogger(__name__).warning("the meters of this board are qualified first: half a minute, once")
+            rows = qualify_meters(apparatus, table)
+        yield replace(apparatus, power_per_kelvin=_power_per_kelvin(rows))
+
+
+def _rows_of(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
+    """Return what is known of a board's meters under its present driver, the oldest first."""
+    board = (_uuid(apparatus), apparatus.conditions(PRECISION).driver_version)
+    return [row for row in table.rows() if (row.device_uuid, row.driver_version) == board]
+
+
+def _power_per_kelvin(rows: list[QualificationRow]) -> Estimate | None:
+    if not rows:
+        return None
+    slope, error = rows[-1].power_per_kelvin_ratio, rows[-1].power_per_kelvin_standard_error_ratio
+    return None if slope is None or error is None else Estimate(slope, error)
+
+
+def _uuid(apparatus: Apparatus) -> str | None:
+    return apparatus.circumstances(MeasurementProtocol(0.0, FULL_LOOP_S)).device_uuid
+
+
 def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
     """Qualify the meters of a device and keep what was found.
 
@@ -60,10 +101,9 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
         raise UserError(f"--qualify: {trace.missing_reason}")
     slope = watts_per_kelvin(course, trace)
     conditions = apparatus.conditions(PRECISION)
-    uuid = apparatus.circumstances(MeasurementProtocol(0.0, FULL_LOOP_S)).device_uuid
     rows = [
         QualificationRow(
-            device_uuid=uuid,
+            device_uuid=_uuid(apparatus),
             driver_version=conditions.driver_version,
             quality=quality,
             power_per_kelvin_ratio=value_of(slope),

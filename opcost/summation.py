@@ -39,13 +39,15 @@ class ModelCost:
 
     ``summed`` and ``missing`` are the counts with and without a measurement under the conditions asked for, ``parts``
     what is summed. Time and energy are None where nothing could be summed; energy also where any summed operator lacks
-    it, since a sum of some energies is the energy of nothing. ``flop_ratio`` and ``memory_bytes_ratio`` are the shares
-    of the model's FLOPs and bytes that the sum carries.
+    it, since a sum of some energies is the energy of nothing. ``is_at_reference`` says whether energies are those at
+    the reference temperature. ``flop_ratio`` and ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes
+    that the sum carries.
     """
 
     time_s: Estimate | None
     energy_j: Estimate | None
     energy_missing_reason: str | None
+    is_at_reference: bool
     summed: tuple[OperatorCount, ...]
     missing: tuple[OperatorCount, ...]
     parts: tuple[Part, ...]
@@ -94,7 +96,11 @@ def best_rows(rows: Iterable[MeasurementRow]) -> dict[str, MeasurementRow]:
 
 
 def sum_operators(
-    counts: OperatorCounts, measurements: Measurements, conditions: Conditions, input_data: str = CAPTURED
+    counts: OperatorCounts,
+    measurements: Measurements,
+    conditions: Conditions,
+    input_data: str = CAPTURED,
+    at_reference: bool = False,
 ) -> ModelCost:
     """Sum time and energy by occurrence over the counts that have a row under these conditions.
 
@@ -106,17 +112,20 @@ def sum_operators(
         measurements: where to look for rows.
         conditions: what all summed rows must hold under.
         input_data: one of ``INPUT_DATA``. Where captured values were not measured, those most like them stand in.
+        at_reference: sum energies at the reference temperature, if all rows have them.
     """
     found = {count: tuple(_parts(count, measurements, conditions, input_data)) for count in counts.counts}
     summed = tuple(count for count, parts in found.items() if parts)
     parts = tuple(part for parts in found.values() for part in parts)
     measured = _by_row(parts)
     reason = _energy_missing_reason([row for _, row in measured])
+    at_reference = at_reference and all(energy_of(row, at_reference=True) for _, row in measured)
     carried = share(summed, counts)
     return ModelCost(
         time_s=sum_of_independent(time_of(row).times(n) for n, row in measured) if measured else None,
-        energy_j=sum_of_independent(_energies(measured)) if reason is None else None,
+        energy_j=sum_of_independent(_energies(measured, at_reference)) if reason is None else None,
         energy_missing_reason=reason,
+        is_at_reference=at_reference and reason is None,
         summed=summed,
         missing=tuple(count for count, parts in found.items() if not parts),
         parts=parts,
@@ -130,9 +139,13 @@ def time_of(row: MeasurementRow) -> Estimate:
     return Estimate(row.measurement.time_s, row.measurement.time_standard_error_s)
 
 
-def energy_of(row: MeasurementRow) -> Estimate | None:
-    """Return a row's energy per iteration in J, None where it has none."""
-    energy_j, error_j = row.measurement.energy_j, row.measurement.energy_standard_error_j
+def energy_of(row: MeasurementRow, at_reference: bool = False) -> Estimate | None:
+    """Return a row's energy per iteration in J, as measured or at the reference temperature; None where it has none."""
+    measured = row.measurement
+    if at_reference:
+        energy_j, error_j = measured.energy_at_reference_j, measured.energy_at_reference_standard_error_j
+    else:
+        energy_j, error_j = measured.energy_j, measured.energy_standard_error_j
     return None if energy_j is None or error_j is None else Estimate(energy_j, error_j)
 
 
@@ -167,8 +180,8 @@ def _rank(row: MeasurementRow) -> tuple[bool, float]:
     return energy_of(row) is not None, row.measurement.loop_time_s
 
 
-def _energies(measured: Iterable[tuple[int, MeasurementRow]]) -> Iterable[Estimate]:
-    return (energy.times(n) for n, row in measured if (energy := energy_of(row)) is not None)
+def _energies(measured: Iterable[tuple[int, MeasurementRow]], at_reference: bool) -> Iterable[Estimate]:
+    return (energy.times(n) for n, row in measured if (energy := energy_of(row, at_reference)) is not None)
 
 
 def _energy_missing_reason(rows: list[MeasurementRow]) -> str | None:

@@ -6,7 +6,9 @@ each other as closely as in a model that launches ahead of the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -65,14 +67,24 @@ def _warm_up(call: Callable[[], object]) -> None:
     """Make a few calls, the last one watched: one that waits for the device would break a capture."""
     for _ in range(WARM_UP_CALLS):
         call()
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode(RAISE_ON_SYNCHRONISATION)
     try:
-        call()
+        with _synchronisation_is_an_error():
+            call()
     except RuntimeError as error:
         if "synchronizing CUDA operation" not in str(error):
             raise
         raise CaptureRefusal("it waits for the GPU in the midst of its work") from error
+
+
+@contextmanager
+def _synchronisation_is_an_error() -> Iterator[None]:
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        # torch warns that it does not see every wait: those that it misses make the capture fail.
+        warnings.simplefilter("ignore", UserWarning)
+        torch.cuda.set_sync_debug_mode(RAISE_ON_SYNCHRONISATION)
+    try:
+        yield
     finally:
         torch.cuda.set_sync_debug_mode(before)
 

@@ -67,6 +67,21 @@ def test_ratios_are_sum_over_whole_with_both_errors():
     assert comparison.remarks == ()
 
 
+def test_sum_and_whole_are_compared_at_one_temperature():
+    def referred(row, energy_j):
+        known = replace(row.measurement, energy_at_reference_j=energy_j, energy_at_reference_standard_error_j=0.0)
+        return replace(row, measurement=known)
+
+    parts = [referred(CONVOLUTION_ROW, 11.0), referred(RELU_ROW, 6.0)]
+    comparison = compared(*parts, full=referred(FULL, 28.5))
+    assert comparison.cost.is_at_reference
+    assert comparison.energy_ratio.value == pytest.approx(57.0 / 28.5)
+    assert comparison.full_energy_j.value == 28.5
+    for others in (compared(*parts), compared(parts[0], RELU_ROW, full=referred(FULL, 28.5))):
+        assert not others.cost.is_at_reference
+        assert others.full_energy_j.value == 25.0
+
+
 def test_without_any_operator_there_is_no_ratio():
     comparison = compared()
     assert comparison.time_ratio is None

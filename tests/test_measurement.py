@@ -19,9 +19,9 @@ from simulated_machine import (
     SimulatedWorkload,
 )
 
-from opcost.measurement import Loop, MeasurementProtocol, evaluate, is_doubtful, measure, run_loop
+from opcost.measurement import Loop, MeasurementProtocol, at_reference, evaluate, is_doubtful, measure, run_loop
 from opcost.power import PowerSource
-from opcost.statistics import BATCHES, student_quantile
+from opcost.statistics import BATCHES, Estimate, student_quantile
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=3.0)
 LOAD = Load(time_s=0.002, power_w=400.0, jitter_ratio=0.05)
@@ -257,6 +257,42 @@ def test_where_the_best_meter_has_nothing_to_say_the_next_one_counts():
     result = evaluate(loop, silent)
     assert result.power_w == pytest.approx(LOAD.power_w, rel=0.01)
     assert (result.check_power_w, result.check_meter, result.notes) == (None, None, "")
+
+
+SLOPE = Estimate(0.0025, 0.0001)
+
+
+def test_energies_of_a_cool_and_a_warm_device_agree_at_the_reference_temperature():
+    """The declared device loses 5 % over its 20 K: at 50 °C its power is 99 % of that at 54 °C."""
+    warming = Device(cold_power_ratio=0.95, warming_time_s=5.0, white_noise_w=5.0)
+    kinds = [measured(device=warming, protocol=MeasurementProtocol(warm_up_s, 3.0)) for warm_up_s in (0.5, 4.0, 30.0)]
+    cool, mild, warm = (at_reference(energy_of(m), m.temperature_c, SLOPE) for m in kinds)
+    truth_j = 0.99 * LOAD.energy_j
+    for energy_j in (cool, mild, warm):
+        assert abs(energy_j.value - truth_j) <= 3 * energy_j.standard_error
+        assert energy_j.value == pytest.approx(truth_j, rel=0.006)
+    assert cool.standard_error > mild.standard_error
+
+
+def energy_of(measurement):
+    return Estimate(measurement.energy_j, measurement.energy_standard_error_j)
+
+
+def test_a_measurement_says_what_its_energy_is_at_the_reference_temperature():
+    machine = SimulatedMachine(LOAD, Device(cold_power_ratio=0.95), seed=3)
+    result = measure(machine, machine, machine, SHORT, SLOPE)
+    expected = at_reference(energy_of(result), result.temperature_c, SLOPE)
+    assert result.energy_at_reference_j == expected.value
+    assert result.energy_at_reference_standard_error_j == expected.standard_error
+    assert measured().energy_at_reference_j is None
+
+
+@pytest.mark.parametrize(
+    ("energy_j", "temperature_c", "slope"),
+    [(None, 40.0, SLOPE), (Estimate(1.0, 0.1), None, SLOPE), (Estimate(1.0, 0.1), 40.0, None)],
+)
+def test_what_is_unknown_has_no_energy_at_the_reference_temperature(energy_j, temperature_c, slope):
+    assert at_reference(energy_j, temperature_c, slope) is None
 
 
 def test_repeated_rows_add_no_certainty():

@@ -78,6 +78,7 @@ COMPARED = ComparisonRow(
     full_time_standard_error_s=1e-5,
     full_energy_j=None,
     full_energy_standard_error_j=None,
+    reference_temperature_c=None,
     time_ratio=1.042,
     time_standard_error_ratio=0.002,
     energy_ratio=None,

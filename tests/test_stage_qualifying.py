@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from simulated_apparatus import SimulatedCampaign
-from simulated_machine import Load
+from simulated_machine import Device, Load
 
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
 from opcost.reports import print_qualification
-from opcost.stage_qualifying import STEADY_LOAD, QualificationRow, qualify_meters
+from opcost.stage_qualifying import STEADY_LOAD, QualificationRow, qualified, qualify_meters
 
 
 @pytest.fixture
@@ -47,3 +48,30 @@ def test_a_device_with_one_meter_cannot_be_qualified(
         object.__setattr__(apparatus, "all_meters", None)
         with pytest.raises(UserError, match="no second meter"):
             qualify_meters(apparatus, table)
+
+
+def test_a_board_is_qualified_once_and_its_slope_goes_into_what_is_measured(
+    campaign: SimulatedCampaign, table: CsvTable[QualificationRow]
+) -> None:
+    campaign.machine.device = Device(cold_power_ratio=0.95, warming_time_s=3.0, white_noise_w=1.0)
+    for _ in range(2):
+        with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
+            assert apparatus.power_per_kelvin is not None
+            assert apparatus.power_per_kelvin.value == pytest.approx(0.05 / 20, rel=0.1)
+    assert len(table.rows()) == 1
+
+
+def test_another_driver_asks_for_another_qualification(
+    campaign: SimulatedCampaign, table: CsvTable[QualificationRow]
+) -> None:
+    for driver in ("1.0", "2.0"):
+        campaign.conditions = replace(campaign.conditions, driver_version=driver)
+        with qualified(campaign.open_apparatus, None, campaign.database, True):
+            pass
+    assert [row.driver_version for row in table.rows()] == ["1.0", "2.0"]
+
+
+def test_a_look_at_conditions_qualifies_nothing(campaign: SimulatedCampaign, table: CsvTable[QualificationRow]) -> None:
+    with qualified(campaign.open_apparatus, None, campaign.database, False) as apparatus:
+        assert apparatus.power_per_kelvin is None
+    assert table.rows() == []

@@ -44,6 +44,8 @@ def row_of(measured):
             energy_j=energy_j,
             energy_standard_error_j=energy_error_j,
             energy_missing_reason=None if energy_j is not None else "no meter",
+            energy_at_reference_j=changes.pop("at_reference_j", None),
+            energy_at_reference_standard_error_j=0.3,
         )
         conditions, data = changes.pop("conditions", SIMULATED_CONDITIONS), changes.pop("data", NORMAL_DATA)
         key = measurement_key(Subject(operator, data), conditions)
@@ -81,6 +83,7 @@ def test_each_occurrence_counts_and_calls_of_one_tuple_share_their_error(row_of)
         time_s=Estimate(pytest.approx(43.0), pytest.approx(0.5)),
         energy_j=Estimate(pytest.approx(86.0), pytest.approx(1.0)),
         energy_missing_reason=None,
+        is_at_reference=False,
         summed=counts.counts,
         missing=(),
         parts=cost.parts,
@@ -145,6 +148,17 @@ def test_what_is_not_measured_is_named_and_left_out(row_of):
     assert cost.flop_ratio == pytest.approx(0.04)
 
 
+def test_energies_are_at_the_reference_temperature_if_all_are(row_of):
+    counts = counts_of(OperatorCount(CONVOLUTION, 1, 1, 1), OperatorCount(RELU, 2, 1, 1))
+    all_known = Measurements([row_of(CONVOLUTION, at_reference_j=5.0), row_of(RELU, at_reference_j=7.0)])
+    cost = sum_operators(counts, all_known, SIMULATED_CONDITIONS, at_reference=True)
+    assert (cost.energy_j, cost.is_at_reference) == (Estimate(19.0, pytest.approx(0.3 * math.sqrt(5))), True)
+    one_lacks = Measurements([row_of(CONVOLUTION, at_reference_j=5.0), row_of(RELU)])
+    cost = sum_operators(counts, one_lacks, SIMULATED_CONDITIONS, at_reference=True)
+    assert (cost.energy_j.value, cost.is_at_reference) == (6.0, False)
+    assert not sum_operators(counts, all_known, SIMULATED_CONDITIONS).is_at_reference
+
+
 def test_rows_under_other_conditions_are_not_summed(row_of):
     counts = counts_of(OperatorCount(CONVOLUTION, 3, 100, 1), OperatorCount(RELU, 4, 10, 1))
     cost = summed(counts, [row_of(RELU), row_of(CONVOLUTION, conditions=OTHER_CONDITIONS)])
@@ -158,6 +172,7 @@ def test_nothing_measured_has_no_cost():
         None,
         None,
         "no operator of the model is measured",
+        is_at_reference=False,
         summed=(),
         missing=counts.counts,
         parts=(),
