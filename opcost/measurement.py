@@ -137,8 +137,8 @@ class Measurement:
     ``time_s`` and ``energy_j`` are per iteration, their errors one standard error. Energy and power are None where
     no meter gave enough readings; ``energy_missing_reason`` says why. ``energy_at_reference_j`` is the energy at
     ``REFERENCE_TEMPERATURE_C``, None where it is not known how the device's power follows its temperature.
-    ``power_readings`` counts independent ones. ``check_power_w`` is what the next best meter said meanwhile. State fields
-    are means over the loop. ``executed_as`` is ``graph`` or ``eager``: not every call fits into a graph.
+    ``power_readings`` counts independent ones. ``check_power_w`` is what the next best meter said meanwhile. State
+    fields are means over the loop. ``executed_as`` is ``graph`` or ``eager``: not every call fits into a graph.
     """
 
     time_s: float
