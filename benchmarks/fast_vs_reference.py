@@ -2,7 +2,7 @@
 
 The operators are those of some models that block 0 has counted, of as many kinds as there are. Nothing else may run on
 the GPU.
-Example: PYTHONPATH=. python benchmarks/fast_vs_reference.py --output docs/data/fast_vs_reference.csv resnet50_32x3x224x224
+Example: PYTHONPATH=. python benchmarks/fast_vs_reference.py --output fast_vs_reference.csv resnet50_32x3x224x224
 """
 
 from __future__ import annotations
