@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,10 +25,10 @@ from opcost.measurement import FULL_LOOP_S, Clock, MeasurementProtocol, Meter, W
 from opcost.model_sources import build_model, input_values, is_data_dependent, is_model
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
 from opcost.nvidia_nvml_counter import WithCounter
-from opcost.nvidia_nvml_meter import NvmlMeter, PowerSampler
+from opcost.nvidia_nvml_meter import SAMPLES_SOURCE, NvmlMeter, PowerSampler
 from opcost.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
 from opcost.nvidia_smi_logger import NvidiaSmiLogger
-from opcost.nvidia_smi_meter import NvidiaSmiMeter
+from opcost.nvidia_smi_meter import INSTANT_SOURCE, NvidiaSmiMeter
 from opcost.operators import META, OperatorTuple, seed_of
 from opcost.power import PowerTrace, no_trace
 from opcost.statistics import Estimate
@@ -52,12 +52,16 @@ POWER_LOGS = "power_logs"
 NamedMeter: TypeAlias = Callable[[str], Meter]
 """Makes a meter for one measurement, whose log has this name."""
 
+Meters: TypeAlias = Mapping[str, NamedMeter]
+"""By the name of their source, the best first."""
+
 
 @dataclass(frozen=True)
 class Apparatus:
     """What the measuring stages need of a device.
 
-    ``meter`` takes the name that the measurement's log shall have. ``conditions`` takes a precision, and so does
+    ``meters`` are those that may be chosen, by the name of their source, the best first; ``meter`` takes the name that
+    the measurement's log shall have. ``conditions`` takes a precision, and so does
     ``precision``, which sets it for a while. ``workload`` builds an operator or a model for a while. ``has_meter`` says
     whether energy can be measured at all. ``all_meters`` is a meter that has all others as its checks, also those that
     are too dear for a campaign; None where there is but one. ``pause`` does nothing for some seconds.
@@ -66,7 +70,7 @@ class Apparatus:
 
     device: str
     clock: Clock
-    meter: NamedMeter
+    meters: Meters
     workload: Callable[[Subject], AbstractContextManager[Workload]]
     conditions: Callable[[str], Conditions]
     circumstances: Callable[[MeasurementProtocol], Circumstances]
@@ -75,6 +79,11 @@ class Apparatus:
     all_meters: NamedMeter | None = None
     power_per_kelvin: Estimate | None = None
     pause: Callable[[float], None] = time.sleep
+
+    @property
+    def meter(self) -> NamedMeter:
+        """The best meter."""
+        return next(iter(self.meters.values()))
 
     @property
     def is_gpu(self) -> bool:
@@ -113,6 +122,9 @@ class NoMeter:
     def stop(self) -> PowerTrace:
         """Return a trace that holds the reason only."""
         return no_trace(self._reason)
+
+
+NO_METERS: Meters = {"none": lambda _: NoMeter("no meter was asked for")}
 
 
 def choose_device(name: str | None) -> str:
@@ -188,13 +200,12 @@ def open_apparatus(
             if with_meter:
                 # Two campaigns on one device would measure each other.
                 stack.enter_context(device_lock(facts.uuid or "cpu"))
-            meter, all_meters = (
-                _meters(device, facts, database / POWER_LOGS, stack) if with_meter else (_no_meter, None)
-            )
+            logs = database / POWER_LOGS
+            meters, all_meters = _meters(device, facts, logs, stack) if with_meter else (NO_METERS, None)
             yield Apparatus(
                 device=device,
                 clock=SystemClock(),
-                meter=meter,
+                meters=meters,
                 workload=lambda subject: _workload(subject, device, execution),
                 conditions=lambda name: _conditions(device, facts, name, execution),
                 circumstances=lambda protocol: _circumstances(facts, protocol),
@@ -266,31 +277,32 @@ def _choose_execution(execution: str | None, device: str) -> str:
     return execution or (GRAPH if is_gpu else EAGER)
 
 
-def _meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> tuple[NamedMeter, NamedMeter | None]:
-    """Return the meter for campaigns, and one that has all others as its checks where there are any."""
+def _meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> tuple[Meters, NamedMeter | None]:
+    """Return the meters for campaigns, and one that has all others as its checks where there are any."""
     logs.mkdir(parents=True, exist_ok=True)
     if not device.startswith("cuda"):
         reason = rapl_unavailable_reason()
         if reason is not None:
-            return lambda _: NoMeter(str(reason)), None
-        return lambda log_name: RaplMeter(log_path=logs / f"{log_name}.csv"), None
+            return {"none": lambda _: NoMeter(str(reason))}, None
+        return {"RAPL": lambda log_name: RaplMeter(log_path=logs / f"{log_name}.csv")}, None
     logger = stack.enter_context(NvidiaSmiLogger(str(facts.uuid), logs))
+
+    def smi(log_name: str) -> Meter:
+        return NvidiaSmiMeter(logger, log_name)
+
     try:
         gpu = NvmlGpu.open(str(facts.uuid))
         stack.callback(gpu.close)
         sampler = stack.enter_context(PowerSampler(gpu))
     except NvmlError as error:
         logging.getLogger(__name__).info("no power samples, so nvidia-smi alone: %s", error)
-        return lambda log_name: NvidiaSmiMeter(logger, log_name), lambda log_name: NvidiaSmiMeter(logger, log_name)
+        return {INSTANT_SOURCE.name: smi}, smi
 
     def samples(log_name: str) -> Meter:
-        return NvmlMeter(sampler, NvidiaSmiMeter(logger, log_name), logs, log_name)
+        return NvmlMeter(sampler, smi(log_name), logs, log_name)
 
-    return samples, lambda log_name: WithCounter(gpu, samples(log_name))
-
-
-def _no_meter(_: str) -> Meter:
-    return NoMeter("no meter was asked for")
+    meters = {SAMPLES_SOURCE.name: samples, INSTANT_SOURCE.name: smi}
+    return meters, lambda log_name: WithCounter(gpu, samples(log_name))
 
 
 def _gpu_facts(device: str) -> DeviceFacts:

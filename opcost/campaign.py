@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA
-from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, MeasurementRow, measure
+from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, MeasurementRow, limit_note, measure
 from opcost.progress import Progress
 from opcost.request import FAILURES
 from opcost.subjects import Subject
@@ -185,15 +185,17 @@ class Campaign:
             measurement = measure(
                 workload, apparatus.meter(log_name), apparatus.clock, self._protocol, apparatus.power_per_kelvin
             )
+        conditions = apparatus.conditions(precision)
+        notes = "; ".join(filter(None, [measurement.notes, limit_note(measurement, conditions.device_power_limit_w)]))
         return MeasurementRow(
             key=key,
             operator=subject.operator.operator,
-            measurement=measurement,
+            measurement=replace(measurement, notes=notes),
             parameters=subject.operator.parameters_text,
             inputs=subject.operator.inputs_text,
             training_mode=subject.operator.mode,
             input_data=str(subject.input_data),
-            conditions=self._apparatus.conditions(precision),
+            conditions=conditions,
             circumstances=self._apparatus.circumstances(self._protocol),
         )
 

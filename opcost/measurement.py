@@ -16,7 +16,16 @@ import numpy as np
 
 from opcost.conditions import EAGER, Circumstances, Conditions
 from opcost.power import MeanPower, PowerTrace, Window, device_state, mean_power, no_trace
-from opcost.statistics import Estimate, is_within, mean_of_chunks, standard_error_of, value_of
+from opcost.statistics import (
+    Estimate,
+    FloatArray,
+    is_within,
+    mean_of_chunks,
+    mean_without_outliers,
+    median,
+    standard_error_of,
+    value_of,
+)
 
 FULL_LOOP_S = 30.0
 """The loop of the full protocol: the project's reference, to which shorter protocols are compared."""
@@ -35,6 +44,9 @@ MINIMUM_PRECISE_CHUNKS = 10
 
 LOOK_INTERVAL_S = 0.1
 """How often a loop looks whether its figures are precise enough: each look takes some milliseconds of the host's."""
+
+AT_THE_LIMIT_RATIO = 0.98
+"""Share of the power limit from which a long loop would be slowed down."""
 
 UNEVEN = "uneven"
 METERS_DISAGREE = "meters disagree"
@@ -137,8 +149,10 @@ class Measurement:
     ``time_s`` and ``energy_j`` are per iteration, their errors one standard error. Energy and power are None where
     no meter gave enough readings; ``energy_missing_reason`` says why. ``energy_at_reference_j`` is the energy at
     ``REFERENCE_TEMPERATURE_C``, None where it is not known how the device's power follows its temperature.
-    ``power_readings`` counts independent ones. ``check_power_w`` is what the next best meter said meanwhile. State
-    fields are means over the loop. ``executed_as`` is ``graph`` or ``eager``: not every call fits into a graph.
+    Beside the plain means stand, in rows of this version, medians and means without outliers (beyond three standard
+    deviations), of chunks and of readings. ``power_readings`` counts independent ones. ``check_power_w`` is what the
+    next best meter said meanwhile. State fields are means over the loop. ``executed_as`` is ``graph`` or ``eager``: not
+    every call fits into a graph.
     """
 
     time_s: float
@@ -146,6 +160,10 @@ class Measurement:
     time_standard_error_s: float
     energy_standard_error_j: float | None
     energy_missing_reason: str | None
+    time_median_s: float | None
+    time_without_outliers_s: float | None
+    power_median_w: float | None
+    power_without_outliers_w: float | None
     energy_at_reference_j: float | None
     energy_at_reference_standard_error_j: float | None
     power_w: float | None
@@ -208,6 +226,12 @@ class Loop:
     def time_s(self) -> Estimate:
         """The time of one iteration."""
         return mean_of_chunks(np.array(self.chunk_durations_s), np.array(self.chunk_iterations))
+
+    @property
+    def times_s(self) -> FloatArray:
+        """The time of one iteration, chunk by chunk."""
+        times_s: FloatArray = np.array(self.chunk_durations_s) / np.array(self.chunk_iterations)
+        return times_s
 
     @property
     def duration_s(self) -> float:
@@ -322,6 +346,10 @@ def evaluate(
         time_standard_error_s=time_s.standard_error,
         energy_standard_error_j=standard_error_of(energy_j),
         energy_missing_reason=power.mean.missing_reason,
+        time_median_s=median(loop.times_s),
+        time_without_outliers_s=mean_without_outliers(loop.times_s),
+        power_median_w=None if power_w is None else median(power.mean.values_w),
+        power_without_outliers_w=None if power_w is None else mean_without_outliers(power.mean.values_w),
         energy_at_reference_j=value_of(at_reference_j),
         energy_at_reference_standard_error_j=standard_error_of(at_reference_j),
         power_w=value_of(power_w),
@@ -389,6 +417,13 @@ def _disagreement(power_w: Estimate | None, check_w: Estimate | None) -> str:
     return f"{METERS_DISAGREE}: {power_w.value:.1f} W and {check_w.value:.1f} W"
 
 
+def limit_note(measurement: Measurement, power_limit_w: float | None) -> str:
+    """Return a remark on a power at its limit: what a longer loop, or another neighbourhood, would change."""
+    if measurement.power_w is None or power_limit_w is None or measurement.power_w < AT_THE_LIMIT_RATIO * power_limit_w:
+        return ""
+    return f"at the power limit of {power_limit_w:.0f} W: slower the longer it runs alone"
+
+
 def is_doubtful(measurement: Measurement) -> bool:
     """Return whether something seems to have disturbed a measurement, as its notes say."""
     return any(doubt in measurement.notes for doubt in (UNEVEN, METERS_DISAGREE))
@@ -396,8 +431,7 @@ def is_doubtful(measurement: Measurement) -> bool:
 
 def _unevenness(loop: Loop) -> str:
     """Return a remark on chunks that take much longer than the shortest: something else may use the device."""
-    per_iteration_s = np.array(loop.chunk_durations_s) / np.array(loop.chunk_iterations)
-    excess = float(np.median(per_iteration_s) / per_iteration_s.min())
+    excess = median(loop.times_s) / float(loop.times_s.min())
     return f"{UNEVEN}: the median chunk took {excess:.1f} times the shortest" if excess > UNEVEN_RATIO else ""
 
 

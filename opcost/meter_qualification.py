@@ -1,8 +1,8 @@
 """What a card's meters are worth: how fast, how noisy, and right by how much, from loads that are known in time.
 
-The procedure runs one steady load: a pause, a step that lasts, and pulses of several lengths. A meter that misses part
-of the time agrees with the others under the step and not under the pulses; one that averages over a second follows the
-step late. Power that follows the temperature of the step tells watts per kelvin.
+The procedure runs one steady load: a pause, a step that lasts, pulses of several lengths, and a rest. A meter that
+misses part of the time agrees with the others under the step and not under the pulses; one that averages over a second
+follows the step late. Power that follows the temperature of the step tells watts per kelvin.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from opcost.statistics import Estimate, FloatArray
 PAUSE_S = 2.0
 STEP_S = 12.0
 PULSES_S = 3.0
+REST_S = 2.0
+REST_FROM_S = 0.5
+"""At rest the quick meters show a device that does nothing, its clocks still up."""
 PULSES = ((0.025, 0.075), (0.04, 0.04), (0.01, 0.03), (0.05, 0.05))
 """Seconds on and off: in step with meters that look every 0.1 s, and out of step."""
 
@@ -58,6 +61,7 @@ class Course:
     pause: Window
     step: Window
     pulses: tuple[Pulses, ...]
+    rest: Window
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,11 @@ class MeterQuality:
         """Whether it may be trusted with any load."""
         return self.verdict == GOOD
 
+    @property
+    def is_right_when_steady(self) -> bool:
+        """Whether it may be trusted with a load that does not change, as every measured operator is one."""
+        return self.verdict in (GOOD, STEADY_ONLY)
+
 
 def run_course(
     workload: Workload, meter: Meter, clock: Clock, pause: Callable[[float], None]
@@ -106,9 +115,12 @@ def run_course(
         _run_for(workload, clock, STEP_S)
         step_end_s = clock.read().epoch_s
         pulses = tuple(_pulses(workload, clock, pause, on_s, off_s) for on_s, off_s in PULSES)
+        rest_begin_s = clock.read().epoch_s
+        pause(REST_S)
+        rest = Window(rest_begin_s, clock.read().epoch_s)
     finally:
         trace = meter.stop()
-    return Course(Window(begin_s, step_begin_s), Window(step_begin_s, step_end_s), pulses), trace
+    return Course(Window(begin_s, step_begin_s), Window(step_begin_s, step_end_s), pulses, rest), trace
 
 
 def qualities(course: Course, trace: PowerTrace, reference: str | None) -> list[MeterQuality]:
@@ -122,6 +134,12 @@ def qualities(course: Course, trace: PowerTrace, reference: str | None) -> list[
     traces = [logged for logged in (trace, *trace.checks) if logged.missing_reason is None]
     references = [logged for logged in traces if logged.source.name == reference] or traces
     return [_quality(course, logged, references[0]) for logged in traces]
+
+
+def idle_power_w(trace: PowerTrace, window: Window) -> float | None:
+    """Return the power of a device that does nothing for a while, its first half second left out."""
+    readings = fresh_readings(trace, Window(window.begin_s + REST_FROM_S, window.end_s))
+    return float(readings.mean()) if len(readings) else None
 
 
 def watts_per_kelvin(course: Course, trace: PowerTrace) -> Estimate | None:

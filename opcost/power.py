@@ -8,7 +8,7 @@ many readings as averaging times fit into the window.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -76,12 +76,14 @@ class PowerTrace:
 class MeanPower:
     """The mean power of a window with its error, or the reason why there is none.
 
-    ``readings`` is how many independent readings it rests on, rounded down.
+    ``values_w`` are the fresh readings that it is the mean of, shape (n,); ``readings`` is how many independent ones
+    they are worth, rounded down.
     """
 
     estimate_w: Estimate | None
     readings: int
     missing_reason: str | None = None
+    values_w: FloatArray = field(default_factory=lambda: np.empty(0), compare=False)
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
     if np.ptp(readings) == 0:
         return _power_of_one_value(trace, readings)
     independent = _independent_readings(len(readings), steady.duration_s, trace.source)
-    return MeanPower(mean_of_readings(readings, independent), math.floor(independent))
+    return MeanPower(mean_of_readings(readings, independent), math.floor(independent), values_w=readings)
 
 
 def _power_of_one_value(trace: PowerTrace, readings: FloatArray) -> MeanPower:
@@ -131,7 +133,7 @@ def _power_of_one_value(trace: PowerTrace, readings: FloatArray) -> MeanPower:
         reason = f"{trace.source.name} showed one single value, {readings[0]:g} W, from begin to end: it may be stuck"
         return MeanPower(None, len(readings), reason)
     step_w = float(steps[steps > 0].min())
-    return MeanPower(Estimate(float(readings[0]), step_w / math.sqrt(12)), len(readings))
+    return MeanPower(Estimate(float(readings[0]), step_w / math.sqrt(12)), len(readings), values_w=readings)
 
 
 def fresh_readings(trace: PowerTrace, window: Window) -> FloatArray:

@@ -153,6 +153,8 @@ def print_qualification(rows: Sequence[QualificationRow]) -> None:
         "cannot be seen" if slope is None else f"is {percent(slope, digits=2)} ± {percent(error, digits=2)} per kelvin"
     )
     print_line(f"power that follows the temperature {said}")
+    before, after = watts(rows[0].idle_power_w), watts(rows[0].idle_power_after_load_w)
+    print_line(f"idle: {before} before the load, {after} right after it")
 
 
 def print_census(rows: Sequence[CensusRow]) -> None:

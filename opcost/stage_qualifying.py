@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from opcost.apparatus import Apparatus, OpenApparatus
+from opcost.apparatus import Apparatus, Meters, OpenApparatus
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
 from opcost.measurement import FULL_LOOP_S, MeasurementProtocol
-from opcost.meter_qualification import MeterQuality, qualities, run_course, watts_per_kelvin
+from opcost.meter_qualification import MeterQuality, idle_power_w, qualities, run_course, watts_per_kelvin
 from opcost.operators import OperatorTuple, TensorSpec
 from opcost.request import METER_QUALIFICATIONS
 from opcost.statistics import Estimate, standard_error_of, value_of
@@ -37,13 +37,19 @@ PRECISION = "torch-default"
 
 @dataclass(frozen=True)
 class QualificationRow:
-    """One meter of one board under one driver; ``power_per_kelvin_ratio`` is the board's, as a share of power."""
+    """One meter of one board under one driver.
+
+    ``power_per_kelvin_ratio`` is the board's, as a share of power. Idle power, by this meter, is that before the load
+    (clocks down, if the board had rested) and right after it (clocks up).
+    """
 
     device_uuid: str | None
     driver_version: str | None
     quality: MeterQuality
     power_per_kelvin_ratio: float | None
     power_per_kelvin_standard_error_ratio: float | None
+    idle_power_w: float | None
+    idle_power_after_load_w: float | None
     qualified_at: str
     device_product: str
     torch_version: str
@@ -65,13 +71,26 @@ def qualified(
         if not rows and with_meter and apparatus.all_meters is not None:
             logging.getLogger(__name__).warning("the meters of this board are qualified first: half a minute, once")
             rows = qualify_meters(apparatus, table)
-        yield replace(apparatus, power_per_kelvin=_power_per_kelvin(rows))
+        yield replace(
+            apparatus, power_per_kelvin=_power_per_kelvin(rows), meters=_in_order_of_trust(apparatus.meters, rows)
+        )
 
 
 def _rows_of(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
     """Return what is known of a board's meters under its present driver, the oldest first."""
     board = (_uuid(apparatus), apparatus.conditions(PRECISION).driver_version)
     return [row for row in table.rows() if (row.device_uuid, row.driver_version) == board]
+
+
+def _in_order_of_trust(meters: Meters, rows: list[QualificationRow]) -> Meters:
+    """Return the meters, those last that were found wrong under a steady load; which that is, is told."""
+    latest = {row.quality.meter: row.quality for row in rows}
+    wrong = [name for name in meters if name in latest and not latest[name].is_right_when_steady]
+    for name in wrong:
+        logging.getLogger(__name__).warning(
+            "%s: %s; another meter is used where there is one", name, latest[name].verdict
+        )
+    return {name: meters[name] for name in sorted(meters, key=wrong.__contains__)}
 
 
 def _power_per_kelvin(rows: list[QualificationRow]) -> Estimate | None:
@@ -99,6 +118,7 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
     found = qualities(course, trace, REFERENCE)
     if not found:
         raise UserError(f"--qualify: {trace.missing_reason}")
+    traces = {logged.source.name: logged for logged in (trace, *trace.checks)}
     slope = watts_per_kelvin(course, trace)
     conditions = apparatus.conditions(PRECISION)
     rows = [
@@ -108,6 +128,8 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
             quality=quality,
             power_per_kelvin_ratio=value_of(slope),
             power_per_kelvin_standard_error_ratio=standard_error_of(slope),
+            idle_power_w=idle_power_w(traces[quality.meter], course.pause),
+            idle_power_after_load_w=idle_power_w(traces[quality.meter], course.rest),
             qualified_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             device_product=conditions.device_product,
             torch_version=conditions.torch_version,

@@ -113,6 +113,18 @@ def mean_of_chunks(durations_s: FloatArray, iterations: npt.NDArray[np.int64]) -
     return Estimate(mean, math.sqrt(variance))
 
 
+def median(values: FloatArray) -> float:
+    """Return the middle one of values, shape (n,), n at least 1."""
+    return float(np.median(values))
+
+
+def mean_without_outliers(values: FloatArray) -> float:
+    """Return the mean of the values within three standard deviations of the mean, shape (n,), n at least 1."""
+    distance = np.abs(values - values.mean())
+    # A spread of rounding errors alone would throw values out.
+    return float(values[distance <= 3 * values.std() + 1e-12 * abs(values.mean())].mean())
+
+
 def is_within(estimate: Estimate, readings: int, relative_error: float) -> bool:
     """Return whether the 95 % interval of an estimate is within a relative error of its value.
 

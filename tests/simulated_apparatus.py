@@ -14,7 +14,7 @@ from pathlib import Path
 
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Device, Load, MeterModel, SimulatedMachine
 
-from opcost.apparatus import Apparatus
+from opcost.apparatus import Apparatus, NamedMeter
 from opcost.conditions import Circumstances, Conditions
 from opcost.config_files import ModelConfig, load_configs
 from opcost.measurement import MeasurementProtocol, Workload
@@ -48,6 +48,7 @@ class SimulatedCampaign:
     device: str = "cuda:0"
     conditions: Conditions = SIMULATED_CONDITIONS
     meter: MeterModel = field(default_factory=MeterModel)
+    meters: Mapping[str, NamedMeter] = field(default_factory=dict)
     before: Callable[[OperatorTuple], None] = lambda _: None
     built: list[OperatorTuple] = field(default_factory=list)
     precisions: list[str] = field(default_factory=list)
@@ -95,7 +96,7 @@ class SimulatedCampaign:
         yield Apparatus(
             device=self.device,
             clock=self.machine,
-            meter=lambda _: self.machine,
+            meters=self.meters or {"simulated": lambda _: self.machine},
             workload=self._workload,
             conditions=lambda precision: replace(self.conditions, precision=precision),
             circumstances=circumstances,

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from simulated_machine import (
     FIRST_EPOCH_S,
+    FIRST_MONOTONIC_S,
     ClockStep,
     Device,
     Load,
@@ -246,6 +247,30 @@ def test_what_another_meter_says_stands_beside():
     assert result.check_meter == "simulated"
     assert result.notes.startswith("meters disagree: ")
     assert is_doubtful(result)
+
+
+def test_an_interruption_moves_the_mean_and_not_the_other_averages():
+    machine = SimulatedMachine(LOAD, seed=3)
+
+    class Interrupted(SimulatedWorkload):
+        def run(self, rounds):
+            if machine.read().monotonic_s > FIRST_MONOTONIC_S + 2.0 and not self.notes:
+                self.notes = "interrupted"
+                machine.idle(0.5)
+            return super().run(rounds)
+
+    result = measure(Interrupted(machine, LOAD), machine, machine, SHORT)
+    assert result.time_s > 1.1 * LOAD.time_s
+    assert result.time_median_s == pytest.approx(LOAD.time_s, rel=0.01)
+    assert result.time_without_outliers_s == pytest.approx(LOAD.time_s, rel=0.01)
+    assert result.power_w < 0.9 * LOAD.power_w
+    assert result.power_median_w == pytest.approx(LOAD.power_w, rel=0.01)
+
+
+def test_without_a_meter_there_are_no_averages_of_power():
+    result = measured(meter=MeterModel(missing_reason="no meter"))
+    assert (result.power_median_w, result.power_without_outliers_w) == (None, None)
+    assert result.time_median_s == pytest.approx(LOAD.time_s, rel=0.01)
 
 
 def test_where_the_best_meter_has_nothing_to_say_the_next_one_counts():

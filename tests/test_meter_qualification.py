@@ -7,8 +7,17 @@ from dataclasses import replace
 import pytest
 from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
-from opcost.meter_qualification import GOOD, STEADY_ONLY, Course, MeterQuality, qualities, run_course, watts_per_kelvin
-from opcost.power import PowerSource, PowerTrace
+from opcost.meter_qualification import (
+    GOOD,
+    STEADY_ONLY,
+    Course,
+    MeterQuality,
+    idle_power_w,
+    qualities,
+    run_course,
+    watts_per_kelvin,
+)
+from opcost.power import PowerSource, PowerTrace, no_trace
 
 HEAVY = Load(time_s=0.002, power_w=600.0)
 
@@ -98,6 +107,13 @@ def test_without_the_reference_the_first_meter_is_it() -> None:
     by_name = found(SAMPLES, replace(INSTANT, scale=0.5), reference=None)
     assert by_name["samples"].steady_deviation_ratio == 0.0
     assert not by_name["instant"].is_good
+
+
+def test_idle_power_is_that_of_the_pause_and_of_the_rest() -> None:
+    course, trace = course_of(SAMPLES, device=Device(idle_power_w=80.0, white_noise_w=1.0))
+    assert idle_power_w(trace, course.pause) == pytest.approx(80.0, rel=0.01)
+    assert idle_power_w(trace, course.rest) == pytest.approx(80.0, rel=0.01)
+    assert idle_power_w(no_trace("none"), course.rest) is None
 
 
 def test_the_meter_is_stopped_when_the_load_fails() -> None:

@@ -311,6 +311,16 @@ def test_a_torn_last_line_is_cut_and_measured_again(campaign: SimulatedCampaign,
     assert path.read_bytes().startswith(whole[: whole.rindex(b"\n", 0, -1) + 1])
 
 
+@pytest.mark.parametrize(
+    ("power_w", "note"), [(600.0, ""), (690.0, "at the power limit of 700 W: slower the longer it runs alone")]
+)
+def test_a_power_at_its_limit_is_noted(tmp_path: Path, power_w: float, note: str) -> None:
+    campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001, power_w=power_w)})
+    campaign.add_model("a", {RELU: 3})
+    run(campaign)
+    assert [row.measurement.notes for row in rows(campaign)] == [note]
+
+
 # How precise
 
 PRECISE = MeasurementProtocol(warm_up_s=0.5, loop_s=30.0, relative_error=0.02)

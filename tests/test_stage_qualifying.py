@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from simulated_apparatus import SimulatedCampaign
-from simulated_machine import Device, Load
+from simulated_machine import Device, Load, MeterModel
 
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
 from opcost.reports import print_qualification
-from opcost.stage_qualifying import STEADY_LOAD, QualificationRow, qualified, qualify_meters
+from opcost.stage_qualifying import REFERENCE, STEADY_LOAD, QualificationRow, qualified, qualify_meters
 
 
 @pytest.fixture
@@ -75,3 +75,17 @@ def test_a_look_at_conditions_qualifies_nothing(campaign: SimulatedCampaign, tab
     with qualified(campaign.open_apparatus, None, campaign.database, False) as apparatus:
         assert apparatus.power_per_kelvin is None
     assert table.rows() == []
+
+
+def test_a_meter_that_was_found_wrong_comes_last(campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture) -> None:
+    machine = campaign.machine
+    truth = MeterModel(update_period_s=0.1, averaging_time_s=0.1)
+    right, wrong = (
+        replace(truth, scale=scale, source=replace(truth.power_source, name=name))
+        for name, scale in ((REFERENCE, 1.0), ("broken", 0.8))
+    )
+    machine.meter, machine.checks = wrong, (right,)
+    campaign.meters = {"broken": lambda _: machine, REFERENCE: lambda _: machine, "unknown": lambda _: machine}
+    with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
+        assert list(apparatus.meters) == [REFERENCE, "unknown", "broken"]
+    assert "broken: -20.0% off under a steady load; another meter is used where there is one" in caplog.text

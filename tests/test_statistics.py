@@ -13,6 +13,8 @@ from opcost.statistics import (
     is_within,
     mean_of_chunks,
     mean_of_readings,
+    mean_without_outliers,
+    median,
     standard_error_of,
     student_quantile,
     sum_of_independent,
@@ -277,3 +279,15 @@ def test_an_interval_is_within_a_relative_error():
     assert not is_within(Estimate(100.0, 0.5), 4, 0.0108)
     assert not is_within(Estimate(100.0, 0.0), 1, 0.5)
     assert is_within(Estimate(-100.0, 0.5), 1000, 0.0108)
+
+
+def test_outliers_are_left_out_of_a_mean_and_do_not_move_a_median():
+    values = np.array([1.0] * 50 + [1.2] * 49 + [100.0])
+    assert mean_without_outliers(values) == pytest.approx((50 + 1.2 * 49) / 99)
+    assert median(values) == 1.1
+
+
+@given(st.floats(-1e9, 1e9), st.integers(1, 50))
+def test_equal_values_are_no_outliers(value, number):
+    assert mean_without_outliers(np.full(number, value)) == pytest.approx(value)
+    assert median(np.full(number, value)) == value
