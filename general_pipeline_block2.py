@@ -3,6 +3,8 @@
 Example: python general_pipeline_block2.py resnet18_32x3x32x32 --seconds 3
 """
 
+import random
+from dataclasses import replace
 from functools import partial
 
 from opcost.command_line import add_execution, add_input_data, add_seconds, pipeline_parser, run
@@ -28,6 +30,7 @@ def main() -> int:
     apparatus = partial(qualified, partial(open_apparatus, execution=arguments.execution))
     request = Request.from_arguments(arguments)
     protocol = protocol_for(request.device, arguments.seconds, arguments.relative_error)
+    protocol = replace(protocol, order_seed=random.SystemRandom().getrandbits(32))
     reports = measure_operators(request, protocol, apparatus, progress_on_stderr(), arguments.input_data)
     if arguments.json:
         print_json(reports)

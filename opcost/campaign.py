@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -75,6 +76,8 @@ class Outcome:
 class Campaign:
     """Measures operators that a table lacks, each once, however many models want it.
 
+    With an ``order_seed`` in the protocol each model's operators come in shuffled order, so that drifts do not follow its layers.
+
     A row settles its operator if its loop was at least as long or precise as the one asked for now, and if it has
     energy, or there is no meter, or energy was tried ``ATTEMPTS`` times.
     """
@@ -109,7 +112,7 @@ class Campaign:
     def _outcome(self, work: Work, newly_lacking: int, progress: Progress, dry_run: bool) -> Outcome:
         keys = [self._key(work, subject) for subject in work.subjects]
         found = sum(map(self._is_settled, keys))
-        subjects = sorted(work.subjects, key=lambda subject: self._is_suspect(work, subject))
+        subjects = sorted(self._in_order(work.subjects), key=lambda subject: self._is_suspect(work, subject))
         measured = 0 if dry_run else sum(self._measure(work, subject, progress) for subject in subjects)
         return Outcome(
             keys=tuple(keys),
@@ -120,6 +123,13 @@ class Campaign:
             remaining=sum(not self._is_settled(key) for key in keys),
             expected_s=newly_lacking * self._item_s if dry_run else 0.0,
         )
+
+    def _in_order(self, subjects: tuple[Subject, ...]) -> list[Subject]:
+        """Return subjects shuffled by the seed, if there is one: neighbours in a model are not neighbours in time."""
+        shuffled = list(subjects)
+        if self._protocol.order_seed is not None:
+            random.Random(self._protocol.order_seed).shuffle(shuffled)
+        return shuffled
 
     @property
     def _item_s(self) -> float:
@@ -195,6 +205,7 @@ class Campaign:
             inputs=subject.operator.inputs_text,
             training_mode=subject.operator.mode,
             input_data=str(subject.input_data),
+            order_seed=self._protocol.order_seed,
             conditions=conditions,
             circumstances=self._apparatus.circumstances(self._protocol),
         )

@@ -128,12 +128,13 @@ class MeasurementProtocol:
     """How long to warm up and how long to measure, in s.
 
     With a ``relative_error`` the loop ends as soon as the 95 % intervals of time and energy are within it, and after
-    ``loop_s`` at the latest.
+    ``loop_s`` at the latest. ``order_seed`` shuffles what a campaign measures; None leaves it in the model's order.
     """
 
     warm_up_s: float
     loop_s: float
     relative_error: float | None = None
+    order_seed: int | None = None
 
     @property
     def chunk_s(self) -> float:
@@ -192,6 +193,7 @@ class MeasurementRow:
 
     ``operator``, ``parameters``, ``inputs`` and ``training_mode`` are the operator tuple's texts for people, and
     ``input_data`` that of the values it ran on; ``key`` (see ``conditions.measurement_key``) is what programs join on.
+    ``order_seed`` shuffled the operators of the campaign, None if they came in the model's order.
     """
 
     key: str
@@ -201,6 +203,7 @@ class MeasurementRow:
     inputs: str
     training_mode: str | None
     input_data: str
+    order_seed: int | None
     conditions: Conditions
     circumstances: Circumstances
 

@@ -357,6 +357,7 @@ def simulated_row(
         inputs=operator.inputs_text,
         training_mode=operator.mode,
         input_data=str(input_data),
+        order_seed=None,
         conditions=conditions,
         circumstances=circumstances,
     )

@@ -321,6 +321,22 @@ def test_a_power_at_its_limit_is_noted(tmp_path: Path, power_w: float, note: str
     assert [row.measurement.notes for row in rows(campaign)] == [note]
 
 
+def test_a_seed_shuffles_the_operators_of_a_model_and_stands_in_the_rows(tmp_path: Path) -> None:
+    operators = [operator("ReLU", width) for width in range(1, 13)]
+    orders = []
+    for name, seed in (("a", 7), ("b", 7), ("c", 8), ("d", None)):
+        (tmp_path / name).mkdir()
+        campaign = SimulatedCampaign(tmp_path / name, dict.fromkeys(operators, Load(time_s=0.001)))
+        campaign.add_model("a", dict.fromkeys(operators, 1))
+        run(campaign, protocol=replace(SHORT, order_seed=seed))
+        assert {row.order_seed for row in rows(campaign)} == {seed}
+        orders.append([row.inputs for row in rows(campaign)])
+    assert orders[0] == orders[1]
+    assert sorted(orders[0]) == sorted(orders[2]) == sorted(orders[3])
+    assert len({tuple(order) for order in orders}) == 3
+    assert orders[3] == [str(candidate.inputs[0]) for candidate in operators]
+
+
 # How precise
 
 PRECISE = MeasurementProtocol(warm_up_s=0.5, loop_s=30.0, relative_error=0.02)
