@@ -66,6 +66,7 @@ class Apparatus:
     whether energy can be measured at all. ``all_meters`` is a meter that has all others as its checks, also those that
     are too dear for a campaign; None where there is but one. ``pause`` does nothing for some seconds.
     ``power_per_kelvin`` is the share by which power rises with each kelvin, None where the device is not qualified.
+    ``sentinel`` is measured now and then in a campaign, to see whether the device drifts.
     """
 
     device: str
@@ -78,6 +79,7 @@ class Apparatus:
     has_meter: bool = True
     all_meters: NamedMeter | None = None
     power_per_kelvin: Estimate | None = None
+    sentinel: Subject | None = None
     pause: Callable[[float], None] = time.sleep
 
     @property

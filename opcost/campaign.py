@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from collections import Counter
@@ -18,16 +19,19 @@ from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA
 from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, MeasurementRow, limit_note, measure
 from opcost.progress import Progress
-from opcost.request import FAILURES
+from opcost.request import FAILURES, SENTINEL_MEASUREMENTS
 from opcost.subjects import Subject
 from opcost.summation import best_rows
-from opcost.units import millijoules, milliseconds
+from opcost.units import millijoules, milliseconds, percent
 
 OVERHEAD_S = 0.3
 """What building an operator, its first call and the last rows of the log took on an H200, per operator."""
 
 PRECISE_LOOP_S = 0.5
 """What a loop to within 1 % takes as a rule."""
+
+SENTINEL_EVERY = 50
+"""Measurements between two looks at the sentinel: at half a second each, two in a minute."""
 
 ATTEMPTS = 3
 """How many rows without energy an operator may have, where there is a meter, before its energy is given up."""
@@ -76,7 +80,9 @@ class Outcome:
 class Campaign:
     """Measures operators that a table lacks, each once, however many models want it.
 
-    With an ``order_seed`` in the protocol each model's operators come in shuffled order, so that drifts do not follow its layers.
+    With an ``order_seed`` in the protocol each model's operators come in shuffled order, so that drifts do not follow
+    its layers. Where the apparatus has a sentinel, that is measured first, last, and after every ``SENTINEL_EVERY``
+    measurements, into a table of its own.
 
     A row settles its operator if its loop was at least as long or precise as the one asked for now, and if it has
     energy, or there is no meter, or energy was tried ``ATTEMPTS`` times.
@@ -91,6 +97,10 @@ class Campaign:
         rows = [row for row in self._table.rows() if row.circumstances.is_as_good_as(*wanted)]
         self._rows = best_rows(rows)
         self._attempts = Counter(row.key for row in rows)
+        self._sentinels = CsvTable(database / SENTINEL_MEASUREMENTS, MeasurementRow)
+        self._sentinel = apparatus.sentinel
+        self._sentinel_rows: list[MeasurementRow] = []
+        self._since_sentinel = 0
         self._tried: set[str] = set()
         self._failed: dict[str, str] = {}
         self._failed_before = {row.key for row in self._failures.rows()}
@@ -106,8 +116,11 @@ class Campaign:
         try:
             for work, newly_lacking in zip(works, lacking, strict=True):
                 yield work, self._outcome(work, newly_lacking, progress, dry_run)
+            if self._since_sentinel:
+                self._measure_sentinel(works[-1].config.precision)
         finally:
             progress.end()
+            self._tell_drift()
 
     def _outcome(self, work: Work, newly_lacking: int, progress: Progress, dry_run: bool) -> Outcome:
         keys = [self._key(work, subject) for subject in work.subjects]
@@ -166,6 +179,8 @@ class Campaign:
         if key in self._tried or self._is_settled(key):
             return False
         self._tried.add(key)
+        if not self._sentinel_rows or self._since_sentinel >= SENTINEL_EVERY:
+            self._measure_sentinel(work.config.precision)
         progress.begin(_name(subject))
         try:
             row = self._row(key, subject, work.config.precision)
@@ -178,9 +193,39 @@ class Campaign:
             self._fail(key, subject, work.config.precision, f"{type(error).__name__}: {error}")
             raise
         self._add(row)
+        self._since_sentinel += 1
         energy = "no energy" if row.measurement.energy_j is None else millijoules(row.measurement.energy_j)
         progress.finish(f"{milliseconds(row.measurement.time_s)}  {energy}")
         return True
+
+    def _measure_sentinel(self, precision: str) -> None:
+        """Measure what never changes, if the apparatus has such a thing."""
+        if self._sentinel is None:
+            return
+        key = measurement_key(self._sentinel, self._apparatus.conditions(precision))
+        try:
+            row = self._row(key, self._sentinel, precision)
+        except CannotMeasureError as error:
+            logging.getLogger(__name__).warning("no sentinel, so drifts are not seen: %s", error)
+            self._sentinel = None
+            return
+        self._sentinels.append(row)
+        self._sentinel_rows.append(row)
+        self._since_sentinel = 0
+
+    def _tell_drift(self) -> None:
+        """Say by how much the sentinel's figures have moved in this campaign."""
+        texts = [
+            f"{name} by {percent(max(values) / min(values) - 1, digits=2)}"
+            for name, values in (
+                ("time", [row.measurement.time_s for row in self._sentinel_rows]),
+                ("energy", [row.measurement.energy_j for row in self._sentinel_rows if row.measurement.energy_j]),
+            )
+            if len(values) > 1
+        ]
+        if texts:
+            number = len(self._sentinel_rows)
+            logging.getLogger(__name__).warning("sentinel, %d times: moved %s", number, ", ".join(texts))
 
     def _add(self, row: MeasurementRow) -> None:
         self._table.append(row)

@@ -24,6 +24,7 @@ OPERATOR_MEASUREMENTS = "operator_measurements.csv"
 FULL_MODEL_MEASUREMENTS = "full_model_measurements.csv"
 FAILURES = "failures.csv"
 METER_QUALIFICATIONS = "meter_qualifications.csv"
+SENTINEL_MEASUREMENTS = "sentinel_measurements.csv"
 SUM_VS_FULL = "sum_vs_full.csv"
 
 Check: TypeAlias = Callable[[ModelConfig], list[str]]

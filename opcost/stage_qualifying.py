@@ -72,7 +72,10 @@ def qualified(
             logging.getLogger(__name__).warning("the meters of this board are qualified first: half a minute, once")
             rows = qualify_meters(apparatus, table)
         yield replace(
-            apparatus, power_per_kelvin=_power_per_kelvin(rows), meters=_in_order_of_trust(apparatus.meters, rows)
+            apparatus,
+            power_per_kelvin=_power_per_kelvin(rows),
+            meters=_in_order_of_trust(apparatus.meters, rows),
+            sentinel=STEADY_LOAD if apparatus.is_gpu else None,
         )
 
 

@@ -48,6 +48,7 @@ class SimulatedCampaign:
     device: str = "cuda:0"
     conditions: Conditions = SIMULATED_CONDITIONS
     meter: MeterModel = field(default_factory=MeterModel)
+    sentinel: Subject | None = None
     meters: Mapping[str, NamedMeter] = field(default_factory=dict)
     before: Callable[[OperatorTuple], None] = lambda _: None
     built: list[OperatorTuple] = field(default_factory=list)
@@ -103,6 +104,7 @@ class SimulatedCampaign:
             precision=self._precision,
             all_meters=lambda _: self.machine,
             pause=self.machine.idle,
+            sentinel=self.sentinel,
         )
 
     @contextmanager

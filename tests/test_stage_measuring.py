@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
-from simulated_machine import SIMULATED_CONDITIONS, Load, MeterModel
+from simulated_machine import SIMULATED_CONDITIONS, Device, Load, MeterModel
 
 from opcost.campaign import ATTEMPTS, OVERHEAD_S, FailureRow
 from opcost.conditions import measurement_key
@@ -19,7 +19,14 @@ from opcost.input_values import ZEROS_DATA, InputData, InputStatistics, InputVal
 from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, MeasurementRow
 from opcost.operators import OperatorTuple, TensorSpec, model_operator
 from opcost.pickle_files import read_counts, write_counts
-from opcost.request import COUNTS, FAILURES, FILTERED_COUNTS, FULL_MODEL_MEASUREMENTS, OPERATOR_MEASUREMENTS
+from opcost.request import (
+    COUNTS,
+    FAILURES,
+    FILTERED_COUNTS,
+    FULL_MODEL_MEASUREMENTS,
+    OPERATOR_MEASUREMENTS,
+    SENTINEL_MEASUREMENTS,
+)
 from opcost.stage_comparing import compare_models
 from opcost.stage_measuring import FullModelReport, OperatorsReport, measure_full_models, measure_operators
 from opcost.subjects import Subject
@@ -335,6 +342,48 @@ def test_a_seed_shuffles_the_operators_of_a_model_and_stands_in_the_rows(tmp_pat
     assert sorted(orders[0]) == sorted(orders[2]) == sorted(orders[3])
     assert len({tuple(order) for order in orders}) == 3
     assert orders[3] == [str(candidate.inputs[0]) for candidate in operators]
+
+
+def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("opcost.campaign.SENTINEL_EVERY", 2)
+    campaign = SimulatedCampaign(tmp_path, LOADS, sentinel=Subject(MODEL))
+    campaign.add_model("a", {RELU: 1, GELU: 1, SILU: 1})
+    run(campaign)
+    assert [built.short_name for built in campaign.built] == [
+        "resnet18",
+        "ReLU",
+        "GELU",
+        "resnet18",
+        "SiLU",
+        "resnet18",
+    ]
+    assert [row.operator for row in rows(campaign, SENTINEL_MEASUREMENTS)] == [MODEL.operator] * 3
+    assert len(rows(campaign)) == 3
+    assert "sentinel, 3 times: moved time by 0.00 %, energy by 0." in caplog.text
+    campaign.built.clear()
+    run(campaign)
+    assert campaign.built == []
+
+
+def test_a_sentinel_that_cannot_be_measured_does_not_hold_up_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    campaign = SimulatedCampaign(tmp_path, LOADS, sentinel=Subject(MODEL))
+    campaign.before = fail_on(MODEL, error=CannotMeasureError("out of memory"))
+    campaign.add_model("a", {RELU: 1, GELU: 1})
+    assert run(campaign)[0].measured == 2
+    assert caplog.text.count("no sentinel, so drifts are not seen: out of memory") == 1
+
+
+def test_a_device_that_drifts_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    campaign = SimulatedCampaign(tmp_path, LOADS, sentinel=Subject(MODEL))
+    campaign.machine.device = Device(cold_power_ratio=0.8, warming_time_s=5.0, white_noise_w=1.0)
+    campaign.add_model("a", {RELU: 1, GELU: 1, SILU: 1})
+    run(campaign)
+    (message,) = [record.getMessage() for record in caplog.records if "sentinel" in record.getMessage()]
+    assert float(message.rpartition("energy by ")[2].removesuffix(" %")) > 3
 
 
 # How precise
