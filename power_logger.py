@@ -22,9 +22,7 @@ from opcost.power_log import PowerSummary
 
 def main() -> int:
     arguments = parse_arguments()
-    if arguments.qualify:
-        return qualify(arguments)
-    return log(arguments)
+    return qualify(arguments) if arguments.qualify else log(arguments)
 
 
 def log(arguments: argparse.Namespace) -> int:
@@ -65,6 +63,8 @@ def parse_arguments() -> argparse.Namespace:
         raise UserError("--device: cuda or cpu; name the card with --gpu INDEX or UUID as `nvidia-smi -L` shows it")
     if arguments.device == "cpu" and arguments.gpu is not None:
         raise UserError(f"--gpu {arguments.gpu} with --device cpu: the CPU has no card to name, leave one of them out")
+    if arguments.qualify and (arguments.interval or arguments.output or arguments.seconds):
+        raise UserError("--qualify: takes as long as it takes; leave --interval, --output and --seconds out")
     arguments.gpu = arguments.gpu or "0"
     return arguments
 

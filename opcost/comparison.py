@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 from opcost.conditions import Circumstances, Conditions
-from opcost.measurement import MeasurementRow, is_doubtful
+from opcost.measurement import SLOPE_SPREAD_RATIO, MeasurementRow, is_doubtful
 from opcost.operators import META, OperatorCounts
 from opcost.statistics import Estimate
 from opcost.subjects import CAPTURED
-from opcost.summation import Measurements, ModelCost, energy_of, sum_operators, time_of
+from opcost.summation import Measurements, ModelCost, correction_j, energy_of, sum_operators, time_of
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,11 @@ def compare(
         full_energy_j=energy_j,
         cost=cost,
         time_ratio=cost.time_s.divided_by(time_of(full)) if cost.time_s else None,
-        energy_ratio=cost.energy_j.divided_by(energy_j) if cost.energy_j and energy_j else None,
+        energy_ratio=_energy_ratio(cost, full, energy_j),
         remarks=(
             *_under_other_conditions(cost, full.conditions, measurements),
             *_other_values(cost, counts, input_data),
+            *_temperatures(cost, full),
             *_circumstances(cost, full),
             *_doubts(cost, full),
         ),
@@ -99,6 +101,28 @@ def _circumstances(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
         for difference in _circumstance_differences(part.row, full):
             shares[difference] = shares.get(difference, 0.0) + share
     return tuple(f"{text} for {share:.1%} of the summed time" for text, share in shares.items())
+
+
+def _energy_ratio(cost: ModelCost, full: MeasurementRow, energy_j: Estimate | None) -> Estimate | None:
+    """Return sum over whole; what both were corrected by for temperature has one error, which cancels in part."""
+    if cost.energy_j is None or energy_j is None:
+        return None
+    ratio = cost.energy_j.divided_by(energy_j)
+    if not cost.is_at_reference:
+        return ratio
+    unlike = cost.temperature_correction_j / cost.energy_j.value - correction_j(full) / energy_j.value
+    return Estimate(ratio.value, math.hypot(ratio.standard_error, ratio.value * SLOPE_SPREAD_RATIO * unlike))
+
+
+def _temperatures(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
+    """Say why energies are as measured where some are known at the reference temperature."""
+    known = [part.row for part in cost.parts if energy_of(part.row, at_reference=True) is not None]
+    if cost.is_at_reference or not known:
+        return ()
+    if energy_of(full, at_reference=True) is None:
+        return ("energies are as measured, not at one temperature: that of the whole model is not known there",)
+    lacking = len({part.row.key for part in cost.parts}) - len({row.key for row in known})
+    return (f"energies are as measured, not at one temperature: {lacking} rows are not known there",)
 
 
 def _doubts(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from opcost.conditions import EAGER, Circumstances, Conditions
-from opcost.power import MeanPower, PowerTrace, Window, device_state, mean_power, no_trace
+from opcost.power import DeviceState, MeanPower, PowerTrace, Window, device_state, mean_power, no_trace
 from opcost.statistics import (
     Estimate,
     FloatArray,
@@ -42,8 +42,13 @@ MINIMUM_CHUNKS = 5
 MINIMUM_PRECISE_CHUNKS = 10
 """Before that the spread of chunks says too little to stop by."""
 
-LOOK_INTERVAL_S = 0.1
-"""How often a loop looks whether its figures are precise enough: each look takes some milliseconds of the host's."""
+FIRST_LOOK_S = 0.2
+LOOK_GROWTH = 1.3
+"""When a loop looks whether its figures are precise enough: ever more rarely, since each look is another chance to stop
+by luck, and takes a millisecond of the host's."""
+
+STOP_RATIO = 0.8
+"""A loop stops at this share of the error asked for: what is looked at again and again is found small too early."""
 
 AT_THE_LIMIT_RATIO = 0.98
 """Share of the power limit from which a long loop would be slowed down."""
@@ -65,9 +70,9 @@ REFERENCE_TEMPERATURE_C = 50.0
 """To which energies are referred, so that figures from a cool and a warm device can be compared: in the midst of what
 operators reach on an H200 (45 to 62 °C)."""
 
-SLOPE_SPREAD_RATIO = 0.4
-"""How much the slope of power over temperature differs from one operator to the next: 0.22 to 0.52 % per kelvin in four
-operators on two H200 (``docs/results.md``)."""
+SLOPE_SPREAD_RATIO = 0.8
+"""How far an operator's slope of power over temperature may be from that of the qualification's load: 0.22 to 0.52 %
+per kelvin in four operators on two H200, of which that load had the lowest (``docs/results.md``)."""
 
 
 class Workload(Protocol):
@@ -268,7 +273,8 @@ def measure(
         loop = run_loop(workload, clock, protocol, meter)
     finally:
         trace = meter.stop()
-    return evaluate(loop, trace, power_per_kelvin, workload.execution, workload.notes)
+    notes = "; ".join(filter(None, [workload.notes, _imprecision(loop, protocol)]))
+    return evaluate(loop, trace, power_per_kelvin, workload.execution, notes)
 
 
 def run_loop(workload: Workload, clock: Clock, protocol: MeasurementProtocol, meter: Meter) -> Loop:
@@ -281,15 +287,14 @@ def run_loop(workload: Workload, clock: Clock, protocol: MeasurementProtocol, me
     workload.finish()
     load_begin = clock.read()
     rounds = _warm_up(workload, clock, protocol)
-    relative_error = protocol.relative_error
-    looked_s = 0.0
+    relative_error, look_s = protocol.relative_error, FIRST_LOOK_S
     for loop in _growing_loop(workload, clock, rounds, load_begin):
         is_long = loop.duration_s >= protocol.loop_s and len(loop.chunk_durations_s) >= MINIMUM_CHUNKS
         if is_long:
             break
-        if relative_error is not None and loop.duration_s - looked_s >= LOOK_INTERVAL_S:
-            looked_s = loop.duration_s
-            if _is_precise(loop, meter.log(), relative_error):
+        if relative_error is not None and loop.duration_s >= look_s:
+            look_s = LOOK_GROWTH * loop.duration_s
+            if _is_precise(loop, meter.log(), STOP_RATIO * relative_error):
                 break
     workload.finish()
     return loop
@@ -342,7 +347,7 @@ def evaluate(
     energy_j = None if power_w is None else power_w.multiplied_by(time_s)
     check_w = None if check is None else check.mean.estimate_w
     state = device_state(trace, window)
-    at_reference_j = at_reference(energy_j, state.temperature_c, power_per_kelvin)
+    at_reference_j = at_reference(energy_j, state, power_per_kelvin)
     return Measurement(
         time_s=time_s.value,
         energy_j=value_of(energy_j),
@@ -376,16 +381,15 @@ def evaluate(
     )
 
 
-def at_reference(
-    energy_j: Estimate | None, temperature_c: float | None, power_per_kelvin: Estimate | None
-) -> Estimate | None:
+def at_reference(energy_j: Estimate | None, state: DeviceState, power_per_kelvin: Estimate | None) -> Estimate | None:
     """Return an energy as it would be at ``REFERENCE_TEMPERATURE_C``, None where anything that it takes is unknown.
 
-    The error grows with the distance in temperature: operators differ in how their power follows it.
+    The error grows with the distance in temperature: operators differ in how their power follows it. While the power is
+    capped it does not.
     """
-    if energy_j is None or temperature_c is None or power_per_kelvin is None:
+    if energy_j is None or state.temperature_c is None or power_per_kelvin is None:
         return None
-    kelvin = REFERENCE_TEMPERATURE_C - temperature_c
+    kelvin = (REFERENCE_TEMPERATURE_C - state.temperature_c) * (1 - (state.power_capped_ratio or 0.0))
     slope_error = math.hypot(power_per_kelvin.standard_error, SLOPE_SPREAD_RATIO * power_per_kelvin.value)
     return energy_j.multiplied_by(Estimate(1 + kelvin * power_per_kelvin.value, abs(kelvin) * slope_error))
 
@@ -432,9 +436,21 @@ def is_doubtful(measurement: Measurement) -> bool:
     return any(doubt in measurement.notes for doubt in (UNEVEN, METERS_DISAGREE))
 
 
+def _imprecision(loop: Loop, protocol: MeasurementProtocol) -> str:
+    """Return a remark on a loop that came to its end before it was precise enough."""
+    if protocol.relative_error is None or loop.duration_s < protocol.loop_s:
+        return ""
+    return f"not within {protocol.relative_error:.2%} after {protocol.loop_s:g} s"
+
+
 def _unevenness(loop: Loop) -> str:
-    """Return a remark on chunks that take much longer than the shortest: something else may use the device."""
-    excess = median(loop.times_s) / float(loop.times_s.min())
+    """Return a remark on chunks that take much longer than the shortest: something else may use the device.
+
+    Two neighbours are taken together: a host that wakes up late makes one chunk longer and the next one shorter.
+    """
+    durations_s, iterations = np.array(loop.chunk_durations_s), np.array(loop.chunk_iterations)
+    times_s = (durations_s[:-1] + durations_s[1:]) / (iterations[:-1] + iterations[1:])
+    excess = median(times_s) / float(times_s.min())
     return f"{UNEVEN}: the median chunk took {excess:.1f} times the shortest" if excess > UNEVEN_RATIO else ""
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from opcost.measurement import Clock, Meter, Workload
-from opcost.power import PowerTrace, Window, fresh_readings, fresh_rows
+from opcost.power import PowerTrace, Window, device_state, fresh_readings, fresh_rows
 from opcost.statistics import Estimate, FloatArray
 
 PAUSE_S = 2.0
@@ -23,8 +23,8 @@ PULSES_S = 3.0
 REST_S = 2.0
 REST_FROM_S = 0.5
 """At rest the quick meters show a device that does nothing, its clocks still up."""
-PULSES = ((0.025, 0.075), (0.04, 0.04), (0.01, 0.03), (0.05, 0.05))
-"""Seconds on and off: in step with meters that look every 0.1 s, and out of step."""
+PULSES = ((0.03, 0.07), (0.04, 0.04), (0.01, 0.03), (0.05, 0.05))
+"""Seconds on and off: in step with meters that look every 0.1 s, and out of step. Rounds of a load last 10 ms."""
 
 SETTLED_S = 3.0
 """After a step every known meter shows the new power, and the device has warmed most of its way."""
@@ -32,6 +32,7 @@ SETTLED_S = 3.0
 WARMING_FROM_S = 0.5
 """After a step the quick meters have passed their overshoot, and the temperature still rises."""
 
+HALF_ROUND_S = 0.005
 PLATEAU_RATIO = 0.05
 GOOD_RATIO = 0.02
 """How far a good meter may be from the reference under a steady load."""
@@ -40,6 +41,8 @@ GOOD_PULSED_RATIO = 0.05
 """How far under pulses: their edges fall somewhere into a reading of any meter."""
 
 GOOD = "good"
+REFERENCE = "the reference"
+UNCHECKED = "the only measure of the others: not checked"
 STEADY_ONLY = "for steady loads only"
 MINIMUM_TEMPERATURES = 3
 """Different temperatures (meters round to a degree) that a slope needs."""
@@ -86,12 +89,12 @@ class MeterQuality:
     @property
     def is_good(self) -> bool:
         """Whether it may be trusted with any load."""
-        return self.verdict == GOOD
+        return self.verdict in (GOOD, REFERENCE)
 
     @property
     def is_right_when_steady(self) -> bool:
         """Whether it may be trusted with a load that does not change, as every measured operator is one."""
-        return self.verdict in (GOOD, STEADY_ONLY)
+        return self.verdict in (GOOD, STEADY_ONLY, REFERENCE, UNCHECKED)
 
 
 def run_course(
@@ -132,8 +135,11 @@ def qualities(course: Course, trace: PowerTrace, reference: str | None) -> list[
         reference: the name of the meter that is right, None for the first one.
     """
     traces = [logged for logged in (trace, *trace.checks) if logged.missing_reason is None]
-    references = [logged for logged in traces if logged.source.name == reference] or traces
-    return [_quality(course, logged, references[0]) for logged in traces]
+    right = next((logged for logged in traces if logged.source.name == reference), None)
+    qualities = [_quality(course, logged, right or traces[0]) for logged in traces]
+    own = right.source.name if right else traces[0].source.name if traces else None
+    verdict = REFERENCE if right else UNCHECKED
+    return [replace(quality, verdict=verdict) if quality.meter == own else quality for quality in qualities]
 
 
 def idle_power_w(trace: PowerTrace, window: Window) -> float | None:
@@ -145,21 +151,28 @@ def idle_power_w(trace: PowerTrace, window: Window) -> float | None:
 def watts_per_kelvin(course: Course, trace: PowerTrace) -> Estimate | None:
     """Return by how much power rises with the temperature, as a share per kelvin; None where that cannot be seen.
 
-    From the step, while the device warms: the slope of the readings over the temperature, which is that of the log that
-    has one. Its error is that of a least-squares slope.
+    From the step, while the device warms: the slope of the mean reading at each degree over the temperature, which is
+    that of the log that has one. Its error is that of a least-squares slope, each degree counted once: readings at one
+    degree are alike. A power at its cap does not follow the temperature, and has no slope.
     """
     logs = [logged for logged in (trace, *trace.checks) if not np.isnan(logged.temperature_c).all()]
     if not logs:
         return None
     window = Window(course.step.begin_s + WARMING_FROM_S, course.step.end_s)
+    if (device_state(trace, window).power_capped_ratio or 0.0) > 0:
+        return None
     epoch_s, power_w = fresh_rows(trace, window)
     temperature_c = np.interp(epoch_s, logs[0].epoch_s, logs[0].temperature_c)
     if len(np.unique(np.round(temperature_c))) < MINIMUM_TEMPERATURES:
         return None
-    slope, offset = np.polyfit(temperature_c, power_w, 1)
-    residuals = power_w - slope * temperature_c - offset
-    spread = np.std(temperature_c) * math.sqrt(len(temperature_c))
-    error = float(np.std(residuals, ddof=2) / spread)
+    rounded_c = np.round(temperature_c)
+    degrees = np.unique(rounded_c)
+    at_degree_w = np.array([power_w[rounded_c == degree].mean() for degree in degrees])
+    at_degree_c = np.array([temperature_c[rounded_c == degree].mean() for degree in degrees])
+    slope, offset = np.polyfit(at_degree_c, at_degree_w, 1)
+    residuals = at_degree_w - slope * at_degree_c - offset
+    spread = float(np.std(at_degree_c)) * math.sqrt(len(degrees))
+    error = math.sqrt(float(np.sum(residuals**2)) / max(len(degrees) - 2, 1)) / spread
     mean_w = float(power_w.mean())
     return Estimate(float(slope) / mean_w, error / mean_w)
 
@@ -172,16 +185,15 @@ def _run_for(workload: Workload, clock: Clock, duration_s: float) -> None:
 
 
 def _pulses(workload: Workload, clock: Clock, pause: Callable[[float], None], on_s: float, off_s: float) -> Pulses:
-    begin = now = clock.read()
-    while now.monotonic_s - begin.monotonic_s < PULSES_S:
-        end_s = now.monotonic_s + on_s
-        while clock.read().monotonic_s < end_s:
+    begin = clock.read()
+    for number in range(round(PULSES_S / (on_s + off_s))):
+        pulse_s = begin.monotonic_s + number * (on_s + off_s)
+        while clock.read().monotonic_s < pulse_s + on_s - HALF_ROUND_S:
             # No round ahead: a pulse ends when it is to end.
             workload.run(1)
             workload.finish()
-        pause(off_s)
-        now = clock.read()
-    return Pulses(on_s, off_s, Window(begin.epoch_s, now.epoch_s))
+        pause(max(0.0, pulse_s + on_s + off_s - clock.read().monotonic_s))
+    return Pulses(on_s, off_s, Window(begin.epoch_s, clock.read().epoch_s))
 
 
 def _quality(course: Course, trace: PowerTrace, reference: PowerTrace) -> MeterQuality:

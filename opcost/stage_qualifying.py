@@ -11,7 +11,7 @@ from pathlib import Path
 
 from opcost.apparatus import Apparatus, Meters, OpenApparatus
 from opcost.csv_database import CsvTable
-from opcost.errors import UserError
+from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import FULL_LOOP_S, MeasurementProtocol
 from opcost.meter_qualification import MeterQuality, idle_power_w, qualities, run_course, watts_per_kelvin
 from opcost.operators import OperatorTuple, TensorSpec
@@ -30,7 +30,7 @@ STEADY_LOAD = Subject(
         mode=None,
     )
 )
-"""Adds 256 MB to 256 MB: bound by memory, far from any power cap, which would hide how power follows temperature."""
+"""Adds 256 MB to 256 MB: bound by memory and no nearer to a power cap than that lets it (H200: 657 of 700 W)."""
 
 PRECISION = "torch-default"
 
@@ -68,15 +68,27 @@ def qualified(
     table = CsvTable(database / METER_QUALIFICATIONS, QualificationRow)
     with open_apparatus(device, database, with_meter) as apparatus:
         rows = _rows_of(apparatus, table)
-        if not rows and with_meter and apparatus.all_meters is not None:
-            logging.getLogger(__name__).warning("the meters of this board are qualified first: half a minute, once")
-            rows = qualify_meters(apparatus, table)
+        if _power_per_kelvin(rows) is None and with_meter and apparatus.all_meters is not None:
+            rows += _qualified_if_possible(apparatus, table)
         yield replace(
             apparatus,
             power_per_kelvin=_power_per_kelvin(rows),
             meters=_in_order_of_trust(apparatus.meters, rows),
             sentinel=STEADY_LOAD if apparatus.is_gpu else None,
         )
+
+
+def _qualified_if_possible(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
+    log = logging.getLogger(__name__)
+    log.warning("the meters of this board are qualified first: half a minute, once")
+    try:
+        rows = qualify_meters(apparatus, table)
+    except (UserError, CannotMeasureError) as error:
+        log.warning("not qualified, so energies are not referred to one temperature: %s", error)
+        return []
+    if _power_per_kelvin(rows) is None:
+        log.warning("its temperature hardly moved, so energies are not referred to one: the next run tries again")
+    return rows
 
 
 def _rows_of(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from opcost.conditions import Conditions
 from opcost.input_values import InputData, parse_input_data
-from opcost.measurement import MeasurementRow
+from opcost.measurement import MeasurementRow, is_doubtful
 from opcost.operators import OperatorCount, OperatorCounts
 from opcost.selection import share
 from opcost.statistics import Estimate, sum_of_independent
@@ -40,14 +40,16 @@ class ModelCost:
     ``summed`` and ``missing`` are the counts with and without a measurement under the conditions asked for, ``parts``
     what is summed. Time and energy are None where nothing could be summed; energy also where any summed operator lacks
     it, since a sum of some energies is the energy of nothing. ``is_at_reference`` says whether energies are those at
-    the reference temperature. ``flop_ratio`` and ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes
-    that the sum carries.
+    the reference temperature; ``temperature_correction_j`` is then what that has added. The error of that addition is
+    common to all operators and to the whole, and no part of ``energy_j``'s error. ``flop_ratio`` and
+    ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes that the sum carries.
     """
 
     time_s: Estimate | None
     energy_j: Estimate | None
     energy_missing_reason: str | None
     is_at_reference: bool
+    temperature_correction_j: float
     summed: tuple[OperatorCount, ...]
     missing: tuple[OperatorCount, ...]
     parts: tuple[Part, ...]
@@ -86,7 +88,9 @@ class Measurements:
 
 
 def best_rows(rows: Iterable[MeasurementRow]) -> dict[str, MeasurementRow]:
-    """Return one row for each key: one with energy if there is any, of these the longest loop, of these the last."""
+    """Return one row for each key: one with energy if there is any, of these one that nothing disturbed, of these the
+    longest loop, of these the last.
+    """
     best: dict[str, MeasurementRow] = {}
     for row in rows:
         known = best.get(row.key)
@@ -126,6 +130,7 @@ def sum_operators(
         energy_j=sum_of_independent(_energies(measured, at_reference)) if reason is None else None,
         energy_missing_reason=reason,
         is_at_reference=at_reference and reason is None,
+        temperature_correction_j=_correction_j(measured) if at_reference and reason is None else 0.0,
         summed=summed,
         missing=tuple(count for count, parts in found.items() if not parts),
         parts=parts,
@@ -140,12 +145,13 @@ def time_of(row: MeasurementRow) -> Estimate:
 
 
 def energy_of(row: MeasurementRow, at_reference: bool = False) -> Estimate | None:
-    """Return a row's energy per iteration in J, as measured or at the reference temperature; None where it has none."""
+    """Return a row's energy per iteration in J, as measured or at the reference temperature; None where it has none.
+
+    The error is that of the measurement: that of the correction is not independent from row to row.
+    """
     measured = row.measurement
-    if at_reference:
-        energy_j, error_j = measured.energy_at_reference_j, measured.energy_at_reference_standard_error_j
-    else:
-        energy_j, error_j = measured.energy_j, measured.energy_standard_error_j
+    energy_j = measured.energy_at_reference_j if at_reference else measured.energy_j
+    error_j = measured.energy_standard_error_j
     return None if energy_j is None or error_j is None else Estimate(energy_j, error_j)
 
 
@@ -176,12 +182,24 @@ def _data_of(row: MeasurementRow) -> InputData | None:
         return None
 
 
-def _rank(row: MeasurementRow) -> tuple[bool, float]:
-    return energy_of(row) is not None, row.measurement.loop_time_s
+def _rank(row: MeasurementRow) -> tuple[bool, bool, float]:
+    return energy_of(row) is not None, not is_doubtful(row.measurement), row.measurement.loop_time_s
 
 
 def _energies(measured: Iterable[tuple[int, MeasurementRow]], at_reference: bool) -> Iterable[Estimate]:
     return (energy.times(n) for n, row in measured if (energy := energy_of(row, at_reference)) is not None)
+
+
+def correction_j(row: MeasurementRow) -> float:
+    """Return what referring a row's energy to the reference temperature has added, in J."""
+    measured = row.measurement
+    if measured.energy_j is None or measured.energy_at_reference_j is None:
+        return 0.0
+    return measured.energy_at_reference_j - measured.energy_j
+
+
+def _correction_j(measured: Iterable[tuple[int, MeasurementRow]]) -> float:
+    return sum(n * correction_j(row) for n, row in measured)
 
 
 def _energy_missing_reason(rows: list[MeasurementRow]) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import torch
@@ -52,21 +52,24 @@ def capture_calls(call: Callable[[], object], device: str) -> CapturedCalls:
 
     Raises:
         CaptureRefusal: the call waits for the device, or does what a graph cannot hold.
+        torch.OutOfMemoryError: there is not enough memory, not even after what torch keeps was given back.
     """
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream), torch.inference_mode():
-        _warm_up(call)
-        probe = _captured(call, PROBE_CALLS, stream)
-        wanted = round(REPLAY_S / _time_per_call_s(probe))
-        calls = min(max(wanted, 1), MAXIMUM_CALLS)
-        return _captured(call, calls, stream)
+        eager_s = _warm_up(call, stream)
+        if eager_s >= REPLAY_S / 2:
+            return _captured_in_cleared_memory(call, 1, stream)
+        calls = _calls_per_replay(call, stream)
+        return _captured_in_cleared_memory(call, calls, stream)
 
 
-def _warm_up(call: Callable[[], object]) -> None:
-    """Make a few calls, the last one watched: one that waits for the device would break a capture."""
+def _warm_up(call: Callable[[], object], stream: torch.cuda.Stream) -> float:
+    """Make a few calls, the last one timed (s) and watched: one that waits for the device would break a capture."""
     for _ in range(WARM_UP_CALLS):
         call()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record(stream)
     try:
         with _synchronisation_is_an_error():
             call()
@@ -74,6 +77,8 @@ def _warm_up(call: Callable[[], object]) -> None:
         if "synchronizing CUDA operation" not in str(error):
             raise
         raise CaptureRefusal("it waits for the GPU in the midst of its work") from error
+    end.record(stream)
+    return _elapsed_s(begin, end)
 
 
 @contextmanager
@@ -89,35 +94,60 @@ def _synchronisation_is_an_error() -> Iterator[None]:
         torch.cuda.set_sync_debug_mode(before)
 
 
+def _calls_per_replay(call: Callable[[], object], stream: torch.cuda.Stream) -> int:
+    """Return how many calls take ``REPLAY_S`` in a graph, where Python does not hold them up."""
+    probe = _captured_in_cleared_memory(call, PROBE_CALLS, stream)
+    probe.replay(1)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record(stream)
+    probe.replay(PROBE_REPLAYS)
+    end.record(stream)
+    per_call_s = _elapsed_s(begin, end) / (PROBE_REPLAYS * PROBE_CALLS)
+    return min(max(round(REPLAY_S / per_call_s), 1), MAXIMUM_CALLS)
+
+
+def _captured_in_cleared_memory(call: Callable[[], object], calls: int, stream: torch.cuda.Stream) -> CapturedCalls:
+    """Capture; where memory runs out, once more after torch has given back what it keeps.
+
+    Torch does so by itself everywhere but in a capture, for which it takes new memory each time.
+    """
+    try:
+        return _captured(call, calls, stream)
+    except torch.OutOfMemoryError:
+        torch.cuda.synchronize(stream.device)
+        torch.cuda.empty_cache()
+        return _captured(call, calls, stream)
+
+
 def _captured(call: Callable[[], object], calls: int, stream: torch.cuda.Stream) -> CapturedCalls:
-    graph = torch.cuda.CUDAGraph()
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
     # torch.cuda.graph() would wait for the device and empty its cache: the GPU would idle and cool at every capture.
-    graph.capture_begin(capture_error_mode="thread_local")
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
     try:
         for _ in range(calls):
             call()
-    except RuntimeError as error:
-        _abandon(graph)
-        raise CaptureRefusal(f"a CUDA graph cannot hold it: {str(error).splitlines()[0]}") from error
-    graph.capture_end()
+        graph.capture_end()
+    except BaseException as error:
+        _abandon(graph, pool, stream)
+        if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
+            reason = str(error).partition("\n")[0]
+            raise CaptureRefusal(f"a CUDA graph cannot hold it: {reason}") from error
+        raise
     return CapturedCalls(graph, calls, stream)
 
 
-def _abandon(graph: torch.cuda.CUDAGraph) -> None:
-    """End a capture that failed; that it failed is told once more."""
-    try:
+def _abandon(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], stream: torch.cuda.Stream) -> None:
+    """End a capture that failed, and let torch's allocator know, to which a failed end does not tell."""
+    with suppress(RuntimeError):
         graph.capture_end()
-    except RuntimeError:
-        return
+    # Not in every version, and an error where the failed end did tell.
+    end_allocating = getattr(torch._C, "_cuda_endAllocateToPool", None)
+    if end_allocating is not None:
+        with suppress(RuntimeError):
+            end_allocating(stream.device_index, pool)
 
 
-def _time_per_call_s(captured: CapturedCalls) -> float:
-    """Return how long a call takes in replays that follow each other."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    captured.replay(1)
-    begin.record(captured.stream)
-    captured.replay(PROBE_REPLAYS)
-    end.record(captured.stream)
+def _elapsed_s(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
     end.synchronize()
     elapsed_ms: float = begin.elapsed_time(end)
-    return max(elapsed_ms * 1e-3, 1e-9) / (PROBE_REPLAYS * captured.calls)
+    return max(elapsed_ms * 1e-3, 1e-9)

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -77,9 +78,28 @@ def test_sum_and_whole_are_compared_at_one_temperature():
     assert comparison.cost.is_at_reference
     assert comparison.energy_ratio.value == pytest.approx(57.0 / 28.5)
     assert comparison.full_energy_j.value == 28.5
+    reasons = []
     for others in (compared(*parts), compared(parts[0], RELU_ROW, full=referred(FULL, 28.5))):
         assert not others.cost.is_at_reference
         assert others.full_energy_j.value == 25.0
+        reasons.append(others.remarks[0])
+    assert reasons == [
+        "energies are as measured, not at one temperature: that of the whole model is not known there",
+        "energies are as measured, not at one temperature: 1 rows are not known there",
+    ]
+
+
+def test_what_both_are_corrected_by_alike_is_no_error_of_their_ratio():
+    def referred(row, ratio):
+        energy_j = row.measurement.energy_j * ratio
+        return replace(row, measurement=replace(row.measurement, energy_at_reference_j=energy_j))
+
+    parts = [referred(CONVOLUTION_ROW, 1.02), referred(RELU_ROW, 1.02)]
+    alike = compared(*parts, full=referred(FULL, 1.02)).energy_ratio
+    unlike = compared(*parts, full=FULL and referred(FULL, 1.0)).energy_ratio
+    plain = compared(CONVOLUTION_ROW, RELU_ROW).energy_ratio
+    assert alike.standard_error == pytest.approx(plain.standard_error, rel=0.03)
+    assert unlike.standard_error == pytest.approx(math.hypot(1.02 * plain.standard_error, 2.04 * 0.8 * 0.02), rel=0.05)
 
 
 def test_without_any_operator_there_is_no_ratio():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,9 @@ from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
 from opcost.meter_qualification import (
     GOOD,
+    REFERENCE,
     STEADY_ONLY,
+    UNCHECKED,
     Course,
     MeterQuality,
     idle_power_w,
@@ -19,7 +22,7 @@ from opcost.meter_qualification import (
 )
 from opcost.power import PowerSource, PowerTrace, no_trace
 
-HEAVY = Load(time_s=0.002, power_w=600.0)
+HEAVY = Load(time_s=0.01, power_w=600.0)
 
 
 def meter(name: str, repeats: bool = True, **settings: float) -> MeterModel:
@@ -60,7 +63,7 @@ def test_declared_meters_are_found_again() -> None:
 def test_verdicts_tell_part_time_meters_from_whole_ones() -> None:
     by_name = found(SAMPLES, COUNTER, AVERAGE, INSTANT)
     verdicts = {name: quality.verdict for name, quality in by_name.items()}
-    assert verdicts == {"samples": GOOD, "counter": GOOD, "average": GOOD, "instant": STEADY_ONLY}
+    assert verdicts == {"samples": GOOD, "counter": REFERENCE, "average": GOOD, "instant": STEADY_ONLY}
     worst = by_name["instant"].pulsed_deviation_ratio
     assert worst is not None
     assert abs(worst) > 0.2
@@ -99,6 +102,19 @@ def test_watts_per_kelvin_need_a_temperature_that_moves() -> None:
     assert watts_per_kelvin(*course_of(SAMPLES, device=still)) is None
 
 
+def test_a_power_at_its_cap_has_no_slope() -> None:
+    capped = Device(cold_power_ratio=0.99, warming_time_s=3.0, white_noise_w=2.0, power_limit_w=595.0)
+    assert watts_per_kelvin(*course_of(SAMPLES, COUNTER, device=capped)) is None
+
+
+def test_the_error_of_a_slope_is_honest() -> None:
+    device = Device(cold_power_ratio=0.95, warming_time_s=3.0, white_noise_w=5.0)
+    slopes = [watts_per_kelvin(*course_of(SAMPLES, device=device, seed=seed)) for seed in range(12)]
+    deviations = [(slope.value - 0.0025) / slope.standard_error for slope in slopes if slope is not None]
+    assert len(deviations) == 12
+    assert math.sqrt(sum(z**2 for z in deviations) / 12) < 2.5
+
+
 def test_a_meter_that_is_not_there_is_left_out() -> None:
     assert set(found(SAMPLES, COUNTER, MeterModel(missing_reason="none"))) == {"samples", "counter"}
 
@@ -106,6 +122,9 @@ def test_a_meter_that_is_not_there_is_left_out() -> None:
 def test_without_the_reference_the_first_meter_is_it() -> None:
     by_name = found(SAMPLES, replace(INSTANT, scale=0.5), reference=None)
     assert by_name["samples"].steady_deviation_ratio == 0.0
+    assert by_name["samples"].verdict == UNCHECKED
+    assert not by_name["samples"].is_good
+    assert by_name["samples"].is_right_when_steady
     assert not by_name["instant"].is_good
 
 

@@ -10,7 +10,8 @@ from simulated_apparatus import SimulatedCampaign
 from simulated_machine import Device, Load, MeterModel
 
 from opcost.csv_database import CsvTable
-from opcost.errors import UserError
+from opcost.errors import CannotMeasureError, UserError
+from opcost.operators import OperatorTuple
 from opcost.reports import print_qualification
 from opcost.stage_qualifying import REFERENCE, STEADY_LOAD, QualificationRow, qualified, qualify_meters
 
@@ -32,13 +33,13 @@ def test_each_meter_gets_a_row_for_its_board_and_driver(
         rows = qualify_meters(apparatus, table)
     (row,) = rows
     assert (row.device_uuid, row.driver_version, row.quality.meter) == ("simulated-0", "1.0", "simulated")
-    assert row.quality.is_good
+    assert row.quality.is_right_when_steady
     assert table.rows() == rows
     print_qualification(rows)
     output = capsys.readouterr().out
     assert "Meters of simulated machine (simulated-0)" in output
     assert "100.0 ms" in output
-    assert "good" in output
+    assert "not checked" in output
 
 
 def test_a_device_with_one_meter_cannot_be_qualified(
@@ -89,3 +90,27 @@ def test_a_meter_that_was_found_wrong_comes_last(campaign: SimulatedCampaign, ca
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
         assert list(apparatus.meters) == [REFERENCE, "unknown", "broken"]
     assert "broken: -20.0% off under a steady load; another meter is used where there is one" in caplog.text
+
+
+@pytest.mark.parametrize("error", [CannotMeasureError("out of memory"), UserError("no power")], ids=repr)
+def test_a_board_that_cannot_be_qualified_is_measured_all_the_same(
+    campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    def fail(_: OperatorTuple) -> None:
+        raise error
+
+    campaign.before = fail
+    with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
+        assert apparatus.power_per_kelvin is None
+    assert f"not qualified, so energies are not referred to one temperature: {error}" in caplog.text
+
+
+def test_a_board_whose_temperature_did_not_move_is_tried_again(
+    campaign: SimulatedCampaign, table: CsvTable[QualificationRow], caplog: pytest.LogCaptureFixture
+) -> None:
+    for busy_temperature_c in (34.5, 54.0):
+        campaign.machine.device = Device(busy_temperature_c=busy_temperature_c, warming_time_s=3.0)
+        with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
+            assert (apparatus.power_per_kelvin is None) == (busy_temperature_c == 34.5)
+    assert "its temperature hardly moved" in caplog.text
+    assert len(table.rows()) == 2

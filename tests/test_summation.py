@@ -84,6 +84,7 @@ def test_each_occurrence_counts_and_calls_of_one_tuple_share_their_error(row_of)
         energy_j=Estimate(pytest.approx(86.0), pytest.approx(1.0)),
         energy_missing_reason=None,
         is_at_reference=False,
+        temperature_correction_j=0.0,
         summed=counts.counts,
         missing=(),
         parts=cost.parts,
@@ -133,6 +134,12 @@ def test_values_of_which_this_version_knows_nothing_are_no_substitute(row_of):
     assert summed(counts, [unknown]).missing == counts.counts
 
 
+def test_a_disturbed_row_is_worse_than_a_shorter_one(row_of):
+    short, long = row_of(RELU, loop_s=1.0), row_of(RELU, loop_s=30.0)
+    disturbed = replace(long, measurement=replace(long.measurement, notes="uneven: the median chunk took 3 times"))
+    assert best_rows([short, disturbed]) == {short.key: short}
+
+
 def test_a_row_with_energy_is_better_than_a_longer_or_later_one_without(row_of):
     with_energy = row_of(RELU)
     without = row_of(RELU, energy_j=None, energy_error_j=None)
@@ -152,7 +159,9 @@ def test_energies_are_at_the_reference_temperature_if_all_are(row_of):
     counts = counts_of(OperatorCount(CONVOLUTION, 1, 1, 1), OperatorCount(RELU, 2, 1, 1))
     all_known = Measurements([row_of(CONVOLUTION, at_reference_j=5.0), row_of(RELU, at_reference_j=7.0)])
     cost = sum_operators(counts, all_known, SIMULATED_CONDITIONS, at_reference=True)
-    assert (cost.energy_j, cost.is_at_reference) == (Estimate(19.0, pytest.approx(0.3 * math.sqrt(5))), True)
+    # The errors are those of the measurements; 2 J were measured of each.
+    assert (cost.energy_j, cost.is_at_reference) == (Estimate(19.0, pytest.approx(0.2 * math.sqrt(5))), True)
+    assert cost.temperature_correction_j == 19.0 - 6.0
     one_lacks = Measurements([row_of(CONVOLUTION, at_reference_j=5.0), row_of(RELU)])
     cost = sum_operators(counts, one_lacks, SIMULATED_CONDITIONS, at_reference=True)
     assert (cost.energy_j.value, cost.is_at_reference) == (6.0, False)
@@ -173,6 +182,7 @@ def test_nothing_measured_has_no_cost():
         None,
         "no operator of the model is measured",
         is_at_reference=False,
+        temperature_correction_j=0.0,
         summed=(),
         missing=counts.counts,
         parts=(),

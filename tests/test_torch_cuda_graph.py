@@ -1,0 +1,202 @@
+"""Captures and the device's queue, on a CUDA that is played: what is captured how often, and what failures become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from opcost.errors import CannotMeasureError
+from opcost.torch_cuda_graph import MAXIMUM_CALLS, CaptureRefusal, capture_calls
+from opcost.torch_workload import DeviceQueue, EagerWorkload, GraphWorkload, as_graph
+
+WAITS = RuntimeError("called a synchronizing CUDA operation")
+
+
+@dataclass
+class FakeCuda:
+    """A device on which one call takes ``call_s``; it notes what is done to it."""
+
+    call_s: float = 1e-5
+    now_s: float = 0.0
+    events: list[str] = field(default_factory=list)
+    capturing: FakeGraph | None = None
+    graphs: list[FakeGraph] = field(default_factory=list)
+    end_fails: bool = False
+
+    def call(self) -> None:
+        if self.capturing is not None:
+            self.capturing.calls += 1
+        else:
+            self.now_s += self.call_s
+
+
+class FakeGraph:
+    def __init__(self, cuda: FakeCuda) -> None:
+        self._cuda = cuda
+        self.calls = 0
+        cuda.graphs.append(self)
+
+    def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
+        self._cuda.capturing = self
+
+    def capture_end(self) -> None:
+        self._cuda.capturing = None
+        self._cuda.events.append("end")
+        if self._cuda.end_fails:
+            raise RuntimeError("operation failed due to a previous error during capture\nmore")
+
+    def replay(self) -> None:
+        self._cuda.now_s += self.calls * self._cuda.call_s
+
+
+class FakeEvent:
+    def __init__(self, cuda: FakeCuda) -> None:
+        self._cuda = cuda
+        self.at_s = 0.0
+        self.is_waited_for = False
+
+    def record(self, stream: object) -> None:
+        self.at_s = self._cuda.now_s
+
+    def synchronize(self) -> None:
+        self.is_waited_for = True
+
+    def elapsed_time(self, end: FakeEvent) -> float:
+        return (end.at_s - self.at_s) * 1e3
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    fake = FakeCuda()
+
+    @contextmanager
+    def stream_context(_: object) -> Iterator[None]:
+        yield
+
+    stream = SimpleNamespace(wait_stream=lambda _: None, device="cuda:0", device_index=0)
+    played: dict[str, Callable[..., Any]] = {
+        "Stream": lambda _: stream,
+        "stream": stream_context,
+        "current_stream": lambda _: stream,
+        "CUDAGraph": lambda: FakeGraph(fake),
+        "Event": lambda enable_timing=False: FakeEvent(fake),
+        "graph_pool_handle": lambda: (0, len(fake.graphs)),
+        "get_sync_debug_mode": lambda: 0,
+        "set_sync_debug_mode": lambda mode: fake.events.append(f"debug {mode}"),
+        "synchronize": lambda *_: fake.events.append("synchronize"),
+        "empty_cache": lambda: fake.events.append("empty_cache"),
+    }
+    for name, value in played.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(
+        torch._C, "_cuda_endAllocateToPool", lambda *_: fake.events.append("end allocating"), raising=False
+    )
+    return fake
+
+
+@pytest.mark.parametrize(
+    ("call_s", "calls", "graphs"),
+    [(1e-5, 1000, 2), (2e-6, MAXIMUM_CALLS, 2), (1e-9, MAXIMUM_CALLS, 2), (0.003, 3, 2), (0.006, 1, 1), (0.5, 1, 1)],
+)
+def test_a_replay_lasts_ten_milliseconds_if_calls_are_short(
+    cuda: FakeCuda, call_s: float, calls: int, graphs: int
+) -> None:
+    cuda.call_s = call_s
+    captured = capture_calls(cuda.call, "cuda:0")
+    assert captured.calls == captured.graph.calls == calls  # type: ignore[attr-defined]
+    assert len(cuda.graphs) == graphs
+    begin_s = cuda.now_s
+    captured.replay(3)
+    assert cuda.now_s - begin_s == pytest.approx(3 * calls * call_s)
+
+
+def test_the_debug_mode_is_set_back(cuda: FakeCuda) -> None:
+    capture_calls(cuda.call, "cuda:0")
+    assert [event for event in cuda.events if event.startswith("debug")] == ["debug 2", "debug 0"]
+
+
+def test_a_call_that_waits_for_the_device_is_not_captured(cuda: FakeCuda) -> None:
+    calls = 0
+
+    def waits() -> None:
+        nonlocal calls
+        calls += 1
+        if cuda.events:
+            raise WAITS
+
+    with pytest.raises(CaptureRefusal, match="it waits for the GPU in the midst of its work"):
+        capture_calls(waits, "cuda:0")
+    assert cuda.graphs == []
+    assert cuda.events == ["debug 2", "debug 0"]
+
+
+def in_capture(cuda: FakeCuda, error: BaseException, times: int = 10**9) -> Callable[[], None]:
+    """Return a call that fails so often when it is captured."""
+    failures = 0
+
+    def call() -> None:
+        nonlocal failures
+        if cuda.capturing is not None and failures < times:
+            failures += 1
+            raise error
+        cuda.call()
+
+    return call
+
+
+def test_what_a_graph_cannot_hold_runs_eagerly_with_the_reason(cuda: FakeCuda) -> None:
+    call = in_capture(cuda, RuntimeError("operation not permitted when stream is capturing\nmore"))
+    workload = as_graph(EagerWorkload(call, "cuda:0", "a note"))
+    assert isinstance(workload, EagerWorkload)
+    reason = "eager, since a CUDA graph cannot hold it: operation not permitted when stream is capturing"
+    assert (workload.execution, workload.notes) == ("eager", f"a note; {reason}")
+    assert cuda.capturing is None
+    assert "end allocating" in cuda.events
+
+
+def test_a_capture_that_fails_at_its_end_runs_eagerly(cuda: FakeCuda) -> None:
+    cuda.end_fails = True
+    workload = as_graph(EagerWorkload(cuda.call, "cuda:0"))
+    assert workload.execution == "eager"
+    assert "previous error during capture" in workload.notes
+
+
+def test_a_capture_that_runs_out_of_memory_is_tried_again_with_all_of_it(cuda: FakeCuda) -> None:
+    workload = as_graph(EagerWorkload(in_capture(cuda, torch.OutOfMemoryError("CUDA out of memory"), 1), "cuda:0"))
+    assert isinstance(workload, GraphWorkload)
+    assert [event for event in cuda.events if event in ("synchronize", "empty_cache")] == ["synchronize", "empty_cache"]
+
+
+def test_too_little_memory_is_no_reason_to_run_eagerly(cuda: FakeCuda) -> None:
+    call = in_capture(cuda, torch.OutOfMemoryError("CUDA out of memory"))
+    with pytest.raises(CannotMeasureError, match="out of memory"):
+        as_graph(EagerWorkload(call, "cuda:0"))
+    assert cuda.capturing is None
+
+
+def test_an_interrupt_leaves_no_capture_open(cuda: FakeCuda) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        capture_calls(in_capture(cuda, KeyboardInterrupt()), "cuda:0")
+    assert cuda.capturing is None
+
+
+def test_a_graph_is_a_workload_of_many_iterations(cuda: FakeCuda) -> None:
+    workload = as_graph(EagerWorkload(cuda.call, "cuda:0", "a note"))
+    assert (workload.execution, workload.iterations_per_round, workload.notes) == ("graph", 1000, "a note")
+    assert [workload.run(rounds) for rounds in (1, 5, 2)] == [0, 1, 5]
+    workload.finish()
+    assert workload.run(4) == 0
+
+
+def test_a_queue_waits_for_what_was_started_before(cuda: FakeCuda) -> None:
+    queue = DeviceQueue("cuda:0")
+    assert [queue.started(rounds) for rounds in (3, 1, 4)] == [0, 3, 1]
+    queue.finish()
+    assert "synchronize" in cuda.events
+    assert queue.started(1) == 0
