@@ -15,6 +15,9 @@ import numpy.typing as npt
 
 from opcost.statistics import Estimate, FloatArray, independent_averages, mean_of_readings
 
+MINIMUM_INDEPENDENT = 1.01
+"""A mean that rests on no more than one independent reading has no error that could be told."""
+
 MINIMUM_READINGS = 5
 """Fewer fresh readings than this give no energy: their spread says too little about the error of their mean."""
 
@@ -26,6 +29,10 @@ class PowerSource:
     ``rise_time_s`` is how long after a step of the load its readings still show the old one; ``averaging_time_s`` is
     the time over which one reading averages; ``update_period_s`` is the longest time that it takes to a new reading,
     0 if unknown. ``repeats_values`` is False for a meter of whose rows each is a reading of its own.
+
+    What a qualification has found, both 0 where unknown: ``correlation_time_s`` is the integral of the noise's
+    autocorrelation, half an update period for independent readings; ``noise_ratio`` the standard deviation of a
+    reading, as a share of the power.
     """
 
     name: str
@@ -33,6 +40,8 @@ class PowerSource:
     averaging_time_s: float
     update_period_s: float = 0.0
     repeats_values: bool = True
+    correlation_time_s: float = 0.0
+    noise_ratio: float = 0.0
 
 
 NO_POWER_SOURCE = PowerSource("none", rise_time_s=0.0, averaging_time_s=0.0)
@@ -120,7 +129,14 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
     if np.ptp(readings) == 0:
         return _power_of_one_value(trace, readings)
     independent = _independent_readings(len(readings), steady.duration_s, trace.source)
-    return MeanPower(mean_of_readings(readings, independent), math.floor(independent), values_w=readings)
+    if independent < MINIMUM_INDEPENDENT:
+        reason = f"{trace.source.name} wanders for longer than the window lasts: {steady.duration_s:.2f} s"
+        return MeanPower(None, math.floor(independent), reason)
+    mean_w = mean_of_readings(readings, independent)
+    # Noise that lasts is not seen in a short window: what the qualification saw of it is the least.
+    least_w = trace.source.noise_ratio * abs(mean_w.value) / math.sqrt(independent)
+    error_w = max(mean_w.standard_error, least_w)
+    return MeanPower(Estimate(mean_w.value, error_w), math.floor(independent), values_w=readings)
 
 
 def _power_of_one_value(trace: PowerTrace, readings: FloatArray) -> MeanPower:
@@ -192,9 +208,12 @@ def device_state(trace: PowerTrace, window: Window) -> DeviceState:
 
 
 def _independent_readings(fresh: int, duration_s: float, source: PowerSource) -> float:
-    if source.averaging_time_s == 0:
-        return fresh
-    return min(fresh, independent_averages(duration_s, source.averaging_time_s))
+    limits: list[float] = [fresh]
+    if source.averaging_time_s:
+        limits.append(independent_averages(duration_s, source.averaging_time_s))
+    if source.correlation_time_s:
+        limits.append(duration_s / (2 * source.correlation_time_s))
+    return min(limits)
 
 
 def _known_mean(values: FloatArray) -> float | None:

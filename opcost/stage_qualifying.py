@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
-from opcost.apparatus import Apparatus, Meters, OpenApparatus
+from opcost.apparatus import Apparatus, Meters, NamedMeter, OpenApparatus
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import FULL_LOOP_S, MeasurementProtocol
+from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, Meter
 from opcost.meter_qualification import MeterQuality, idle_power_w, qualities, run_course, watts_per_kelvin
 from opcost.operators import OperatorTuple, TensorSpec
+from opcost.power import PowerTrace
 from opcost.request import METER_QUALIFICATIONS
 from opcost.statistics import Estimate, standard_error_of, value_of
 from opcost.subjects import Subject
@@ -73,7 +75,7 @@ def qualified(
         yield replace(
             apparatus,
             power_per_kelvin=_power_per_kelvin(rows),
-            meters=_in_order_of_trust(apparatus.meters, rows),
+            meters=_known_meters(apparatus.meters, rows),
             sentinel=STEADY_LOAD if apparatus.is_gpu else None,
         )
 
@@ -97,15 +99,52 @@ def _rows_of(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[Qu
     return [row for row in table.rows() if (row.device_uuid, row.driver_version) == board]
 
 
-def _in_order_of_trust(meters: Meters, rows: list[QualificationRow]) -> Meters:
-    """Return the meters, those last that were found wrong under a steady load; which that is, is told."""
+class KnownMeter:
+    """A meter with what its qualification has found of it: how long it takes to rise, and its noise."""
+
+    def __init__(self, meter: Meter, found: Mapping[str, MeterQuality]) -> None:
+        self._meter = meter
+        self._found = found
+
+    def start(self) -> None:
+        """Begin a measurement."""
+        self._meter.start()
+
+    def log(self) -> PowerTrace:
+        """Return the rows so far."""
+        return self._known(self._meter.log())
+
+    def stop(self) -> PowerTrace:
+        """End the measurement and return its rows."""
+        return self._known(self._meter.stop())
+
+    def _known(self, trace: PowerTrace) -> PowerTrace:
+        checks = tuple(map(self._known, trace.checks))
+        quality = self._found.get(trace.source.name)
+        if quality is None:
+            return replace(trace, checks=checks)
+        source = replace(
+            trace.source,
+            rise_time_s=max(trace.source.rise_time_s, quality.rise_time_s or 0.0),
+            correlation_time_s=quality.correlation_time_s or 0.0,
+            noise_ratio=quality.noise_ratio or 0.0,
+        )
+        return replace(trace, source=source, checks=checks)
+
+
+def _known_meters(meters: Meters, rows: list[QualificationRow]) -> Meters:
+    """Return the meters with what is known of them, those last that were found wrong; which that is, is told."""
     latest = {row.quality.meter: row.quality for row in rows}
     wrong = [name for name in meters if name in latest and not latest[name].is_right_when_steady]
     for name in wrong:
         logging.getLogger(__name__).warning(
             "%s: %s; another meter is used where there is one", name, latest[name].verdict
         )
-    return {name: meters[name] for name in sorted(meters, key=wrong.__contains__)}
+    return {name: partial(_known_meter, meters[name], latest) for name in sorted(meters, key=wrong.__contains__)}
+
+
+def _known_meter(meter: NamedMeter, found: Mapping[str, MeterQuality], log_name: str) -> Meter:
+    return KnownMeter(meter(log_name), found)
 
 
 def _power_per_kelvin(rows: list[QualificationRow]) -> Estimate | None:

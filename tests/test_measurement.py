@@ -191,6 +191,17 @@ def _holds_precisely(measurement):
     return abs(measurement.energy_j - LOAD.energy_j) <= quantile * measurement.energy_standard_error_j
 
 
+def test_noise_that_lasts_is_within_the_interval_where_a_qualification_has_found_it():
+    lasting = Device(white_noise_w=4.0, correlated_noise_w=4.0, correlation_time_s=0.05)
+    known = replace(RING, source=replace(RING.power_source, correlation_time_s=0.05, noise_ratio=0.011))
+    covered, uncovered = (
+        np.mean([_holds_precisely(m) for m in many(device=lasting, meter=meter, protocol=PRECISE)])
+        for meter in (known, RING)
+    )
+    assert covered >= 0.94
+    assert uncovered < 0.8
+
+
 def test_a_loop_that_never_becomes_precise_ends_after_its_longest_time():
     wild = measured(protocol=replace(PRECISE, loop_s=3.0, relative_error=1e-6), meter=RING)
     assert wild.loop_time_s == pytest.approx(3.0, abs=0.1)

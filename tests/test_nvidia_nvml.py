@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
+from opcost.nvidia_nvml_counter import WithCounter
 from opcost.nvidia_nvml_meter import LAST_SAMPLE_DEADLINE_S, NvmlMeter, PowerSampler
 from opcost.power import PowerSource, PowerTrace, no_trace
 
 PERIOD_S = 0.02
 RING = 119
+TICK_S = 0.1
 SMI = PowerSource("nvidia-smi", rise_time_s=0.0, averaging_time_s=0.0)
 
 
@@ -38,6 +40,7 @@ class FakeNvml:
     kind: int = 1
     failure: NVMLError | None = None
     silent_from_s: float = float("inf")
+    hole_s: tuple[float, float] = (0.0, 0.0)
     is_open: int = 0
     calls: list[int] = field(default_factory=list)
 
@@ -57,13 +60,20 @@ class FakeNvml:
             raise NVMLError("Not Found")
         return uuid
 
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:  # noqa: N802
+        if self.failure is not None:
+            raise self.failure
+        tick = int(min(time.time(), self.silent_from_s) / TICK_S)
+        return round(tick * TICK_S * self.power_w(tick * TICK_S) * 1e3)
+
     def nvmlDeviceGetSamples(self, handle: str, kind: int, after_us: int) -> tuple[int, list[SimpleNamespace]]:  # noqa: N802
         self.calls.append(after_us)
         if self.failure is not None:
             raise self.failure
         last = int(min(time.time(), self.silent_from_s) / PERIOD_S)
         moments = [index * PERIOD_S for index in range(last - RING + 1, last + 1)]
-        later = [moment for moment in moments if moment * 1e6 >= after_us]
+        begin_s, end_s = self.hole_s
+        later = [moment for moment in moments if moment * 1e6 >= after_us and not begin_s < moment < end_s]
         if not later:
             raise NotFoundError("Not Found")
         return self.kind, [
@@ -171,6 +181,43 @@ def test_the_meter_returns_the_samples_of_its_time_checked_by_the_other(sampler:
     with (tmp_path / "conv-samples.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [float(row["power_w"]) for row in rows] == list(trace.power_w)
+
+
+def test_the_counter_is_one_more_check_and_right_over_some_ticks(
+    sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path
+) -> None:
+    meter = WithCounter(NvmlGpu(nvml, "GPU-1"), NvmlMeter(sampler, Smi(), tmp_path, "conv"))
+    meter.start()
+    assert meter.log().source.name == "NVML power samples"
+    time.sleep(0.65)
+    trace = meter.stop()
+    assert trace.source.name == "NVML power samples"
+    smi, counter = trace.checks
+    assert (smi.source.name, counter.source.name) == ("nvidia-smi", "NVML energy counter")
+    assert 4 <= len(counter.power_w) <= 6
+    assert np.diff(counter.epoch_s) == pytest.approx(TICK_S, abs=0.03)
+    assert counter.power_w.mean() == pytest.approx(400.0, rel=0.1)
+
+
+def test_a_counter_that_fails_or_stands_still_is_told(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:
+    reasons = []
+    for silent_from_s, failure in ((time.time(), None), (float("inf"), NVMLError("Not Supported"))):
+        nvml.silent_from_s, nvml.failure = silent_from_s, failure
+        meter = WithCounter(NvmlGpu(nvml, "GPU-1"), Smi())
+        meter.start()
+        time.sleep(0.15)
+        (counter,) = meter.stop().checks
+        reasons.append(counter.missing_reason)
+    assert reasons == ["NVML's energy counter stands still", "NVML: Not Supported"]
+    nvml.failure = None
+
+
+def test_samples_with_a_gap_are_no_measurement(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:
+    meter = NvmlMeter(sampler, Smi(), tmp_path, "conv")
+    meter.start()
+    nvml.hole_s = (time.time() + 0.05, time.time() + 0.25)
+    time.sleep(0.4)
+    assert meter.stop().source.name == "nvidia-smi"
 
 
 def test_where_samples_end_the_other_meter_counts(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:

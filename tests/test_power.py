@@ -211,6 +211,28 @@ def test_there_are_no_more_independent_readings_than_readings():
     assert result == MeanPower(mean_of_readings(np.arange(1.0, 7.0), 6), 6)
 
 
+def test_noise_that_lasts_leaves_fewer_independent_readings():
+    trace = trace_of(every_second(0, *range(1, 13)), PowerSource("wanders", 0.0, 0.0, correlation_time_s=1.5))
+    result = mean_power(trace, 0, Window(0, 12))
+    assert result.readings == 4
+    assert result.estimate_w == mean_of_readings(np.arange(1.0, 13.0), 4)
+
+
+def test_noise_that_lasts_longer_than_the_window_leaves_no_power():
+    trace = trace_of(every_second(0, *range(1, 13)), PowerSource("wanders", 0.0, 0.0, correlation_time_s=6.0))
+    result = mean_power(trace, 0, Window(0, 12))
+    assert result.missing_reason == "wanders wanders for longer than the window lasts: 12.00 s"
+
+
+def test_an_error_is_no_less_than_the_noise_that_a_qualification_saw():
+    readings = every_second(0, *[100.0, 100.1] * 6)
+    quiet = mean_power(trace_of(readings, PowerSource("quiet", 0.0, 0.0)), 0, Window(0, 12))
+    noisy = mean_power(trace_of(readings, PowerSource("noisy", 0.0, 0.0, noise_ratio=0.05)), 0, Window(0, 12))
+    assert noisy.estimate_w.value == quiet.estimate_w.value
+    assert noisy.estimate_w.standard_error == pytest.approx(0.05 * 100.05 / math.sqrt(12), rel=0.01)
+    assert quiet.estimate_w.standard_error < 0.02
+
+
 def test_a_missing_meter_keeps_its_reason():
     trace = no_trace("no nvidia-smi on the PATH")
     assert mean_power(trace, 0, Window(0, 1)) == MeanPower(None, 0, "no nvidia-smi on the PATH")

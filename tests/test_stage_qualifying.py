@@ -114,3 +114,16 @@ def test_a_board_whose_temperature_did_not_move_is_tried_again(
             assert (apparatus.power_per_kelvin is None) == (busy_temperature_c == 34.5)
     assert "its temperature hardly moved" in caplog.text
     assert len(table.rows()) == 2
+
+
+def test_what_was_found_of_a_meter_goes_into_its_traces(campaign: SimulatedCampaign) -> None:
+    campaign.machine.device = Device(white_noise_w=1.0, correlated_noise_w=10.0, correlation_time_s=0.5)
+    with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
+        meter = apparatus.meter("log")
+        meter.start()
+        campaign.machine.idle(3.0)
+        assert meter.log().source == meter.stop().source
+        source = meter.stop().source
+    assert source.correlation_time_s == pytest.approx(0.4, abs=0.25)
+    assert source.noise_ratio == pytest.approx(10.0 / 500.0, rel=0.5)
+    assert source.rise_time_s >= campaign.machine.meter.power_source.rise_time_s

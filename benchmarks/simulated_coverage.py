@@ -1,0 +1,135 @@
+"""How often the 95 % interval of a measured energy holds the declared truth, fault by fault, on the simulated machine
+
+Example: PYTHONPATH=.:tests python benchmarks/simulated_coverage.py --seeds 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass, replace
+
+import numpy as np
+from simulated_machine import Device, Load, MeterModel, SimulatedMachine
+
+from opcost.measurement import (
+    REFERENCE_TEMPERATURE_C,
+    SLOPE_SPREAD_RATIO,
+    Measurement,
+    MeasurementProtocol,
+    is_doubtful,
+    measure,
+)
+from opcost.power import PowerSource
+from opcost.statistics import BATCHES, Estimate, student_quantile
+
+LOAD = Load(time_s=0.002, power_w=400.0, jitter_ratio=0.02)
+PRECISE = MeasurementProtocol(warm_up_s=0.25, loop_s=30.0, relative_error=0.01)
+LONG = MeasurementProtocol(warm_up_s=2.0, loop_s=5.0)
+RING = MeterModel(
+    update_period_s=0.02, averaging_time_s=0.02, source=PowerSource("ring", 0.06, 0.02, 0.02, repeats_values=False)
+)
+INSTANT = MeterModel(averaging_time_s=0.025)
+AVERAGE = MeterModel(averaging_time_s=1.0)
+QUIET = Device(white_noise_w=6.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault, and what is measured with it."""
+
+    name: str
+    meter: MeterModel = RING
+    device: Device = QUIET
+    load: Load = LOAD
+    protocol: MeasurementProtocol = PRECISE
+    checks: tuple[MeterModel, ...] = ()
+    slope: Estimate | None = None
+
+
+LASTING_50, LASTING_500 = (
+    Device(white_noise_w=4.0, correlated_noise_w=4.0, correlation_time_s=time_s) for time_s in (0.05, 0.5)
+)
+KNOWN_50, KNOWN_500 = (
+    replace(RING, source=replace(RING.power_source, correlation_time_s=time_s, noise_ratio=0.011))
+    for time_s in (0.05, 0.4)
+)
+"""What a qualification finds of such noise: it sees a little less of what lasts long."""
+
+WARMING = replace(QUIET, cold_power_ratio=0.95, warming_time_s=5.0)
+CASES = (
+    Case("white noise of 0.5 % per reading"),
+    Case("white noise of 5 % per reading", device=Device(white_noise_w=40.0)),
+    Case("noise that lasts 50 ms, not qualified", device=LASTING_50),
+    Case("the same, qualified", KNOWN_50, LASTING_50),
+    Case("noise that lasts 0.5 s, not qualified", device=LASTING_500),
+    Case("the same, qualified", KNOWN_500, LASTING_500),
+    Case("an average over 1 s, 5 s loop", AVERAGE, protocol=LONG),
+    Case("a window of 25 ms every 100 ms, 5 s loop", INSTANT, protocol=LONG),
+    Case("the same, precise loop", INSTANT),
+    Case("values shown 0.3 s late", replace(RING, lag_s=0.3, source=PowerSource("late", 0.36, 0.02, 0.02, False))),
+    Case("rows that repeat each value fifty times", MeterModel(row_period_s=0.002), protocol=LONG),
+    Case("ticks of 5 W", replace(RING, tick_w=5.0)),
+    Case("times that scatter by 20 %", load=replace(LOAD, jitter_ratio=0.2)),
+    Case("warming up by 5 %, its slope known", device=WARMING, slope=Estimate(0.0025, 0.0001)),
+    Case("warming up by 5 %, slope unknown", device=WARMING),
+    Case("a meter 3 % too high, another right, 5 s loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=LONG),
+    Case(
+        "pulses in step with a part-time meter, ring right",
+        load=replace(LOAD, swing_w=200.0),
+        checks=(INSTANT,),
+        protocol=LONG,
+    ),
+)
+
+
+def truth_j(case: Case) -> float:
+    """Return the declared energy: at the reference temperature where the slope is known."""
+    device = case.device
+    if case.slope is None:
+        return case.load.energy_j
+    kelvin = device.busy_temperature_c - REFERENCE_TEMPERATURE_C
+    span = device.busy_temperature_c - device.idle_temperature_c
+    return case.load.energy_j * (1 - (1 - device.cold_power_ratio) * kelvin / span)
+
+
+def holds(case: Case, result: Measurement) -> bool:
+    """Return whether the interval holds the truth."""
+    energy_j, error_j = result.energy_j, result.energy_standard_error_j
+    if case.slope is not None:
+        energy_j, error_j = result.energy_at_reference_j, result.energy_at_reference_standard_error_j
+    quantile = student_quantile(max(min(result.power_readings, BATCHES) - 1, 1))
+    return abs((energy_j or 0.0) - truth_j(case)) <= quantile * (error_j or 0.0)
+
+
+def results(case: Case, seeds: int) -> list[Measurement]:
+    """Measure a case on as many machines."""
+    machines = (
+        SimulatedMachine(case.load, case.device, case.meter, seed=seed, checks=case.checks) for seed in range(seeds)
+    )
+    return [measure(machine, machine, machine, case.protocol, case.slope) for machine in machines]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=1000)
+    arguments = parser.parse_args()
+    print("| fault | intervals that hold the truth | mean error | flagged | median loop |")
+    print("|---|--:|--:|--:|--:|")
+    for case in CASES:
+        measured = results(case, arguments.seeds)
+        clean = [result for result in measured if not is_doubtful(result) and result.energy_j is not None]
+        flagged = 1 - len(clean) / len(measured)
+        covered = f"{np.mean([holds(case, result) for result in clean]):.1%}" if clean else ""
+        energies = [
+            (result.energy_j if case.slope is None else result.energy_at_reference_j) or np.nan for result in measured
+        ]
+        error = np.nanmean(energies) / truth_j(case) - 1
+        loop_s = np.median([result.loop_time_s for result in measured])
+        print(f"| {case.name} | {covered} | {error:+.2%} | {flagged:.1%} | {loop_s:.2f} s |", flush=True)
+    print(f"\nThe error of a slope is taken to be {SLOPE_SPREAD_RATIO:.0%} of the correction.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
