@@ -100,7 +100,7 @@ def _circumstances(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
         share = part.time_s / cost.time_s.value
         for difference in _circumstance_differences(part.row, full):
             shares[difference] = shares.get(difference, 0.0) + share
-    return tuple(f"{text} for {share:.1%} of the summed time" for text, share in shares.items())
+    return tuple(f"{share:.1%} of the summed time under another {text}" for text, share in shares.items())
 
 
 def _energy_ratio(cost: ModelCost, full: MeasurementRow, energy_j: Estimate | None) -> Estimate | None:
@@ -142,10 +142,12 @@ def _doubts(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
 
 
 def _circumstance_differences(row: MeasurementRow, full: MeasurementRow) -> list[str]:
-    pairs = [
-        (field.name, getattr(row.circumstances, field.name), getattr(full.circumstances, field.name))
+    pairs = {
+        field.name: (getattr(row.circumstances, field.name), getattr(full.circumstances, field.name))
         for field in fields(Circumstances)
-    ]
-    for name in ("meter", "executed_as"):
-        pairs.append((name, getattr(row.measurement, name), getattr(full.measurement, name)))
-    return [f"{name} is {ours}, the whole model's {theirs}" for name, ours, theirs in pairs if ours != theirs]
+        if field.name not in ("warm_up_s", "loop_s", "relative_error")
+    }
+    pairs["protocol"] = (row.circumstances.protocol, full.circumstances.protocol)
+    pairs["meter"] = (row.measurement.meter, full.measurement.meter)
+    pairs["executed_as"] = (row.measurement.executed_as, full.measurement.executed_as)
+    return [f"{name}: {ours} (whole model: {theirs})" for name, (ours, theirs) in pairs.items() if ours != theirs]

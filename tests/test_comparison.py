@@ -147,9 +147,10 @@ def test_circumstances_that_differ_are_told_with_their_share_of_the_summed_time(
     short = row_of(CONVOLUTION, (2.0, 0.1), (1.0, 0.1), loop_s=3.0, host_cpu="another")
     relu = row_of(RELU, (1.0, 0.1), (1.0, 0.1), host_cpu="another", meter="nvidia-smi power.draw")
     assert set(compared(short, relu).remarks) == {
-        "loop_s is 3.0, the whole model's 30.0 for 60.0% of the summed time",
-        "host_cpu is another, the whole model's simulated for 100.0% of the summed time",
-        "meter is nvidia-smi power.draw, the whole model's simulated for 40.0% of the summed time",
+        "60.0% of the summed time under another protocol: "
+        "2 s of warm-up and a loop of 3 s (whole model: 2 s of warm-up and a loop of 30 s)",
+        "100.0% of the summed time under another host_cpu: another (whole model: simulated)",
+        "40.0% of the summed time under another meter: nvidia-smi power.draw (whole model: simulated)",
     }
 
 
@@ -183,6 +184,15 @@ def test_doubtful_measurements_are_told_with_their_share_of_the_summed_time():
         "the whole model's measurement is doubtful: meters disagree: 400.0 W and 300.0 W",
         "40.0% of the summed time is of doubtful measurements, such as torch.nn.ReLU: "
         "uneven: the median chunk took 3.0 times the shortest",
+    )
+
+
+def test_a_precision_is_told_as_a_protocol():
+    precise = row_of(CONVOLUTION, (2.0, 0.1), (1.0, 0.1), warm_up_s=0.25, loop_s=None, relative_error=0.01)
+    (remark,) = compared(precise, RELU_ROW).remarks
+    assert remark == (
+        "60.0% of the summed time under another protocol: 0.25 s of warm-up and a loop to within 1.00% "
+        "(whole model: 2 s of warm-up and a loop of 30 s)"
     )
 
 

@@ -159,7 +159,10 @@ def test_each_set_of_conditions_is_compared_by_itself(campaign: SimulatedCampaig
 def test_other_circumstances_are_listed_with_their_share(campaign: SimulatedCampaign) -> None:
     measure_parts(campaign)
     measure_whole(campaign, replace(SHORT, loop_s=3.0))
-    assert compared_row(campaign).remarks == "loop_s is 2.0, the whole model's 3.0 for 100.0% of the summed time"
+    assert compared_row(campaign).remarks == (
+        "100.0% of the summed time under another protocol: 1 s of warm-up and a loop of 2 s "
+        "(whole model: 1 s of warm-up and a loop of 3 s)"
+    )
 
 
 def test_energies_of_some_operators_are_no_energy_of_the_sum(tmp_path: Path) -> None:
