@@ -17,7 +17,7 @@ from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA
-from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, MeasurementRow, limit_note, measure
+from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, MeasurementRow, joined_notes, limit_note, measure
 from opcost.progress import Progress
 from opcost.request import FAILURES, SENTINEL_MEASUREMENTS
 from opcost.subjects import Subject
@@ -241,7 +241,7 @@ class Campaign:
                 workload, apparatus.meter(log_name), apparatus.clock, self._protocol, apparatus.power_per_kelvin
             )
         conditions = apparatus.conditions(precision)
-        notes = "; ".join(filter(None, [measurement.notes, limit_note(measurement, conditions.device_power_limit_w)]))
+        notes = joined_notes(measurement.notes, limit_note(measurement, conditions.device_power_limit_w))
         return MeasurementRow(
             key=key,
             operator=subject.operator.operator,

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from opcost.conditions import EXECUTIONS
 from opcost.errors import UserError
 from opcost.subjects import CAPTURED, INPUT_DATA
 
@@ -106,7 +107,7 @@ def add_seconds(parser: argparse.ArgumentParser) -> None:
 def add_execution(parser: argparse.ArgumentParser) -> None:
     """Add ``--execution``, how operators and models are run: it yields ``execution`` (str or None)."""
     execution_help = "in CUDA graphs where they can be captured, or by Python's calls (default: graph on a GPU)"
-    parser.add_argument("--execution", choices=("graph", "eager"), help=execution_help)
+    parser.add_argument("--execution", choices=EXECUTIONS, help=execution_help)
 
 
 def add_input_data(parser: argparse.ArgumentParser) -> None:
@@ -132,10 +133,7 @@ def positive_seconds(text: str) -> float:
     Raises:
         argparse.ArgumentTypeError: it is no such number.
     """
-    try:
-        time_s = float(text)
-    except ValueError:
-        time_s = math.nan
+    time_s = _number(text)
     if not 0 < time_s <= MAXIMUM_S:
         remedy = f"write a number above 0 and up to {MAXIMUM_S:.0f} (one day), such as 30 or 0.5"
         raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds: {remedy}")
@@ -148,13 +146,18 @@ def small_ratio(text: str) -> float:
     Raises:
         argparse.ArgumentTypeError: it is no such number.
     """
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no relative error: write a number between 0 and 1, such as 0.01")
     return value
+
+
+def _number(text: str) -> float:
+    """Return the number that a text is, not a number (NaN) for any other: it lies in no bounds."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:

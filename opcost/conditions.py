@@ -12,7 +12,7 @@ from opcost.subjects import Subject
 
 EAGER = "eager"
 GRAPH = "graph"
-EXECUTIONS = (EAGER, GRAPH)
+EXECUTIONS = (GRAPH, EAGER)
 """How operators and models are run: by Python's calls, or as CUDA graphs where they can be captured."""
 
 

@@ -11,12 +11,12 @@ import re
 import threading
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from opcost.power import PowerSource, PowerTrace, no_trace
+from opcost.power import PowerSource, PowerTrace, no_trace, trace_of_power
 from opcost.power_log import PowerRow, csv_header, csv_line
 
 POWERCAP_FOLDER = Path("/sys/class/powercap")
@@ -169,15 +169,8 @@ class RaplMeter:
     def _trace(self, source: PowerSource) -> PowerTrace:
         rows = list(self._rows)
         power_w = np.array([math.nan if row.power_average_w is None else row.power_average_w for row in rows])
-        unknown = np.full(len(power_w), math.nan)
-        return PowerTrace(
-            source=source,
-            epoch_s=np.array([row.epoch_s for row in rows]),
-            power_w=power_w,
-            temperature_c=unknown,
-            sm_clock_hz=unknown,
-            power_capped=unknown,
-            thermal_slowdown=unknown,
+        return replace(
+            trace_of_power(source, np.array([row.epoch_s for row in rows]), power_w),
             missing_reason="the RAPL counters stand still" if np.isnan(power_w).all() else None,
             log_name=None if self._log_path is None else self._log_path.name,
         )

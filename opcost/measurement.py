@@ -273,7 +273,7 @@ def measure(
         loop = run_loop(workload, clock, protocol, meter)
     finally:
         trace = meter.stop()
-    notes = "; ".join(filter(None, [workload.notes, _imprecision(loop, protocol)]))
+    notes = joined_notes(workload.notes, _imprecision(loop, protocol))
     return evaluate(loop, trace, power_per_kelvin, workload.execution, notes)
 
 
@@ -377,7 +377,7 @@ def evaluate(
         thermal_slowdown_ratio=state.thermal_slowdown_ratio,
         power_log=trace.log_name,
         executed_as=executed_as,
-        notes="; ".join(note for note in (notes, _unevenness(loop), _disagreement(power_w, check_w)) if note),
+        notes=joined_notes(notes, _unevenness(loop), _disagreement(power_w, check_w)),
     )
 
 
@@ -422,6 +422,11 @@ def _disagreement(power_w: Estimate | None, check_w: Estimate | None) -> str:
     if difference_w <= max(DISAGREEMENT_RATIO * power_w.value, 3 * error_w):
         return ""
     return f"{METERS_DISAGREE}: {power_w.value:.1f} W and {check_w.value:.1f} W"
+
+
+def joined_notes(*notes: str) -> str:
+    """Return notes on one line, those left out that say nothing."""
+    return "; ".join(filter(None, notes))
 
 
 def limit_note(measurement: Measurement, power_limit_w: float | None) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from opcost.measurement import Meter
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
-from opcost.power import PowerSource, PowerTrace, no_trace
+from opcost.power import PowerSource, PowerTrace, no_trace, trace_of_power
 
 COUNTER_SOURCE = PowerSource(
     "NVML energy counter", rise_time_s=0.2, averaging_time_s=0.1, update_period_s=0.1, repeats_values=False
@@ -68,6 +68,4 @@ class WithCounter:
         if len(self._ticks) < 2:
             return no_trace("NVML's energy counter stands still")
         epoch_s, energy_j = np.array(self._ticks, dtype=np.float64).T
-        unknown = np.full(len(epoch_s) - 1, np.nan)
-        power_w = np.diff(energy_j) / np.diff(epoch_s)
-        return PowerTrace(COUNTER_SOURCE, epoch_s[1:], power_w, unknown, unknown, unknown, unknown)
+        return trace_of_power(COUNTER_SOURCE, epoch_s[1:], np.diff(energy_j) / np.diff(epoch_s))

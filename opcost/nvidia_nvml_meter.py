@@ -19,7 +19,7 @@ import numpy as np
 
 from opcost.measurement import Meter
 from opcost.nvidia_nvml import HISTORY_S, NvmlError, NvmlGpu
-from opcost.power import PowerSource, PowerTrace, no_trace
+from opcost.power import PowerSource, PowerTrace, no_trace, trace_of_power
 
 SAMPLES_SOURCE = PowerSource(
     "NVML power samples", rise_time_s=0.2, averaging_time_s=0.02, update_period_s=0.02, repeats_values=False
@@ -55,9 +55,7 @@ class PowerSampler:
         Raises:
             NvmlError: this GPU or driver keeps no samples.
         """
-        self._drain()
-        if self._failure is not None:
-            raise self._failure
+        self._drain_or_fail()
         self._thread.start()
         return self
 
@@ -74,9 +72,7 @@ class PowerSampler:
             NvmlError: NVML refuses, or no sample came after the end.
         """
         for _ in range(round(LAST_SAMPLE_DEADLINE_S / POLL_INTERVAL_S)):
-            self._drain()
-            if self._failure is not None:
-                raise self._failure
+            self._drain_or_fail()
             if self._samples and self._samples[-1][0] > end_s:
                 break
             time.sleep(POLL_INTERVAL_S)
@@ -96,9 +92,7 @@ class PowerSampler:
         Raises:
             NvmlError: NVML refuses.
         """
-        self._drain()
-        if self._failure is not None:
-            raise self._failure
+        self._drain_or_fail()
         with self._lock:
             return [sample for sample in self._samples if sample[0] >= begin_s]
 
@@ -111,6 +105,11 @@ class PowerSampler:
     def _run(self) -> None:
         while not self._stopping.wait(DRAIN_INTERVAL_S):
             self._drain()
+
+    def _drain_or_fail(self) -> None:
+        self._drain()
+        if self._failure is not None:
+            raise self._failure
 
     def _drain(self) -> None:
         with self._lock:
@@ -168,5 +167,4 @@ class NvmlMeter:
 
 def _trace(samples: list[tuple[float, float]]) -> PowerTrace:
     epoch_s, power_w = np.array(samples, dtype=np.float64).reshape(-1, 2).T
-    unknown = np.full(len(epoch_s), np.nan)
-    return PowerTrace(SAMPLES_SOURCE, epoch_s, power_w, unknown, unknown, unknown, unknown)
+    return trace_of_power(SAMPLES_SOURCE, epoch_s, power_w)

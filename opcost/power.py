@@ -111,6 +111,12 @@ def no_trace(reason: str) -> PowerTrace:
     return PowerTrace(NO_POWER_SOURCE, nothing, nothing, nothing, nothing, nothing, nothing, missing_reason=reason)
 
 
+def trace_of_power(source: PowerSource, epoch_s: FloatArray, power_w: FloatArray) -> PowerTrace:
+    """Return the trace of a meter that tells nothing but power; both arrays have shape (n,)."""
+    unknown = np.full(len(power_w), math.nan)
+    return PowerTrace(source, epoch_s, power_w, unknown, unknown, unknown, unknown)
+
+
 def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPower:
     """Return the mean power of the fresh readings inside a window.
 

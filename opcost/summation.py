@@ -61,16 +61,15 @@ class Measurements:
     """The best row for each thing measured under each set of conditions."""
 
     def __init__(self, rows: Iterable[MeasurementRow]) -> None:
-        self._rows: dict[tuple[str, str], dict[str, MeasurementRow]] = {}
+        self._rows: dict[str, dict[str, dict[str, MeasurementRow]]] = {}
         for row in best_rows(rows).values():
-            place = (row.key.partition("-")[0], row.key.rpartition("-")[2])
-            self._rows.setdefault(place, {})[row.input_data] = row
+            operator_key, conditions_key = row.key.partition("-")[0], row.key.rpartition("-")[2]
+            self._rows.setdefault(operator_key, {}).setdefault(conditions_key, {})[row.input_data] = row
 
     def of_operator(self, operator_key: str) -> Iterator[MeasurementRow]:
         """Yield the rows of an operator, on any values and under any conditions."""
-        for (key, _), rows in self._rows.items():
-            if key == operator_key:
-                yield from rows.values()
+        for rows in self._rows.get(operator_key, {}).values():
+            yield from rows.values()
 
     def find(self, subject: Subject, conditions: Conditions) -> MeasurementRow | None:
         """Return the row of an operator on these values, under these conditions."""
@@ -84,7 +83,7 @@ class Measurements:
         return rows[min(distances, key=distances.__getitem__)] if distances else None
 
     def _under(self, subject: Subject, conditions: Conditions) -> dict[str, MeasurementRow]:
-        return self._rows.get((subject.operator.key, conditions.key), {})
+        return self._rows.get(subject.operator.key, {}).get(conditions.key, {})
 
 
 def best_rows(rows: Iterable[MeasurementRow]) -> dict[str, MeasurementRow]:

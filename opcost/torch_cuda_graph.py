@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -57,10 +58,8 @@ def capture_calls(call: Callable[[], object], device: str) -> CapturedCalls:
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream), torch.inference_mode():
-        eager_s = _warm_up(call, stream)
-        if eager_s >= REPLAY_S / 2:
-            return _captured_in_cleared_memory(call, 1, stream)
-        calls = _calls_per_replay(call, stream)
+        is_long = _warm_up(call, stream) >= REPLAY_S / 2
+        calls = 1 if is_long else _calls_per_replay(call, stream)
         return _captured_in_cleared_memory(call, calls, stream)
 
 
@@ -68,8 +67,10 @@ def _warm_up(call: Callable[[], object], stream: torch.cuda.Stream) -> float:
     """Make a few calls, the last one timed (s) and watched: one that waits for the device would break a capture."""
     for _ in range(WARM_UP_CALLS):
         call()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record(stream)
+    return _device_time_s(partial(_make_watched, call), stream)
+
+
+def _make_watched(call: Callable[[], object]) -> None:
     try:
         with _synchronisation_is_an_error():
             call()
@@ -77,8 +78,6 @@ def _warm_up(call: Callable[[], object], stream: torch.cuda.Stream) -> float:
         if "synchronizing CUDA operation" not in str(error):
             raise
         raise CaptureRefusal("it waits for the GPU in the midst of its work") from error
-    end.record(stream)
-    return _elapsed_s(begin, end)
 
 
 @contextmanager
@@ -98,11 +97,7 @@ def _calls_per_replay(call: Callable[[], object], stream: torch.cuda.Stream) -> 
     """Return how many calls take ``REPLAY_S`` in a graph, where Python does not hold them up."""
     probe = _captured_in_cleared_memory(call, PROBE_CALLS, stream)
     probe.replay(1)
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record(stream)
-    probe.replay(PROBE_REPLAYS)
-    end.record(stream)
-    per_call_s = _elapsed_s(begin, end) / (PROBE_REPLAYS * PROBE_CALLS)
+    per_call_s = _device_time_s(partial(probe.replay, PROBE_REPLAYS), stream) / (PROBE_REPLAYS * PROBE_CALLS)
     return min(max(round(REPLAY_S / per_call_s), 1), MAXIMUM_CALLS)
 
 
@@ -147,7 +142,12 @@ def _abandon(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], stream: torch.c
             end_allocating(stream.device_index, pool)
 
 
-def _elapsed_s(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+def _device_time_s(start: Callable[[], object], stream: torch.cuda.Stream) -> float:
+    """Return how long the device takes for what is started on a stream."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record(stream)
+    start()
+    end.record(stream)
     end.synchronize()
     elapsed_ms: float = begin.elapsed_time(end)
     return max(elapsed_ms * 1e-3, 1e-9)

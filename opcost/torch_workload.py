@@ -11,6 +11,7 @@ import torch
 from opcost.conditions import EAGER, GRAPH
 from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA, InputData
+from opcost.measurement import joined_notes
 from opcost.operators import OperatorTuple
 from opcost.torch_cuda_graph import CapturedCalls, CaptureRefusal, capture_calls
 from opcost.torch_flops import tensors_of
@@ -42,9 +43,14 @@ class DeviceQueue:
         return self._wait_for(len(self._ahead) - 1)
 
     def finish(self) -> None:
-        """Wait until the device is idle."""
-        self._wait_for(len(self._ahead))
-        synchronize(self._device)
+        """Wait until the device is idle.
+
+        Raises:
+            CannotMeasureError: what was started failed on the device.
+        """
+        with refused_calls(self._device):
+            self._wait_for(len(self._ahead))
+            synchronize(self._device)
 
     def _wait_for(self, batches: int) -> int:
         ended = self._ahead[:batches]
@@ -84,8 +90,7 @@ class EagerWorkload:
         Raises:
             CannotMeasureError: a call failed on the device.
         """
-        with refused_calls(self.device):
-            self._queue.finish()
+        self._queue.finish()
 
 
 class GraphWorkload:
@@ -116,8 +121,7 @@ class GraphWorkload:
         Raises:
             CannotMeasureError: a replay failed on the device.
         """
-        with refused_calls(self._eager.device):
-            self._queue.finish()
+        self._queue.finish()
 
 
 @contextmanager
@@ -141,11 +145,7 @@ def as_graph(workload: EagerWorkload) -> GraphWorkload | EagerWorkload:
         with refused_calls(workload.device):
             return GraphWorkload(capture_calls(workload.call, workload.device), workload)
     except CaptureRefusal as refusal:
-        return EagerWorkload(workload.call, workload.device, _joined(workload.notes, f"eager, since {refusal}"))
-
-
-def _joined(*notes: str) -> str:
-    return "; ".join(note for note in notes if note)
+        return EagerWorkload(workload.call, workload.device, joined_notes(workload.notes, f"eager, since {refusal}"))
 
 
 def operator_workload(operator: OperatorTuple, device: str, data: InputData = NORMAL_DATA) -> EagerWorkload:
