@@ -17,17 +17,17 @@ def main() -> int:
     add_execution(parser)
     arguments = parser.parse_args()
 
-    from opcost.apparatus import open_apparatus, protocol_for
+    from opcost.measuring_child import open_child_bench
+    from opcost.ports import protocol_for
     from opcost.reports import print_full_models, print_json
     from opcost.request import Request
-    from opcost.stage_measuring import measure_full_models
-    from opcost.stage_qualifying import qualified
+    from opcost.stage_full_models import measure_full_models
     from opcost.terminal import progress_on_stderr
 
-    apparatus = partial(qualified, partial(open_apparatus, execution=arguments.execution))
+    bench = partial(open_child_bench, execution=arguments.execution)
     request = Request.from_arguments(arguments)
-    protocol = protocol_for(request.device, arguments.seconds, arguments.relative_error)
-    reports = measure_full_models(request, protocol, apparatus, progress_on_stderr())
+    protocol = partial(protocol_for, loop_s=arguments.seconds, relative_error=arguments.relative_error)
+    reports = measure_full_models(request, protocol, bench, progress_on_stderr())
     if arguments.json:
         print_json(reports)
     else:

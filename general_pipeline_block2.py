@@ -4,7 +4,6 @@ Example: python general_pipeline_block2.py resnet18_32x3x32x32 --seconds 3
 """
 
 import random
-from dataclasses import replace
 from functools import partial
 
 from opcost.command_line import add_execution, add_input_data, add_seconds, pipeline_parser, run
@@ -20,18 +19,18 @@ def main() -> int:
     add_input_data(parser)
     arguments = parser.parse_args()
 
-    from opcost.apparatus import open_apparatus, protocol_for
+    from opcost.measuring_child import open_child_bench
+    from opcost.ports import protocol_for
     from opcost.reports import print_json, print_operator_measurements
     from opcost.request import Request
     from opcost.stage_measuring import measure_operators
-    from opcost.stage_qualifying import qualified
     from opcost.terminal import progress_on_stderr
 
-    apparatus = partial(qualified, partial(open_apparatus, execution=arguments.execution))
+    bench = partial(open_child_bench, execution=arguments.execution)
     request = Request.from_arguments(arguments)
-    protocol = protocol_for(request.device, arguments.seconds, arguments.relative_error)
-    protocol = replace(protocol, order_seed=random.SystemRandom().getrandbits(32))
-    reports = measure_operators(request, protocol, apparatus, progress_on_stderr(), arguments.input_data)
+    seed = random.SystemRandom().getrandbits(32)
+    protocol = partial(protocol_for, loop_s=arguments.seconds, relative_error=arguments.relative_error, order_seed=seed)
+    reports = measure_operators(request, protocol, bench, progress_on_stderr(), arguments.input_data)
     if arguments.json:
         print_json(reports)
     else:

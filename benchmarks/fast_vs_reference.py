@@ -20,7 +20,8 @@ from pathlib import Path
 from opcost.apparatus import GPU_WARM_UP_S, Apparatus, open_apparatus, protocol_for
 from opcost.config_files import load_configs
 from opcost.errors import CannotMeasureError
-from opcost.measurement import MeasurementProtocol, measure
+from opcost.measurement import measure
+from opcost.ports import MeasurementProtocol
 from opcost.request import COUNTS
 from opcost.stage_qualifying import qualified
 from opcost.subjects import CAPTURED, Subject, subjects_of

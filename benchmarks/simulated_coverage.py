@@ -12,14 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
-from opcost.measurement import (
-    REFERENCE_TEMPERATURE_C,
-    SLOPE_SPREAD_RATIO,
-    Measurement,
-    MeasurementProtocol,
-    is_doubtful,
-    measure,
-)
+from opcost.measurement import REFERENCE_TEMPERATURE_C, SLOPE_SPREAD_RATIO, Measurement, is_doubtful, measure
+from opcost.ports import KnownDevice, MeasurementProtocol
 from opcost.power import PowerSource
 from opcost.statistics import BATCHES, Estimate, student_quantile
 
@@ -107,7 +101,7 @@ def results(case: Case, seeds: int) -> list[Measurement]:
     machines = (
         SimulatedMachine(case.load, case.device, case.meter, seed=seed, checks=case.checks) for seed in range(seeds)
     )
-    return [measure(machine, machine, machine, case.protocol, case.slope) for machine in machines]
+    return [measure(machine, machine, machine, case.protocol, KnownDevice(case.slope)) for machine in machines]
 
 
 def main() -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,30 +23,25 @@ from opcost.cpu_facts import cpu_product, host_memory_bytes
 from opcost.cpu_rapl import RaplMeter, rapl_unavailable_reason
 from opcost.device_lock import device_lock
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import FULL_LOOP_S, Clock, MeasurementProtocol, Meter, Workload
+from opcost.measurement import Measurement, joined_notes, measure
 from opcost.model_sources import build_model, input_values, is_data_dependent, is_model
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
 from opcost.nvidia_nvml_counter import WithCounter
 from opcost.nvidia_nvml_meter import SAMPLES_SOURCE, NvmlMeter, PowerSampler
+from opcost.nvidia_nvml_processes import OtherProcesses
 from opcost.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
 from opcost.nvidia_smi_logger import NvidiaSmiLogger
 from opcost.nvidia_smi_meter import INSTANT_SOURCE, NvidiaSmiMeter
 from opcost.operators import META, OperatorTuple, seed_of
+from opcost.ports import Clock, KnownDevice, MeasurementProtocol, Meter, Workload
 from opcost.power import PowerTrace, no_trace
 from opcost.statistics import Estimate
 from opcost.subjects import Subject
 from opcost.system_clock import SystemClock
 from opcost.torch_conditions import check_overrides, precision, torch_state
+from opcost.torch_filler import Filler
 from opcost.torch_inputs import DrawnInputs
 from opcost.torch_workload import EagerWorkload, as_graph, one_line, operator_workload
-
-GPU_WARM_UP_S = 2.0
-"""Longer than the slowest meter's rise time (1.2 s), and long enough for clocks and most of the temperature's rise."""
-
-CPU_WARM_UP_S = 0.5
-
-SHORT_WARM_UP_S = 0.25
-"""For loops that end when they are precise enough: NVML's samples follow a step of the load within 0.2 s."""
 
 POWER_LOGS = "power_logs"
 
@@ -66,7 +63,8 @@ class Apparatus:
     whether energy can be measured at all. ``all_meters`` is a meter that has all others as its checks, also those that
     are too dear for a campaign; None where there is but one. ``pause`` does nothing for some seconds.
     ``power_per_kelvin`` is the share by which power rises with each kelvin, None where the device is not qualified.
-    ``sentinel`` is measured now and then in a campaign, to see whether the device drifts.
+    ``sentinel`` is measured now and then in a campaign, to see whether the device drifts. ``disturbance`` says who else
+    uses the device, if somebody does.
     """
 
     device: str
@@ -81,6 +79,7 @@ class Apparatus:
     power_per_kelvin: Estimate | None = None
     sentinel: Subject | None = None
     pause: Callable[[float], None] = time.sleep
+    disturbance: Callable[[], str] = str
 
     @property
     def meter(self) -> NamedMeter:
@@ -91,6 +90,17 @@ class Apparatus:
     def is_gpu(self) -> bool:
         """Whether the device is a GPU."""
         return self.device.startswith("cuda")
+
+    def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+        """Measure an operator or a model; its raw power log gets a name.
+
+        Raises:
+            CannotMeasureError: it cannot be measured here.
+        """
+        known = KnownDevice(self.power_per_kelvin, self.conditions(precision).device_power_limit_w)
+        with self.precision(precision), self.workload(subject) as workload:
+            measurement = measure(workload, self.meter(log_name), self.clock, protocol, known)
+        return replace(measurement, notes=joined_notes(measurement.notes, self.disturbance()))
 
 
 OpenApparatus: TypeAlias = Callable[[str | None, Path, bool], AbstractContextManager[Apparatus]]
@@ -170,14 +180,6 @@ def product_of(device: str) -> str:
     return str(torch.cuda.get_device_name(device)) if device.startswith("cuda") else cpu_product()
 
 
-def protocol_for(device: str | None, loop_s: float, relative_error: float | None = None) -> MeasurementProtocol:
-    """Return the protocol for a device: a loop of the length or precision asked for, after the device's warm-up."""
-    is_gpu = choose_device(device).startswith("cuda")
-    if relative_error is not None:
-        return MeasurementProtocol(SHORT_WARM_UP_S, FULL_LOOP_S, relative_error)
-    return MeasurementProtocol(GPU_WARM_UP_S if is_gpu else CPU_WARM_UP_S, loop_s)
-
-
 @contextmanager
 def open_apparatus(
     device_name: str | None, database: Path, with_meter: bool = True, execution: str | None = None
@@ -204,16 +206,19 @@ def open_apparatus(
                 stack.enter_context(device_lock(facts.uuid or "cpu"))
             logs = database / POWER_LOGS
             meters, all_meters = _meters(device, facts, logs, stack) if with_meter else (NO_METERS, None)
+            others = _other_processes(facts, stack) if with_meter else None
+            filler = _filler(device, stack) if with_meter else None
             yield Apparatus(
                 device=device,
                 clock=SystemClock(),
-                meters=meters,
-                workload=lambda subject: _workload(subject, device, execution),
+                meters={name: partial(_filled, meter, filler) for name, meter in meters.items()},
+                workload=lambda subject: _workload(subject, device, execution, filler),
                 conditions=lambda name: _conditions(device, facts, name, execution),
                 circumstances=lambda protocol: _circumstances(facts, protocol),
                 precision=precision,
                 has_meter=device.startswith("cuda") or rapl_unavailable_reason() is None,
                 all_meters=all_meters,
+                disturbance=others.disturbance if others else str,
             )
     except NvidiaSmiError as error:
         raise UserError(str(error)) from error
@@ -259,10 +264,38 @@ def model_to_count(operator: OperatorTuple, device: str) -> tuple[nn.Module, tup
     return model, inputs
 
 
+class FilledMeter:
+    """A meter after which a device goes on working: the log is cut while others would let the device cool."""
+
+    def __init__(self, meter: Meter, filler: Filler) -> None:
+        self._meter = meter
+        self._filler = filler
+
+    def start(self) -> None:
+        """Begin a measurement."""
+        self._meter.start()
+
+    def log(self) -> PowerTrace:
+        """Return the rows so far."""
+        return self._meter.log()
+
+    def stop(self) -> PowerTrace:
+        """End the measurement and return its rows."""
+        self._filler.resume()
+        return self._meter.stop()
+
+
 @contextmanager
-def _workload(subject: Subject, device: str, execution: str) -> Iterator[Workload]:
+def _workload(subject: Subject, device: str, execution: str, filler: Filler | None) -> Iterator[Workload]:
+    """Build a workload while the device is kept at work, and let that go on afterwards."""
     eager = _eager_workload(subject, device)
-    yield as_graph(eager) if execution == GRAPH else eager
+    if filler is not None:
+        filler.pause()
+    try:
+        yield as_graph(eager) if execution == GRAPH else eager
+    finally:
+        if filler is not None:
+            filler.resume()
 
 
 def _eager_workload(subject: Subject, device: str) -> EagerWorkload:
@@ -305,6 +338,36 @@ def _meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> tu
 
     meters = {SAMPLES_SOURCE.name: samples, INSTANT_SOURCE.name: smi}
     return meters, lambda log_name: WithCounter(gpu, samples(log_name))
+
+
+def _filled(meter: NamedMeter, filler: Filler | None, log_name: str) -> Meter:
+    return meter(log_name) if filler is None else FilledMeter(meter(log_name), filler)
+
+
+def _filler(device: str, stack: ExitStack) -> Filler | None:
+    if not device.startswith("cuda"):
+        return None
+    filler = Filler(device)
+    stack.callback(filler.close)
+    return filler
+
+
+def _other_processes(facts: DeviceFacts, stack: ExitStack) -> OtherProcesses | None:
+    """Watch for others on a GPU, None where nothing tells of them.
+
+    Raises:
+        UserError: somebody is using it.
+    """
+    if facts.uuid is None:
+        return None
+    try:
+        gpu = NvmlGpu.open(facts.uuid)
+    except NvmlError:
+        return None
+    stack.callback(gpu.close)
+    others = OtherProcesses(gpu, os.getpid())
+    others.refuse_if_busy()
+    return others
 
 
 def _gpu_facts(device: str) -> DeviceFacts:

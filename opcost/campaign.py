@@ -7,17 +7,18 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from opcost.apparatus import Apparatus
+from opcost.bench import Bench
 from opcost.conditions import Circumstances, Conditions, measurement_key
 from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA
-from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, MeasurementRow, joined_notes, limit_note, measure
+from opcost.measurement import Measurement, MeasurementRow, is_doubtful
+from opcost.ports import FULL_LOOP_S, MeasurementProtocol
 from opcost.progress import Progress
 from opcost.request import FAILURES, SENTINEL_MEASUREMENTS
 from opcost.subjects import Subject
@@ -32,6 +33,9 @@ PRECISE_LOOP_S = 0.5
 
 SENTINEL_EVERY = 50
 """Measurements between two looks at the sentinel: at half a second each, two in a minute."""
+
+TRIES = 3
+"""How often one operator is measured in a run where something seems to disturb it."""
 
 ATTEMPTS = 3
 """How many rows without energy an operator may have, where there is a meter, before its energy is given up."""
@@ -81,15 +85,15 @@ class Campaign:
     """Measures operators that a table lacks, each once, however many models want it.
 
     With an ``order_seed`` in the protocol each model's operators come in shuffled order, so that drifts do not follow
-    its layers. Where the apparatus has a sentinel, that is measured first, last, and after every ``SENTINEL_EVERY``
+    its layers. Where the bench has a sentinel, that is measured first, last, and after every ``SENTINEL_EVERY``
     measurements, into a table of its own.
 
     A row settles its operator if its loop was at least as long or precise as the one asked for now, and if it has
     energy, or there is no meter, or energy was tried ``ATTEMPTS`` times.
     """
 
-    def __init__(self, apparatus: Apparatus, protocol: MeasurementProtocol, database: Path, table_name: str) -> None:
-        self._apparatus = apparatus
+    def __init__(self, bench: Bench, protocol: MeasurementProtocol, database: Path, table_name: str) -> None:
+        self._bench = bench
         self._protocol = protocol
         self._table = CsvTable(database / table_name, MeasurementRow)
         self._failures = CsvTable(database / FAILURES, FailureRow)
@@ -98,7 +102,7 @@ class Campaign:
         self._rows = best_rows(rows)
         self._attempts = Counter(row.key for row in rows)
         self._sentinels = CsvTable(database / SENTINEL_MEASUREMENTS, MeasurementRow)
-        self._sentinel = apparatus.sentinel
+        self._sentinel = bench.sentinel
         self._sentinel_rows: list[MeasurementRow] = []
         self._since_sentinel = 0
         self._tried: set[str] = set()
@@ -160,14 +164,14 @@ class Campaign:
         return numbers
 
     def _key(self, work: Work, subject: Subject) -> str:
-        return measurement_key(subject, self._apparatus.conditions(work.config.precision))
+        return measurement_key(subject, self._bench.conditions(work.config.precision))
 
     def _is_settled(self, key: str) -> bool:
         row = self._rows.get(key)
         if row is None:
             return False
         has_energy = row.measurement.energy_j is not None
-        return has_energy or not self._apparatus.has_meter or self._attempts[key] >= ATTEMPTS
+        return has_energy or not self._bench.has_meter or self._attempts[key] >= ATTEMPTS
 
     def _is_suspect(self, work: Work, subject: Subject) -> bool:
         key = self._key(work, subject)
@@ -199,10 +203,10 @@ class Campaign:
         return True
 
     def _measure_sentinel(self, precision: str) -> None:
-        """Measure what never changes, if the apparatus has such a thing."""
+        """Measure what never changes, if the bench has such a thing."""
         if self._sentinel is None:
             return
-        key = measurement_key(self._sentinel, self._apparatus.conditions(precision))
+        key = measurement_key(self._sentinel, self._bench.conditions(precision))
         try:
             row = self._row(key, self._sentinel, precision)
         except CannotMeasureError as error:
@@ -215,11 +219,13 @@ class Campaign:
 
     def _tell_drift(self) -> None:
         """Say by how much the sentinel's figures have moved in this campaign."""
+        measured = [row.measurement for row in self._sentinel_rows]
+        energies_j = [looked_at.energy_at_reference_j or looked_at.energy_j for looked_at in measured]
         texts = [
             f"{name} by {percent(max(values) / min(values) - 1, digits=2)}"
             for name, values in (
-                ("time", [row.measurement.time_s for row in self._sentinel_rows]),
-                ("energy", [row.measurement.energy_j for row in self._sentinel_rows if row.measurement.energy_j]),
+                ("time", [looked_at.time_s for looked_at in measured]),
+                ("energy", [energy_j for energy_j in energies_j if energy_j]),
             )
             if len(values) > 1
         ]
@@ -235,25 +241,29 @@ class Campaign:
 
     def _row(self, key: str, subject: Subject, precision: str) -> MeasurementRow:
         log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
-        with self._apparatus.precision(precision), self._apparatus.workload(subject) as workload:
-            apparatus = self._apparatus
-            measurement = measure(
-                workload, apparatus.meter(log_name), apparatus.clock, self._protocol, apparatus.power_per_kelvin
-            )
-        conditions = apparatus.conditions(precision)
-        notes = joined_notes(measurement.notes, limit_note(measurement, conditions.device_power_limit_w))
+        measurement = self._undisturbed(subject, precision, log_name)
         return MeasurementRow(
             key=key,
             operator=subject.operator.operator,
-            measurement=replace(measurement, notes=notes),
+            measurement=measurement,
             parameters=subject.operator.parameters_text,
             inputs=subject.operator.inputs_text,
             training_mode=subject.operator.mode,
             input_data=str(subject.input_data),
             order_seed=self._protocol.order_seed,
-            conditions=conditions,
-            circumstances=self._apparatus.circumstances(self._protocol),
+            conditions=self._bench.conditions(precision),
+            circumstances=self._bench.circumstances(self._protocol),
         )
+
+    def _undisturbed(self, subject: Subject, precision: str, log_name: str) -> Measurement:
+        """Measure until nothing seems to have disturbed it, ``TRIES`` times at most: then the last one, as it is."""
+        for number in range(1, TRIES + 1):
+            name = log_name if number == 1 else f"{log_name}-{number}"
+            measurement = self._bench.measure(subject, precision, self._protocol, name)
+            if not is_doubtful(measurement):
+                break
+            logging.getLogger(__name__).info("try %d of %d: %s", number, TRIES, measurement.notes)
+        return measurement
 
     def _fail(self, key: str, subject: Subject, precision: str, reason: str) -> None:
         self._failed[key] = reason
@@ -267,8 +277,8 @@ class Campaign:
                 inputs=subject.operator.inputs_text,
                 training_mode=subject.operator.mode,
                 input_data=str(subject.input_data),
-                conditions=self._apparatus.conditions(precision),
-                circumstances=self._apparatus.circumstances(self._protocol),
+                conditions=self._bench.conditions(precision),
+                circumstances=self._bench.circumstances(self._protocol),
             )
         )
 

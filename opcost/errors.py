@@ -15,6 +15,9 @@ class UserError(Exception):
         super().__init__("\n".join(lines))
         self.lines = lines
 
+    def __reduce__(self) -> tuple[type[UserError], tuple[str, ...]]:
+        return UserError, self.lines
+
 
 class CannotMeasureError(Exception):
     """One operator or model cannot be measured here (out of memory, unsupported, ...): the run goes on without it."""

@@ -1,60 +1,29 @@
-"""The measuring procedure, and the ports through which it meets the world.
+"""The measuring procedure: from a loop and a power trace to time and energy per iteration.
 
-The procedure knows nothing of torch or NVIDIA: it is handed a workload, a meter and a clock. Operators and whole
+It knows nothing of torch or NVIDIA: it is handed a workload, a meter and a clock. Operators and whole
 models are measured by the same code.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import Protocol
 
 import numpy as np
 
 from opcost.conditions import EAGER, Circumstances, Conditions
+from opcost.measuring_loop import AT_THE_LIMIT_RATIO, Loop, energy_error_j, run_loop
+from opcost.ports import UNKNOWN_DEVICE, Clock, KnownDevice, MeasurementProtocol, Meter, Workload
 from opcost.power import DeviceState, MeanPower, PowerTrace, Window, device_state, mean_power, no_trace
-from opcost.statistics import (
-    Estimate,
-    FloatArray,
-    is_within,
-    mean_of_chunks,
-    mean_without_outliers,
-    median,
-    standard_error_of,
-    value_of,
-)
-
-FULL_LOOP_S = 30.0
-"""The loop of the full protocol: the project's reference, to which shorter protocols are compared."""
-
-CHUNK_S = 0.07
-"""The loop waits for the device once per chunk: rarely enough to cost 0.02 % of the time, often enough to see drift,
-and out of step with meters that look every 0.1 s."""
-
-SHORT_CHUNK_S = 0.02
-"""A loop that ends when its figures are precise enough may take 0.2 s: of these, ten chunks."""
-
-MINIMUM_CHUNKS = 5
-
-MINIMUM_PRECISE_CHUNKS = 10
-"""Before that the spread of chunks says too little to stop by."""
-
-FIRST_LOOK_S = 0.2
-LOOK_GROWTH = 1.3
-"""When a loop looks whether its figures are precise enough: ever more rarely, since each look is another chance to stop
-by luck, and takes a millisecond of the host's."""
-
-STOP_RATIO = 0.8
-"""A loop stops at this share of the error asked for: what is looked at again and again is found small too early."""
-
-AT_THE_LIMIT_RATIO = 0.98
-"""Share of the power limit from which a long loop would be slowed down."""
+from opcost.statistics import Estimate, mean_without_outliers, median, standard_error_of, value_of
 
 UNEVEN = "uneven"
 METERS_DISAGREE = "meters disagree"
+THERMAL_SLOWDOWN = "thermal slowdown"
+OTHER_PROCESS = "another process"
+DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS)
+"""How notes begin that say that a figure may not be right."""
 
 UNEVEN_RATIO = 1.5
 """Undisturbed loops stay far below: 1.1 is a lot on a GPU, also where Python launches it."""
@@ -73,79 +42,6 @@ operators reach on an H200 (45 to 62 °C)."""
 SLOPE_SPREAD_RATIO = 0.8
 """How far an operator's slope of power over temperature may be from that of the qualification's load: 0.22 to 0.52 %
 per kelvin in four operators on two H200, of which that load had the lowest (``docs/results.md``)."""
-
-
-class Workload(Protocol):
-    """Something that can be run again and again, one or more iterations in a round."""
-
-    @property
-    def execution(self) -> str:
-        """How it is run: ``graph`` or ``eager``."""
-
-    @property
-    def iterations_per_round(self) -> int:
-        """How many iterations a round holds."""
-
-    @property
-    def notes(self) -> str:
-        """How the run differs from the run inside a model; empty if it does not."""
-
-    def run(self, rounds: int) -> int:
-        """Start that many rounds; return how many have ended since the last call.
-
-        A GPU is kept busy: the call returns while it is at the rounds that were started last.
-        """
-
-    def finish(self) -> None:
-        """Wait until the device is idle."""
-
-
-class Meter(Protocol):
-    """Something that logs power."""
-
-    def start(self) -> None:
-        """Begin a measurement: rows from now on belong to it."""
-
-    def log(self) -> PowerTrace:
-        """Return the rows so far."""
-
-    def stop(self) -> PowerTrace:
-        """End the measurement and return its rows, the last of them later than this call if there are any."""
-
-
-@dataclass(frozen=True)
-class ClockReading:
-    """Monotonic and epoch seconds, read as a pair."""
-
-    monotonic_s: float
-    epoch_s: float
-
-
-class Clock(Protocol):
-    """Something that tells the time."""
-
-    def read(self) -> ClockReading:
-        """Return the present time."""
-
-
-@dataclass(frozen=True)
-class MeasurementProtocol:
-    """How long to warm up and how long to measure, in s.
-
-    With a ``relative_error`` the loop ends as soon as the 95 % intervals of time and energy are within it, and after
-    ``loop_s`` at the latest. ``order_seed`` shuffles what a campaign measures; None leaves it in the model's order.
-    """
-
-    warm_up_s: float
-    loop_s: float
-    relative_error: float | None = None
-    order_seed: int | None = None
-
-    @property
-    def chunk_s(self) -> float:
-        """How long a chunk of the loop shall last."""
-        longest_s = CHUNK_S if self.relative_error is None else SHORT_CHUNK_S
-        return min(longest_s, self.loop_s / MINIMUM_CHUNKS)
 
 
 @dataclass(frozen=True)
@@ -213,51 +109,12 @@ class MeasurementRow:
     circumstances: Circumstances
 
 
-@dataclass(frozen=True)
-class Loop:
-    """The raw result of a loop: consecutive chunks between two clock readings, and when the load began.
-
-    ``chunk_iterations`` are how many iterations each chunk held.
-    """
-
-    load_begin: ClockReading
-    begin: ClockReading
-    end: ClockReading
-    chunk_durations_s: tuple[float, ...]
-    chunk_iterations: tuple[int, ...]
-
-    @property
-    def iterations(self) -> int:
-        return sum(self.chunk_iterations)
-
-    @property
-    def time_s(self) -> Estimate:
-        """The time of one iteration."""
-        return mean_of_chunks(np.array(self.chunk_durations_s), np.array(self.chunk_iterations))
-
-    @property
-    def times_s(self) -> FloatArray:
-        """The time of one iteration, chunk by chunk."""
-        times_s: FloatArray = np.array(self.chunk_durations_s) / np.array(self.chunk_iterations)
-        return times_s
-
-    @property
-    def duration_s(self) -> float:
-        """How long the loop has run."""
-        return self.end.monotonic_s - self.begin.monotonic_s
-
-    @property
-    def window(self) -> Window:
-        """The loop's time by the wall clock."""
-        return Window(self.begin.epoch_s, self.end.epoch_s)
-
-
 def measure(
     workload: Workload,
     meter: Meter,
     clock: Clock,
     protocol: MeasurementProtocol,
-    power_per_kelvin: Estimate | None = None,
+    device: KnownDevice = UNKNOWN_DEVICE,
 ) -> Measurement:
     """Warm a workload up, run it in a loop while the meter logs, and evaluate both.
 
@@ -266,73 +123,21 @@ def measure(
         meter: logs the power.
         clock: tells the time.
         protocol: how long or precisely.
-        power_per_kelvin: the share by which the device's power rises with each kelvin, if that is known.
+        device: what is known of the device.
     """
     meter.start()
     try:
-        loop = run_loop(workload, clock, protocol, meter)
+        loop = run_loop(workload, clock, protocol, meter, device.power_limit_w)
     finally:
         trace = meter.stop()
     notes = joined_notes(workload.notes, _imprecision(loop, protocol))
-    return evaluate(loop, trace, power_per_kelvin, workload.execution, notes)
-
-
-def run_loop(workload: Workload, clock: Clock, protocol: MeasurementProtocol, meter: Meter) -> Loop:
-    """Warm up for at least ``warm_up_s``, then run chunks of equal size until the protocol is satisfied.
-
-    A first round comes before the warm-up: it may take seconds (libraries load, algorithms are chosen) in which the
-    device idles.
-    """
-    workload.run(1)
-    workload.finish()
-    load_begin = clock.read()
-    rounds = _warm_up(workload, clock, protocol)
-    relative_error, look_s = protocol.relative_error, FIRST_LOOK_S
-    for loop in _growing_loop(workload, clock, rounds, load_begin):
-        is_long = loop.duration_s >= protocol.loop_s and len(loop.chunk_durations_s) >= MINIMUM_CHUNKS
-        if is_long:
-            break
-        if relative_error is not None and loop.duration_s >= look_s:
-            look_s = LOOK_GROWTH * loop.duration_s
-            if _is_precise(loop, meter.log(), STOP_RATIO * relative_error):
-                break
-    workload.finish()
-    return loop
-
-
-def _growing_loop(workload: Workload, clock: Clock, rounds: int, load_begin: ClockReading) -> Iterator[Loop]:
-    """Run chunk after chunk; yield the loop so far after each."""
-    begin = now = clock.read()
-    durations_s: list[float] = []
-    iterations: list[int] = []
-    while True:
-        ended = workload.run(rounds)
-        previous, now = now, clock.read()
-        durations_s.append(now.monotonic_s - previous.monotonic_s)
-        iterations.append(ended * workload.iterations_per_round)
-        yield Loop(load_begin, begin, now, tuple(durations_s), tuple(iterations))
-
-
-def _is_precise(loop: Loop, trace: PowerTrace, relative_error: float) -> bool:
-    """Return whether the 95 % intervals of time and energy are within a relative error of them.
-
-    Without a meter that says anything the time alone counts.
-    """
-    chunks = len(loop.chunk_durations_s)
-    if chunks < MINIMUM_PRECISE_CHUNKS or not is_within(loop.time_s, chunks, relative_error):
-        return False
-    if trace.missing_reason is not None:
-        return True
-    power = mean_power(trace, loop.load_begin.epoch_s, loop.window)
-    if power.estimate_w is None:
-        return False
-    return is_within(power.estimate_w.multiplied_by(loop.time_s), min(chunks, power.readings), relative_error)
+    return evaluate(loop, trace, device, workload.execution, notes)
 
 
 def evaluate(
     loop: Loop,
     trace: PowerTrace,
-    power_per_kelvin: Estimate | None = None,
+    device: KnownDevice = UNKNOWN_DEVICE,
     executed_as: str = EAGER,
     notes: str = "",
 ) -> Measurement:
@@ -344,10 +149,10 @@ def evaluate(
     trace = _without_rows_if_clock_stepped(trace, loop)
     power, check = _power_and_check(trace, loop.load_begin.epoch_s, window)
     power_w = power.mean.estimate_w
-    energy_j = None if power_w is None else power_w.multiplied_by(time_s)
+    energy_j = _energy_j(loop, power)
     check_w = None if check is None else check.mean.estimate_w
     state = device_state(trace, window)
-    at_reference_j = at_reference(energy_j, state, power_per_kelvin)
+    at_reference_j = at_reference(energy_j, state, device.power_per_kelvin)
     return Measurement(
         time_s=time_s.value,
         energy_j=value_of(energy_j),
@@ -377,7 +182,13 @@ def evaluate(
         thermal_slowdown_ratio=state.thermal_slowdown_ratio,
         power_log=trace.log_name,
         executed_as=executed_as,
-        notes=joined_notes(notes, _unevenness(loop), _disagreement(power_w, check_w)),
+        notes=joined_notes(
+            notes,
+            _unevenness(loop),
+            _disagreement(power_w, check_w),
+            _heat(state),
+            _limit(power_w, device.power_limit_w),
+        ),
     )
 
 
@@ -398,17 +209,26 @@ def at_reference(energy_j: Estimate | None, state: DeviceState, power_per_kelvin
 class _MeteredPower:
     """What one meter says of a window."""
 
-    meter: str
+    trace: PowerTrace
     mean: MeanPower
+
+    @property
+    def meter(self) -> str:
+        return self.trace.source.name
+
+
+def _energy_j(loop: Loop, power: _MeteredPower) -> Estimate | None:
+    error_j = energy_error_j(loop, power.trace, power.mean)
+    if power.mean.estimate_w is None or error_j is None:
+        return None
+    return Estimate(power.mean.estimate_w.value * loop.time_s.value, error_j)
 
 
 def _power_and_check(
     trace: PowerTrace, load_begin_s: float, window: Window
 ) -> tuple[_MeteredPower, _MeteredPower | None]:
     """Return the power by the best meter that has one, and by the next best."""
-    metered = [
-        _MeteredPower(logged.source.name, mean_power(logged, load_begin_s, window)) for logged in (trace, *trace.checks)
-    ]
+    metered = [_MeteredPower(logged, mean_power(logged, load_begin_s, window)) for logged in (trace, *trace.checks)]
     known = [power for power in metered if power.mean.estimate_w is not None]
     return (known or metered)[0], known[1] if len(known) > 1 else None
 
@@ -429,16 +249,22 @@ def joined_notes(*notes: str) -> str:
     return "; ".join(filter(None, notes))
 
 
-def limit_note(measurement: Measurement, power_limit_w: float | None) -> str:
-    """Return a remark on a power at its limit: what a longer loop, or another neighbourhood, would change."""
-    if measurement.power_w is None or power_limit_w is None or measurement.power_w < AT_THE_LIMIT_RATIO * power_limit_w:
-        return ""
-    return f"at the power limit of {power_limit_w:.0f} W: slower the longer it runs alone"
-
-
 def is_doubtful(measurement: Measurement) -> bool:
     """Return whether something seems to have disturbed a measurement, as its notes say."""
-    return any(doubt in measurement.notes for doubt in (UNEVEN, METERS_DISAGREE))
+    return any(doubt in measurement.notes for doubt in DOUBTS)
+
+
+def _heat(state: DeviceState) -> str:
+    """Return a remark on a device that was too hot to run at its clocks."""
+    ratio = state.thermal_slowdown_ratio
+    return f"{THERMAL_SLOWDOWN} for {ratio:.0%} of the loop" if ratio else ""
+
+
+def _limit(power_w: Estimate | None, power_limit_w: float | None) -> str:
+    """Return a remark on a power at its limit: between other operators the device may run faster."""
+    if power_w is None or power_limit_w is None or power_w.value < AT_THE_LIMIT_RATIO * power_limit_w:
+        return ""
+    return f"at the power limit of {power_limit_w:.0f} W: faster between lighter operators"
 
 
 def _imprecision(loop: Loop, protocol: MeasurementProtocol) -> str:
@@ -457,24 +283,6 @@ def _unevenness(loop: Loop) -> str:
     times_s = (durations_s[:-1] + durations_s[1:]) / (iterations[:-1] + iterations[1:])
     excess = median(times_s) / float(times_s.min())
     return f"{UNEVEN}: the median chunk took {excess:.1f} times the shortest" if excess > UNEVEN_RATIO else ""
-
-
-def _warm_up(workload: Workload, clock: Clock, protocol: MeasurementProtocol) -> int:
-    """Run for at least the warm-up's time and return how many rounds make a chunk of the loop when warm.
-
-    Short chunks cost more per round, so the answer comes from one with at least half as many as wanted.
-    """
-    begin = now = clock.read()
-    rounds = 1
-    while True:
-        ended = workload.run(rounds)
-        previous, now = now, clock.read()
-        if ended:
-            per_round_s = max((now.monotonic_s - previous.monotonic_s) / ended, 1e-9)
-            wanted = max(1, round(protocol.chunk_s / per_round_s))
-            if now.monotonic_s - begin.monotonic_s >= protocol.warm_up_s and wanted <= 2 * ended:
-                return wanted
-            rounds = min(wanted, 10 * rounds)
 
 
 def _without_rows_if_clock_stepped(trace: PowerTrace, loop: Loop) -> PowerTrace:

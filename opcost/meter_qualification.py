@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opcost.measurement import Clock, Meter, Workload
+from opcost.ports import Clock, Meter, Workload
 from opcost.power import PowerTrace, Window, device_state, fresh_readings, fresh_rows
 from opcost.statistics import Estimate, FloatArray
 

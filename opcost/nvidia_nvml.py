@@ -53,6 +53,26 @@ class NvmlGpu:
         counted_mj = _asked(self._library, lambda: self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle))
         return float(counted_mj) * 1e-3
 
+    def process_ids(self) -> list[int]:
+        """Return the numbers of the processes that compute on it.
+
+        Raises:
+            NvmlError: it does not tell.
+        """
+        library = self._library
+        return [
+            process.pid
+            for process in _asked(library, lambda: library.nvmlDeviceGetComputeRunningProcesses(self._handle))
+        ]
+
+    def busy_ratio(self) -> float:
+        """Return for what share of the last moments a kernel was running.
+
+        Raises:
+            NvmlError: it does not tell.
+        """
+        return float(_asked(self._library, lambda: self._library.nvmlDeviceGetUtilizationRates(self._handle)).gpu) / 100
+
     def power_samples(self, after_epoch_s: float) -> list[tuple[float, float]]:
         """Return the samples in the ring that are later than a moment: when each was taken (epoch, s), and W.
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from opcost.measurement import Meter
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
+from opcost.ports import Meter
 from opcost.power import PowerSource, PowerTrace, no_trace, trace_of_power
 
 COUNTER_SOURCE = PowerSource(

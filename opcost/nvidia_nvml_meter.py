@@ -17,8 +17,8 @@ from types import TracebackType
 
 import numpy as np
 
-from opcost.measurement import Meter
 from opcost.nvidia_nvml import HISTORY_S, NvmlError, NvmlGpu
+from opcost.ports import Meter
 from opcost.power import PowerSource, PowerTrace, no_trace, trace_of_power
 
 SAMPLES_SOURCE = PowerSource(

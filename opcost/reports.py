@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from opcost.stage_configs import ConfigReport
     from opcost.stage_counting import CountPlan, CountReport
     from opcost.stage_filtering import FilterReport
+    from opcost.stage_full_models import FullModelReport
     from opcost.stage_kernels import KernelsReport
-    from opcost.stage_measuring import FullModelReport, OperatorsReport
+    from opcost.stage_measuring import OperatorsReport
     from opcost.stage_qualifying import QualificationRow
     from opcost.stage_rebuilding import RebuildReport
 

@@ -1,29 +1,26 @@
-"""Block 2 and the full-model script: measure what the database lacks under the present conditions."""
+"""Block 2: measure the operators that the database lacks under the present conditions."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
 
-from opcost.apparatus import OpenApparatus
+from opcost.bench import OpenBench
 from opcost.campaign import Campaign, Outcome, Work
 from opcost.config_files import ModelConfig, set_done
 from opcost.errors import UserError
-from opcost.measurement import FULL_LOOP_S, MeasurementProtocol
-from opcost.model_sources import check_model
 from opcost.operators import META, OperatorCounts
+from opcost.ports import FULL_LOOP_S, ProtocolFor
 from opcost.progress import Progress
 from opcost.request import (
     BLOCK_0,
     FILTERED_COUNTS,
-    FULL_MODEL_MEASUREMENTS,
     OPERATOR_MEASUREMENTS,
     Request,
     check_selection,
     counted,
-    model_tuple,
 )
-from opcost.subjects import CAPTURED, Subject, subjects_of
+from opcost.subjects import CAPTURED, subjects_of
 
 
 @dataclass(frozen=True)
@@ -48,24 +45,10 @@ class OperatorsReport:
     energy_missing_reasons: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class FullModelReport:
-    """What the full-model script found or measured of one model; time and energy per run, None if not measured."""
-
-    name: str
-    time_s: float | None
-    energy_j: float | None
-    power_w: float | None
-    newly_measured: bool
-    failed: bool
-    expected_s: float
-    reason: str | None
-
-
 def measure_operators(
     request: Request,
-    protocol: MeasurementProtocol,
-    open_apparatus: OpenApparatus,
+    protocol_for: ProtocolFor,
+    open_bench: OpenBench,
     progress: Progress,
     input_data: str = CAPTURED,
 ) -> list[OperatorsReport]:
@@ -73,8 +56,8 @@ def measure_operators(
 
     Args:
         request: which models, and the device.
-        protocol: how long each is measured.
-        open_apparatus: makes the device ready.
+        protocol_for: tells how long each is measured, given whether the device is a GPU.
+        open_bench: makes the device ready.
         progress: is told of each operator.
         input_data: the values that operators run on, one of ``INPUT_DATA``.
     """
@@ -83,27 +66,16 @@ def measure_operators(
     _tell_of_unknown_values(models, input_data)
     works = [Work(config, tuple(subjects_of(counts.counts, input_data))) for config, counts in models]
     on_own_values = [work for work, (_, counts) in zip(works, models, strict=True) if _has_values(counts, input_data)]
-    with open_apparatus(request.device, request.database, not request.dry_run) as apparatus:
-        campaign = Campaign(apparatus, protocol, request.database, OPERATOR_MEASUREMENTS)
+    with open_bench(request.device, request.database, not request.dry_run) as bench:
+        protocol = protocol_for(bench.is_gpu)
+        campaign = Campaign(bench, protocol, request.database, OPERATOR_MEASUREMENTS)
         reports = []
         for work, outcome in campaign.run(works, progress, request.dry_run):
             is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None
-            is_full_protocol = is_full and apparatus.is_gpu
+            is_full_protocol = is_full and bench.is_gpu
             is_due = is_full_protocol and not outcome.remaining and not request.dry_run and work in on_own_values
             done = (is_due and _set_done(work.config)) or work.config.done
             reports.append(_operators_report(work, outcome, done))
-    return sorted(reports, key=lambda report: report.name)
-
-
-def measure_full_models(
-    request: Request, protocol: MeasurementProtocol, open_apparatus: OpenApparatus, progress: Progress
-) -> list[FullModelReport]:
-    """Measure each chosen model as a whole, where the database lacks it."""
-    configs = request.configs(check_model)
-    works = [Work(config, (Subject(model_tuple(config)),)) for config in configs]
-    with open_apparatus(request.device, request.database, not request.dry_run) as apparatus:
-        campaign = Campaign(apparatus, protocol, request.database, FULL_MODEL_MEASUREMENTS)
-        reports = [_full_model_report(*result) for result in campaign.run(works, progress, request.dry_run)]
     return sorted(reports, key=lambda report: report.name)
 
 
@@ -145,19 +117,4 @@ def _operators_report(work: Work, outcome: Outcome, done: bool) -> OperatorsRepo
         reasons=tuple(dict.fromkeys(reasons)),
         without_energy=len(without_energy),
         energy_missing_reasons=tuple(dict.fromkeys(without_energy)),
-    )
-
-
-def _full_model_report(work: Work, outcome: Outcome) -> FullModelReport:
-    (key,) = outcome.keys
-    row = outcome.rows.get(key)
-    return FullModelReport(
-        name=work.config.name,
-        time_s=row.measurement.time_s if row else None,
-        energy_j=row.measurement.energy_j if row else None,
-        power_w=row.measurement.power_w if row else None,
-        newly_measured=outcome.measured > 0,
-        failed=key in outcome.failures,
-        expected_s=outcome.expected_s,
-        reason=outcome.failures.get(key) or (row.measurement.energy_missing_reason if row else None),
     )

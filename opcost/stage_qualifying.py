@@ -13,9 +13,9 @@ from pathlib import Path
 from opcost.apparatus import Apparatus, Meters, NamedMeter, OpenApparatus
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, Meter
 from opcost.meter_qualification import MeterQuality, idle_power_w, qualities, run_course, watts_per_kelvin
 from opcost.operators import OperatorTuple, TensorSpec
+from opcost.ports import FULL_LOOP_S, MeasurementProtocol, Meter
 from opcost.power import PowerTrace
 from opcost.request import METER_QUALIFICATIONS
 from opcost.statistics import Estimate, standard_error_of, value_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from opcost.measurement import ClockReading
+from opcost.ports import ClockReading
 
 
 class SystemClock:

@@ -2,7 +2,7 @@
 
 campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001, power_w=300.0)})
 campaign.add_model("small", {RELU: 3})
-reports = measure_operators(campaign.request(), protocol, campaign.open_apparatus, progress)
+reports = measure_operators(campaign.request(), lambda _: protocol, campaign.open_apparatus, progress)
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Dev
 from opcost.apparatus import Apparatus, NamedMeter
 from opcost.conditions import Circumstances, Conditions
 from opcost.config_files import ModelConfig, load_configs
-from opcost.measurement import MeasurementProtocol, Workload
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple
 from opcost.pickle_files import write_counts
+from opcost.ports import MeasurementProtocol, Workload
 from opcost.request import FILTERED_COUNTS, Request, model_tuple
 from opcost.subjects import Subject
 

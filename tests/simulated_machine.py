@@ -29,8 +29,9 @@ import numpy.typing as npt
 
 from opcost.conditions import EAGER, Circumstances, Conditions, measurement_key
 from opcost.input_values import NORMAL_DATA, InputData
-from opcost.measurement import ClockReading, MeasurementProtocol, MeasurementRow, measure
+from opcost.measurement import MeasurementRow, measure
 from opcost.operators import OperatorTuple
+from opcost.ports import ClockReading, MeasurementProtocol
 from opcost.power import PowerSource, PowerTrace, no_trace
 from opcost.statistics import FloatArray
 from opcost.subjects import Subject

@@ -24,7 +24,7 @@ from opcost.command_line import (
     positive_seconds,
     small_ratio,
 )
-from opcost.measurement import FULL_LOOP_S
+from opcost.ports import FULL_LOOP_S
 
 ROOT = Path(__file__).parent.parent
 

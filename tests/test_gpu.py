@@ -20,9 +20,10 @@ from opcost.apparatus import GPU_WARM_UP_S, POWER_LOGS, Apparatus, open_apparatu
 from opcost.conditions import Conditions
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import Measurement, MeasurementProtocol, MeasurementRow, measure
+from opcost.measurement import Measurement, MeasurementRow, measure
 from opcost.nvidia_smi import GpuFacts, gpu_facts
 from opcost.operators import OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.ports import MeasurementProtocol
 from opcost.request import Request
 from opcost.stage_comparing import ComparisonRow
 from opcost.stage_kernels import compare_kernels

@@ -18,8 +18,10 @@ IDEAS = {
     "input_roles",
     "input_values",
     "measurement",
+    "measuring_loop",
     "meter_qualification",
     "operators",
+    "ports",
     "power",
     "power_log",
     "progress",
@@ -29,7 +31,7 @@ IDEAS = {
     "summation",
     "units",
 }
-JOINING = {"__init__", "apparatus", "campaign", "coverage_page", "reports", "request"} | {
+JOINING = {"__init__", "apparatus", "bench", "campaign", "coverage_page", "measuring_child", "reports", "request"} | {
     name for name in MODULES if name.startswith("stage_")
 }
 TECHNOLOGIES = sorted(MODULES.keys() - IDEAS - JOINING)

@@ -20,16 +20,9 @@ from simulated_machine import (
     SimulatedWorkload,
 )
 
-from opcost.measurement import (
-    ClockReading,
-    Loop,
-    MeasurementProtocol,
-    at_reference,
-    evaluate,
-    is_doubtful,
-    measure,
-    run_loop,
-)
+from opcost.measurement import at_reference, evaluate, is_doubtful, measure
+from opcost.measuring_loop import Loop, run_loop
+from opcost.ports import ClockReading, KnownDevice, MeasurementProtocol
 from opcost.power import DeviceState, PowerSource, no_trace
 from opcost.statistics import BATCHES, Estimate, student_quantile
 
@@ -348,7 +341,7 @@ def test_a_capped_power_does_not_follow_the_temperature():
 
 def test_a_measurement_says_what_its_energy_is_at_the_reference_temperature():
     machine = SimulatedMachine(LOAD, Device(cold_power_ratio=0.95), seed=3)
-    result = measure(machine, machine, machine, SHORT, SLOPE)
+    result = measure(machine, machine, machine, SHORT, KnownDevice(SLOPE))
     expected = at_reference(energy_of(result), state_of(result), SLOPE)
     assert result.energy_at_reference_j == expected.value
     assert result.energy_at_reference_standard_error_j == expected.standard_error

@@ -27,8 +27,9 @@ from opcost.stage_comparing import ComparingReport, ComparisonRow
 from opcost.stage_configs import ConfigReport
 from opcost.stage_counting import CountReport
 from opcost.stage_filtering import FilterReport, OperatorShare
+from opcost.stage_full_models import FullModelReport
 from opcost.stage_kernels import KernelsReport, KindOfOperator
-from opcost.stage_measuring import FullModelReport, OperatorsReport
+from opcost.stage_measuring import OperatorsReport
 from opcost.stage_rebuilding import RebuildReport
 
 COUNTED = CountReport(

@@ -14,11 +14,12 @@ from simulated_machine import Load, MeterModel
 
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
-from opcost.measurement import MeasurementProtocol
 from opcost.operators import OperatorTuple, TensorSpec, model_operator
+from opcost.ports import MeasurementProtocol
 from opcost.request import OPERATOR_MEASUREMENTS, SUM_VS_FULL
 from opcost.stage_comparing import ComparingReport, ComparisonRow, compare_models
-from opcost.stage_measuring import measure_full_models, measure_operators
+from opcost.stage_full_models import measure_full_models
+from opcost.stage_measuring import measure_operators
 
 ROOT = Path(__file__).parent.parent
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
@@ -52,11 +53,11 @@ def campaign(tmp_path: Path) -> SimulatedCampaign:
 
 
 def measure_parts(campaign: SimulatedCampaign, protocol: MeasurementProtocol = SHORT) -> None:
-    measure_operators(campaign.request(), protocol, campaign.open_apparatus, RecordedProgress())
+    measure_operators(campaign.request(), lambda _: protocol, campaign.open_apparatus, RecordedProgress())
 
 
 def measure_whole(campaign: SimulatedCampaign, protocol: MeasurementProtocol = SHORT) -> None:
-    measure_full_models(campaign.request(), protocol, campaign.open_apparatus, RecordedProgress())
+    measure_full_models(campaign.request(), lambda _: protocol, campaign.open_apparatus, RecordedProgress())
 
 
 def compare(campaign: SimulatedCampaign, *names: str, dry_run: bool = False) -> list[ComparingReport]:

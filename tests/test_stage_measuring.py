@@ -16,9 +16,10 @@ from opcost.conditions import measurement_key
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
 from opcost.input_values import ZEROS_DATA, InputData, InputStatistics, InputValues
-from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, MeasurementRow
+from opcost.measurement import MeasurementRow
 from opcost.operators import OperatorTuple, TensorSpec, model_operator
 from opcost.pickle_files import read_counts, write_counts
+from opcost.ports import FULL_LOOP_S, MeasurementProtocol
 from opcost.request import (
     COUNTS,
     FAILURES,
@@ -28,7 +29,8 @@ from opcost.request import (
     SENTINEL_MEASUREMENTS,
 )
 from opcost.stage_comparing import compare_models
-from opcost.stage_measuring import FullModelReport, OperatorsReport, measure_full_models, measure_operators
+from opcost.stage_full_models import FullModelReport, measure_full_models
+from opcost.stage_measuring import OperatorsReport, measure_operators
 from opcost.subjects import Subject
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
@@ -63,14 +65,14 @@ def run(
     progress: RecordedProgress | None = None,
 ) -> list[OperatorsReport]:
     request = campaign.request(*names, dry_run=dry_run)
-    return measure_operators(request, protocol, campaign.open_apparatus, progress or RecordedProgress())
+    return measure_operators(request, lambda _: protocol, campaign.open_apparatus, progress or RecordedProgress())
 
 
 def run_full(
     campaign: SimulatedCampaign, *names: str, protocol: MeasurementProtocol = SHORT, dry_run: bool = False
 ) -> list[FullModelReport]:
     request = campaign.request(*names, dry_run=dry_run)
-    return measure_full_models(request, protocol, campaign.open_apparatus, RecordedProgress())
+    return measure_full_models(request, lambda _: protocol, campaign.open_apparatus, RecordedProgress())
 
 
 def rows(campaign: SimulatedCampaign, table: str = OPERATOR_MEASUREMENTS) -> list[MeasurementRow]:
@@ -319,7 +321,7 @@ def test_a_torn_last_line_is_cut_and_measured_again(campaign: SimulatedCampaign,
 
 
 @pytest.mark.parametrize(
-    ("power_w", "note"), [(600.0, ""), (690.0, "at the power limit of 700 W: slower the longer it runs alone")]
+    ("power_w", "note"), [(600.0, ""), (690.0, "at the power limit of 700 W: faster between lighter operators")]
 )
 def test_a_power_at_its_limit_is_noted(tmp_path: Path, power_w: float, note: str) -> None:
     campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001, power_w=power_w)})
@@ -449,7 +451,9 @@ def test_one_kind_of_values_may_be_asked_for_and_is_not_done_with_it(
 ) -> None:
     looked_at(campaign)
     campaign.loads_on = {Subject(RELU, ZEROS_DATA): LOADS[RELU]}
-    (report,) = measure_operators(campaign.request(), FULL, campaign.open_apparatus, RecordedProgress(), input_data)
+    (report,) = measure_operators(
+        campaign.request(), lambda _: FULL, campaign.open_apparatus, RecordedProgress(), input_data
+    )
     assert [row.input_data for row in rows(campaign)] == [input_data]
     assert (report.remaining, report.done) == (0, False)
 

@@ -1,0 +1,46 @@
+"""The port through which a campaign measures: a device with its meters, here or in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from opcost.conditions import Circumstances, Conditions
+from opcost.measurement import Measurement
+from opcost.ports import MeasurementProtocol
+from opcost.subjects import Subject
+
+
+class Bench(Protocol):
+    """A device that is ready to measure."""
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+
+    @property
+    def has_meter(self) -> bool:
+        """Whether energy can be measured at all."""
+
+    @property
+    def sentinel(self) -> Subject | None:
+        """What is measured now and then in a campaign, to see whether the device drifts."""
+
+    def conditions(self, precision: str) -> Conditions:
+        """Return under what figures of a precision hold."""
+
+    def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
+        """Return what else is to be told of figures that a protocol yields."""
+
+    def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+        """Measure an operator or a model; its raw power log gets a name.
+
+        Raises:
+            CannotMeasureError: it cannot be measured here.
+        """
+
+
+OpenBench: TypeAlias = Callable[[str | None, Path, bool], AbstractContextManager[Bench]]
+"""Makes a device ready: its name (None for a GPU if there is one), the database's folder, whether to log power."""

@@ -1,0 +1,196 @@
+"""A process of its own that answers questions: what it meets there ends that process and not this one."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from opcost.errors import CannotMeasureError, UserError
+
+Answering: TypeAlias = Callable[[Any], Any]
+"""Answers one question; question and answer can be pickled."""
+
+OpenAnswering: TypeAlias = Callable[[], AbstractContextManager[Answering]]
+
+ANSWER = "answer"
+ERROR = "error"
+FAULT = "fault"
+LOG = "log"
+
+PASSED_ON = (UserError, CannotMeasureError)
+"""Errors that are answers: they are raised in the process that asked."""
+
+CLOSING_DEADLINE_S = 10.0
+"""How long a process may take to close what it holds; then it is killed."""
+
+
+class ChildFaultError(Exception):
+    """The process has ended while it was asked, and why; it answers no more."""
+
+
+class ChildProcess:
+    """Answers questions in a process of its own from ``__enter__`` to ``__exit__``.
+
+    The process ends with this one, however this one ends. What it logs is logged here.
+
+    Args:
+        open_answering: called there; what it opens answers. It is pickled, so it is a function of a module, perhaps
+            with arguments (``functools.partial``).
+    """
+
+    def __init__(self, open_answering: OpenAnswering) -> None:
+        self._open_answering = open_answering
+        self._process: BaseProcess | None = None
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> ChildProcess:
+        """Start the process, and return when it is ready.
+
+        Raises:
+            UserError, CannotMeasureError: what its opening raised.
+            ChildFaultError: anything else ended it.
+        """
+        # A fresh process: torch's threads and CUDA do not survive a fork.
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, self._open_answering), daemon=True)
+        try:
+            self._process.start()
+            theirs.close()
+            self._receive(None)
+        except BaseException:
+            self._end(at_once=True)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end(at_once=kind is not None)
+
+    def ask(self, question: object, deadline_s: float | None = None) -> Any:
+        """Return the answer to a question.
+
+        Args:
+            question: what is asked.
+            deadline_s: how long the answer may take; None for any time.
+
+        Raises:
+            UserError, CannotMeasureError: what the answer raised.
+            ChildFaultError: anything else ended the process, or the answer did not come in time.
+        """
+        if self._connection is None:
+            raise ChildFaultError("it had ended before")
+        try:
+            self._connection.send(question)
+        except OSError as error:
+            raise self._fault() from error
+        return self._receive(deadline_s)
+
+    def _receive(self, deadline_s: float | None) -> Any:
+        assert self._connection is not None
+        while True:
+            try:
+                if not self._connection.poll(deadline_s):
+                    self._end(at_once=True)
+                    raise ChildFaultError(f"no answer within {deadline_s:g} s")
+                kind, content = self._connection.recv()
+            except (EOFError, OSError) as error:
+                raise self._fault() from error
+            if kind == LOG:
+                logging.getLogger(content.name).handle(content)
+            elif kind == ANSWER:
+                return content
+            elif kind == ERROR:
+                raise content
+            else:
+                raise self._fault(content)
+
+    def _fault(self, words: str | None = None) -> ChildFaultError:
+        """End what is left of the process and return how it ended."""
+        if self._process is not None:
+            self._process.join(CLOSING_DEADLINE_S)
+        code = None if self._process is None else self._process.exitcode
+        self._end(at_once=True)
+        if words is None:
+            is_signal = code is not None and code < 0
+            words = f"ended by {signal.Signals(-code).name}" if is_signal and code else f"ended with status {code}"
+        return ChildFaultError(words)
+
+    def _end(self, at_once: bool) -> None:
+        process, connection = self._process, self._connection
+        self._process = self._connection = None
+        if connection is not None:
+            # Its end tells the process to close what it holds.
+            connection.close()
+        if process is None or process.pid is None:
+            return
+        if not at_once:
+            process.join(CLOSING_DEADLINE_S)
+        process.kill()
+        process.join()
+        process.close()
+
+
+class _ConnectionHandler(logging.Handler):
+    """Sends log records to the process that asks."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # Arguments and tracebacks may not be picklable; their text is.
+        text = self.format(record)
+        plain = logging.LogRecord(record.name, record.levelno, record.pathname, record.lineno, text, None, None)
+        with suppress(OSError):
+            self._connection.send((LOG, plain))
+
+
+def _serve(connection: Connection, open_answering: OpenAnswering) -> None:
+    """Answer until the connection closes."""
+    # Ctrl-C reaches all processes of a terminal; the one that asks decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    root = logging.getLogger()
+    root.addHandler(_ConnectionHandler(connection))
+    try:
+        with open_answering() as answering:
+            connection.send((ANSWER, None))
+            _answer_all(connection, answering)
+    except PASSED_ON as error:
+        connection.send((ERROR, error))
+    except Exception as error:
+        logging.getLogger(__name__).warning("the measuring process ends:\n%s", traceback.format_exc().rstrip())
+        with suppress(OSError):
+            connection.send((FAULT, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"))
+
+
+def _answer_all(connection: Connection, answering: Answering) -> None:
+    while True:
+        try:
+            question = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            answer = (ANSWER, answering(question))
+        except PASSED_ON as error:
+            answer = (ERROR, error)
+        connection.send(answer)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

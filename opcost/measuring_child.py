@@ -1,0 +1,175 @@
+"""A bench in a process of its own: it measures many operators, and one that ends it costs only itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from opcost.bench import Bench
+from opcost.child_process import Answering, ChildFaultError, ChildProcess
+from opcost.conditions import Circumstances, Conditions
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measurement import Measurement
+from opcost.ports import MeasurementProtocol
+from opcost.subjects import Subject
+
+BUILDING_DEADLINE_S = 600.0
+"""How long a measurement may take beyond its protocol: the largest models take a minute to build and capture."""
+
+FAULTS_IN_A_ROW = 3
+"""After so many operators that end the process one after the other, it is not the operators."""
+
+
+FACTS = "facts"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A method of a bench and its arguments, or ``FACTS``."""
+
+    method: str
+    arguments: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What a bench is opened with; ``execution`` is one of ``EXECUTIONS`` or None for the device's usual one."""
+
+    device: str | None
+    database: Path
+    with_meter: bool
+    execution: str | None = None
+
+
+@dataclass(frozen=True)
+class BenchFacts:
+    """What does not change while a bench is open."""
+
+    is_gpu: bool
+    has_meter: bool
+    sentinel: Subject | None
+
+
+@contextmanager
+def open_child_bench(
+    device: str | None, database: Path, with_meter: bool, execution: str | None = None
+) -> Iterator[ChildBench]:
+    """Make a device ready in a process of its own; its meters are qualified there where that has not been done.
+
+    Raises:
+        UserError: what the opening of an apparatus raises.
+    """
+    with ExitStack() as stack:
+        bench = ChildBench(BenchOptions(device, database, with_meter, execution))
+        stack.push(bench.end)
+        bench.start()
+        yield bench
+
+
+class ChildBench:
+    """Plays ``Bench`` by asking one in another process, which is started again when an operator has ended it."""
+
+    def __init__(self, options: BenchOptions) -> None:
+        self._options = options
+        self._child: ChildProcess | None = None
+        self._facts = BenchFacts(is_gpu=False, has_meter=False, sentinel=None)
+        self._faults = 0
+
+    def start(self) -> None:
+        """Start the process.
+
+        Raises:
+            UserError: the device cannot be made ready.
+        """
+        child = ChildProcess(partial(_answering, self._options))
+        try:
+            self._child = child.__enter__()
+            self._facts = child.ask(Question(FACTS))
+        except ChildFaultError as fault:
+            raise UserError(f"the measuring process does not start: {fault}; what it said stands above") from fault
+
+    def end(self, *error: Any) -> None:
+        """End the process: at once where an error ends its use (as arguments of ``__exit__``)."""
+        if self._child is not None:
+            self._child.__exit__(*(error or (None, None, None)))
+            self._child = None
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self._facts.is_gpu
+
+    @property
+    def has_meter(self) -> bool:
+        """Whether energy can be measured at all."""
+        return self._facts.has_meter
+
+    @property
+    def sentinel(self) -> Subject | None:
+        """What is measured now and then."""
+        return self._facts.sentinel
+
+    def conditions(self, precision: str) -> Conditions:
+        """Return under what figures of a precision hold."""
+        found: Conditions = self._ask(Question("conditions", (precision,)))
+        return found
+
+    def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
+        """Return what else is to be told of figures that a protocol yields."""
+        found: Circumstances = self._ask(Question("circumstances", (protocol,)))
+        return found
+
+    def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+        """Measure an operator or a model.
+
+        Raises:
+            CannotMeasureError: it cannot be measured here, or it has ended the process.
+            UserError: one operator after the other ends the process.
+        """
+        deadline_s = protocol.warm_up_s + protocol.loop_s + BUILDING_DEADLINE_S
+        try:
+            found: Measurement = self._ask(Question("measure", (subject, precision, protocol, log_name)), deadline_s)
+        except ChildFaultError as fault:
+            self._start_again(fault)
+            raise CannotMeasureError(f"it ended the measuring process: {fault}") from fault
+        self._faults = 0
+        return found
+
+    def _start_again(self, fault: ChildFaultError) -> None:
+        self._child = None
+        self._faults += 1
+        if self._faults >= FAULTS_IN_A_ROW:
+            raise UserError(
+                f"{FAULTS_IN_A_ROW} operators in a row have ended the measuring process, the last one with: {fault}; "
+                "look at `nvidia-smi` and `dmesg`, then start the same command again"
+            ) from fault
+        logging.getLogger(__name__).warning("the measuring process ended (%s) and is started again", fault)
+        self.start()
+
+    def _ask(self, question: Question, deadline_s: float | None = None) -> Any:
+        if self._child is None:
+            raise ChildFaultError("it has ended")
+        return self._child.ask(question, deadline_s)
+
+
+@contextmanager
+def _answering(options: BenchOptions) -> Iterator[Answering]:
+    """Open a bench here, in the process that measures."""
+    # torch, which the process that asks need not wait for.
+    from opcost.apparatus import open_apparatus
+    from opcost.stage_qualifying import qualified
+
+    opening = partial(open_apparatus, execution=options.execution)
+    with qualified(opening, options.device, options.database, options.with_meter) as apparatus:
+        yield partial(_answer, apparatus)
+
+
+def _answer(bench: Bench, question: Question) -> object:
+    if question.method == FACTS:
+        return BenchFacts(bench.is_gpu, bench.has_meter, bench.sentinel)
+    return getattr(bench, question.method)(*question.arguments)

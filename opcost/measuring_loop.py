@@ -1,0 +1,224 @@
+"""The loop: warm a workload up, run it chunk by chunk, and end when that is long or precise enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from opcost.ports import MINIMUM_CHUNKS, Clock, ClockReading, MeasurementProtocol, Meter, Workload
+from opcost.power import MeanPower, PowerTrace, Window, fresh_rows, mean_power
+from opcost.statistics import BATCHES, Estimate, FloatArray, is_within, mean_of_chunks
+
+MINIMUM_PRECISE_CHUNKS = 10
+"""Before that the spread of chunks says too little to stop by."""
+
+FIRST_LOOK_S = 0.2
+LOOK_GROWTH = 1.3
+"""When a loop looks whether its figures are precise enough: ever more rarely, since each look is another chance to stop
+by luck, and takes a millisecond of the host's."""
+
+STOP_RATIO = 0.8
+"""A loop stops at this share of the error asked for: what is looked at again and again is found small too early."""
+
+AT_THE_LIMIT_RATIO = 0.98
+"""Share of the power limit from which a device slows down or soon will (H200: 686 of 700 W; capped loads draw 690)."""
+
+SETTLING_S = 2.0
+SETTLED_LOOK_S = 2.0
+"""At the power limit clocks swing with a period of about 1 s around what they will be, and settle within two (H200,
+``docs/results.md``): so long a precise loop waits there, and at least so long it runs."""
+
+BATCH_AVERAGES = 4
+"""How many averaging times of the meter a batch of chunks must hold for its power to be its own."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The raw result of a loop: consecutive chunks between two clock readings, and when the load began.
+
+    ``chunk_iterations`` are how many iterations each chunk held.
+    """
+
+    load_begin: ClockReading
+    begin: ClockReading
+    end: ClockReading
+    chunk_durations_s: tuple[float, ...]
+    chunk_iterations: tuple[int, ...]
+
+    @property
+    def iterations(self) -> int:
+        return sum(self.chunk_iterations)
+
+    @property
+    def time_s(self) -> Estimate:
+        """The time of one iteration."""
+        return mean_of_chunks(np.array(self.chunk_durations_s), np.array(self.chunk_iterations))
+
+    @property
+    def times_s(self) -> FloatArray:
+        """The time of one iteration, chunk by chunk."""
+        times_s: FloatArray = np.array(self.chunk_durations_s) / np.array(self.chunk_iterations)
+        return times_s
+
+    @property
+    def duration_s(self) -> float:
+        """How long the loop has run."""
+        return self.end.monotonic_s - self.begin.monotonic_s
+
+    @property
+    def window(self) -> Window:
+        """The loop's time by the wall clock."""
+        return Window(self.begin.epoch_s, self.end.epoch_s)
+
+
+def run_loop(
+    workload: Workload,
+    clock: Clock,
+    protocol: MeasurementProtocol,
+    meter: Meter,
+    power_limit_w: float | None = None,
+) -> Loop:
+    """Warm up for at least ``warm_up_s``, then run chunks of equal size until the protocol is satisfied.
+
+    A first round comes before the warm-up: it may take seconds (libraries load, algorithms are chosen) in which the
+    device idles. A precise loop that draws as much as the device may is begun again when the device has slowed down, so
+    that it measures what a long loop does.
+    """
+    workload.run(1)
+    workload.finish()
+    load_begin = clock.read()
+    rounds = _warm_up(workload, clock, protocol.chunk_s, protocol.warm_up_s)
+    grow = partial(_growing_loop, workload, clock, rounds, load_begin)
+    if protocol.relative_error is None:
+        loop = next(loop for loop in grow() if _is_long(loop, protocol.loop_s))
+    else:
+        loop = _precise_loop(grow(), protocol, meter, FIRST_LOOK_S, power_limit_w)
+        if _is_at_limit(loop, meter.log(), power_limit_w):
+            _warm_up(workload, clock, protocol.chunk_s, SETTLING_S)
+            loop = _precise_loop(grow(), protocol, meter, SETTLED_LOOK_S, None)
+    workload.finish()
+    return loop
+
+
+def energy_error_j(loop: Loop, trace: PowerTrace, power: MeanPower) -> float | None:
+    """Return the standard error of the energy of one iteration in J, None where the power is unknown.
+
+    Where a device slows down at its power limit, time rises as power falls, and energy moves less than either: in a
+    loop that holds enough readings the error is that of batch means of energies. Else, and at least what a
+    qualification has found of the meter's noise, it is that of a product of independent power and time.
+    """
+    if power.estimate_w is None:
+        return None
+    batches_j = _batch_energies_j(loop, trace)
+    if batches_j is None:
+        return power.estimate_w.multiplied_by(loop.time_s).standard_error
+    spread_j = float(np.std(batches_j, ddof=1)) / math.sqrt(len(batches_j))
+    return max(spread_j, power.least_error_w * loop.time_s.value)
+
+
+def _precise_loop(
+    loops: Iterator[Loop],
+    protocol: MeasurementProtocol,
+    meter: Meter,
+    look_s: float,
+    power_limit_w: float | None,
+) -> Loop:
+    """Return a loop as soon as its figures are precise enough, or its power is at the limit, or it has been long."""
+    relative_error = STOP_RATIO * (protocol.relative_error or 0.0)
+    while True:
+        loop = next(loops)
+        if _is_long(loop, protocol.loop_s):
+            return loop
+        if loop.duration_s >= look_s:
+            trace = meter.log()
+            if _is_precise(loop, trace, relative_error) or _is_at_limit(loop, trace, power_limit_w):
+                return loop
+            look_s = LOOK_GROWTH * loop.duration_s
+
+
+def _is_long(loop: Loop, loop_s: float) -> bool:
+    return loop.duration_s >= loop_s and len(loop.chunk_durations_s) >= MINIMUM_CHUNKS
+
+
+def _is_at_limit(loop: Loop, trace: PowerTrace, power_limit_w: float | None) -> bool:
+    """Return whether a device draws so much that it slows down, or soon will."""
+    if power_limit_w is None:
+        return False
+    power_w = mean_power(trace, loop.load_begin.epoch_s, loop.window).estimate_w
+    return power_w is not None and power_w.value >= AT_THE_LIMIT_RATIO * power_limit_w
+
+
+def _is_precise(loop: Loop, trace: PowerTrace, relative_error: float) -> bool:
+    """Return whether the 95 % intervals of time and energy are within a relative error of them.
+
+    Without a meter that says anything the time alone counts.
+    """
+    chunks = len(loop.chunk_durations_s)
+    if chunks < MINIMUM_PRECISE_CHUNKS or not is_within(loop.time_s, chunks, relative_error):
+        return False
+    if trace.missing_reason is not None:
+        return True
+    power = mean_power(trace, loop.load_begin.epoch_s, loop.window)
+    error_j = energy_error_j(loop, trace, power)
+    if power.estimate_w is None or error_j is None:
+        return False
+    energy_j = Estimate(power.estimate_w.value * loop.time_s.value, error_j)
+    return is_within(energy_j, min(chunks, power.readings), relative_error)
+
+
+def _batch_energies_j(loop: Loop, trace: PowerTrace) -> FloatArray | None:
+    """Return the energy per iteration in each of ``BATCHES`` equal parts of a loop, shape (n,).
+
+    None where the parts are too short for a power of their own.
+    """
+    source = trace.source
+    reading_s = max(source.averaging_time_s, source.update_period_s, 2 * source.correlation_time_s)
+    if loop.duration_s < BATCHES * BATCH_AVERAGES * reading_s or len(loop.chunk_durations_s) < BATCHES:
+        return None
+    edges = np.linspace(0, len(loop.chunk_durations_s), BATCHES + 1).astype(int)
+    durations_s = np.add.reduceat(np.array(loop.chunk_durations_s), edges[:-1])
+    iterations = np.add.reduceat(np.array(loop.chunk_iterations), edges[:-1])
+    ends_s = loop.begin.epoch_s + np.cumsum(durations_s)
+    epoch_s, power_w = fresh_rows(trace, loop.window)
+    batch = np.searchsorted(ends_s, epoch_s)
+    readings = np.bincount(batch, minlength=BATCHES)[:BATCHES]
+    if not readings.all():
+        return None
+    sums_w = np.bincount(batch, weights=power_w, minlength=BATCHES)[:BATCHES]
+    energies_j: FloatArray = sums_w / readings * durations_s / iterations
+    return energies_j
+
+
+def _growing_loop(workload: Workload, clock: Clock, rounds: int, load_begin: ClockReading) -> Iterator[Loop]:
+    """Run chunk after chunk; yield the loop so far after each."""
+    begin = now = clock.read()
+    durations_s: list[float] = []
+    iterations: list[int] = []
+    while True:
+        ended = workload.run(rounds)
+        previous, now = now, clock.read()
+        durations_s.append(now.monotonic_s - previous.monotonic_s)
+        iterations.append(ended * workload.iterations_per_round)
+        yield Loop(load_begin, begin, now, tuple(durations_s), tuple(iterations))
+
+
+def _warm_up(workload: Workload, clock: Clock, chunk_s: float, warm_up_s: float) -> int:
+    """Run for at least the warm-up's time and return how many rounds make a chunk of the loop when warm.
+
+    Short chunks cost more per round, so the answer comes from one with at least half as many as wanted.
+    """
+    begin = now = clock.read()
+    rounds = 1
+    while True:
+        ended = workload.run(rounds)
+        previous, now = now, clock.read()
+        if ended:
+            per_round_s = max((now.monotonic_s - previous.monotonic_s) / ended, 1e-9)
+            wanted = max(1, round(chunk_s / per_round_s))
+            if now.monotonic_s - begin.monotonic_s >= warm_up_s and wanted <= 2 * ended:
+                return wanted
+            rounds = min(wanted, 10 * rounds)
