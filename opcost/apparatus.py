@@ -39,7 +39,7 @@ from opcost.statistics import Estimate
 from opcost.subjects import Subject
 from opcost.system_clock import SystemClock
 from opcost.torch_conditions import check_overrides, precision, torch_state
-from opcost.torch_filler import Filler
+from opcost.torch_filler import Filler, additions
 from opcost.torch_inputs import DrawnInputs
 from opcost.torch_workload import EagerWorkload, as_graph, one_line, operator_workload
 
@@ -347,7 +347,7 @@ def _filled(meter: NamedMeter, filler: Filler | None, log_name: str) -> Meter:
 def _filler(device: str, stack: ExitStack) -> Filler | None:
     if not device.startswith("cuda"):
         return None
-    filler = Filler(device)
+    filler = Filler(partial(additions, device))
     stack.callback(filler.close)
     return filler
 

@@ -78,6 +78,7 @@ class ChildBench:
         self._options = options
         self._child: ChildProcess | None = None
         self._facts = BenchFacts(is_gpu=False, has_meter=False, sentinel=None)
+        self._answers: dict[Question, Any] = {}
         self._faults = 0
 
     def start(self) -> None:
@@ -86,7 +87,7 @@ class ChildBench:
         Raises:
             UserError: the device cannot be made ready.
         """
-        child = ChildProcess(partial(_answering, self._options))
+        child = ChildProcess(partial(answering, self._options))
         try:
             self._child = child.__enter__()
             self._facts = child.ask(Question(FACTS))
@@ -116,12 +117,12 @@ class ChildBench:
 
     def conditions(self, precision: str) -> Conditions:
         """Return under what figures of a precision hold."""
-        found: Conditions = self._ask(Question("conditions", (precision,)))
+        found: Conditions = self._remembered(Question("conditions", (precision,)))
         return found
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
         """Return what else is to be told of figures that a protocol yields."""
-        found: Circumstances = self._ask(Question("circumstances", (protocol,)))
+        found: Circumstances = self._remembered(Question("circumstances", (protocol,)))
         return found
 
     def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
@@ -151,6 +152,12 @@ class ChildBench:
         logging.getLogger(__name__).warning("the measuring process ended (%s) and is started again", fault)
         self.start()
 
+    def _remembered(self, question: Question) -> Any:
+        """Return an answer that stays the same: a row is keyed by it also when the process has ended."""
+        if question not in self._answers:
+            self._answers[question] = self._ask(question)
+        return self._answers[question]
+
     def _ask(self, question: Question, deadline_s: float | None = None) -> Any:
         if self._child is None:
             raise ChildFaultError("it has ended")
@@ -158,7 +165,7 @@ class ChildBench:
 
 
 @contextmanager
-def _answering(options: BenchOptions) -> Iterator[Answering]:
+def answering(options: BenchOptions) -> Iterator[Answering]:
     """Open a bench here, in the process that measures."""
     # torch, which the process that asks need not wait for.
     from opcost.apparatus import open_apparatus
@@ -166,10 +173,11 @@ def _answering(options: BenchOptions) -> Iterator[Answering]:
 
     opening = partial(open_apparatus, execution=options.execution)
     with qualified(opening, options.device, options.database, options.with_meter) as apparatus:
-        yield partial(_answer, apparatus)
+        yield partial(answer, apparatus)
 
 
-def _answer(bench: Bench, question: Question) -> object:
+def answer(bench: Bench, question: Question) -> object:
+    """Answer one question by asking a bench that is here."""
     if question.method == FACTS:
         return BenchFacts(bench.is_gpu, bench.has_meter, bench.sentinel)
     return getattr(bench, question.method)(*question.arguments)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from functools import partial
 
 import torch
 
 from opcost.errors import CannotMeasureError
-from opcost.torch_workload import EagerWorkload, GraphWorkload, as_graph, refused_calls
+from opcost.ports import Workload
+from opcost.torch_workload import EagerWorkload, as_graph, refused_calls
 
 ELEMENTS = 2**22
 """Of each of three fp32 tensors, 50 MB in all: what fits into an H200's cache draws some 500 W there, as operators do
@@ -17,11 +19,11 @@ on average, while more would draw nearly the 700 W at which clocks go down."""
 
 
 class Filler:
-    """Runs additions on a GPU from ``resume`` to ``pause``, in a thread; not before the first ``resume``."""
+    """Runs a workload from ``resume`` to ``pause``, in a thread; it is made at the first ``resume``."""
 
-    def __init__(self, device: str) -> None:
-        self._device = device
-        self._workload: EagerWorkload | GraphWorkload | None = None
+    def __init__(self, make_workload: Callable[[], Workload]) -> None:
+        self._make_workload = make_workload
+        self._workload: Workload | None = None
         self._wanted = threading.Event()
         self._is_closing = False
         self._round = threading.Lock()
@@ -31,7 +33,7 @@ class Filler:
         """Keep the device at work from now on; where it has no room for that, let it idle."""
         if self._workload is None:
             try:
-                self._workload = _additions(self._device)
+                self._workload = self._make_workload()
             except CannotMeasureError as error:
                 logging.getLogger(__name__).info("the device idles between operators: %s", error)
                 return
@@ -60,7 +62,12 @@ class Filler:
                     self._workload.run(1)
 
 
-def _additions(device: str) -> EagerWorkload | GraphWorkload:
+def additions(device: str) -> Workload:
+    """Return a load for a filler.
+
+    Raises:
+        CannotMeasureError: the device has no room for it.
+    """
     with refused_calls(device):
         augend, addend, total = (torch.randn(ELEMENTS, device=device) for _ in range(3))
         return as_graph(EagerWorkload(partial(torch.add, augend, addend, out=total), device))

@@ -21,6 +21,7 @@ NVML's ring of power samples         ``MeterModel(averaging_time_s=0.02, update_
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -109,7 +110,9 @@ class Device:
     It approaches ``busy_temperature_c`` under load and ``idle_temperature_c`` without, exponentially with
     ``warming_time_s``. A load's power is ``cold_power_ratio`` of its declared one at the idle temperature.
     ``white_noise_w`` is the standard deviation of power from one step to the next; ``correlated_noise_w`` of a noise
-    that forgets itself with ``correlation_time_s``. ``power_capped`` is 1 where power reaches ``power_limit_w``.
+    that forgets itself with ``correlation_time_s``. ``power_capped`` is 1 where power reaches ``power_limit_w``; a load
+    that would draw more draws that much from ``capping_delay_s`` after its begin on, and takes so much longer that its
+    energy stays. Clocks swing by ``clock_swing_ratio`` to either side: where they are low, power is and time is not.
     """
 
     idle_power_w: float = 80.0
@@ -121,6 +124,9 @@ class Device:
     correlated_noise_w: float = 0.0
     correlation_time_s: float = 0.05
     power_limit_w: float = 700.0
+    capping_delay_s: float = math.inf
+    clock_swing_ratio: float = 0.0
+    clock_swing_period_s: float = 0.9
     sm_clock_hz: float = 1.98e9
 
 
@@ -224,7 +230,7 @@ class SimulatedMachine(SimulatedWorkload):
         if is_first:
             self.idle(load.first_call_s)
         jitter = load.jitter_ratio * self._random.standard_normal() * np.sqrt(iterations)
-        self._advance(load, load.time_s * max(iterations + jitter, 0.01 * iterations))
+        self._advance(load, load.time_s * self._slowness(load) * max(iterations + jitter, 0.01 * iterations))
 
     def idle(self, duration_s: float) -> None:
         """Advance time while the device does nothing."""
@@ -271,6 +277,18 @@ class SimulatedMachine(SimulatedWorkload):
         begin_s, end_s = begin_epoch_s - FIRST_EPOCH_S, end_epoch_s - FIRST_EPOCH_S
         return float(self._steady_power_w(np.linspace(begin_s, end_s, 10_001)).mean())
 
+    def _slowness(self, load: Load) -> float:
+        """Return how much longer an iteration takes now than declared."""
+        phase = self._phases[-1]
+        busy_s = self._now_s - phase.begin_s if load == phase.load else 0.0
+        capped = max(load.power_w / self.device.power_limit_w, 1.0) if busy_s >= self.device.capping_delay_s else 1.0
+        return capped * (1 + float(self._swing(np.array([self._now_s]))[0]))
+
+    def _swing(self, at_s: FloatArray) -> FloatArray:
+        device = self.device
+        swing: FloatArray = device.clock_swing_ratio * np.sin(2 * np.pi * at_s / device.clock_swing_period_s)
+        return swing
+
     def _advance(self, load: Load | None, duration_s: float) -> None:
         if load != self._phases[-1].load:
             warmth = float(self._warmth(np.array([self._now_s]))[0])
@@ -305,7 +323,11 @@ class SimulatedMachine(SimulatedWorkload):
         swing_w = np.array([load.swing_w for load in loads])[index] * np.where(phase_ratio < 0.5, 1, -1)
         is_busy = np.array([phase.load is not None for phase in self._phases])[index]
         missing_ratio = is_busy * (1 - self.device.cold_power_ratio) * (1 - self._warmth(at_s))
-        return (np.array([load.power_w for load in loads])[index] + swing_w) * (1 - missing_ratio)
+        busy_s = at_s - np.array([phase.begin_s for phase in self._phases])[index]
+        declared_w = np.array([load.power_w for load in loads])[index]
+        is_capped = busy_s >= self.device.capping_delay_s
+        drawn_w = np.where(is_capped, np.minimum(declared_w, self.device.power_limit_w), declared_w)
+        return (drawn_w + swing_w) * (1 - missing_ratio) * (1 - is_busy * self._swing(at_s))
 
     def _readings_w(self, row_s: FloatArray, meter: MeterModel) -> FloatArray:
         """Return what a meter shows at each row."""

@@ -22,7 +22,7 @@ from simulated_machine import (
 
 from opcost.measurement import at_reference, evaluate, is_doubtful, measure
 from opcost.measuring_loop import Loop, run_loop
-from opcost.ports import ClockReading, KnownDevice, MeasurementProtocol
+from opcost.ports import UNKNOWN_DEVICE, ClockReading, KnownDevice, MeasurementProtocol
 from opcost.power import DeviceState, PowerSource, no_trace
 from opcost.statistics import BATCHES, Estimate, student_quantile
 
@@ -200,6 +200,54 @@ def test_a_loop_that_never_becomes_precise_ends_after_its_longest_time():
     assert wild.loop_time_s == pytest.approx(3.0, abs=0.1)
     assert wild.notes == "not within 0.00% after 3 s"
     assert measured(protocol=PRECISE, meter=RING).notes == ""
+
+
+CAPPED = Load(time_s=0.002, power_w=735.0)
+CAPPING = Device(white_noise_w=2.0, capping_delay_s=1.0)
+LIMITED = KnownDevice(power_limit_w=700.0)
+
+
+def test_a_precise_loop_at_the_power_limit_measures_what_a_long_one_does():
+    short, long, unaware = (
+        measure(machine, machine, machine, protocol, device)
+        for machine, protocol, device in (
+            (SimulatedMachine(CAPPED, CAPPING, RING), PRECISE, LIMITED),
+            (SimulatedMachine(CAPPED, CAPPING, RING), MeasurementProtocol(2.0, 10.0), LIMITED),
+            (SimulatedMachine(CAPPED, CAPPING, RING), PRECISE, UNKNOWN_DEVICE),
+        )
+    )
+    assert long.time_s == pytest.approx(CAPPED.time_s * 735 / 700, rel=0.002)
+    assert short.time_s == pytest.approx(long.time_s, rel=0.002)
+    assert short.power_w == pytest.approx(700, rel=0.002)
+    assert 2.0 <= short.loop_time_s < 3.0
+    assert short.notes == "at the power limit of 700 W: faster between lighter operators"
+    assert unaware.time_s == pytest.approx(CAPPED.time_s, rel=0.002)
+    assert unaware.loop_time_s < 0.5
+
+
+def test_a_load_below_the_power_limit_is_not_waited_for():
+    machine = SimulatedMachine(replace(CAPPED, power_w=680.0), CAPPING, RING)
+    result = measure(machine, machine, machine, PRECISE, LIMITED)
+    assert result.loop_time_s < 0.5
+    assert result.notes == ""
+
+
+def test_where_time_rises_as_power_falls_the_energy_is_known_better_than_either():
+    """Clocks that swing at the power limit: the energy of a kernel depends on them less than its power."""
+    swinging = Device(white_noise_w=2.0, clock_swing_ratio=0.05)
+    result = measured(device=swinging, meter=RING, protocol=MeasurementProtocol(0.5, 5.0))
+    errors = (
+        result.power_standard_error_w / result.power_w,
+        result.time_standard_error_s / result.time_s,
+        result.energy_standard_error_j / result.energy_j,
+    )
+    assert errors[2] < 0.5 * min(errors[:2])
+    assert result.energy_j == pytest.approx(LOAD.energy_j, rel=0.01)
+
+
+def test_energies_of_parts_cover_the_truth_as_power_and_time_alone_do():
+    measurements = many(meter=RING, protocol=MeasurementProtocol(0.5, 3.0))
+    assert energy_coverage(measurements, LOAD.energy_j) >= 0.93
 
 
 def test_a_host_that_wakes_up_late_once_is_no_unevenness():

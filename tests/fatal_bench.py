@@ -1,0 +1,63 @@
+"""A simulated bench that a child process can open without torch, and operators that end that process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Load, SimulatedMachine
+
+from opcost.child_process import Answering
+from opcost.conditions import Circumstances, Conditions
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measurement import Measurement, measure
+from opcost.measuring_child import BenchOptions, answer
+from opcost.operators import OperatorTuple, TensorSpec
+from opcost.ports import MeasurementProtocol
+from opcost.subjects import Subject
+
+
+def operator(name: str, width: int = 4) -> OperatorTuple:
+    """Return a tuple of a module without parameters."""
+    return OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((width,), "float32"),))
+
+
+LARGE, BUG = operator("Large"), operator("Bug")
+FATALS = tuple(operator("Fatal", width) for width in range(10, 13))
+LOAD = Load(time_s=0.001, power_w=300.0)
+
+
+class FatalBench:
+    """Measures one load for every operator, but for those that act up."""
+
+    is_gpu = True
+    has_meter = True
+    sentinel = None
+
+    def conditions(self, precision: str) -> Conditions:
+        return replace(SIMULATED_CONDITIONS, precision=precision)
+
+    def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
+        return replace(SIMULATED_CIRCUMSTANCES, warm_up_s=protocol.warm_up_s, loop_s=protocol.loop_s)
+
+    def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+        if subject.operator in FATALS:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if subject.operator == LARGE:
+            raise CannotMeasureError("out of memory")
+        if subject.operator == BUG:
+            raise ZeroDivisionError("a bug")
+        machine = SimulatedMachine(LOAD)
+        return measure(machine, machine, machine, protocol)
+
+
+@contextmanager
+def fatal_answering(options: BenchOptions) -> Iterator[Answering]:
+    """Play ``opcost.measuring_child.answering``."""
+    if options.device == "cuda:9":
+        raise UserError("there is no such GPU")
+    bench = FatalBench()
+    yield lambda question: answer(bench, question)

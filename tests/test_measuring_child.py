@@ -1,0 +1,83 @@
+"""A campaign whose bench is in another process: what a fault there costs. Benches are simulated, processes are real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fatal_bench import BUG, FATALS, LARGE, LOAD, fatal_answering, operator
+from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from simulated_machine import SIMULATED_CONDITIONS
+
+from opcost import measuring_child
+from opcost.campaign import FailureRow
+from opcost.csv_database import CsvTable
+from opcost.errors import UserError
+from opcost.measurement import MeasurementRow
+from opcost.measuring_child import FAULTS_IN_A_ROW, open_child_bench
+from opcost.ports import MeasurementProtocol
+from opcost.request import FAILURES, OPERATOR_MEASUREMENTS
+from opcost.stage_measuring import OperatorsReport, measure_operators
+
+SHORT = MeasurementProtocol(0.5, 1.0)
+RELU, GELU = operator("ReLU"), operator("GELU")
+
+
+@pytest.fixture(autouse=True)
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring_child, "answering", fatal_answering)
+
+
+def run(campaign: SimulatedCampaign, device: str | None = None) -> OperatorsReport:
+    request = campaign.request(device=device)
+    (report,) = measure_operators(request, lambda _: SHORT, open_child_bench, RecordedProgress())
+    return report
+
+
+def test_a_bench_in_another_process_measures_as_one_here(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, {})
+    campaign.add_model("a", {RELU: 3, GELU: 1})
+    report = run(campaign)
+    assert (report.wanted, report.measured, report.failed) == (2, 2, 0)
+    for row in CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows():
+        assert row.measurement.time_s == pytest.approx(LOAD.time_s)
+        assert row.measurement.energy_j == pytest.approx(LOAD.energy_j, rel=0.01)
+        assert row.conditions == SIMULATED_CONDITIONS
+        assert row.circumstances.loop_s == 1.0
+
+
+def test_an_operator_that_ends_the_process_costs_only_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    campaign = SimulatedCampaign(tmp_path, {})
+    campaign.add_model("a", {RELU: 1, FATALS[0]: 1, LARGE: 1, BUG: 1, GELU: 1})
+    report = run(campaign)
+    assert (report.wanted, report.measured, report.failed, report.remaining) == (5, 2, 3, 3)
+    reasons = {row.operator: row.reason for row in CsvTable(campaign.database / FAILURES, FailureRow).rows()}
+    assert reasons == {
+        "torch.nn.Fatal": "it ended the measuring process: ended by SIGKILL",
+        "torch.nn.Large": "out of memory",
+        "torch.nn.Bug": "it ended the measuring process: ZeroDivisionError: a bug",
+    }
+    # A bug shows its traceback wherever it happens.
+    assert "in measure" in caplog.text
+
+
+def test_a_device_that_ends_every_process_ends_the_run(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, {})
+    campaign.add_model("a", {RELU: 1} | dict.fromkeys(FATALS, 1) | {GELU: 1})
+    with pytest.raises(UserError, match=f"^{FAULTS_IN_A_ROW} operators in a row have ended the measuring process"):
+        run(campaign)
+    rows = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+    assert [row.operator for row in rows] == ["torch.nn.ReLU"]
+    assert len(CsvTable(campaign.database / FAILURES, FailureRow).rows()) == FAULTS_IN_A_ROW
+    # What failed comes last in the next run, so the rest is measured first.
+    with pytest.raises(UserError):
+        run(campaign)
+    rows = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+    assert [row.operator for row in rows] == ["torch.nn.ReLU", "torch.nn.GELU"]
+
+
+def test_a_device_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, {})
+    campaign.add_model("a", {RELU: 1})
+    with pytest.raises(UserError, match="no such GPU"):
+        run(campaign, "cuda:9")

@@ -1,0 +1,85 @@
+"""Who else computes on a GPU, as NVML tells it; the library is played."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+from opcost.errors import UserError
+from opcost.nvidia_nvml import NvmlGpu
+from opcost.nvidia_nvml_processes import OtherProcesses
+
+OWN = 100
+
+
+class NVMLError(Exception):
+    pass
+
+
+@dataclass
+class FakeNvml:
+    """Plays pynvml for a GPU with some processes; ``busy`` are the percentages that it tells one after the other."""
+
+    process_ids: list[int] = field(default_factory=list)
+    busy: list[int] = field(default_factory=lambda: [0])
+    failure: NVMLError | None = None
+    NVMLError = NVMLError
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:  # noqa: N802
+        if self.failure:
+            raise self.failure
+        return [SimpleNamespace(pid=process_id) for process_id in self.process_ids]
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:  # noqa: N802
+        if self.failure:
+            raise self.failure
+        return SimpleNamespace(gpu=self.busy.pop(0) if len(self.busy) > 1 else self.busy[0])
+
+
+def watch(nvml: FakeNvml) -> OtherProcesses:
+    return OtherProcesses(NvmlGpu(nvml, "GPU-1"), OWN)
+
+
+def nothing(_: float) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("before", "later", "named"),
+    [
+        pytest.param([], [OWN], [], id="alone"),
+        pytest.param([7], [7, OWN], [], id="one that was there and rested"),
+        pytest.param([], [OWN, 8], [8], id="one that came"),
+        pytest.param([7], [7, OWN, 9, 8], [8, 9], id="two that came"),
+        pytest.param([], [31], [], id="alone in a container, by another number"),
+        pytest.param([], [31, 32], [31, 32], id="one that came, in a container"),
+        pytest.param([], [], [], id="processes are not told"),
+    ],
+)
+def test_those_that_come_are_noticed(before: list[int], later: list[int], named: list[int]) -> None:
+    nvml = FakeNvml(before)
+    others = watch(nvml)
+    nvml.process_ids = later
+    remark = others.disturbance()
+    assert bool(remark) == bool(named)
+    if named:
+        assert remark.startswith("another process")
+        assert remark.endswith(f" {', '.join(map(str, named))}")
+
+
+def test_a_gpu_in_use_is_refused_by_name() -> None:
+    with pytest.raises(UserError, match="in use 40% of the time, by processes 7, 8"):
+        watch(FakeNvml([8, 7], [40])).refuse_if_busy(nothing)
+
+
+@pytest.mark.parametrize("busy", [[0], [5], [90, 40, 0]])
+def test_a_gpu_at_rest_or_soon_so_is_accepted(busy: list[int]) -> None:
+    watch(FakeNvml([7], busy)).refuse_if_busy(nothing)
+
+
+def test_where_nvml_does_not_tell_nothing_is_refused_or_noticed() -> None:
+    others = watch(FakeNvml(failure=NVMLError("Not Supported")))
+    others.refuse_if_busy(nothing)
+    assert others.disturbance() == ""
