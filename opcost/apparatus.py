@@ -265,7 +265,7 @@ def model_to_count(operator: OperatorTuple, device: str) -> tuple[nn.Module, tup
 
 
 class FilledMeter:
-    """A meter after which a device goes on working: the log is cut while others would let the device cool."""
+    """A meter between whose measurements the device goes on working, also while their logs are cut."""
 
     def __init__(self, meter: Meter, filler: Filler) -> None:
         self._meter = meter
@@ -273,6 +273,7 @@ class FilledMeter:
 
     def start(self) -> None:
         """Begin a measurement."""
+        self._filler.pause()
         self._meter.start()
 
     def log(self) -> PowerTrace:

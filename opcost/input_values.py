@@ -2,8 +2,8 @@
 
 Measured on an H200 (``docs/results.md``, "what values cost"): energy falls with the share of zeros, by up to a third
 (but for SiLU, which has a longer path for them); constants cost between normal values and zeros; exponentials of values
-beyond a dozen take another, longer path. Smaller spreads and the sign do not show, and a mean of up to 64 times the
-spread changes energy by a few percent.
+beyond a dozen take another, longer path (``input_roles`` lists operators in which no spread shows). Smaller spreads and
+the sign do not show, and a mean of up to 64 times the spread changes energy by a few percent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ZEROS_FROM = 0.995
 """Share of zeros from which a tensor is all zeros: these take a convolution a fifth less energy than nine tenths do."""
@@ -64,6 +64,10 @@ class InputValues:
         zeros = [f"{self.zeros_ratio:g} zeros"] if self.zeros_ratio else []
         spread = [f"spread {self.spread:g}"] if self.spread != 1.0 else []
         return " ".join([*zeros, *spread])
+
+    def without_spread(self) -> InputValues:
+        """Return the kind with as many zeros whose other values are normal; constants stay constant."""
+        return replace(self, spread=1.0) if self.spread else self
 
     def distance(self, other: InputValues) -> float:
         """Return how far two kinds are apart: 1 from no zeros to all, 0.1 for 16 times the spread.

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from opcost.input_roles import shown_inputs
+from opcost.input_roles import shown_inputs, shows_spread
 from opcost.input_values import NORMAL, NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, kind_of
 from opcost.operators import OperatorCount, OperatorTuple, short_hash
 
@@ -46,10 +46,11 @@ def subjects_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Sub
 def _data_of(count: OperatorCount, input_data: str) -> Counter[InputData]:
     shown = shown_inputs(count.operator)
     if input_data == CAPTURED and count.statistics:
-        return Counter(_data_of_call(call, shown) for call in count.statistics)
+        return Counter(_data_of_call(call, shown, shows_spread(count.operator)) for call in count.statistics)
     is_zeros = input_data == "zeros" and any(shown)
     return Counter({ZEROS_DATA if is_zeros else NORMAL_DATA: count.occurrences})
 
 
-def _data_of_call(call: Iterable[InputStatistics], shown: Iterable[bool]) -> InputData:
-    return InputData.of([kind_of(seen) if shows else NORMAL for seen, shows in zip(call, shown, strict=True)])
+def _data_of_call(call: Iterable[InputStatistics], shown: Iterable[bool], with_spread: bool) -> InputData:
+    kinds = [kind_of(seen) if shows else NORMAL for seen, shows in zip(call, shown, strict=True)]
+    return InputData.of(kinds if with_spread else [kind.without_spread() for kind in kinds])

@@ -63,6 +63,14 @@ def test_whatever_is_seen_is_of_a_kind(seen: InputStatistics) -> None:
     assert 0.0 <= kind_of(seen).zeros_ratio <= 1.0
 
 
+@given(STATISTICS)
+def test_a_kind_without_its_spread_has_as_many_zeros_or_is_constant(seen: InputStatistics) -> None:
+    kind = kind_of(seen)
+    rest = kind.without_spread()
+    assert rest in (CONSTANT, InputValues(zeros_ratio=kind.zeros_ratio))
+    assert (rest == CONSTANT) == (kind == CONSTANT)
+
+
 @pytest.mark.parametrize(
     ("kinds", "text"),
     [

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from opcost.input_values import NORMAL, ZEROS_DATA, InputData, InputStatistics, InputValues
+from opcost.input_values import CONSTANT, NORMAL, ZEROS_DATA, InputData, InputStatistics, InputValues
 from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
 from opcost.subjects import INPUT_DATA, Subject, subjects_of
 
@@ -60,6 +60,48 @@ def test_where_a_result_goes_does_not_count():
     add = OperatorTuple("torch.add", inputs=(spec, spec), keyword_inputs=(("out", out),), mode=None)
     count = OperatorCount(add, 1, 0, 1, statistics=((SEEN_NORMAL, SEEN_ZEROS),))
     assert subjects_of([count], "captured") == {Subject(add): 1}
+
+
+WIDE_HALF, WIDE, CONSTANTS = (
+    InputStatistics(0.5, 0.0, 20.0),
+    InputStatistics(0.0, 0.0, 20.0),
+    InputStatistics(0.0, 3.0, 0.0),
+)
+
+
+@pytest.mark.parametrize(
+    ("operator", "parameters", "shows"),
+    [
+        ("torch.nn.Conv2d", (), False),
+        ("torch.Tensor.add_", (), False),
+        ("torch.cat", (), False),
+        ("torch.nn.GELU", (), False),
+        ("torch.nn.GELU", (("approximate", "tanh"),), True),
+        ("torch.softmax", (), True),
+        ("torch.nn.SiLU", (), True),
+        ("torch.nn.MultiheadAttention", (), True),
+        ("torch.nn.NobodyKnows", (), True),
+    ],
+)
+def test_spread_tells_calls_apart_unless_it_is_known_to_change_nothing(operator, parameters, shows):
+    spec = TensorSpec((9,), "float32")
+    tuple_ = OperatorTuple(operator, parameters, inputs=(spec,))
+    count = OperatorCount(tuple_, 4, 0, 1, statistics=((WIDE,), (SEEN_NORMAL,), (WIDE_HALF,), (SEEN_HALF,)))
+    subjects = subjects_of([count], "captured")
+    told_apart = (InputData((InputValues(zeros_ratio=ratio, spread=16.0),)) for ratio in (0.0, 0.5))
+    narrow = {Subject(tuple_), Subject(tuple_, HALF)}
+    assert subjects.keys() == (narrow | {Subject(tuple_, data) for data in told_apart} if shows else narrow)
+    assert subjects.total() == 4
+
+
+def test_zeros_and_constants_count_where_the_spread_does_not():
+    relu = OperatorTuple("torch.nn.ReLU", inputs=(TensorSpec((9,), "float32"),))
+    count = OperatorCount(relu, 3, 0, 1, statistics=((CONSTANTS,), (SEEN_ZEROS,), (WIDE,)))
+    assert subjects_of([count], "captured") == {
+        Subject(relu, InputData((CONSTANT,))): 1,
+        Subject(relu, ZEROS_DATA): 1,
+        Subject(relu): 1,
+    }
 
 
 def test_boxes_are_boxes_whatever_numbers_they_hold():

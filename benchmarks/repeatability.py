@@ -1,0 +1,124 @@
+"""How far repeated runs of block 2 agree, operator by operator -> tables in Markdown
+
+Each database is of one run, in a fresh process, in an order of its own: three or more of them.
+Example: python general_pipeline_block2.py resnet50_32x3x224x224 --database run1 (and so on)
+         python benchmarks/repeatability.py run1 run2 run3
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from itertools import product
+from pathlib import Path
+
+import pandas as pd
+from tables import SIZES, markdown, sizes
+
+TABLE = "operator_measurements.csv"
+AT_THE_LIMIT = "at the power limit"
+FIGURES = {
+    "time": "time_s",
+    "energy as measured": "energy_j",
+    "energy at the reference temperature": "energy_at_reference_j",
+}
+AVERAGES = {
+    "mean": ("time_s", "power_w"),
+    "mean without outliers": ("time_without_outliers_s", "power_without_outliers_w"),
+    "median": ("time_median_s", "power_median_w"),
+}
+
+
+def joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of the keys that all runs have, numbered by ``run``, with an operator's whole ``name``.
+
+    Of several rows with one key in a run the last one stays.
+    """
+    numbered = [table.drop_duplicates("key", keep="last").assign(run=run) for run, table in enumerate(tables)]
+    rows = pd.concat(numbered, ignore_index=True)
+    texts = rows[["operator", "parameters", "inputs", "input_data"]].astype("string").fillna("")
+    rows["name"] = texts["operator"] + "(" + texts["parameters"] + ") " + texts["inputs"] + " " + texts["input_data"]
+    rows["notes"] = rows["notes"].astype("string").fillna("")
+    return rows[rows.groupby("key")["run"].transform("nunique") == len(tables)]
+
+
+def variation(rows: pd.DataFrame, values: pd.Series) -> pd.Series:
+    """Return, by operator's name, standard deviation over the runs by mean, where all runs have a value."""
+    by_run = rows.assign(value=values).pivot(index=["key", "name"], columns="run", values="value").dropna()
+    return (by_run.std(axis=1, ddof=1) / by_run.mean(axis=1)).droplevel("key")
+
+
+def never_at_the_limit(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of operators that no run found at the power limit."""
+    at_limit = rows["notes"].str.contains(AT_THE_LIMIT, regex=False)
+    return rows[~rows["key"].isin(rows.loc[at_limit, "key"])]
+
+
+def repeats(rows: pd.DataFrame) -> str:
+    """Return a table of how far time and energy vary over the runs."""
+    groups = {"all": rows, "never at the power limit": never_at_the_limit(rows)}
+    lines = []
+    for (group, members), (figure, column) in product(groups.items(), FIGURES.items()):
+        spread = variation(members, members[column])
+        lines.append([f"{figure}, {group}", *sizes(spread), "" if spread.empty else str(spread.idxmax())])
+    return markdown(("coefficient of variation", *SIZES, "worst operator"), lines)
+
+
+def averages(rows: pd.DataFrame) -> str:
+    """Return a table of how far other averages are from the plain mean, row by row."""
+    lines = []
+    for name, columns in list(AVERAGES.items())[1:]:
+        for figure, column, plain in zip(("time", "power"), columns, AVERAGES["mean"], strict=True):
+            lines.append([f"{figure}: {name}", *sizes(rows[column] / rows[plain] - 1)])
+    return markdown(("difference to the mean", "rows", *SIZES[1:]), lines)
+
+
+def repeats_of_averages(rows: pd.DataFrame) -> str:
+    """Return a table of how far each average varies over the runs: which one repeats best?"""
+    lines = []
+    for name, (time, power) in AVERAGES.items():
+        figures = {"time": rows[time], "power x time": rows[power] * rows[time]}
+        lines += [[f"{figure}: {name}", *sizes(variation(rows, values))] for figure, values in figures.items()]
+    return markdown(("coefficient of variation", *SIZES), lines)
+
+
+def meters(rows: pd.DataFrame) -> str:
+    """Return a table of the second meter's power over the first one's, less 1."""
+    checked = rows.dropna(subset=["check_meter", "check_power_w", "power_w"])
+    differences = (checked["check_power_w"] / checked["power_w"] - 1).groupby(
+        [checked["check_meter"], checked["meter"]]
+    )
+    at = (0.0, 0.05, 0.5, 0.95, 1.0)
+    lines = [
+        [f"{check} against {meter}", str(len(group)), *(f"{group.quantile(share):+.3%}" for share in at)]
+        for (check, meter), group in differences
+    ]
+    return markdown(("meters", "rows", "lowest", "5 %", "median", "95 %", "highest"), lines)
+
+
+def report(tables: list[pd.DataFrame]) -> str:
+    """Return all tables, and what they rest on."""
+    rows = joined(tables)
+    operators, boards = rows["key"].nunique(), sorted(rows["device_uuid"].dropna().unique())
+    left_out = len({key for table in tables for key in table["key"]}) - operators
+    return "\n\n".join(
+        (
+            f"{len(tables)} runs, {operators} operators in all of them ({left_out} in some only), "
+            f"{len(boards)} boards: {', '.join(boards)}",
+            *(table(rows) for table in (repeats, averages, repeats_of_averages, meters)),
+        )
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("databases", nargs="+", type=Path, metavar="DATABASE")
+    databases = parser.parse_args().databases
+    if len(databases) < 3:
+        parser.error("a spread wants three runs or more; name more databases")
+    print(report([pd.read_csv(database / TABLE) for database in databases]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

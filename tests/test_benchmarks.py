@@ -1,0 +1,351 @@
+"""What the scripts in benchmarks/ calculate; they measure only where there is a GPU."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import math
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from simulated_apparatus import SimulatedCampaign
+from simulated_machine import Load, MeterModel
+
+from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
+from opcost.statistics import Estimate
+from opcost.subjects import Subject
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """Import a script by its name."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module
+
+
+@pytest.mark.parametrize("name", ["repeatability", "logging_overhead", "matrix_products", "fast_vs_reference"])
+def test_scripts_say_how_they_are_run(name):
+    command = [sys.executable, BENCHMARKS / f"{name}.py", "--help"]
+    environment = os.environ | {"PYTHONPATH": str(BENCHMARKS.parent)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert f"benchmarks/{name}.py" in said.stdout
+
+
+# Tables
+
+
+def test_sizes_are_of_magnitudes_and_leave_out_what_is_unknown(benchmark):
+    sizes = benchmark("tables").sizes
+    assert sizes(pd.Series([-0.03, 0.01, math.nan, 0.02])) == ["3", "2.000%", "2.900%", "3.000%"]
+    assert sizes(pd.Series([math.nan])) == ["0", "", "", ""]
+
+
+def test_files_grow_and_refuse_other_columns(benchmark, tmp_path):
+    growing, path = benchmark("growing_csv"), tmp_path / "rows.csv"
+    assert growing.known(path, "m") == set()
+    for m in (3, 1):
+        growing.append(path, {"m": m, "notes": None})
+    assert path.read_text() == "m,notes\n3,\n1,\n"
+    assert growing.known(path, "m") == {"3", "1"}
+    with pytest.raises(SystemExit, match=r"rows\.csv: its columns are those of another version"):
+        growing.append(path, {"m": 2, "power_w": 1.0})
+    assert path.read_text() == "m,notes\n3,\n1,\n"
+
+
+# Repeated runs
+
+
+def run_of(*rows, board="GPU-1"):
+    """Return a run's table; a row is key, time, power, and notes."""
+    return pd.DataFrame(
+        {
+            "key": key,
+            "operator": f"torch.{key}",
+            "parameters": math.nan,
+            "inputs": "float32[8]",
+            "input_data": "normal",
+            "time_s": time_s,
+            "time_median_s": time_s * 1.01,
+            "time_without_outliers_s": time_s,
+            "power_w": power_w,
+            "power_median_w": 100.0,
+            "power_without_outliers_w": power_w,
+            "energy_j": time_s * power_w,
+            "energy_at_reference_j": math.nan,
+            "notes": notes,
+            "check_power_w": power_w * 1.02,
+            "check_meter": "log",
+            "meter": "ring",
+            "device_uuid": board,
+        }
+        for key, time_s, power_w, notes in rows
+    )
+
+
+LIMITED = "at the power limit of 700 W: slower the longer it runs alone"
+RUNS = [
+    run_of(("a", 9.0, 100.0, math.nan), ("b", 2.0, 100.0, LIMITED), ("lonely", 1.0, 1.0, "")),
+    run_of(("a", 99.0, 1.0, ""), ("a", 10.0, 100.0, ""), ("b", 1.0, 100.0, ""), board="GPU-2"),
+    run_of(("b", 3.0, 100.0, ""), ("a", 11.0, 100.0, "")),
+]
+
+
+def test_runs_are_joined_by_key_and_the_last_row_of_a_key_counts(benchmark):
+    repeatability = benchmark("repeatability")
+    rows = repeatability.joined(RUNS)
+    spread = repeatability.variation(rows, rows["time_s"])
+    assert spread.to_dict() == pytest.approx({"torch.a() float32[8] normal": 0.1, "torch.b() float32[8] normal": 0.5})
+
+
+def test_an_operator_that_one_run_found_at_the_limit_is_at_the_limit(benchmark):
+    repeatability = benchmark("repeatability")
+    assert set(repeatability.never_at_the_limit(repeatability.joined(RUNS))["key"]) == {"a"}
+
+
+def test_report_of_runs_tells_spread_averages_meters_and_boards(benchmark):
+    said = benchmark("repeatability").report(RUNS)
+    assert "3 runs, 2 operators in all of them (1 in some only), 2 boards: GPU-1, GPU-2" in said
+    assert "| time, all | 2 | 30.000% | 48.000% | 50.000% | torch.b() float32[8] normal |" in said
+    assert "| time, never at the power limit | 1 | 10.000% |" in said
+    assert "| energy at the reference temperature, all | 0 |  |  |  |  |" in said
+    assert "| time: median | 6 | 1.000% | 1.000% | 1.000% |" in said
+    assert "| power x time: mean without outliers | 2 | 30.000% |" in said
+    assert "| log against ring | 6 | +2.000% |" in said
+
+
+# Logging's overhead
+
+
+def test_paired_blocks_tell_a_difference_and_its_interval(benchmark):
+    blocks = benchmark("paired_blocks")
+    off = [blocks.Block(time_s, 0.0, 0.0) for time_s in (1.0, 2.0, 4.0, 8.0)]
+    on = [blocks.Block(time_s, 0.0, 0.0) for time_s in (1.0, 2.02, 4.0, 8.08)]
+    difference = blocks.paired(on, off)
+    # Student's quantile for 3 degrees of freedom is 3.18.
+    assert difference.value == pytest.approx(0.005)
+    assert difference.standard_error == pytest.approx(3.18 * 0.00577 / 2, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("difference", "cpu_ratio", "said"),
+    [
+        (Estimate(0.0002, 0.0005), 0.01, "yes"),
+        (Estimate(0.0002, 0.0020), 0.01, "open"),
+        (Estimate(0.0030, 0.0010), 0.01, "no"),
+        (Estimate(0.0002, 0.0005), 0.03, "no"),
+    ],
+)
+def test_a_wide_interval_leaves_the_question_open(benchmark, difference, cpu_ratio, said):
+    assert benchmark("paired_blocks").verdict(difference, cpu_ratio) == said
+
+
+def stat(parent, user, system):
+    return f"7 (a ) name) S {parent} {' 0' * 9} {user} {system} 5000 5000 20 0"
+
+
+def test_cpu_time_is_that_of_a_process_and_its_descendants(benchmark, monkeypatch):
+    processes = benchmark("process_times")
+    monkeypatch.setattr(processes.os, "sysconf", lambda _: 100)
+    stats = {3: stat(9, 10, 1), 9: stat(1, 100, 10), 4: stat(3, 1000, 0), 5: stat(1, 77, 77)}
+    assert processes.cpu_s(9, stats) == pytest.approx(11.21)
+    assert processes.cpu_s(4, stats) == pytest.approx(10.0)
+    assert processes.cpu_s(8, stats) == processes.cpu_s(None, stats) == 0.0
+
+
+def test_cpu_time_of_a_busy_process_is_seen(benchmark):
+    processes = benchmark("process_times")
+    busy = subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"])
+    try:
+        deadline_s = time.monotonic() + 30
+        while processes.cpu_s(busy.pid, processes.process_stats()) == 0:
+            assert time.monotonic() < deadline_s, "nothing seen in 30 s"
+            time.sleep(0.02)
+    finally:
+        busy.kill()
+        busy.wait()
+
+
+class Counting:
+    """Counts its rounds."""
+
+    iterations_per_round = 2
+
+    def __init__(self):
+        self.rounds = 0
+
+    def run(self, rounds):
+        self.rounds += rounds
+        return rounds
+
+    def finish(self):
+        pass
+
+
+def test_blocks_with_and_without_loggers_take_turns(benchmark, monkeypatch, tmp_path):
+    overhead = benchmark("logging_overhead")
+    logging, seen = [], []
+
+    @contextmanager
+    def loggers(gpu, folder):
+        logging.append(gpu)
+        yield 42
+        logging.clear()
+
+    def block(workload, rounds, smi=None):
+        seen.append(bool(logging))
+        assert (smi == 42) == bool(logging)
+        return overhead.Block(1.0, 0.0, 0.0)
+
+    monkeypatch.setattr(overhead, "loggers", loggers)
+    monkeypatch.setattr(overhead, "block", block)
+    monkeypatch.setattr(overhead, "SETTLING_S", 0.001)
+    on, off = overhead.compare(Counting(), 4, "GPU-1", tmp_path)
+    assert (len(on), len(off)) == (4, 4)
+    assert seen == [False, True, True, False] * 2
+
+
+def test_a_block_counts_iterations_and_settles_first(benchmark, monkeypatch):
+    overhead = benchmark("logging_overhead")
+    monkeypatch.setattr(overhead, "SETTLING_S", 0.002)
+    monkeypatch.setattr(overhead, "BLOCK_S", 0.004)
+    workload = Counting()
+    duration_s, iterations = overhead.run_for(workload, 3, 0.002)
+    assert duration_s >= 0.002
+    assert iterations == 2 * workload.rounds
+    assert overhead.block(workload, 3).smi_ratio == 0.0
+    assert workload.rounds > iterations / 2
+
+
+# Products of matrices
+
+
+def products(*rows):
+    return pd.DataFrame(rows, columns=["m", "time_s", "power_w"])
+
+
+def test_neighbours_are_those_that_take_the_same_time(benchmark):
+    table = products((3, 1.02, 220.0), (1, 1.0, 200.0), (2, 1.0, 201.0), (4, 1.5, 500.0), (6, 1.5, 400.0))
+    pairs = benchmark("matrix_products").neighbours(table)
+    assert pairs.to_dict("list") == {"m": [1, 2], "ratio": pytest.approx([0.005, 220 / 201 - 1])}
+
+
+def test_report_tells_the_share_of_neighbours_that_differ(benchmark):
+    report = benchmark("matrix_products").report
+    said = report(products((1, 1.0, 200.0), (2, 1.0, 206.0), (3, 1.0, 206.0), (4, 1.0, 150.0), (5, 1.0, math.nan)))
+    assert "3 pairs of neighbours" in said
+    assert "| differ by more than 10% in power | 33.33% |" in said
+    assert "| differ by more than 2% in power | 66.67% |" in said
+    assert "| worst difference (m = 3 and 4) | 37.33% |" in said
+    assert "missed" in said
+    assert "met" in report(products((1, 1.0, 200.0), (2, 1.0, 201.0)))
+    assert "0 pairs" in report(products((1, 1.0, 200.0)))
+
+
+def test_products_that_a_file_has_are_not_measured_again(benchmark, monkeypatch, tmp_path):
+    matrix_products = benchmark("matrix_products")
+    loads = defaultdict(lambda: Load(time_s=0.001, power_w=300.0))
+    campaign = SimulatedCampaign(tmp_path, loads, meter=MeterModel(averaging_time_s=0.02, update_period_s=0.02))
+    monkeypatch.setattr("opcost.apparatus.open_apparatus", campaign.open_apparatus)
+    path = tmp_path / "products.csv"
+    for largest in (2, 4):
+        monkeypatch.setattr(matrix_products, "ROWS", range(1, largest + 1))
+        matrix_products.measure_products(path, seed=1, limit_s=60.0)
+    table = pd.read_csv(path)
+    assert sorted(table["m"]) == [1, 2, 3, 4]
+    assert table["power_w"].to_numpy() == pytest.approx(300.0, rel=0.05)
+    products_built = [operator for operator in campaign.built if operator.short_name == "matmul"]
+    assert len(products_built) == 4
+    assert {operator.inputs[0].dtype for operator in products_built} == {"bfloat16"}
+
+
+# Short loops against long ones
+
+
+def count_of(name, side, memory_bytes):
+    return OperatorCount(OperatorTuple(name, inputs=(TensorSpec((side,), "float32"),)), 1, 0, memory_bytes)
+
+
+def test_each_kind_has_its_turn_and_begins_with_its_longest_and_shortest(benchmark):
+    counts = [count_of(f"torch.nn.{kind}", side, side * 4) for kind in ("ReLU", "SiLU") for side in range(100, 108)]
+    counts.append(count_of("torch.nn.GELU", 5, 20))
+    for seed in range(4):
+        subjects = benchmark("operators_in_turn").in_turn(counts, seed)
+        assert {subject.operator for subject in subjects} == {count.operator for count in counts}
+        assert {subject.operator.short_name for subject in subjects[:3]} == {"ReLU", "SiLU", "GELU"}
+        sides = [subject.operator.inputs[0].shape[0] for subject in subjects if subject.operator.short_name == "ReLU"]
+        assert sides[:2] == [107, 100]
+
+
+def test_an_operator_is_measured_three_times_if_that_is_asked_for(benchmark, monkeypatch, tmp_path):
+    script = benchmark("fast_vs_reference")
+    first, second = (Subject(count_of("torch.nn.ReLU", side, 4).operator) for side in (8, 9))
+    load = Load(time_s=0.001, power_w=300.0)
+    campaign = SimulatedCampaign(tmp_path, defaultdict(lambda: load), device="cpu")
+    monkeypatch.setattr(script, "open_apparatus", campaign.open_apparatus)
+    path = tmp_path / "pairs.csv"
+    for wanted in ({first: 30.0}, {first: 30.0, second: None}):
+        script.add_rows(path, wanted, reference_s=10.0, limit_s=60.0)
+    with path.open(newline="") as file:
+        one, other = csv.DictReader(file)
+    assert [one["operator"], other["operator"]] == [script.text(first), script.text(second)]
+    assert float(one["long_reference_duration_s"]) == pytest.approx(30.0, rel=0.05)
+    assert float(one["reference_duration_s"]) == pytest.approx(10.0, rel=0.05)
+    assert float(one["time_long_reference_s"]) == pytest.approx(0.001, rel=0.01)
+    assert (
+        other["time_long_reference_s"] == other["long_reference_duration_s"] == other["energy_long_reference_j"] == ""
+    )
+
+
+def pairs_of(**columns):
+    """Return a table of two ReLUs and a capped product."""
+    given = {
+        "operator": ["torch.nn.ReLU(inplace=True) on a", "torch.nn.ReLU() on b", "torch.matmul(a, b)"],
+        "wall_s": [0.5, 0.6, 2.0],
+        "time_s": [2e-6, 1.002e-3, 1.0],
+        "time_reference_s": [2e-6, 1e-3, 1.1],
+        "energy_j": [1.005, 1.0, 2.0],
+        "energy_reference_j": [1.0, 1.0, 1.0],
+        "energy_as_measured_j": [1.02, 1.0, 1.0],
+        "energy_reference_as_measured_j": [1.0, 1.0, 1.0],
+        "power_capped_ratio": [0.0, math.nan, 0.0],
+        "power_capped_reference_ratio": [0.0, 0.0, 0.4],
+        "notes": [math.nan, "", ""],
+    }
+    return pd.DataFrame(given | columns)
+
+
+def test_agreement_is_told_of_all_and_of_what_was_never_capped(benchmark):
+    said = benchmark("agreement").report(pairs_of())
+    assert said.startswith("3 operators of 2 kinds, 2 us to 1.1e+03 ms; ")
+    assert "0.60 s in the median, 2.00 s at worst" in said
+    assert "| time, all | 0.3% | 66.7% | +0.000% | 3 | 0.200% | 8.202% | 9.091% |" in said
+    assert "| time, never capped | 0.3% | 100.0% | +0.100% | 2 |" in said
+    assert "| energy at the reference temperature, never capped | 1.0% | 100.0% |" in said
+    assert "| energy as measured, never capped | 1.0% | 50.0% |" in said
+    assert "long loop against longest" not in said
+
+
+def test_agreement_of_long_loops_and_of_meters_is_told_where_it_is_known(benchmark):
+    columns = {
+        "time_long_reference_s": [2e-6, math.nan, math.nan],
+        "energy_long_reference_j": [0.8, math.nan, math.nan],
+        "check_power_ratio_reference": [1.01, 0.99, math.nan],
+        "check_meter_reference": ["log", "log", math.nan],
+    }
+    said = benchmark("agreement").report(pairs_of(**columns))
+    assert "| energy at the reference temperature, long loop against longest | 1.0% | 0.0% | +25.000% | 1 |" in said
+    assert "| log | +0.000% | 2 | 1.000% | 1.000% | 1.000% |" in said
+
+
+def test_what_is_noted_to_be_at_the_limit_is_not_below_it(benchmark):
+    table = pairs_of(notes=["at the power limit of 700 W", math.nan, ""])
+    assert list(benchmark("agreement").below_the_limit(table)["time_reference_s"]) == [1e-3]
