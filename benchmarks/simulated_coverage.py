@@ -39,6 +39,7 @@ class Case:
     protocol: MeasurementProtocol = PRECISE
     checks: tuple[MeterModel, ...] = ()
     slope: Estimate | None = None
+    power_limit_w: float | None = None
 
 
 LASTING_50, LASTING_500 = (
@@ -51,6 +52,9 @@ KNOWN_50, KNOWN_500 = (
 """What a qualification finds of such noise: it sees a little less of what lasts long."""
 
 WARMING = replace(QUIET, cold_power_ratio=0.95, warming_time_s=5.0)
+SWINGING = replace(QUIET, clock_swing_ratio=0.03)
+CAPPING = replace(SWINGING, capping_delay_s=1.0)
+TOO_MUCH = replace(LOAD, power_w=735.0)
 CASES = (
     Case("white noise of 0.5 % per reading"),
     Case("white noise of 5 % per reading", device=Device(white_noise_w=40.0)),
@@ -67,6 +71,9 @@ CASES = (
     Case("times that scatter by 20 %", load=replace(LOAD, jitter_ratio=0.2)),
     Case("warming up by 5 %, its slope known", device=WARMING, slope=Estimate(0.0025, 0.0001)),
     Case("warming up by 5 %, slope unknown", device=WARMING),
+    Case("clocks that swing by 3 %", device=SWINGING),
+    Case("at the power limit after 1 s, clocks swinging", device=CAPPING, load=TOO_MUCH, power_limit_w=700.0),
+    Case("the same, limit unknown", device=CAPPING, load=TOO_MUCH),
     Case("a meter 3 % too high, another right, 5 s loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=LONG),
     Case(
         "pulses in step with a part-time meter, ring right",
@@ -78,10 +85,10 @@ CASES = (
 
 
 def truth_j(case: Case) -> float:
-    """Return the declared energy: at the reference temperature where the slope is known."""
+    """Return the declared energy: at the reference temperature where the slope is known, over whole swings."""
     device = case.device
     if case.slope is None:
-        return case.load.energy_j
+        return case.load.energy_j * (1 - case.device.clock_swing_ratio**2 / 2)
     kelvin = device.busy_temperature_c - REFERENCE_TEMPERATURE_C
     span = device.busy_temperature_c - device.idle_temperature_c
     return case.load.energy_j * (1 - (1 - device.cold_power_ratio) * kelvin / span)
@@ -101,7 +108,10 @@ def results(case: Case, seeds: int) -> list[Measurement]:
     machines = (
         SimulatedMachine(case.load, case.device, case.meter, seed=seed, checks=case.checks) for seed in range(seeds)
     )
-    return [measure(machine, machine, machine, case.protocol, KnownDevice(case.slope)) for machine in machines]
+    return [
+        measure(machine, machine, machine, case.protocol, KnownDevice(case.slope, case.power_limit_w))
+        for machine in machines
+    ]
 
 
 def main() -> int:

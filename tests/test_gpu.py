@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import runpy
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -16,21 +18,25 @@ import torch.nn.functional as F  # noqa: N812
 from simulated_apparatus import RecordedProgress
 from torchvision.models import get_model
 
-from opcost.apparatus import GPU_WARM_UP_S, POWER_LOGS, Apparatus, open_apparatus, protocol_for
+from opcost.apparatus import POWER_LOGS, Apparatus, open_apparatus
 from opcost.conditions import Conditions
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Measurement, MeasurementRow, measure
+from opcost.measuring_child import open_child_bench
+from opcost.nvidia_nvml import NvmlGpu
 from opcost.nvidia_smi import GpuFacts, gpu_facts
 from opcost.operators import OperatorCounts, OperatorTuple, TensorSpec, model_operator
-from opcost.ports import MeasurementProtocol
-from opcost.request import Request
+from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol, Workload, protocol_for
+from opcost.request import METER_QUALIFICATIONS, Request
 from opcost.stage_comparing import ComparisonRow
 from opcost.stage_kernels import compare_kernels
+from opcost.stage_qualifying import QualificationRow, qualified
+from opcost.subjects import Subject
 from opcost.torch_capture import capture
 from opcost.torch_conditions import precision, torch_state
 from opcost.torch_flops import CostCounter, OperationCost
-from opcost.torch_workload import EagerWorkload, operator_workload
+from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
 
 pytestmark = pytest.mark.gpu
 
@@ -117,7 +123,7 @@ def test_circumstances_name_the_board_and_the_protocol(apparatus: Apparatus) -> 
     circumstances = apparatus.circumstances(ONE_SECOND)
     assert circumstances.device_uuid == facts().uuid
     assert (circumstances.warm_up_s, circumstances.loop_s) == (GPU_WARM_UP_S, 1.0)
-    assert protocol_for(GPU, 1.0) == ONE_SECOND
+    assert protocol_for(True, 1.0) == ONE_SECOND
 
 
 def test_the_gpu_is_what_is_taken_unasked(database: Path) -> None:
@@ -153,7 +159,9 @@ def test_errors_are_stated_and_small(product: Measurement) -> None:
 
 
 def test_the_state_of_the_gpu_is_logged(product: Measurement) -> None:
-    assert product.meter.startswith("nvidia-smi power.draw")
+    assert product.meter.startswith(("NVML power samples", "nvidia-smi power.draw"))
+    # A loop of a second holds ten values of nvidia-smi: the check, where NVML keeps samples.
+    assert product.meter.startswith("nvidia-smi") or product.check_power_w == pytest.approx(product.power_w, rel=0.02)
     assert product.temperature_c is not None
     assert 15 < product.temperature_c < 100
     assert product.sm_clock_hz is not None
@@ -198,6 +206,147 @@ def test_an_operator_that_does_not_fit_cannot_be_measured_and_the_next_one_can()
     with pytest.raises(CannotMeasureError, match="memory"):
         operator_workload(huge, GPU).run(1)
     operator_workload(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((8,), "float32"),)), GPU).run(3)
+
+
+# CUDA graphs
+
+
+RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((32, 512, 7, 7), "float32"),))
+PRODUCT = OperatorTuple(
+    "torch.matmul",
+    inputs=(TensorSpec((2048, 2048), "float32"), TensorSpec((2048, 2048), "float32", identity=1)),
+    mode=None,
+)
+NONZERO = OperatorTuple("torch.nonzero", inputs=(TensorSpec((1000, 1000), "float32"),), mode=None)
+PRECISE = protocol_for(True, relative_error=0.01)
+
+
+def device_time_s(workload: Workload, rounds: int) -> float:
+    """Time of one iteration by the host's clock, the device being at nothing else."""
+    workload.run(1)
+    workload.finish()
+    begin_s = time.perf_counter()
+    workload.run(rounds)
+    workload.finish()
+    return (time.perf_counter() - begin_s) / (rounds * workload.iterations_per_round)
+
+
+def test_a_graph_of_long_kernels_takes_what_a_loop_of_them_takes() -> None:
+    eager = operator_workload(PRODUCT, GPU)
+    graph = as_graph(eager)
+    assert graph.execution == "graph"
+    assert device_time_s(graph, 50) == pytest.approx(device_time_s(eager, 50 * graph.iterations_per_round), rel=0.05)
+
+
+def test_a_graph_of_short_kernels_does_without_launches() -> None:
+    eager = operator_workload(RELU, GPU)
+    graph = as_graph(eager)
+    assert graph.iterations_per_round > 1000
+    assert device_time_s(graph, 20) < 0.7 * device_time_s(eager, 20_000)
+
+
+def test_what_waits_for_the_gpu_runs_as_it_is_and_says_why() -> None:
+    workload = as_graph(operator_workload(NONZERO, GPU))
+    assert workload.execution == "eager"
+    assert workload.notes == "eager, since it waits for the GPU in the midst of its work"
+    workload.run(3)
+    workload.finish()
+
+
+def test_a_call_that_a_graph_cannot_hold_leaves_the_gpu_usable() -> None:
+    values = torch.ones(1000, device=GPU)
+
+    def call() -> None:
+        # Allowed outside of a capture, and no wait that torch notices.
+        torch.cuda.current_stream().query()
+
+    workload = as_graph(EagerWorkload(call, GPU))
+    assert workload.execution in ("eager", "graph")
+    assert float(values.sum()) == 1000
+    assert as_graph(operator_workload(RELU, GPU)).execution == "graph"
+
+
+def test_captures_give_their_memory_back() -> None:
+    large = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((2**28,), "float32"),))
+    before = torch.cuda.memory_allocated(GPU)
+    for _ in range(5):
+        workload = as_graph(operator_workload(large, GPU))
+        workload.run(2)
+        workload.finish()
+        del workload
+    gc.collect()
+    assert torch.cuda.memory_allocated(GPU) <= before + 2**20
+
+
+def test_a_graph_whose_outputs_fill_the_memory_is_captured_after_torch_gave_some_back() -> None:
+    free, _ = torch.cuda.mem_get_info(GPU)
+    side = int(free * 0.3 / 4)
+    kept = torch.empty(int(free * 0.5), dtype=torch.uint8, device=GPU)
+    del kept  # torch keeps it for later: half of the memory is in its cache now
+    workload = as_graph(operator_workload(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((side,), "float32"),)), GPU))
+    assert workload.execution == "graph"
+    workload.run(1)
+    workload.finish()
+    del workload
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+# NVML, the qualification, and a campaign's bench
+
+
+def test_nvml_keeps_power_samples_of_a_gpu_at_work() -> None:
+    gpu = NvmlGpu.open(facts().uuid)
+    workload = as_graph(operator_workload(PRODUCT, GPU))
+    begin_s = time.time()
+    for _ in range(100):
+        workload.run(1)
+    workload.finish()
+    samples = gpu.power_samples(begin_s)
+    gpu.close()
+    assert len(samples) > 20
+    assert all(begin_s <= epoch_s <= time.time() for epoch_s, _ in samples)
+    assert max(power_w for _, power_w in samples) > 100
+
+
+def test_a_precise_measurement_takes_well_under_a_second_and_agrees_with_a_long_one(apparatus: Apparatus) -> None:
+    subject = Subject(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((32, 64, 112, 112), "float32"),)))
+    apparatus.measure(subject, "torch-default", PRECISE, "first")
+    short = apparatus.measure(subject, "torch-default", PRECISE, "short")
+    long = apparatus.measure(subject, "torch-default", MeasurementProtocol(GPU_WARM_UP_S, 3.0), "long")
+    assert short.loop_time_s < 1.0
+    assert short.executed_as == long.executed_as == "graph"
+    assert short.time_s == pytest.approx(long.time_s, rel=0.01)
+    assert short.energy_j == pytest.approx(long.energy_j, rel=0.05)
+    assert short.notes == long.notes == ""
+
+
+def test_a_qualification_knows_the_card_and_is_made_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for first in (True, False):
+        caplog.clear()
+        with qualified(open_apparatus, GPU, tmp_path, True) as apparatus:
+            assert ("qualified first" in caplog.text) == first
+            assert apparatus.power_per_kelvin is not None
+            assert 0 < apparatus.power_per_kelvin.value < 0.02
+    rows = CsvTable(tmp_path / METER_QUALIFICATIONS, QualificationRow).rows()
+    by_meter = {row.quality.meter: row for row in rows}
+    assert len(by_meter) == len(rows) >= 2
+    for row in rows:
+        assert row.quality.is_right_when_steady, row.quality
+        assert row.idle_power_w is not None
+        assert 10 < row.idle_power_w < 300
+
+
+def test_a_bench_in_another_process_survives_a_cuda_fault(tmp_path: Path) -> None:
+    # Indices are drawn from 0 and 1. One that is out of range is an assertion, after which CUDA refuses the process.
+    fatal = OperatorTuple(
+        "torch.take", inputs=(TensorSpec((1,), "float32"), TensorSpec((2**20,), "int64", identity=1)), mode=None
+    )
+    with open_child_bench(GPU, tmp_path, True) as bench:
+        with pytest.raises(CannotMeasureError):
+            bench.measure(Subject(fatal), "torch-default", PRECISE, "fatal")
+        measured = bench.measure(Subject(PRODUCT), "torch-default", PRECISE, "product")
+    assert measured.energy_j is not None
 
 
 # Counting on the GPU
