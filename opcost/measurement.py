@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from opcost.conditions import EAGER, Circumstances, Conditions
+from opcost.errors import CannotMeasureError
 from opcost.power import DeviceState, MeanPower, PowerTrace, Window, device_state, mean_power, no_trace
 from opcost.statistics import (
     Estimate,
@@ -24,6 +25,7 @@ from opcost.statistics import (
     mean_without_outliers,
     median,
     standard_error_of,
+    sum_of_independent,
     value_of,
 )
 
@@ -89,6 +91,10 @@ class Workload(Protocol):
     @property
     def notes(self) -> str:
         """How the run differs from the run inside a model; empty if it does not."""
+
+    @property
+    def overhead(self) -> Workload | None:
+        """What each iteration does besides what is measured, by itself, iteration by iteration; None if nothing."""
 
     def run(self, rounds: int) -> int:
         """Start that many rounds; return how many have ended since the last call.
@@ -261,13 +267,28 @@ def measure(
 ) -> Measurement:
     """Warm a workload up, run it in a loop while the meter logs, and evaluate both.
 
+    Where a workload has an overhead, that is measured in the same way before it, and subtracted.
+
     Args:
         workload: what is measured.
         meter: logs the power.
         clock: tells the time.
         protocol: how long or precisely.
         power_per_kelvin: the share by which the device's power rises with each kelvin, if that is known.
+
+    Raises:
+        CannotMeasureError: the overhead alone takes as long.
     """
+    if workload.overhead is not None:
+        # It comes first, so that the log that the meter keeps is the workload's.
+        overhead = measure(workload.overhead, meter, clock, protocol, power_per_kelvin)
+        return without(_measure(workload, meter, clock, protocol, power_per_kelvin), overhead)
+    return _measure(workload, meter, clock, protocol, power_per_kelvin)
+
+
+def _measure(
+    workload: Workload, meter: Meter, clock: Clock, protocol: MeasurementProtocol, power_per_kelvin: Estimate | None
+) -> Measurement:
     meter.start()
     try:
         loop = run_loop(workload, clock, protocol, meter)
@@ -275,6 +296,71 @@ def measure(
         trace = meter.stop()
     notes = joined_notes(workload.notes, _imprecision(loop, protocol))
     return evaluate(loop, trace, power_per_kelvin, workload.execution, notes)
+
+
+def without(measurement: Measurement, overhead: Measurement) -> Measurement:
+    """Return what a measurement leaves once its overhead is subtracted: errors add in quadrature.
+
+    What cannot be subtracted (medians, means without outliers, the check by another meter) is None. The state of the
+    device, and what the loop was like, are those of the measurement.
+
+    Raises:
+        CannotMeasureError: nothing is left of the time.
+    """
+    time_s = sum_of_independent([_time_s(measurement), _time_s(overhead).times(-1)])
+    if time_s.value <= 0:
+        raise CannotMeasureError(f"it takes no longer than its overhead alone ({overhead.time_s:.3g} s)")
+    energy_j = _energy_left_j(measurement, overhead)
+    at_reference_j = _less(_energy_at_reference_j(measurement), _energy_at_reference_j(overhead))
+    power_w = None if energy_j is None else energy_j.divided_by(time_s)
+    reason = measurement.energy_missing_reason or overhead.energy_missing_reason
+    return replace(
+        measurement,
+        time_s=time_s.value,
+        energy_j=value_of(energy_j),
+        time_standard_error_s=time_s.standard_error,
+        energy_standard_error_j=standard_error_of(energy_j),
+        energy_missing_reason=None if energy_j else reason or "it takes no more energy than its overhead alone",
+        time_median_s=None,
+        time_without_outliers_s=None,
+        power_median_w=None,
+        power_without_outliers_w=None,
+        energy_at_reference_j=value_of(at_reference_j) if energy_j else None,
+        energy_at_reference_standard_error_j=standard_error_of(at_reference_j) if energy_j else None,
+        power_w=value_of(power_w),
+        power_standard_error_w=standard_error_of(power_w),
+        check_power_w=None,
+        check_power_standard_error_w=None,
+        check_meter=None,
+        notes=joined_notes(measurement.notes, f"of the overhead: {overhead.notes}" if overhead.notes else ""),
+    )
+
+
+def _time_s(measurement: Measurement) -> Estimate:
+    return Estimate(measurement.time_s, measurement.time_standard_error_s)
+
+
+def _energy_left_j(measurement: Measurement, overhead: Measurement) -> Estimate | None:
+    """Return the energy less that of the overhead, None where either is unknown or nothing is left."""
+    left_j = _less(
+        _known(measurement.energy_j, measurement.energy_standard_error_j),
+        _known(overhead.energy_j, overhead.energy_standard_error_j),
+    )
+    return left_j if left_j is not None and left_j.value > 0 else None
+
+
+def _energy_at_reference_j(measurement: Measurement) -> Estimate | None:
+    return _known(measurement.energy_at_reference_j, measurement.energy_at_reference_standard_error_j)
+
+
+def _known(value: float | None, standard_error: float | None) -> Estimate | None:
+    return None if value is None or standard_error is None else Estimate(value, standard_error)
+
+
+def _less(minuend: Estimate | None, subtrahend: Estimate | None) -> Estimate | None:
+    if minuend is None or subtrahend is None:
+        return None
+    return sum_of_independent([minuend, subtrahend.times(-1)])
 
 
 def run_loop(workload: Workload, clock: Clock, protocol: MeasurementProtocol, meter: Meter) -> Loop:

@@ -174,6 +174,7 @@ class SimulatedWorkload:
     notes = ""
     execution = EAGER
     iterations_per_round = 1
+    overhead: SimulatedWorkload | None = None
 
     def __init__(self, machine: SimulatedMachine, load: Load) -> None:
         self.load = load
