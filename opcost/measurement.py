@@ -18,6 +18,7 @@ from opcost.conditions import EAGER, Circumstances, Conditions
 from opcost.errors import CannotMeasureError
 from opcost.power import DeviceState, MeanPower, PowerTrace, Window, device_state, mean_power, no_trace
 from opcost.statistics import (
+    BATCHES,
     Estimate,
     FloatArray,
     is_within,
@@ -282,7 +283,8 @@ def measure(
     if workload.overhead is not None:
         # It comes first, so that the log that the meter keeps is the workload's.
         overhead = measure(workload.overhead, meter, clock, protocol, power_per_kelvin)
-        return without(_measure(workload, meter, clock, protocol, power_per_kelvin), overhead)
+        left = without(_measure(workload, meter, clock, protocol, power_per_kelvin), overhead)
+        return replace(left, notes=joined_notes(left.notes, _imprecision_left(left, protocol)))
     return _measure(workload, meter, clock, protocol, power_per_kelvin)
 
 
@@ -532,6 +534,16 @@ def _imprecision(loop: Loop, protocol: MeasurementProtocol) -> str:
     if protocol.relative_error is None or loop.duration_s < protocol.loop_s:
         return ""
     return f"not within {protocol.relative_error:.2%} after {protocol.loop_s:g} s"
+
+
+def _imprecision_left(left: Measurement, protocol: MeasurementProtocol) -> str:
+    """Return a remark on a difference of two precise figures that is less precise than what was asked for."""
+    energy_j = _known(left.energy_j, left.energy_standard_error_j)
+    figures = [_time_s(left), *([] if energy_j is None else [energy_j])]
+    relative_error = protocol.relative_error
+    if relative_error is None or all(is_within(figure, BATCHES, relative_error) for figure in figures):
+        return ""
+    return f"not within {relative_error:.2%} once the overhead is subtracted"
 
 
 def _unevenness(loop: Loop) -> str:

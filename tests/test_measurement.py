@@ -269,11 +269,11 @@ EVICTION = Load(time_s=0.002, power_w=300.0)
 EVICTED = Load(time_s=0.003, power_w=400.0)
 
 
-def evicted(device=NOISY, load=EVICTED, eviction=EVICTION, meter=None):
+def evicted(device=NOISY, load=EVICTED, eviction=EVICTION, meter=None, protocol=SHORT):
     machine = SimulatedMachine(load, device, meter, seed=3)
     workload = machine.workload(load)
     workload.overhead = machine.workload(eviction)
-    return measure(workload, machine, machine, SHORT)
+    return measure(workload, machine, machine, protocol)
 
 
 def test_an_overhead_is_measured_and_subtracted():
@@ -285,6 +285,15 @@ def test_an_overhead_is_measured_and_subtracted():
     assert result.power_standard_error_w >= result.energy_standard_error_j / result.time_s
     unknown = ("time_median_s", "time_without_outliers_s", "power_median_w", "power_without_outliers_w")
     assert [getattr(result, name) for name in (*unknown, "check_power_w", "check_meter")] == [None] * 6
+
+
+def test_a_difference_that_is_less_precise_than_was_asked_for_says_so():
+    precise = replace(SHORT, loop_s=30.0, relative_error=0.01)
+    remark = "not within 1.00% once the overhead is subtracted"
+    little_left = evicted(load=replace(EVICTED, time_s=0.00202), protocol=precise)
+    assert remark in little_left.notes
+    much_left = evicted(QUIET, replace(EVICTED, time_s=0.2), protocol=precise, meter=SAMPLES)
+    assert (evicted(QUIET).notes, much_left.notes) == ("", "")
 
 
 def test_an_overhead_that_takes_all_the_time_leaves_nothing_to_tell():
