@@ -3,7 +3,7 @@
 Example: python compare_sum_vs_full.py resnet18_32x3x32x32
 """
 
-from opcost.command_line import add_input_data, pipeline_parser, run
+from opcost.command_line import add_cache, add_input_data, pipeline_parser, run
 
 EXAMPLE = "python compare_sum_vs_full.py 'resnet*' --json"
 
@@ -12,13 +12,14 @@ def main() -> int:
     description = "Sum time and energy of each model's operators by occurrence and compare with the whole model."
     parser = pipeline_parser(description, EXAMPLE)
     add_input_data(parser)
+    add_cache(parser)
     arguments = parser.parse_args()
 
     from opcost.reports import print_comparisons, print_json
     from opcost.request import Request
     from opcost.stage_comparing import compare_models
 
-    reports = compare_models(Request.from_arguments(arguments), arguments.input_data)
+    reports = compare_models(Request.from_arguments(arguments), arguments.input_data, arguments.cache)
     if arguments.json:
         print_json(reports)
     else:

@@ -16,9 +16,9 @@ from torch import nn
 
 from opcost.apparatus import Apparatus, open_apparatus
 from opcost.input_values import InputData, InputValues
-from opcost.measurement import measure
 from opcost.operators import OperatorTuple
 from opcost.ports import MeasurementProtocol
+from opcost.procedure import measure
 from opcost.torch_operators import function_tuple, module_tuple
 from opcost.torch_workload import operator_workload
 

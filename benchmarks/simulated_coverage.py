@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
-from opcost.measurement import REFERENCE_TEMPERATURE_C, SLOPE_SPREAD_RATIO, Measurement, is_doubtful, measure
+from opcost.measurement import REFERENCE_TEMPERATURE_C, SLOPE_SPREAD_RATIO, Measurement, is_doubtful
 from opcost.ports import KnownDevice, MeasurementProtocol
 from opcost.power import PowerSource
+from opcost.procedure import measure
 from opcost.statistics import BATCHES, Estimate, student_quantile
 
 LOAD = Load(time_s=0.002, power_w=400.0, jitter_ratio=0.02)

@@ -18,12 +18,12 @@ import torchvision
 from torch import nn
 
 from opcost import __version__
-from opcost.conditions import EAGER, GRAPH, Circumstances, Conditions
+from opcost.conditions import COLD, EAGER, GRAPH, WARM, Circumstances, Conditions
 from opcost.cpu_facts import cpu_product, host_memory_bytes
 from opcost.cpu_rapl import RaplMeter, rapl_unavailable_reason
 from opcost.device_lock import device_lock
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import Measurement, joined_notes, measure
+from opcost.measurement import Measurement, joined_notes
 from opcost.model_sources import build_model, input_values, is_data_dependent, is_model
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
 from opcost.nvidia_nvml_counter import WithCounter
@@ -35,6 +35,7 @@ from opcost.nvidia_smi_meter import INSTANT_SOURCE, NvidiaSmiMeter
 from opcost.operators import META, OperatorTuple, seed_of
 from opcost.ports import Clock, KnownDevice, MeasurementProtocol, Meter, Workload
 from opcost.power import PowerTrace, no_trace
+from opcost.procedure import measure
 from opcost.statistics import Estimate
 from opcost.subjects import Subject
 from opcost.system_clock import SystemClock
@@ -182,7 +183,11 @@ def product_of(device: str) -> str:
 
 @contextmanager
 def open_apparatus(
-    device_name: str | None, database: Path, with_meter: bool = True, execution: str | None = None
+    device_name: str | None,
+    database: Path,
+    with_meter: bool = True,
+    execution: str | None = None,
+    cache: str = WARM,
 ) -> Iterator[Apparatus]:
     """Make a device ready to measure on; its power is logged from here to the end.
 
@@ -191,12 +196,14 @@ def open_apparatus(
         database: the folder in which raw power logs are kept.
         with_meter: False to look at conditions only.
         execution: one of ``EXECUTIONS``; None for graphs on a GPU.
+        cache: one of ``CACHES``, for operators; whole models run as they are.
 
     Raises:
-        UserError: the device is not there or has no CUDA graphs, or nvidia-smi does not answer.
+        UserError: the device is not there, has no CUDA graphs or no cache of known size, or nvidia-smi does not answer.
     """
     device = choose_device(device_name)
     execution = _choose_execution(execution, device)
+    _check_cache(cache, device)
     check_overrides()
     try:
         facts = _gpu_facts(device) if device.startswith("cuda") else _cpu_facts()
@@ -212,8 +219,8 @@ def open_apparatus(
                 device=device,
                 clock=SystemClock(),
                 meters={name: partial(_filled, meter, filler) for name, meter in meters.items()},
-                workload=lambda subject: _workload(subject, device, execution, filler),
-                conditions=lambda name: _conditions(device, facts, name, execution),
+                workload=lambda subject: _workload(subject, device, execution, cache, filler),
+                conditions=lambda name: _conditions(device, facts, name, execution, cache),
                 circumstances=lambda protocol: _circumstances(facts, protocol),
                 precision=precision,
                 has_meter=device.startswith("cuda") or rapl_unavailable_reason() is None,
@@ -287,9 +294,9 @@ class FilledMeter:
 
 
 @contextmanager
-def _workload(subject: Subject, device: str, execution: str, filler: Filler | None) -> Iterator[Workload]:
+def _workload(subject: Subject, device: str, execution: str, cache: str, filler: Filler | None) -> Iterator[Workload]:
     """Build a workload while the device is kept at work, and let that go on afterwards."""
-    eager = _eager_workload(subject, device)
+    eager = _eager_workload(subject, device, cache)
     if filler is not None:
         filler.pause()
     try:
@@ -299,11 +306,11 @@ def _workload(subject: Subject, device: str, execution: str, filler: Filler | No
             filler.resume()
 
 
-def _eager_workload(subject: Subject, device: str) -> EagerWorkload:
+def _eager_workload(subject: Subject, device: str, cache: str) -> EagerWorkload:
     if is_model(subject.operator):
         model, inputs = model_and_inputs(subject.operator, device)
         return EagerWorkload(lambda: model(*inputs), device)
-    return operator_workload(subject.operator, device, subject.input_data)
+    return operator_workload(subject.operator, device, subject.input_data, cache)
 
 
 def _choose_execution(execution: str | None, device: str) -> str:
@@ -311,6 +318,13 @@ def _choose_execution(execution: str | None, device: str) -> str:
     if execution == GRAPH and not is_gpu:
         raise UserError(f"--execution {GRAPH}: only GPUs have CUDA graphs; use --execution {EAGER} or --device cuda")
     return execution or (GRAPH if is_gpu else EAGER)
+
+
+def _check_cache(cache: str, device: str) -> None:
+    if cache == COLD and not device.startswith("cuda"):
+        raise UserError(
+            f"--cache {COLD}: a CPU does not tell the size of its cache; use --cache {WARM} or --device cuda"
+        )
 
 
 def _meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> tuple[Meters, NamedMeter | None]:
@@ -387,7 +401,7 @@ def _cpu_facts() -> DeviceFacts:
     return DeviceFacts(None, cpu_product(), host_memory_bytes(), None, None)
 
 
-def _conditions(device: str, facts: DeviceFacts, precision_name: str, execution: str) -> Conditions:
+def _conditions(device: str, facts: DeviceFacts, precision_name: str, execution: str, cache: str) -> Conditions:
     with precision(precision_name):
         state = torch_state(device)
     return Conditions(
@@ -398,6 +412,7 @@ def _conditions(device: str, facts: DeviceFacts, precision_name: str, execution:
         driver_version=facts.driver_version,
         precision=precision_name,
         execution=execution,
+        cache=cache,
         **asdict(state),
     )
 

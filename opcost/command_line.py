@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from opcost.conditions import EXECUTIONS
+from opcost.conditions import CACHES, EXECUTIONS, WARM
 from opcost.errors import UserError
 from opcost.subjects import CAPTURED, INPUT_DATA
 
@@ -108,6 +108,12 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
     """Add ``--execution``, how operators and models are run: it yields ``execution`` (str or None)."""
     execution_help = "in CUDA graphs where they can be captured, or by Python's calls (default: graph on a GPU)"
     parser.add_argument("--execution", choices=EXECUTIONS, help=execution_help)
+
+
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    """Add ``--cache``, what operators find in the device's cache: it yields ``cache`` (str)."""
+    cache_help = "operators find in the cache: all they use, all but their weights, or the output of one like them"
+    parser.add_argument("--cache", choices=CACHES, default=WARM, help=f"{cache_help} (default: {WARM})")
 
 
 def add_input_data(parser: argparse.ArgumentParser) -> None:

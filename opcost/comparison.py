@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
-from opcost.conditions import Circumstances, Conditions
+from opcost.conditions import WARM, Circumstances, Conditions
 from opcost.measurement import SLOPE_SPREAD_RATIO, MeasurementRow, is_doubtful
 from opcost.operators import META, OperatorCounts
 from opcost.statistics import Estimate
@@ -14,9 +14,18 @@ from opcost.summation import Measurements, ModelCost, correction_j, energy_of, s
 
 
 @dataclass(frozen=True)
+class OperatorRuns:
+    """Which runs of operators are summed: on which values, one of ``INPUT_DATA``, finding what in the cache."""
+
+    input_data: str = CAPTURED
+    cache: str = WARM
+
+
+@dataclass(frozen=True)
 class Comparison:
     """One model under one set of conditions: its summed operators, the measured whole, and their ratios.
 
+    ``conditions`` are those of the operators: their ``cache`` may be another than the whole model's.
     Ratios are sum / whole; their errors are one standard error. Both energies are those at the reference temperature
     where all measurements have them (``cost.is_at_reference``), else as measured. ``remarks`` says, one line each, what
     the reader must know: rows that exist but under other conditions, circumstances that differ and for what share of
@@ -34,7 +43,11 @@ class Comparison:
 
 
 def compare(
-    name: str, counts: OperatorCounts, full: MeasurementRow, measurements: Measurements, input_data: str = CAPTURED
+    name: str,
+    counts: OperatorCounts,
+    full: MeasurementRow,
+    measurements: Measurements,
+    runs: OperatorRuns = OperatorRuns(),
 ) -> Comparison:
     """Compare a model's summed operators with the whole, under the conditions of the whole.
 
@@ -43,22 +56,24 @@ def compare(
         counts: its (filtered) operator counts.
         full: the measurement of the whole model.
         measurements: of operators, under any conditions.
-        input_data: the values that the summed operators ran on, one of ``INPUT_DATA``.
+        runs: which runs of operators are summed; the whole always runs as it is.
     """
+    conditions = replace(full.conditions, cache=runs.cache)
     has_reference = energy_of(full, at_reference=True) is not None
-    cost = sum_operators(counts, measurements, full.conditions, input_data, has_reference)
+    cost = sum_operators(counts, measurements, conditions, runs.input_data, has_reference)
     energy_j = energy_of(full, cost.is_at_reference)
     return Comparison(
         name=name,
-        conditions=full.conditions,
+        conditions=conditions,
         full=full,
         full_energy_j=energy_j,
         cost=cost,
         time_ratio=cost.time_s.divided_by(time_of(full)) if cost.time_s else None,
         energy_ratio=_energy_ratio(cost, full, energy_j),
         remarks=(
-            *_under_other_conditions(cost, full.conditions, measurements),
-            *_other_values(cost, counts, input_data),
+            *_under_other_conditions(cost, conditions, measurements),
+            *_other_values(cost, counts, runs.input_data),
+            *_other_caches(cost, runs.cache),
             *_temperatures(cost, full),
             *_circumstances(cost, full),
             *_doubts(cost, full),
@@ -89,6 +104,12 @@ def _other_values(cost: ModelCost, counts: OperatorCounts, input_data: str) -> t
         return ("counted on shapes only, so the sum is of operators on normal values",)
     share = sum(part.time_s for part in cost.parts if part.is_on_other_values) / cost.time_s.value
     return (f"{share:.1%} of the summed time is of operators measured on other values than the model's",) * (share > 0)
+
+
+def _other_caches(cost: ModelCost, cache: str) -> tuple[str, ...]:
+    """Say that operators found something else in the cache than in a plain loop."""
+    is_other = cost.time_s is not None and cache != WARM
+    return (f"the sum is of operators run {cache}, the whole model ran as it is",) * is_other
 
 
 def _circumstances(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:

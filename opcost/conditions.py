@@ -15,6 +15,14 @@ GRAPH = "graph"
 EXECUTIONS = (GRAPH, EAGER)
 """How operators and models are run: by Python's calls, or as CUDA graphs where they can be captured."""
 
+WARM = "warm"
+COLD = "cold"
+CHAINED = "chained"
+CACHES = (WARM, COLD, CHAINED)
+"""What an operator that runs again and again finds in the device's cache: all that the call before used, inputs but no
+weights, or the output of a layer like itself as its input. Whole models run as they are, which is called warm.
+"""
+
 
 @dataclass(frozen=True)
 class Conditions:
@@ -45,7 +53,7 @@ class Conditions:
     sdpa_math: bool
     mode: str = "inference"
     execution: str = EAGER
-    cache: str = "warm"
+    cache: str = WARM
 
     @property
     def key(self) -> str:

@@ -1,22 +1,10 @@
-"""The measuring procedure: from a loop and a power trace to time and energy per iteration.
-
-It knows nothing of torch or NVIDIA: it is handed a workload, a meter and a clock. Operators and whole
-models are measured by the same code.
-"""
+"""What a measurement says, and one row of the database."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from dataclasses import dataclass
 
-import numpy as np
-
-from opcost.conditions import EAGER, Circumstances, Conditions
-from opcost.measuring_loop import AT_THE_LIMIT_RATIO, Loop, energy_error_j, run_loop
-from opcost.ports import UNKNOWN_DEVICE, Clock, KnownDevice, MeasurementProtocol, Meter, Workload
-from opcost.power import DeviceState, MeanPower, PowerTrace, Window, device_state, mean_power, no_trace
-from opcost.statistics import Estimate, mean_without_outliers, median, standard_error_of, value_of
+from opcost.conditions import Circumstances, Conditions
 
 UNEVEN = "uneven"
 METERS_DISAGREE = "meters disagree"
@@ -24,16 +12,6 @@ THERMAL_SLOWDOWN = "thermal slowdown"
 OTHER_PROCESS = "another process"
 DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS)
 """How notes begin that say that a figure may not be right."""
-
-UNEVEN_RATIO = 1.5
-"""Undisturbed loops stay far below: 1.1 is a lot on a GPU, also where Python launches it."""
-
-DISAGREEMENT_RATIO = 0.02
-"""Two sound meters of one GPU agree within 0.5 % under a steady load (H200, ``docs/results.md``)."""
-
-CLOCK_STEP_S = 0.05
-"""A wall clock that moved against the monotonic one by more than half a meter's update period was stepped."""
-
 
 REFERENCE_TEMPERATURE_C = 50.0
 """To which energies are referred, so that figures from a cool and a warm device can be compared: in the midst of what
@@ -109,141 +87,6 @@ class MeasurementRow:
     circumstances: Circumstances
 
 
-def measure(
-    workload: Workload,
-    meter: Meter,
-    clock: Clock,
-    protocol: MeasurementProtocol,
-    device: KnownDevice = UNKNOWN_DEVICE,
-) -> Measurement:
-    """Warm a workload up, run it in a loop while the meter logs, and evaluate both.
-
-    Args:
-        workload: what is measured.
-        meter: logs the power.
-        clock: tells the time.
-        protocol: how long or precisely.
-        device: what is known of the device.
-    """
-    meter.start()
-    try:
-        loop = run_loop(workload, clock, protocol, meter, device.power_limit_w)
-    finally:
-        trace = meter.stop()
-    notes = joined_notes(workload.notes, _imprecision(loop, protocol))
-    return evaluate(loop, trace, device, workload.execution, notes)
-
-
-def evaluate(
-    loop: Loop,
-    trace: PowerTrace,
-    device: KnownDevice = UNKNOWN_DEVICE,
-    executed_as: str = EAGER,
-    notes: str = "",
-) -> Measurement:
-    """Return time and energy per iteration of a loop, given the power trace that was logged meanwhile.
-
-    Power is that of the trace; where it has none in the window, that of the first of its checks that has.
-    """
-    time_s, window = loop.time_s, loop.window
-    trace = _without_rows_if_clock_stepped(trace, loop)
-    power, check = _power_and_check(trace, loop.load_begin.epoch_s, window)
-    power_w = power.mean.estimate_w
-    energy_j = _energy_j(loop, power)
-    check_w = None if check is None else check.mean.estimate_w
-    state = device_state(trace, window)
-    at_reference_j = at_reference(energy_j, state, device.power_per_kelvin)
-    return Measurement(
-        time_s=time_s.value,
-        energy_j=value_of(energy_j),
-        time_standard_error_s=time_s.standard_error,
-        energy_standard_error_j=standard_error_of(energy_j),
-        energy_missing_reason=power.mean.missing_reason,
-        time_median_s=median(loop.times_s),
-        time_without_outliers_s=mean_without_outliers(loop.times_s),
-        power_median_w=None if power_w is None else median(power.mean.values_w),
-        power_without_outliers_w=None if power_w is None else mean_without_outliers(power.mean.values_w),
-        energy_at_reference_j=value_of(at_reference_j),
-        energy_at_reference_standard_error_j=standard_error_of(at_reference_j),
-        power_w=value_of(power_w),
-        power_standard_error_w=standard_error_of(power_w),
-        power_readings=power.mean.readings,
-        meter=power.meter,
-        check_power_w=value_of(check_w),
-        check_power_standard_error_w=standard_error_of(check_w),
-        check_meter=None if check is None else check.meter,
-        iterations=loop.iterations,
-        loop_time_s=loop.duration_s,
-        started_at=_iso(loop.begin.epoch_s),
-        ended_at=_iso(loop.end.epoch_s),
-        temperature_c=state.temperature_c,
-        sm_clock_hz=state.sm_clock_hz,
-        power_capped_ratio=state.power_capped_ratio,
-        thermal_slowdown_ratio=state.thermal_slowdown_ratio,
-        power_log=trace.log_name,
-        executed_as=executed_as,
-        notes=joined_notes(
-            notes,
-            _unevenness(loop),
-            _disagreement(power_w, check_w),
-            _heat(state),
-            _limit(power_w, device.power_limit_w),
-        ),
-    )
-
-
-def at_reference(energy_j: Estimate | None, state: DeviceState, power_per_kelvin: Estimate | None) -> Estimate | None:
-    """Return an energy as it would be at ``REFERENCE_TEMPERATURE_C``, None where anything that it takes is unknown.
-
-    The error grows with the distance in temperature: operators differ in how their power follows it. While the power is
-    capped it does not.
-    """
-    if energy_j is None or state.temperature_c is None or power_per_kelvin is None:
-        return None
-    kelvin = (REFERENCE_TEMPERATURE_C - state.temperature_c) * (1 - (state.power_capped_ratio or 0.0))
-    slope_error = math.hypot(power_per_kelvin.standard_error, SLOPE_SPREAD_RATIO * power_per_kelvin.value)
-    return energy_j.multiplied_by(Estimate(1 + kelvin * power_per_kelvin.value, abs(kelvin) * slope_error))
-
-
-@dataclass(frozen=True)
-class _MeteredPower:
-    """What one meter says of a window."""
-
-    trace: PowerTrace
-    mean: MeanPower
-
-    @property
-    def meter(self) -> str:
-        return self.trace.source.name
-
-
-def _energy_j(loop: Loop, power: _MeteredPower) -> Estimate | None:
-    error_j = energy_error_j(loop, power.trace, power.mean)
-    if power.mean.estimate_w is None or error_j is None:
-        return None
-    return Estimate(power.mean.estimate_w.value * loop.time_s.value, error_j)
-
-
-def _power_and_check(
-    trace: PowerTrace, load_begin_s: float, window: Window
-) -> tuple[_MeteredPower, _MeteredPower | None]:
-    """Return the power by the best meter that has one, and by the next best."""
-    metered = [_MeteredPower(logged, mean_power(logged, load_begin_s, window)) for logged in (trace, *trace.checks)]
-    known = [power for power in metered if power.mean.estimate_w is not None]
-    return (known or metered)[0], known[1] if len(known) > 1 else None
-
-
-def _disagreement(power_w: Estimate | None, check_w: Estimate | None) -> str:
-    """Return a remark on two meters of which one must be wrong."""
-    if power_w is None or check_w is None:
-        return ""
-    difference_w = abs(power_w.value - check_w.value)
-    error_w = math.hypot(power_w.standard_error, check_w.standard_error)
-    if difference_w <= max(DISAGREEMENT_RATIO * power_w.value, 3 * error_w):
-        return ""
-    return f"{METERS_DISAGREE}: {power_w.value:.1f} W and {check_w.value:.1f} W"
-
-
 def joined_notes(*notes: str) -> str:
     """Return notes on one line, those left out that say nothing."""
     return "; ".join(filter(None, notes))
@@ -252,46 +95,3 @@ def joined_notes(*notes: str) -> str:
 def is_doubtful(measurement: Measurement) -> bool:
     """Return whether something seems to have disturbed a measurement, as its notes say."""
     return any(doubt in measurement.notes for doubt in DOUBTS)
-
-
-def _heat(state: DeviceState) -> str:
-    """Return a remark on a device that was too hot to run at its clocks."""
-    ratio = state.thermal_slowdown_ratio
-    return f"{THERMAL_SLOWDOWN} for {ratio:.0%} of the loop" if ratio else ""
-
-
-def _limit(power_w: Estimate | None, power_limit_w: float | None) -> str:
-    """Return a remark on a power at its limit: between other operators the device may run faster."""
-    if power_w is None or power_limit_w is None or power_w.value < AT_THE_LIMIT_RATIO * power_limit_w:
-        return ""
-    return f"at the power limit of {power_limit_w:.0f} W: faster between lighter operators"
-
-
-def _imprecision(loop: Loop, protocol: MeasurementProtocol) -> str:
-    """Return a remark on a loop that came to its end before it was precise enough."""
-    if protocol.relative_error is None or loop.duration_s < protocol.loop_s:
-        return ""
-    return f"not within {protocol.relative_error:.2%} after {protocol.loop_s:g} s"
-
-
-def _unevenness(loop: Loop) -> str:
-    """Return a remark on chunks that take much longer than the shortest: something else may use the device.
-
-    Two neighbours are taken together: a host that wakes up late makes one chunk longer and the next one shorter.
-    """
-    durations_s, iterations = np.array(loop.chunk_durations_s), np.array(loop.chunk_iterations)
-    times_s = (durations_s[:-1] + durations_s[1:]) / (iterations[:-1] + iterations[1:])
-    excess = median(times_s) / float(times_s.min())
-    return f"{UNEVEN}: the median chunk took {excess:.1f} times the shortest" if excess > UNEVEN_RATIO else ""
-
-
-def _without_rows_if_clock_stepped(trace: PowerTrace, loop: Loop) -> PowerTrace:
-    step_s = (loop.end.epoch_s - loop.load_begin.epoch_s) - (loop.end.monotonic_s - loop.load_begin.monotonic_s)
-    if abs(step_s) <= CLOCK_STEP_S or trace.missing_reason is not None:
-        return trace
-    reason = f"the system clock was stepped by {step_s:+.2f} s during the measurement, so the power log cannot be cut"
-    return replace(no_trace(reason), source=trace.source, log_name=trace.log_name)
-
-
-def _iso(epoch_s: float) -> str:
-    return datetime.fromtimestamp(epoch_s, tz=timezone.utc).isoformat(timespec="milliseconds")

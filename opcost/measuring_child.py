@@ -12,7 +12,7 @@ from typing import Any
 
 from opcost.bench import Bench
 from opcost.child_process import Answering, ChildFaultError, ChildProcess
-from opcost.conditions import Circumstances, Conditions
+from opcost.conditions import WARM, Circumstances, Conditions
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Measurement
 from opcost.ports import MeasurementProtocol
@@ -38,12 +38,13 @@ class Question:
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What a bench is opened with; ``execution`` is one of ``EXECUTIONS`` or None for the device's usual one."""
+    """What a bench is opened with, as ``opcost.apparatus.open_apparatus`` takes it."""
 
     device: str | None
     database: Path
     with_meter: bool
     execution: str | None = None
+    cache: str = WARM
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class BenchFacts:
 
 @contextmanager
 def open_child_bench(
-    device: str | None, database: Path, with_meter: bool, execution: str | None = None
+    device: str | None, database: Path, with_meter: bool, execution: str | None = None, cache: str = WARM
 ) -> Iterator[ChildBench]:
     """Make a device ready in a process of its own; its meters are qualified there where that has not been done.
 
@@ -65,7 +66,7 @@ def open_child_bench(
         UserError: what the opening of an apparatus raises.
     """
     with ExitStack() as stack:
-        bench = ChildBench(BenchOptions(device, database, with_meter, execution))
+        bench = ChildBench(BenchOptions(device, database, with_meter, execution, cache))
         stack.push(bench.end)
         bench.start()
         yield bench
@@ -171,7 +172,7 @@ def answering(options: BenchOptions) -> Iterator[Answering]:
     from opcost.apparatus import open_apparatus
     from opcost.stage_qualifying import qualified
 
-    opening = partial(open_apparatus, execution=options.execution)
+    opening = partial(open_apparatus, execution=options.execution, cache=options.cache)
     with qualified(opening, options.device, options.database, options.with_meter) as apparatus:
         yield partial(answer, apparatus)
 

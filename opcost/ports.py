@@ -45,6 +45,10 @@ class Workload(Protocol):
     def notes(self) -> str:
         """How the run differs from the run inside a model; empty if it does not."""
 
+    @property
+    def overhead(self) -> Workload | None:
+        """What each iteration does besides what is measured, by itself, iteration by iteration; None if nothing."""
+
     def run(self, rounds: int) -> int:
         """Start that many rounds; return how many have ended since the last call.
 

@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from opcost.atomic_file import replace_file
-from opcost.comparison import Comparison, compare
-from opcost.conditions import Conditions
+from opcost.comparison import Comparison, OperatorRuns, compare
+from opcost.conditions import WARM, Conditions
 from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
@@ -34,7 +34,7 @@ class ComparisonRow:
     """One row of ``sum_vs_full.csv``; ``time_s`` and ``energy_j`` are the sum's, errors one standard error.
 
     Energies are those at ``reference_temperature_c``, as measured where that is None. ``input_data`` says on which
-    values the summed operators were asked for: captured, normal or zeros.
+    values the summed operators were asked for: captured, normal or zeros. ``conditions`` are those of the operators.
     """
 
     key: str
@@ -74,10 +74,11 @@ class ComparingReport:
     reason: str | None
 
 
-def compare_models(request: Request, input_data: str = CAPTURED) -> list[ComparingReport]:
+def compare_models(request: Request, input_data: str = CAPTURED, cache: str = WARM) -> list[ComparingReport]:
     """Compare each chosen model under every set of conditions in which the whole model was measured.
 
-    ``input_data``, one of ``INPUT_DATA``, says on which values the summed operators ran.
+    ``input_data``, one of ``INPUT_DATA``, says on which values the summed operators ran; ``cache``, one of ``CACHES``,
+    what they found in the cache.
     """
     models = counted(request, request.configs(), FILTERED_COUNTS)
     check_selection(request, models)
@@ -85,10 +86,11 @@ def compare_models(request: Request, input_data: str = CAPTURED) -> list[Compari
         raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
     measurements = Measurements(CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows())
     full_rows = best_rows(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows())
+    runs = OperatorRuns(input_data, cache)
     reports = []
     for config, counts in models:
         wholes = [row for row in full_rows.values() if _is_whole(row, config, counts, request.device)]
-        comparisons = [compare(config.name, counts, whole, measurements, input_data) for whole in wholes]
+        comparisons = [compare(config.name, counts, whole, measurements, runs) for whole in wholes]
         found = tuple(_comparison_row(comparison, input_data) for comparison in comparisons)
         reports.append(ComparingReport(config.name, found, None if found else _reason(config, request.device)))
     rows = [row for report in reports for row in report.comparisons]
@@ -150,5 +152,5 @@ def _write(path: Path, new_rows: list[ComparisonRow]) -> None:
     replace_file(path, table.text(list(rows.values())).encode())
 
 
-def _place(row: ComparisonRow) -> tuple[str, str, str]:
-    return row.name, row.key, row.input_data
+def _place(row: ComparisonRow) -> tuple[str, str, str, str]:
+    return row.name, row.key, row.input_data, row.conditions.cache

@@ -18,7 +18,7 @@ REPLAY_S = 0.01
 """How long one replay is to last: the gap between two replays, some 10 us, is then a thousandth of it."""
 
 MAXIMUM_CALLS = 4096
-"""Calls in one graph. Capturing one takes some 10 us, and a replay of as many 2 us kernels lasts 8 ms."""
+"""Of an operator, in one graph. Capturing one takes some 10 us, and a replay of as many 2 us kernels lasts 8 ms."""
 
 PROBE_CALLS = 8
 PROBE_REPLAYS = 3
@@ -48,8 +48,13 @@ class CapturedCalls:
                 self.graph.replay()
 
 
-def capture_calls(call: Callable[[], object], device: str) -> CapturedCalls:
-    """Capture a call as often as one replay of the graph lasts about ``REPLAY_S``.
+def capture_calls(call: Callable[[], object], device: str, period: int = 1) -> CapturedCalls:
+    """Capture a call as often as one replay of the graph lasts about ``REPLAY_S``, but at least once.
+
+    Args:
+        call: what is captured as a whole; it may make several calls of an operator, which differ.
+        device: the GPU.
+        period: how many calls of an operator a call makes.
 
     Raises:
         CaptureRefusal: the call waits for the device, or does what a graph cannot hold.
@@ -58,8 +63,9 @@ def capture_calls(call: Callable[[], object], device: str) -> CapturedCalls:
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream), torch.inference_mode():
-        is_long = _warm_up(call, stream) >= REPLAY_S / 2
-        calls = 1 if is_long else _calls_per_replay(call, stream)
+        # Many calls of an operator may be long only since Python holds up each of them.
+        is_long = _warm_up(call, stream) >= period * REPLAY_S / 2
+        calls = 1 if is_long else _calls_per_replay(call, stream, period)
         return _captured_in_cleared_memory(call, calls, stream)
 
 
@@ -93,12 +99,12 @@ def _synchronisation_is_an_error() -> Iterator[None]:
         torch.cuda.set_sync_debug_mode(before)
 
 
-def _calls_per_replay(call: Callable[[], object], stream: torch.cuda.Stream) -> int:
+def _calls_per_replay(call: Callable[[], object], stream: torch.cuda.Stream, period: int) -> int:
     """Return how many calls take ``REPLAY_S`` in a graph, where Python does not hold them up."""
-    probe = _captured_in_cleared_memory(call, PROBE_CALLS, stream)
+    probe = _captured_in_cleared_memory(call, max(PROBE_CALLS // period, 1), stream)
     probe.replay(1)
-    per_call_s = _device_time_s(partial(probe.replay, PROBE_REPLAYS), stream) / (PROBE_REPLAYS * PROBE_CALLS)
-    return min(max(round(REPLAY_S / per_call_s), 1), MAXIMUM_CALLS)
+    per_call_s = _device_time_s(partial(probe.replay, PROBE_REPLAYS), stream) / (PROBE_REPLAYS * probe.calls)
+    return max(min(round(REPLAY_S / per_call_s), MAXIMUM_CALLS // period), 1)
 
 
 def _captured_in_cleared_memory(call: Callable[[], object], calls: int, stream: torch.cuda.Stream) -> CapturedCalls:

@@ -8,14 +8,13 @@ from functools import partial
 
 import torch
 
-from opcost.conditions import EAGER, GRAPH
+from opcost.conditions import EAGER, GRAPH, WARM
 from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA, InputData
 from opcost.measurement import joined_notes
 from opcost.operators import OperatorTuple
+from opcost.torch_cache import Layer, device_memory, repeated
 from opcost.torch_cuda_graph import CapturedCalls, CaptureRefusal, capture_calls
-from opcost.torch_flops import tensors_of
-from opcost.torch_in_place import repeatable
 from opcost.torch_inputs import operator_inputs
 from opcost.torch_operators import build_operator
 
@@ -61,16 +60,37 @@ class DeviceQueue:
 
 
 class EagerWorkload:
-    """Calls something in a Python loop, in inference mode, as a user's program would."""
+    """Calls something in a Python loop, in inference mode, as a user's program would.
+
+    Args:
+        call: what is called; it holds ``iterations`` iterations.
+        device: where it runs.
+        notes: how that differs from the run inside a model.
+        iterations: how many iterations a call holds.
+        overhead: what each iteration does besides what is measured.
+    """
 
     execution = EAGER
-    iterations_per_round = 1
 
-    def __init__(self, call: Callable[[], object], device: str, notes: str = "") -> None:
+    def __init__(
+        self,
+        call: Callable[[], object],
+        device: str,
+        notes: str = "",
+        iterations: int = 1,
+        overhead: EagerWorkload | None = None,
+    ) -> None:
         self.call = call
         self.device = device
         self.notes = notes
+        self.iterations_per_round = iterations
+        self.overhead = overhead
         self._queue = DeviceQueue(device)
+
+    def with_note(self, note: str) -> EagerWorkload:
+        """Return the same with one more note."""
+        notes = joined_notes(self.notes, note)
+        return EagerWorkload(self.call, self.device, notes, self.iterations_per_round, self.overhead)
 
     def run(self, rounds: int) -> int:
         """Call it that many times; return how many calls have ended since the last time.
@@ -100,7 +120,8 @@ class GraphWorkload:
 
     def __init__(self, captured: CapturedCalls, eager: EagerWorkload) -> None:
         self.notes = eager.notes
-        self.iterations_per_round = captured.calls
+        self.overhead = None if eager.overhead is None else as_graph(eager.overhead)
+        self.iterations_per_round = captured.calls * eager.iterations_per_round
         self._captured = captured
         self._eager = eager
         self._queue = DeviceQueue(eager.device)
@@ -143,23 +164,27 @@ def as_graph(workload: EagerWorkload) -> GraphWorkload | EagerWorkload:
     """
     try:
         with refused_calls(workload.device):
-            return GraphWorkload(capture_calls(workload.call, workload.device), workload)
+            return GraphWorkload(capture_calls(workload.call, workload.device, workload.iterations_per_round), workload)
     except CaptureRefusal as refusal:
-        return EagerWorkload(workload.call, workload.device, joined_notes(workload.notes, f"eager, since {refusal}"))
+        return workload.with_note(f"eager, since {refusal}")
 
 
-def operator_workload(operator: OperatorTuple, device: str, data: InputData = NORMAL_DATA) -> EagerWorkload:
+def operator_workload(
+    operator: OperatorTuple, device: str, data: InputData = NORMAL_DATA, cache: str = WARM
+) -> EagerWorkload:
     """Return an operator tuple with fresh weights and drawn inputs, ready to run on a device again and again.
 
-    An in-place operator writes elsewhere: in a loop it would change its own input, and with it the power.
+    ``cache``, one of ``CACHES``, says what each call finds in the device's cache. An in-place operator writes
+    elsewhere: in a loop it would change its own input, and with it the power.
 
     Raises:
         CannotMeasureError: it cannot be built or repeated here.
     """
     with refused_calls(device):
-        function, args, kwargs = operator_call(operator, device, data)
-        call, notes = repeatable(partial(function, *args, **kwargs), tensors_of((args, kwargs)))
-        return EagerWorkload(call, device, notes)
+        layer = Layer(*operator_call(operator, device, data))
+        calls = repeated(layer, cache, partial(device_memory, device))
+        overhead = None if calls.overhead is None else EagerWorkload(calls.overhead, device)
+        return EagerWorkload(calls.cycle, device, calls.notes, calls.period, overhead)
 
 
 def operator_call(

@@ -13,10 +13,11 @@ from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Loa
 from opcost.child_process import Answering
 from opcost.conditions import Circumstances, Conditions
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import Measurement, measure
+from opcost.measurement import Measurement
 from opcost.measuring_child import BenchOptions, answer
 from opcost.operators import OperatorTuple, TensorSpec
 from opcost.ports import MeasurementProtocol
+from opcost.procedure import measure
 from opcost.subjects import Subject
 
 

@@ -30,10 +30,11 @@ import numpy.typing as npt
 
 from opcost.conditions import EAGER, Circumstances, Conditions, measurement_key
 from opcost.input_values import NORMAL_DATA, InputData
-from opcost.measurement import MeasurementRow, measure
+from opcost.measurement import MeasurementRow
 from opcost.operators import OperatorTuple
 from opcost.ports import ClockReading, MeasurementProtocol
 from opcost.power import PowerSource, PowerTrace, no_trace
+from opcost.procedure import measure
 from opcost.statistics import FloatArray
 from opcost.subjects import Subject
 
@@ -181,6 +182,7 @@ class SimulatedWorkload:
     notes = ""
     execution = EAGER
     iterations_per_round = 1
+    overhead: SimulatedWorkload | None = None
 
     def __init__(self, machine: SimulatedMachine, load: Load) -> None:
         self.load = load

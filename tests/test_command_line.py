@@ -18,12 +18,14 @@ from hypothesis import strategies as st
 from opcost.command_line import (
     DEFAULT_LOOP_S,
     MAXIMUM_S,
+    add_cache,
     add_seconds,
     device_name,
     pipeline_parser,
     positive_seconds,
     small_ratio,
 )
+from opcost.conditions import CACHES
 from opcost.ports import FULL_LOOP_S
 
 ROOT = Path(__file__).parent.parent
@@ -261,6 +263,15 @@ def test_the_default_loop_is_that_of_the_full_protocol() -> None:
     assert parser.parse_args(["--relative-error", "0.01"]).relative_error == 0.01
     with pytest.raises(SystemExit):
         parser.parse_args(["--relative-error", "0.01", "--seconds", "3"])
+
+
+def test_operators_are_warm_unless_another_cache_is_named() -> None:
+    parser = pipeline_parser("Measures.", "python measure.py")
+    add_cache(parser)
+    assert parser.parse_args([]).cache == "warm"
+    assert [parser.parse_args(["--cache", mode]).cache for mode in CACHES] == ["warm", "cold", "chained"]
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--cache", "tepid"])
 
 
 @pytest.mark.parametrize("text", ["0", "1", "-0.1", "1%", "nan", "inf", ""])

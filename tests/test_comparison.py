@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
-from opcost.comparison import compare
-from opcost.conditions import measurement_key
+from opcost.comparison import OperatorRuns, compare
+from opcost.conditions import CACHES, measurement_key
 from opcost.input_values import InputStatistics
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
 from opcost.statistics import Estimate
@@ -161,7 +161,7 @@ LOOKED_AT = replace(COUNTS, counts=(COUNTS.counts[0], replace(COUNTS.counts[1], 
 def test_operators_measured_on_other_values_are_told_with_their_share_of_the_summed_time():
     comparison = compare("a", LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]))
     assert comparison.remarks == ("30.0% of the summed time is of operators measured on other values than the model's",)
-    (remark,) = compare("a", LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), "normal").remarks
+    (remark,) = compare("a", LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), OperatorRuns("normal")).remarks
     assert remark == "the sum is of operators on normal values, the whole model ran on its own"
 
 
@@ -172,7 +172,7 @@ def test_values_that_are_unknown_are_told():
 
 
 def test_rows_on_other_values_that_are_not_summed_are_told():
-    (remark,) = compare("a", LOOKED_AT, FULL, Measurements([RELU_ROW]), "zeros").remarks
+    (remark,) = compare("a", LOOKED_AT, FULL, Measurements([RELU_ROW]), OperatorRuns("zeros")).remarks
     assert remark == "1 missing operators are measured under other conditions and not summed (on other values)"
 
 
@@ -194,6 +194,27 @@ def test_a_precision_is_told_as_a_protocol():
         "60.0% of the summed time under another protocol: 0.25 s of warm-up and a loop to within 1.00% "
         "(whole model: 2 s of warm-up and a loop of 30 s)"
     )
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_rows_of_the_cache_that_is_asked_for_are_summed_beside_a_warm_whole(cache):
+    rows = [
+        row_of(operator, (time_s, 0.0), (5.0, 0.1), replace(SIMULATED_CONDITIONS, cache=mode))
+        for mode, factor in (("cold", 1.5), ("warm", 1.0), ("chained", 1.2))
+        for operator, time_s in ((CONVOLUTION, 2.0 * factor), (RELU, 1.0 * factor))
+    ]
+    comparison = compare("a", COUNTS, FULL, Measurements(rows), OperatorRuns(cache=cache))
+    assert comparison.time_ratio.value == pytest.approx({"warm": 1.0, "cold": 1.5, "chained": 1.2}[cache])
+    assert comparison.conditions == replace(SIMULATED_CONDITIONS, cache=cache)
+    is_told = f"the sum is of operators run {cache}, the whole model ran as it is" in comparison.remarks
+    assert is_told == (cache != "warm")
+
+
+def test_rows_of_another_cache_are_named_as_such():
+    comparison = compare("a", COUNTS, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), OperatorRuns(cache="cold"))
+    assert comparison.cost.time_s is None
+    (remark,) = comparison.remarks
+    assert remark == "2 missing operators are measured under other conditions and not summed (cache: warm / cold)"
 
 
 def test_simulated_parts_make_the_simulated_whole():

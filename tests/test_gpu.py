@@ -19,15 +19,16 @@ from simulated_apparatus import RecordedProgress
 from torchvision.models import get_model
 
 from opcost.apparatus import POWER_LOGS, Apparatus, open_apparatus
-from opcost.conditions import Conditions
+from opcost.conditions import CHAINED, COLD, WARM, Conditions
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import Measurement, MeasurementRow, measure
+from opcost.measurement import Measurement, MeasurementRow
 from opcost.measuring_child import open_child_bench
 from opcost.nvidia_nvml import NvmlGpu
 from opcost.nvidia_smi import GpuFacts, gpu_facts
 from opcost.operators import OperatorCounts, OperatorTuple, TensorSpec, model_operator
 from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol, Workload, protocol_for
+from opcost.procedure import measure
 from opcost.request import METER_QUALIFICATIONS, Request
 from opcost.stage_comparing import ComparisonRow
 from opcost.stage_kernels import compare_kernels
@@ -36,6 +37,7 @@ from opcost.subjects import Subject
 from opcost.torch_capture import capture
 from opcost.torch_conditions import precision, torch_state
 from opcost.torch_flops import CostCounter, OperationCost
+from opcost.torch_operators import module_tuple
 from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
 
 pytestmark = pytest.mark.gpu
@@ -43,6 +45,7 @@ pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).parent.parent
 GPU = "cuda:0"
 ONE_SECOND = MeasurementProtocol(warm_up_s=GPU_WARM_UP_S, loop_s=1.0)
+HALF_A_SECOND = MeasurementProtocol(warm_up_s=0.2, loop_s=0.5)
 MATRIX_WIDTH = 4096
 
 
@@ -199,6 +202,23 @@ def test_precisions_are_really_switched_and_switched_back() -> None:
         assert torch_state(GPU) == before
     assert errors["tf32"] > 10 * errors["fp32"]
     assert errors["torch-default"] == pytest.approx(errors["fp32"], rel=0.5)
+
+
+@pytest.mark.parametrize("cache", [COLD, CHAINED])
+@pytest.mark.parametrize("channels", [2048, 32])
+def test_a_linear_layer_is_not_faster_cold_or_chained_and_is_captured(
+    database: Path, cache: str, channels: int
+) -> None:
+    layer = torch.nn.Linear(channels, channels).eval()
+    subject = Subject(module_tuple(layer, (torch.zeros(64, channels),), {}))
+    times_s = {}
+    for mode in (WARM, cache):
+        with open_apparatus(GPU, database, with_meter=False, cache=mode) as opened, opened.workload(subject) as work:
+            times_s[mode] = measure(work, opened.meter("none"), opened.clock, HALF_A_SECOND)
+            assert work.execution == "graph"
+    assert times_s[cache].time_s > 0.8 * times_s[WARM].time_s
+    assert times_s[cache].energy_j is None
+    assert ("eviction" in times_s[cache].notes) == (cache == COLD and channels == 32)
 
 
 def test_an_operator_that_does_not_fit_cannot_be_measured_and_the_next_one_can() -> None:

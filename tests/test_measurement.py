@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from simulated_machine import (
     FIRST_EPOCH_S,
     FIRST_MONOTONIC_S,
@@ -20,10 +22,13 @@ from simulated_machine import (
     SimulatedWorkload,
 )
 
-from opcost.measurement import at_reference, evaluate, is_doubtful, measure
+from opcost.errors import CannotMeasureError
+from opcost.measurement import is_doubtful
 from opcost.measuring_loop import Loop, run_loop
+from opcost.overhead import without
 from opcost.ports import UNKNOWN_DEVICE, ClockReading, KnownDevice, MeasurementProtocol
 from opcost.power import DeviceState, PowerSource, no_trace
+from opcost.procedure import at_reference, evaluate, measure
 from opcost.statistics import BATCHES, Estimate, student_quantile
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=3.0)
@@ -300,6 +305,112 @@ def test_a_round_may_hold_several_iterations(iterations_per_round):
     assert result.iterations % iterations_per_round == 0
 
 
+# Overheads
+
+EVICTION = Load(time_s=0.002, power_w=300.0)
+EVICTED = Load(time_s=0.003, power_w=400.0)
+
+
+def evicted(device=NOISY, load=EVICTED, eviction=EVICTION, meter=None, protocol=SHORT):
+    machine = SimulatedMachine(load, device, meter, seed=3)
+    workload = machine.workload(load)
+    workload.overhead = machine.workload(eviction)
+    return measure(workload, machine, machine, protocol)
+
+
+def test_an_overhead_is_measured_and_subtracted():
+    result = evicted()
+    energy_j = EVICTED.energy_j - EVICTION.energy_j
+    assert result.time_s == pytest.approx(0.001, rel=1e-6)
+    assert abs(result.energy_j - energy_j) < 3 * result.energy_standard_error_j < 0.1 * energy_j
+    assert result.power_w == pytest.approx(result.energy_j / result.time_s)
+    assert result.power_standard_error_w >= result.energy_standard_error_j / result.time_s
+    unknown = ("time_median_s", "time_without_outliers_s", "power_median_w", "power_without_outliers_w")
+    assert [getattr(result, name) for name in (*unknown, "check_power_w", "check_meter")] == [None] * 6
+
+
+def test_a_difference_that_is_less_precise_than_was_asked_for_says_so():
+    precise = replace(SHORT, loop_s=30.0, relative_error=0.01)
+    remark = "not within 1.00% once the overhead is subtracted"
+    little_left = evicted(load=replace(EVICTED, time_s=0.00202), protocol=precise)
+    assert remark in little_left.notes
+    much_left = evicted(QUIET, replace(EVICTED, time_s=0.2), protocol=precise, meter=SAMPLES)
+    assert (evicted(QUIET).notes, much_left.notes) == ("", "")
+
+
+def test_an_overhead_that_takes_all_the_time_leaves_nothing_to_tell():
+    with pytest.raises(CannotMeasureError, match="no longer than its overhead alone"):
+        evicted(load=EVICTION, eviction=EVICTED)
+
+
+def test_an_overhead_that_takes_all_the_energy_leaves_the_time():
+    result = evicted(eviction=replace(EVICTION, power_w=650.0))
+    assert result.time_s == pytest.approx(0.001, rel=1e-6)
+    assert (result.energy_j, result.energy_standard_error_j, result.power_w) == (None, None, None)
+    assert result.energy_missing_reason == "it takes no more energy than its overhead alone"
+
+
+def test_without_a_meter_an_overheads_time_is_subtracted():
+    result = evicted(meter=MeterModel(missing_reason="no meter here"))
+    assert result.time_s == pytest.approx(0.001, rel=1e-6)
+    assert (result.energy_j, result.energy_missing_reason) == (None, "no meter here")
+
+
+def test_doubts_about_an_overhead_are_doubts_about_what_is_left():
+    doubtful = replace(OVERHEAD, notes="uneven: the median chunk took 3.0 times the shortest")
+    left = without(replace(MEASURED, notes="a note"), doubtful)
+    assert left.notes == "a note; of the overhead: uneven: the median chunk took 3.0 times the shortest"
+    assert is_doubtful(left)
+
+
+MEASURED, OVERHEAD = measured(EVICTED), measured(EVICTION)
+values = st.floats(0.1, 1.0)
+errors = st.floats(0.0, 0.1)
+figures = st.tuples(values, errors, values, errors, st.none() | values, errors)
+
+
+def with_figures(base, time_s, time_error_s, energy_j, energy_error_j, at_reference_j, at_reference_error_j):
+    return replace(
+        base,
+        time_s=time_s,
+        time_standard_error_s=time_error_s,
+        energy_j=energy_j,
+        energy_standard_error_j=energy_error_j,
+        energy_at_reference_j=at_reference_j,
+        energy_at_reference_standard_error_j=None if at_reference_j is None else at_reference_error_j,
+    )
+
+
+@given(figures, figures)
+def test_what_is_subtracted_can_be_added_again_and_errors_never_shrink(more, less):
+    measurement = with_figures(MEASURED, 1.0 + more[0], more[1], 1.0 + more[2], *more[3:])
+    overhead = with_figures(OVERHEAD, *less)
+    left = without(measurement, overhead)
+    assert left.time_s + overhead.time_s == pytest.approx(measurement.time_s)
+    assert left.energy_j + overhead.energy_j == pytest.approx(measurement.energy_j)
+    pairs = [("time", "s"), ("energy", "j"), ("energy_at_reference", "j")]
+    if measurement.energy_at_reference_j is None or overhead.energy_at_reference_j is None:
+        assert (left.energy_at_reference_j, left.energy_at_reference_standard_error_j) == (None, None)
+        pairs.pop()
+    else:
+        added_j = left.energy_at_reference_j + overhead.energy_at_reference_j
+        assert added_j == pytest.approx(measurement.energy_at_reference_j)
+    for name, unit in pairs:
+        error = f"{name}_standard_error_{unit}"
+        both = [getattr(each, error) for each in (measurement, overhead)]
+        assert getattr(left, error) == pytest.approx(math.hypot(*both))
+        assert getattr(left, error) >= max(both)
+
+
+@pytest.mark.parametrize("lacking", ["measurement", "overhead"])
+def test_an_energy_that_is_lacking_is_lacking_in_the_difference(lacking):
+    without_energy = {"energy_j": None, "energy_standard_error_j": None, "energy_missing_reason": "too few readings"}
+    both = {"measurement": MEASURED, "overhead": OVERHEAD}
+    both[lacking] = replace(both[lacking], **without_energy)
+    left = without(**both)
+    assert (left.energy_j, left.power_w, left.energy_missing_reason) == (None, None, "too few readings")
+
+
 def test_what_another_meter_says_stands_beside():
     machine = SimulatedMachine(LOAD, seed=3)
 
@@ -508,6 +619,7 @@ def test_the_meter_is_stopped_when_the_workload_fails(error):
 
     class Failing:
         notes = ""
+        overhead = None
         was_logging = False
 
         def run(self, iterations):

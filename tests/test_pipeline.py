@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -272,6 +273,39 @@ def test_what_is_there_is_not_measured_again(
     assert "earlier" in output
     assert len(project.rows()) == 7
     assert len(project.rows("full_model_measurements.csv")) == 2
+
+
+def test_chained_operators_get_rows_of_their_own_and_are_compared_when_asked_for(
+    project: Project,
+    compared: subprocess.CompletedProcess[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    copied = Project(tmp_path)
+    shutil.copytree(project.measurements, copied.measurements)
+    shutil.copytree(project.database, copied.database)
+    chained = ("a_resnet", "--cache", "chained")
+    assert copied.main(monkeypatch, "general_pipeline_block2.py", *chained, "--seconds", "0.05", "--json") == 0
+    rows = copied.rows()[len(project.rows()) :]
+    assert [row.conditions.cache for row in rows] == ["chained"] * 3
+    not_chained = "not chained: its output is no input of its own"
+    notes = {row.operator.rpartition(".")[2]: row.measurement.notes for row in rows}
+    assert notes == {"MaxPool2d": not_chained, "AdaptiveAvgPool2d": "", "Linear": not_chained}
+    capsys.readouterr()
+    assert copied.main(monkeypatch, "compare_sum_vs_full.py", *chained, "--json") == 0
+    ((comparison,),) = [report["comparisons"] for report in json.loads(capsys.readouterr().out)]
+    assert (comparison["conditions"]["cache"], comparison["missing_operators"]) == ("chained", 0)
+
+
+def test_a_cold_cache_on_a_cpu_is_one_line_and_status_2(
+    project: Project, filtered: subprocess.CompletedProcess[str]
+) -> None:
+    result = project.run("general_pipeline_block2.py", "--cache", "cold")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        "error: --cache cold: a CPU does not tell the size of its cache; use --cache warm or --device cuda\n"
+    )
 
 
 def test_all_mistakes_in_yaml_are_one_line_each_and_status_2(tmp_path: Path) -> None:

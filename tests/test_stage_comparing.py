@@ -262,6 +262,22 @@ def test_rows_of_other_models_stay(campaign: SimulatedCampaign) -> None:
     assert sorted(row.name for row in stored(campaign)) == ["a", "b"]
 
 
+def test_sums_of_each_cache_stand_beside_one_another_in_the_file(campaign: SimulatedCampaign) -> None:
+    measure_whole(campaign)
+    warm = campaign.conditions
+    for cache in ("warm", "cold"):
+        campaign.conditions = replace(warm, cache=cache)
+        measure_parts(campaign)
+        (report,) = compare_models(campaign.request(), cache=cache)
+        (row,) = report.comparisons
+        assert (row.conditions.cache, row.missing_operators) == (cache, 0)
+    assert [row.conditions.cache for row in stored(campaign)] == ["warm", "cold"]
+    compare_models(campaign.request(), cache="chained")
+    chained = stored(campaign)[-1]
+    assert (chained.conditions.cache, chained.time_s, chained.missing_operators) == ("chained", None, 3)
+    assert len(stored(campaign)) == 3
+
+
 def test_a_dry_run_compares_and_writes_nothing(campaign: SimulatedCampaign) -> None:
     measure_parts(campaign)
     measure_whole(campaign)

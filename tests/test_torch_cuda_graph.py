@@ -116,6 +116,38 @@ def test_a_replay_lasts_ten_milliseconds_if_calls_are_short(
     assert cuda.now_s - begin_s == pytest.approx(3 * calls * call_s)
 
 
+@pytest.mark.parametrize(
+    ("call_s", "period", "iterations"),
+    [(1e-5, 8, 1000), (1e-5, 64, 1024), (1e-4, 64, 128), (1e-3, 64, 64), (1.0, 64, 64), (1e-9, 48, 85 * 48)],
+)
+def test_calls_that_differ_are_captured_as_whole_periods(
+    cuda: FakeCuda, call_s: float, period: int, iterations: int
+) -> None:
+    cuda.call_s = period * call_s
+    workload = as_graph(EagerWorkload(cuda.call, "cuda:0", iterations=period))
+    assert (workload.execution, workload.iterations_per_round) == ("graph", iterations)
+    assert all(graph.calls * period <= max(MAXIMUM_CALLS, period) for graph in cuda.graphs)
+
+
+def test_many_calls_that_python_holds_up_are_probed_in_a_graph(cuda: FakeCuda) -> None:
+    def held_up() -> None:
+        cuda.now_s += 0.0 if cuda.capturing else 64 * 1e-4
+        cuda.call()
+
+    cuda.call_s = 64 * 1e-6
+    assert capture_calls(held_up, "cuda:0").calls == 1
+    assert capture_calls(held_up, "cuda:0", period=64).calls == MAXIMUM_CALLS // 64
+
+
+def test_an_overhead_is_captured_with_what_it_belongs_to(cuda: FakeCuda) -> None:
+    overhead = EagerWorkload(cuda.call, "cuda:0")
+    workload = as_graph(EagerWorkload(cuda.call, "cuda:0", overhead=overhead))
+    assert isinstance(workload.overhead, GraphWorkload)
+    call = in_capture(cuda, RuntimeError("operation not permitted when stream is capturing"))
+    eager = as_graph(EagerWorkload(call, "cuda:0", "a note", 3, overhead))
+    assert (eager.execution, eager.overhead, eager.iterations_per_round) == ("eager", overhead, 3)
+
+
 def test_the_debug_mode_is_set_back(cuda: FakeCuda) -> None:
     capture_calls(cuda.call, "cuda:0")
     assert [event for event in cuda.events if event.startswith("debug")] == ["debug 2", "debug 0"]

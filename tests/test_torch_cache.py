@@ -1,0 +1,316 @@
+"""What repeated calls find in the cache: which copies run in which order, and that each does what the operator does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from opcost.apparatus import open_apparatus
+from opcost.conditions import CACHES, CHAINED, COLD, WARM
+from opcost.errors import UserError
+from opcost.operators import TORCHVISION_MODELS, OperatorTuple, TensorSpec
+from opcost.subjects import Subject
+from opcost.torch_cache import (
+    AS_WARM,
+    CHAIN_LENGTH,
+    IN_PLACE,
+    MAXIMUM_COPIES,
+    NO_INPUT,
+    NO_WEIGHTS,
+    RUNS_AWAY,
+    Calls,
+    DeviceMemory,
+    Layer,
+    copies_beyond,
+    repeated,
+)
+from opcost.torch_in_place import ELSEWHERE
+from opcost.torch_operators import function_tuple, module_tuple
+from opcost.torch_workload import EagerWorkload, operator_workload
+
+WEIGHTS_BYTES = 4 * (5 * 5 + 5)
+"""Those of ``linear()``."""
+
+FREE = 10**9
+X = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+
+
+class Recorded(nn.Linear):
+    """Notes which module was called, by the place of its weights in memory, and on what."""
+
+    calls: list[tuple[int, torch.Tensor]]
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        Recorded.calls.append((self.weight.data_ptr(), input))
+        return super().forward(input)
+
+
+@pytest.fixture(autouse=True)
+def calls() -> list[tuple[int, torch.Tensor]]:
+    Recorded.calls = []
+    return Recorded.calls
+
+
+def linear() -> nn.Linear:
+    return Recorded(5, 5).eval()
+
+
+def made(function: Callable[..., object], cache: str, *args: object, cache_bytes: int = 100, **kwargs: object) -> Calls:
+    """Return calls of a function on some arguments, next to a cache of declared size."""
+    made_calls = repeated(Layer(function, args, kwargs), cache, lambda: DeviceMemory(cache_bytes, FREE))
+    if isinstance(function, Recorded):
+        # A look at what is called has called it.
+        Recorded.calls.clear()
+    return made_calls
+
+
+def run(made_calls: Calls) -> Any:
+    with torch.inference_mode():
+        return made_calls.cycle()
+
+
+# Warm
+
+
+def test_warm_is_one_call_on_one_set_of_weights(calls: list[tuple[int, torch.Tensor]]) -> None:
+    warm = made(linear(), WARM, X)
+    run(warm)
+    run(warm)
+    assert (warm.period, warm.notes, warm.overhead) == (1, "", None)
+    assert len({place for place, _ in calls}) == 1
+
+
+# Cold
+
+
+def test_cold_calls_go_through_copies_in_turn_on_the_same_input(calls: list[tuple[int, torch.Tensor]]) -> None:
+    cold = made(linear(), COLD, X, cache_bytes=WEIGHTS_BYTES)
+    run(cold)
+    run(cold)
+    assert (cold.period, cold.notes, cold.overhead) == (3, "", None)
+    first, second = calls[:3], calls[3:]
+    assert len({place for place, _ in first}) == 3
+    assert [place for place, _ in first] == [place for place, _ in second]
+    assert all(value is X for _, value in calls)
+
+
+def test_copies_compute_what_the_operator_computes() -> None:
+    module = linear()
+    assert torch.equal(run(made(module, COLD, X, cache_bytes=5 * WEIGHTS_BYTES)), module(X))
+
+
+def test_layouts_of_weights_are_kept_by_copies() -> None:
+    module = nn.Conv2d(4, 4, 3).to(memory_format=torch.channels_last)
+    copied = Layer(module, (), {}).copied().weights[0]
+    assert copied.is_contiguous(memory_format=torch.channels_last)
+    assert copied.data_ptr() != module.weight.data_ptr()
+
+
+def test_buffers_are_weights_too() -> None:
+    norm = nn.BatchNorm2d(8).eval()
+    cold = made(norm, COLD, torch.randn(2, 8, 3, 3), cache_bytes=100)
+    # Scale, offset, mean and variance of 32 bytes each, and a counter of 8: two are beyond 200 bytes.
+    assert cold.period == 2
+
+
+def test_the_weights_among_a_functions_inputs_are_copied() -> None:
+    weight, bias = torch.randn(7, 5), torch.randn(7)
+    layer = Layer(F.linear, (X, weight, bias), {})
+    copied = layer.copied()
+    assert len({each.weights[0].data_ptr() for each in (layer, copied)}) == 2
+    assert copied.args[0] is X
+    assert copied.args[2] is bias
+    cold = made(F.linear, COLD, X, weight, bias, cache_bytes=weight.nbytes)
+    assert cold.period == 3
+    assert torch.equal(run(cold), F.linear(X, weight, bias))
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [(nn.ReLU(), (X,)), (nn.MaxPool1d(3), (X,)), (torch.add, (X, X)), (torch.ops.aten.relu, (X,))],
+    ids=["ReLU", "MaxPool1d", "add", "aten.relu"],
+)
+def test_without_weights_there_is_nothing_to_be_cold(function: Callable[..., object], args: tuple[object, ...]) -> None:
+    cold = made(function, COLD, *args)
+    assert (cold.period, cold.notes, cold.overhead) == (1, NO_WEIGHTS, None)
+
+
+def test_small_weights_are_evicted_before_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache_bytes = MAXIMUM_COPIES * WEIGHTS_BYTES
+    module = linear()
+    cold = made(module, COLD, X, cache_bytes=cache_bytes)
+    events: list[int | str] = []
+    monkeypatch.setattr(torch, "sum", lambda tensor: events.append(tensor.nbytes))
+    module.register_forward_hook(lambda *_: events.append("called"))
+    result = run(cold)
+    assert events == [2 * cache_bytes, X.nbytes, "called"]
+    assert cold.overhead is not None
+    cold.overhead()
+    assert events[3:] == [2 * cache_bytes, X.nbytes]
+    assert torch.equal(result, module(X))
+    assert (cold.period, cold.notes) == (1, "an eviction of 0.01536 MB before each call subtracted")
+
+
+sizes = st.integers(1, 10**9)
+
+
+@given(sizes, sizes, sizes)
+def test_copies_are_the_fewest_beyond_twice_the_cache(cache_bytes: int, weights_bytes: int, free_bytes: int) -> None:
+    copies = copies_beyond(DeviceMemory(cache_bytes, free_bytes), weights_bytes)
+    if copies is None:
+        is_too_many = MAXIMUM_COPIES * weights_bytes <= 2 * cache_bytes
+        needed = max(2 * cache_bytes // weights_bytes + 1, 2)
+        assert is_too_many or 4 * needed * weights_bytes > free_bytes
+    else:
+        assert 2 <= copies <= MAXIMUM_COPIES
+        assert copies * weights_bytes > 2 * cache_bytes
+        assert copies == 2 or (copies - 1) * weights_bytes <= 2 * cache_bytes
+        assert 4 * copies * weights_bytes <= free_bytes
+
+
+@pytest.mark.parametrize(
+    ("cache_bytes", "weights_bytes", "free_bytes", "copies"),
+    [
+        (50, 1000, FREE, 2),
+        (50, 100, FREE, 2),
+        (50, 99, FREE, 2),
+        (50, 50, FREE, 3),
+        (63, 2, FREE, 64),
+        (64, 2, FREE, None),
+        (50, 1000, 8000, 2),
+        (50, 1000, 7999, None),
+    ],
+)
+def test_copies_are_capped_in_number_and_memory(
+    cache_bytes: int, weights_bytes: int, free_bytes: int, copies: int | None
+) -> None:
+    assert copies_beyond(DeviceMemory(cache_bytes, free_bytes), weights_bytes) == copies
+
+
+# Chained
+
+
+def test_a_chain_feeds_each_layer_with_the_output_before_and_starts_again(
+    calls: list[tuple[int, torch.Tensor]],
+) -> None:
+    chained = made(linear(), CHAINED, X)
+    calls.clear()
+    last = run(chained)
+    again = run(chained)
+    assert (chained.period, chained.notes, chained.overhead) == (CHAIN_LENGTH, "", None)
+    assert len(calls) == 2 * CHAIN_LENGTH
+    assert len({place for place, _ in calls}) == CHAIN_LENGTH
+    assert [place for place, _ in calls[:CHAIN_LENGTH]] == [place for place, _ in calls[CHAIN_LENGTH:]]
+    assert calls[0][1] is X
+    assert calls[CHAIN_LENGTH][1] is X
+    assert torch.equal(last, again)
+
+
+def test_a_chain_computes_what_a_stack_computes() -> None:
+    module = linear()
+    expected = X
+    with torch.inference_mode():
+        for _ in range(CHAIN_LENGTH):
+            expected = module(expected)
+    assert torch.equal(run(made(module, CHAINED, X)), expected)
+
+
+def test_a_function_is_chained_on_its_first_argument_with_the_others_as_they_are() -> None:
+    other = torch.ones(5)
+    assert torch.allclose(run(made(torch.add, CHAINED, X, other, alpha=2)), X + 2 * CHAIN_LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (nn.Linear(5, 4), (X,)),
+        (nn.MultiheadAttention(5, 1), (X, X, X)),
+        (nn.Conv2d(5, 5, 1).to(memory_format=torch.channels_last), (torch.randn(2, 5, 3, 3),)),
+        (torch.Tensor.double, (X,)),
+        (torch.mul, (X, X)),
+        (torch.relu, (torch.ones(3, dtype=torch.int64),)),
+        (torch.cat, ([X],)),
+        (torch.mul, (2.0, X)),
+    ],
+    ids=["shape", "two outputs", "layout", "dtype", "the same tensor twice", "integers", "a list", "a number"],
+)
+def test_what_is_no_input_of_its_own_is_not_chained(function: Callable[..., object], args: tuple[object, ...]) -> None:
+    chained = made(function, CHAINED, *args)
+    assert (chained.period, chained.notes) == (1, NO_INPUT)
+    run(chained)
+
+
+def test_values_that_would_run_away_are_not_chained() -> None:
+    for function in (torch.exp, lambda x: x * 1e-30):
+        chained = made(function, CHAINED, X)
+        assert (chained.period, chained.notes) == (1, RUNS_AWAY)
+    assert made(torch.exp, CHAINED, torch.full((3,), torch.inf)).notes == ""
+
+
+# Any mode
+
+
+@pytest.mark.parametrize("cache", [COLD, CHAINED])
+def test_in_place_operators_run_as_warm(cache: str) -> None:
+    in_place = made(nn.ReLU(inplace=True), cache, X)
+    assert (in_place.period, in_place.notes) == (1, f"{ELSEWHERE}; {IN_PLACE}")
+    assert torch.equal(run(in_place), X.relu())
+    assert (X < 0).any()
+
+
+def test_a_workload_counts_single_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = module_tuple(nn.Linear(5, 5).eval(), (X,), {})
+    monkeypatch.setattr("opcost.torch_workload.device_memory", lambda _: DeviceMemory(100, FREE))
+    numbers = {cache: operator_workload(operator, "cpu", cache=cache).iterations_per_round for cache in CACHES}
+    assert numbers == {WARM: 1, COLD: 2, CHAINED: CHAIN_LENGTH}
+
+
+def test_a_workload_carries_its_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = module_tuple(nn.Linear(5, 5).eval(), (X,), {})
+    monkeypatch.setattr("opcost.torch_workload.device_memory", lambda _: DeviceMemory(10**6, FREE))
+    workload = operator_workload(operator, "cpu", cache=COLD)
+    assert workload.notes == "an eviction of 2.000 MB before each call subtracted"
+    assert isinstance(workload.overhead, EagerWorkload)
+    assert workload.overhead.overhead is None
+    assert workload.overhead.run(3) == 3
+
+
+def test_the_sizes_of_a_gpu_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=WEIGHTS_BYTES))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (FREE, 2 * FREE))
+    operator = module_tuple(nn.Linear(5, 5).eval(), (X,), {})
+    assert operator_workload(operator, "cpu", cache=COLD).iterations_per_round == 3
+
+
+# The apparatus
+
+
+def test_a_cold_cache_on_a_cpu_is_a_users_error(tmp_path: Path) -> None:
+    remedy = "use --cache warm or --device cuda"
+    with pytest.raises(UserError, match=remedy) as caught, open_apparatus("cpu", tmp_path, cache=COLD):
+        pass
+    assert len(caught.value.lines) == 1
+
+
+def test_the_conditions_name_the_mode_and_whole_models_run_as_they_are(tmp_path: Path) -> None:
+    model = OperatorTuple(f"{TORCHVISION_MODELS}squeezenet1_1", (), (TensorSpec((1, 3, 32, 32), "float32"),))
+    with open_apparatus("cpu", tmp_path, with_meter=False, cache=CHAINED) as apparatus:
+        assert apparatus.conditions("torch-default").cache == CHAINED
+        with apparatus.workload(Subject(function_tuple(torch.relu, (X,), {}))) as operator:
+            assert operator.iterations_per_round == CHAIN_LENGTH
+        with apparatus.workload(Subject(model)) as whole:
+            assert (whole.iterations_per_round, whole.notes) == (1, "")
+
+
+def test_notes_tell_what_ran_as_warm() -> None:
+    ran = [made(nn.ReLU(), COLD, X), made(nn.Linear(5, 4), CHAINED, X), made(nn.ReLU(), CHAINED, X)]
+    assert [any(note in each.notes for note in AS_WARM) for each in ran] == [True, True, False]
