@@ -157,8 +157,10 @@ class Measurement:
     ``REFERENCE_TEMPERATURE_C``, None where it is not known how the device's power follows its temperature.
     Beside the plain means stand, in rows of this version, medians and means without outliers (beyond three standard
     deviations), of chunks and of readings. ``power_readings`` counts independent ones. ``check_power_w`` is what the
-    next best meter said meanwhile. State fields are means over the loop. ``executed_as`` is ``graph`` or ``eager``: not
-    every call fits into a graph.
+    next best meter said meanwhile. State fields are means over the loop: ``temperature_c`` of the chip,
+    ``memory_temperature_c`` of its memory, ``busy_ratio`` the share of the time in which a kernel ran (nvidia-smi's
+    figures, each over some 0.2 s before its row). ``executed_as`` is ``graph`` or ``eager``: not every call fits into
+    a graph.
     """
 
     time_s: float
@@ -184,9 +186,11 @@ class Measurement:
     started_at: str
     ended_at: str
     temperature_c: float | None
+    memory_temperature_c: float | None
     sm_clock_hz: float | None
     power_capped_ratio: float | None
     thermal_slowdown_ratio: float | None
+    busy_ratio: float | None
     power_log: str | None
     executed_as: str
     notes: str
@@ -323,7 +327,7 @@ def _is_precise(loop: Loop, trace: PowerTrace, relative_error: float) -> bool:
         return False
     if trace.missing_reason is not None:
         return True
-    power = mean_power(trace, loop.load_begin.epoch_s, loop.window)
+    power = _power_and_check(trace, loop.load_begin.epoch_s, loop.window)[0].mean
     if power.estimate_w is None:
         return False
     return is_within(power.estimate_w.multiplied_by(loop.time_s), min(chunks, power.readings), relative_error)
@@ -338,7 +342,8 @@ def evaluate(
 ) -> Measurement:
     """Return time and energy per iteration of a loop, given the power trace that was logged meanwhile.
 
-    Power is that of the trace; where it has none in the window, that of the first of its checks that has.
+    Power is that of the trace; where it has none in the window, that of the first of its checks that has, if they may
+    stand in.
     """
     time_s, window = loop.time_s, loop.window
     trace = _without_rows_if_clock_stepped(trace, loop)
@@ -372,9 +377,11 @@ def evaluate(
         started_at=_iso(loop.begin.epoch_s),
         ended_at=_iso(loop.end.epoch_s),
         temperature_c=state.temperature_c,
+        memory_temperature_c=state.memory_temperature_c,
         sm_clock_hz=state.sm_clock_hz,
         power_capped_ratio=state.power_capped_ratio,
         thermal_slowdown_ratio=state.thermal_slowdown_ratio,
+        busy_ratio=state.busy_ratio,
         power_log=trace.log_name,
         executed_as=executed_as,
         notes=joined_notes(notes, _unevenness(loop), _disagreement(power_w, check_w)),
@@ -405,12 +412,13 @@ class _MeteredPower:
 def _power_and_check(
     trace: PowerTrace, load_begin_s: float, window: Window
 ) -> tuple[_MeteredPower, _MeteredPower | None]:
-    """Return the power by the best meter that has one, and by the next best."""
+    """Return the power by the best meter that has one, or by the only one that may give it, and by the next best."""
     metered = [
         _MeteredPower(logged.source.name, mean_power(logged, load_begin_s, window)) for logged in (trace, *trace.checks)
     ]
     known = [power for power in metered if power.mean.estimate_w is not None]
-    return (known or metered)[0], known[1] if len(known) > 1 else None
+    best = (known or metered)[0] if trace.checks_stand_in else metered[0]
+    return best, next((power for power in known if power is not best), None)
 
 
 def _disagreement(power_w: Estimate | None, check_w: Estimate | None) -> str:
