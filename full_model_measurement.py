@@ -5,7 +5,7 @@ Example: python full_model_measurement.py resnet18_32x3x32x32 --seconds 3
 
 from functools import partial
 
-from opcost.command_line import add_execution, add_seconds, pipeline_parser, run
+from opcost.command_line import add_execution, add_meter, add_seconds, pipeline_parser, run
 
 EXAMPLE = "python full_model_measurement.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
 
@@ -15,6 +15,7 @@ def main() -> int:
     parser = pipeline_parser(description, EXAMPLE)
     add_seconds(parser)
     add_execution(parser)
+    add_meter(parser)
     arguments = parser.parse_args()
 
     from opcost.apparatus import open_apparatus, protocol_for
@@ -24,7 +25,7 @@ def main() -> int:
     from opcost.stage_qualifying import qualified
     from opcost.terminal import progress_on_stderr
 
-    apparatus = partial(qualified, partial(open_apparatus, execution=arguments.execution))
+    apparatus = partial(qualified, partial(open_apparatus, execution=arguments.execution), meter_name=arguments.meter)
     request = Request.from_arguments(arguments)
     protocol = protocol_for(request.device, arguments.seconds, arguments.relative_error)
     reports = measure_full_models(request, protocol, apparatus, progress_on_stderr())

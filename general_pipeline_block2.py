@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 from functools import partial
 
-from opcost.command_line import add_execution, add_input_data, add_seconds, pipeline_parser, run
+from opcost.command_line import add_execution, add_input_data, add_meter, add_seconds, pipeline_parser, run
 
 EXAMPLE = "python general_pipeline_block2.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
 
@@ -17,6 +17,7 @@ def main() -> int:
     parser = pipeline_parser(description, EXAMPLE)
     add_seconds(parser)
     add_execution(parser)
+    add_meter(parser)
     add_input_data(parser)
     arguments = parser.parse_args()
 
@@ -27,7 +28,7 @@ def main() -> int:
     from opcost.stage_qualifying import qualified
     from opcost.terminal import progress_on_stderr
 
-    apparatus = partial(qualified, partial(open_apparatus, execution=arguments.execution))
+    apparatus = partial(qualified, partial(open_apparatus, execution=arguments.execution), meter_name=arguments.meter)
     request = Request.from_arguments(arguments)
     protocol = protocol_for(request.device, arguments.seconds, arguments.relative_error)
     protocol = replace(protocol, order_seed=random.SystemRandom().getrandbits(32))

@@ -22,6 +22,7 @@ from typing import NoReturn
 
 from opcost.conditions import EXECUTIONS
 from opcost.errors import UserError
+from opcost.meter_names import AUTO, METER_CHOICES
 from opcost.subjects import CAPTURED, INPUT_DATA
 
 DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "torch", "torchvision", "yaml"})
@@ -108,6 +109,12 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
     """Add ``--execution``, how operators and models are run: it yields ``execution`` (str or None)."""
     execution_help = "in CUDA graphs where they can be captured, or by Python's calls (default: graph on a GPU)"
     parser.add_argument("--execution", choices=EXECUTIONS, help=execution_help)
+
+
+def add_meter(parser: argparse.ArgumentParser) -> None:
+    """Add ``--meter``, the one that energies are taken from: it yields ``meter`` (str)."""
+    meter_help = "the only meter that energies are taken from (default: auto, the best that passed its qualification)"
+    parser.add_argument("--meter", choices=METER_CHOICES, default=AUTO, help=meter_help)
 
 
 def add_input_data(parser: argparse.ArgumentParser) -> None:

@@ -18,6 +18,8 @@ IDEAS = {
     "input_roles",
     "input_values",
     "measurement",
+    "joined_meter",
+    "meter_names",
     "meter_qualification",
     "operators",
     "power",
