@@ -1,10 +1,10 @@
 """The meter that reads NVML's energy counter at its ticks: exact over seconds, whatever the load does in between.
 
 The counter moves on every 0.1 s (H200: 100.0 ms, with a phase that stays within 1 ms for minutes), and each read takes
-3.5 ms of a core. So a thread sleeps until shortly before a tick and then reads until the counter has moved. The tick
-lies between the middles of two such reads, so its moment is known to 3.5 ms: 0.35 % of a second. (If a read shows the
-counter not as in its middle, it does so each time, and the shift cancels.) Since the end of one reading is the begin of
-the next, the mean of n readings is good to 0.35 % / n.
+3.5 to 5 ms of a core. So a thread sleeps until shortly before a tick and then reads until the counter has moved. The
+tick lies between the middles of two such reads, so its moment is known to the time of one: 0.35 to 0.5 % of a second.
+(If a read shows the counter not as in its middle, it does so each time, and the shift cancels.) Since the end of one
+reading is the begin of the next, the mean of n readings is good to a half percent / n.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from opcost.power import PowerSource, PowerTrace, no_trace, trace_of_power
 TICK_S = 0.1
 
 CAMPAIGN_SOURCE = PowerSource(COUNTER, rise_time_s=1.2, averaging_time_s=1.0, update_period_s=1.0, repeats_values=False)
-"""A tick in a second: two or three reads, 1 % of a core. A reading reaches back over up to 1.1 s."""
+"""A tick in a second: two reads, 1.2 % of a core (H200). A reading reaches back over up to 1.1 s."""
 
 EVERY_TICK_SOURCE = PowerSource(
     COUNTER, rise_time_s=0.2, averaging_time_s=0.1, update_period_s=0.1, repeats_values=False
@@ -33,7 +33,7 @@ EVERY_TICK_SOURCE = PowerSource(
 """For qualification: a tenth of a core."""
 
 LEAD_S = 0.005
-"""How long before a tick the reads begin: that of one, and the errors of the tick before and of the alarm clock."""
+"""How long before a tick the reads begin: half a read, the error of the tick before, and some for the alarm clock."""
 
 SEARCH_S = 0.2
 """How long is looked for a tick whose time is not known: two periods."""
