@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -57,6 +57,8 @@ NamedMeter: TypeAlias = Callable[[str], Meter]
 
 Sampler = TypeVar("Sampler")
 
+TIMED_READS = 5
+
 MIG_REASON = "MIG is on: the power of one instance cannot be told"
 
 
@@ -64,12 +66,14 @@ MIG_REASON = "MIG is on: the power of one instance cannot be told"
 class Meters:
     """What logs a device's power: all that there is, for little, and the same with every tick of the energy counter.
 
-    ``names`` are the short names of what there is, the best first.
+    ``names`` are the short names of what there is, the best first; ``read_times_s`` tells how long a read of each
+    source takes, where that can be timed.
     """
 
     meter: NamedMeter
     all_meters: NamedMeter | None = None
     names: tuple[str, ...] = ()
+    read_times_s: Callable[[], Mapping[str, float]] = dict
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,8 @@ class Apparatus:
     others as its checks; ``meter_names`` are their short names. ``conditions`` takes a precision, and so does
     ``precision``, which sets it for a while. ``workload`` builds an operator or a model for a while. ``has_meter`` says
     whether energy can be measured at all. ``all_meters`` is as ``meter``, but logs what is too dear for a campaign;
-    None where there is nothing to compare. ``pause`` does nothing for some seconds.
+    None where there is nothing to compare. ``read_times_s`` tells how long a read of each of its sources takes, where
+    that can be timed. ``pause`` does nothing for some seconds.
     ``power_per_kelvin`` is the share by which power rises with each kelvin, None where the device is not qualified.
     ``sentinel`` is measured now and then in a campaign, to see whether the device drifts.
     """
@@ -95,6 +100,7 @@ class Apparatus:
     has_meter: bool = True
     meter_names: tuple[str, ...] = ()
     all_meters: NamedMeter | None = None
+    read_times_s: Callable[[], Mapping[str, float]] = dict
     power_per_kelvin: Estimate | None = None
     sentinel: Subject | None = None
     pause: Callable[[float], None] = time.sleep
@@ -231,6 +237,7 @@ def open_apparatus(
                 has_meter=_unavailable_reason(device, facts) is None,
                 meter_names=meters.names,
                 all_meters=meters.all_meters,
+                read_times_s=meters.read_times_s,
             )
     except NvidiaSmiError as error:
         raise UserError(str(error)) from error
@@ -331,12 +338,25 @@ def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -
             meters.insert(0, NvmlMeter(samples, logs, log_name))
         return JoinedMeter(meters)
 
-    sources = [*([SAMPLES] if samples else []), *([COUNTER] if counter else []), *sources_of(logger)]
+    reads: dict[str, Callable[[], object]] = {}
+    if gpu is not None and samples is not None:
+        reads[SAMPLES] = partial(gpu.power_samples, 0.0)
+    if gpu is not None and counter is not None:
+        reads[COUNTER] = gpu.energy_j
+    sources = [*reads, *sources_of(logger)]
     return Meters(
         meter=partial(joined_meter, counter_source=CAMPAIGN_SOURCE),
         all_meters=partial(joined_meter, counter_source=EVERY_TICK_SOURCE),
         names=tuple(map(short_name, sources)),
+        read_times_s=lambda: {name: _mean_time_s(read) for name, read in reads.items()},
     )
+
+
+def _mean_time_s(read: Callable[[], object]) -> float:
+    begin_s = time.perf_counter()
+    for _ in range(TIMED_READS):
+        read()
+    return (time.perf_counter() - begin_s) / TIMED_READS
 
 
 def _if_there(opened: Callable[[], Sampler]) -> Sampler | None:

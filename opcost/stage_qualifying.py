@@ -13,8 +13,16 @@ from opcost.apparatus import Apparatus, OpenApparatus
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import FULL_LOOP_S, MeasurementProtocol, Meter
-from opcost.meter_names import AUTO, COUNTER, short_name
-from opcost.meter_qualification import MeterQuality, idle_power_w, qualities, run_course, watts_per_kelvin
+from opcost.meter_names import AUTO, COUNTER, SAMPLES, short_name
+from opcost.meter_qualification import (
+    MeterQuality,
+    idle_power_w,
+    qualities,
+    ratio_of_means,
+    run_course,
+    run_quietly,
+    watts_per_kelvin,
+)
 from opcost.operators import OperatorTuple, TensorSpec
 from opcost.power import PowerSource, PowerTrace, joined, no_trace
 from opcost.request import METER_QUALIFICATIONS
@@ -45,12 +53,16 @@ class QualificationRow:
     """One meter of one board under one driver.
 
     ``power_per_kelvin_ratio`` is the board's, as a share of power. Idle power, by this meter, is that before the load
-    (clocks down, if the board had rested) and right after it (clocks up).
+    (clocks down, if the board had rested) and right after it (clocks up). ``read_time_s`` is how long a read takes,
+    None where that cannot be timed. ``polling_deviation_ratio`` is by how much more the energy counter shows while each
+    of its ticks is read than while one in a second is; None for other meters.
     """
 
     device_uuid: str | None
     driver_version: str | None
     quality: MeterQuality
+    read_time_s: float | None
+    polling_deviation_ratio: float | None
     power_per_kelvin_ratio: float | None
     power_per_kelvin_standard_error_ratio: float | None
     idle_power_w: float | None
@@ -191,17 +203,25 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
     log_name = f"qualification-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"
     with apparatus.precision(PRECISION), apparatus.workload(STEADY_LOAD) as workload:
         course, trace = run_course(workload, apparatus.all_meters(log_name), apparatus.clock, apparatus.pause)
+        quiet, quiet_trace = run_quietly(workload, apparatus.meter(f"{log_name}-quiet"), apparatus.clock)
     found = qualities(course, trace, REFERENCE)
     if not found:
         raise UserError(f"--qualify: {trace.missing_reason}")
     traces = {logged.source.name: logged for logged in (trace, *trace.checks)}
     slope = watts_per_kelvin(course, trace)
+    read_times_s = apparatus.read_times_s()
+    # Both times the samples are the measure, since the device warms.
+    often = ratio_of_means(trace, course.settled, COUNTER, SAMPLES)
+    rarely = ratio_of_means(quiet_trace, quiet, COUNTER, SAMPLES)
+    polling_ratio = None if often is None or rarely is None else often / rarely - 1
     conditions = apparatus.conditions(PRECISION)
     rows = [
         QualificationRow(
             device_uuid=_uuid(apparatus),
             driver_version=conditions.driver_version,
             quality=quality,
+            read_time_s=read_times_s.get(quality.meter),
+            polling_deviation_ratio=polling_ratio if quality.meter == COUNTER else None,
             power_per_kelvin_ratio=value_of(slope),
             power_per_kelvin_standard_error_ratio=standard_error_of(slope),
             idle_power_w=idle_power_w(traces[quality.meter], course.pause),

@@ -431,6 +431,9 @@ def test_for_a_qualification_the_counter_is_read_at_every_tick(
         meter = meters.all_meters("qualification")
         meter.start()
         assert meter.stop().checks[0].source == EVERY_TICK_SOURCE
+        read_times_s = meters.read_times_s()
+    assert read_times_s.keys() == {"NVML power samples", "NVML energy counter"}
+    assert all(read_time_s > 0 for read_time_s in read_times_s.values())
 
 
 def test_where_samples_fail_the_next_meter_comes_first(stage: NvidiaSmiStage, nvml: FakeNvml, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from simulated_apparatus import SimulatedCampaign
-from simulated_machine import Device, Load, MeterModel
+from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
@@ -100,6 +100,45 @@ def test_a_meter_that_was_found_wrong_comes_last(campaign: SimulatedCampaign, ca
         assert sources_of(meter.log()) == sources_of(meter.stop()) == [REFERENCE, "broken"]
         assert meter.stop().checks_stand_in
     assert "broken: -20.0% off under a steady load; others come before it" in caplog.text
+
+
+class LowCounter:
+    """The machine's meters, of which the counter shows 2 % less."""
+
+    def __init__(self, machine: SimulatedMachine) -> None:
+        self._machine = machine
+        self.start = machine.start
+
+    def log(self) -> PowerTrace:
+        return self._lowered(self._machine.log())
+
+    def stop(self) -> PowerTrace:
+        return self._lowered(self._machine.stop())
+
+    def _lowered(self, trace: PowerTrace) -> PowerTrace:
+        counter, *others = trace.checks
+        return replace(trace, checks=(replace(counter, power_w=0.98 * counter.power_w), *others))
+
+
+def test_the_cost_of_reads_and_what_polling_does_are_kept_and_told(
+    campaign: SimulatedCampaign, table: CsvTable[QualificationRow], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_real_meters(campaign)
+    with campaign.open_apparatus(None, campaign.database, True) as apparatus:
+        apparatus = replace(
+            apparatus,
+            meter=lambda _: LowCounter(campaign.machine),
+            read_times_s=lambda: {SAMPLES: 0.0004, COUNTER: 0.0035},
+        )
+        rows = qualify_meters(apparatus, table)
+    assert [row.read_time_s for row in rows] == [0.0004, 0.0035, None]
+    samples, counter, instant = rows
+    assert counter.polling_deviation_ratio == pytest.approx(1 / 0.98 - 1, abs=0.005)
+    assert samples.polling_deviation_ratio is instant.polling_deviation_ratio is None
+    print_qualification(table.rows())
+    output = capsys.readouterr().out
+    assert "3.5" in output
+    assert "NVML energy counter: read at every tick it shows" in output
 
 
 def sources_of(trace: PowerTrace) -> list[str]:
