@@ -412,7 +412,7 @@ def test_all_meters_of_a_gpu_log_together(stage: NvidiaSmiStage, nvml: FakeNvml,
         assert meters.names == ("samples", "counter", "instant", "average")
         meter = meters.meter("conv")
         meter.start()
-        time.sleep(0.3)
+        wait_until(lambda: len(meter.log().checks) == 3)
         logged, trace = meter.log(), meter.stop()
     names = ["NVML power samples", "NVML energy counter", "nvidia-smi power.draw.instant", "nvidia-smi power.draw"]
     assert [one.source.name for one in (logged, *logged.checks)] == names

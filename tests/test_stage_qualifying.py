@@ -125,12 +125,12 @@ def test_the_cost_of_reads_and_what_polling_does_are_kept_and_told(
 ) -> None:
     with_real_meters(campaign)
     with campaign.open_apparatus(None, campaign.database, True) as apparatus:
-        apparatus = replace(
+        timed = replace(
             apparatus,
             meter=lambda _: LowCounter(campaign.machine),
             read_times_s=lambda: {SAMPLES: 0.0004, COUNTER: 0.0035},
         )
-        rows = qualify_meters(apparatus, table)
+        rows = qualify_meters(timed, table)
     assert [row.read_time_s for row in rows] == [0.0004, 0.0035, None]
     samples, counter, instant = rows
     assert counter.polling_deviation_ratio == pytest.approx(1 / 0.98 - 1, abs=0.005)
