@@ -5,7 +5,7 @@ Example: python full_model_measurement.py resnet18_32x3x32x32 --seconds 3
 
 from functools import partial
 
-from opcost.command_line import add_execution, add_seconds, pipeline_parser, run
+from opcost.command_line import add_execution, add_meter, add_seconds, pipeline_parser, run
 
 EXAMPLE = "python full_model_measurement.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
 
@@ -15,8 +15,10 @@ def main() -> int:
     parser = pipeline_parser(description, EXAMPLE)
     add_seconds(parser)
     add_execution(parser)
+    add_meter(parser)
     arguments = parser.parse_args()
 
+    from opcost.bench import MeasuringOptions
     from opcost.measuring_child import open_child_bench
     from opcost.ports import protocol_for
     from opcost.reports import print_full_models, print_json
@@ -24,7 +26,7 @@ def main() -> int:
     from opcost.stage_full_models import measure_full_models
     from opcost.terminal import progress_on_stderr
 
-    bench = partial(open_child_bench, execution=arguments.execution)
+    bench = partial(open_child_bench, options=MeasuringOptions(arguments.execution, meter_name=arguments.meter))
     request = Request.from_arguments(arguments)
     protocol = partial(protocol_for, loop_s=arguments.seconds, relative_error=arguments.relative_error)
     reports = measure_full_models(request, protocol, bench, progress_on_stderr())

@@ -6,7 +6,7 @@ Example: python general_pipeline_block2.py resnet18_32x3x32x32 --seconds 3
 import random
 from functools import partial
 
-from opcost.command_line import add_cache, add_execution, add_input_data, add_seconds, pipeline_parser, run
+from opcost.command_line import add_cache, add_execution, add_input_data, add_meter, add_seconds, pipeline_parser, run
 
 EXAMPLE = "python general_pipeline_block2.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
 
@@ -17,9 +17,11 @@ def main() -> int:
     add_seconds(parser)
     add_execution(parser)
     add_cache(parser)
+    add_meter(parser)
     add_input_data(parser)
     arguments = parser.parse_args()
 
+    from opcost.bench import MeasuringOptions
     from opcost.measuring_child import open_child_bench
     from opcost.ports import protocol_for
     from opcost.reports import print_json, print_operator_measurements
@@ -27,7 +29,7 @@ def main() -> int:
     from opcost.stage_measuring import measure_operators
     from opcost.terminal import progress_on_stderr
 
-    bench = partial(open_child_bench, execution=arguments.execution, cache=arguments.cache)
+    bench = partial(open_child_bench, options=MeasuringOptions(arguments.execution, arguments.cache, arguments.meter))
     request = Request.from_arguments(arguments)
     seed = random.SystemRandom().getrandbits(32)
     protocol = partial(protocol_for, loop_s=arguments.seconds, relative_error=arguments.relative_error, order_seed=seed)

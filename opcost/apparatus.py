@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 import torchvision
@@ -23,18 +23,20 @@ from opcost.cpu_facts import cpu_product, host_memory_bytes
 from opcost.cpu_rapl import RaplMeter, rapl_unavailable_reason
 from opcost.device_lock import device_lock
 from opcost.errors import CannotMeasureError, UserError
+from opcost.joined_meter import JoinedMeter
 from opcost.measurement import Measurement, joined_notes
+from opcost.meter_names import COUNTER, RAPL, SAMPLES, short_name
 from opcost.model_sources import build_model, input_values, is_data_dependent, is_model
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
-from opcost.nvidia_nvml_counter import WithCounter
-from opcost.nvidia_nvml_meter import SAMPLES_SOURCE, NvmlMeter, PowerSampler
+from opcost.nvidia_nvml_counter import CAMPAIGN_SOURCE, EVERY_TICK_SOURCE, CounterMeter, CounterSampler
+from opcost.nvidia_nvml_meter import NvmlMeter, PowerSampler
 from opcost.nvidia_nvml_processes import OtherProcesses
 from opcost.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
 from opcost.nvidia_smi_logger import NvidiaSmiLogger
-from opcost.nvidia_smi_meter import INSTANT_SOURCE, NvidiaSmiMeter
+from opcost.nvidia_smi_meter import NvidiaSmiMeter, sources_of
 from opcost.operators import META, OperatorTuple, seed_of
 from opcost.ports import Clock, KnownDevice, MeasurementProtocol, Meter, Workload
-from opcost.power import PowerTrace, no_trace
+from opcost.power import PowerSource, PowerTrace, no_trace
 from opcost.procedure import measure
 from opcost.statistics import Estimate
 from opcost.subjects import Subject
@@ -50,19 +52,37 @@ POWER_LOGS = "power_logs"
 NamedMeter: TypeAlias = Callable[[str], Meter]
 """Makes a meter for one measurement, whose log has this name."""
 
-Meters: TypeAlias = Mapping[str, NamedMeter]
-"""By the name of their source, the best first."""
+Sampler = TypeVar("Sampler")
+
+TIMED_READS = 5
+
+MIG_REASON = "MIG is on: the power of one instance cannot be told"
+
+
+@dataclass(frozen=True)
+class Meters:
+    """What logs a device's power: all that there is, for little, and the same with every tick of the energy counter.
+
+    ``names`` are the short names of what there is, the best first; ``read_times_s`` tells how long a read of each
+    source takes, where that can be timed.
+    """
+
+    meter: NamedMeter
+    all_meters: NamedMeter | None = None
+    names: tuple[str, ...] = ()
+    read_times_s: Callable[[], Mapping[str, float]] = dict
 
 
 @dataclass(frozen=True)
 class Apparatus:
     """What the measuring stages need of a device.
 
-    ``meters`` are those that may be chosen, by the name of their source, the best first; ``meter`` takes the name that
-    the measurement's log shall have. ``conditions`` takes a precision, and so does
+    ``meter`` takes the name that the measurement's log shall have; it logs all that there is, the best first, the
+    others as its checks; ``meter_names`` are their short names. ``conditions`` takes a precision, and so does
     ``precision``, which sets it for a while. ``workload`` builds an operator or a model for a while. ``has_meter`` says
-    whether energy can be measured at all. ``all_meters`` is a meter that has all others as its checks, also those that
-    are too dear for a campaign; None where there is but one. ``pause`` does nothing for some seconds.
+    whether energy can be measured at all. ``all_meters`` is as ``meter``, but logs what is too dear for a campaign;
+    None where there is nothing to compare. ``read_times_s`` tells how long a read of each of its sources takes, where
+    that can be timed. ``pause`` does nothing for some seconds.
     ``power_per_kelvin`` is the share by which power rises with each kelvin, None where the device is not qualified.
     ``sentinel`` is measured now and then in a campaign, to see whether the device drifts. ``disturbance`` says who else
     uses the device, if somebody does.
@@ -70,22 +90,19 @@ class Apparatus:
 
     device: str
     clock: Clock
-    meters: Meters
+    meter: NamedMeter
     workload: Callable[[Subject], AbstractContextManager[Workload]]
     conditions: Callable[[str], Conditions]
     circumstances: Callable[[MeasurementProtocol], Circumstances]
     precision: Callable[[str], AbstractContextManager[None]]
     has_meter: bool = True
+    meter_names: tuple[str, ...] = ()
     all_meters: NamedMeter | None = None
+    read_times_s: Callable[[], Mapping[str, float]] = dict
     power_per_kelvin: Estimate | None = None
     sentinel: Subject | None = None
     pause: Callable[[float], None] = time.sleep
     disturbance: Callable[[], str] = str
-
-    @property
-    def meter(self) -> NamedMeter:
-        """The best meter."""
-        return next(iter(self.meters.values()))
 
     @property
     def is_gpu(self) -> bool:
@@ -110,13 +127,17 @@ OpenApparatus: TypeAlias = Callable[[str | None, Path, bool], AbstractContextMan
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What a device is, as the conditions record it; ``uuid`` tells boards of one product apart."""
+    """What a device is, as the conditions record it; ``uuid`` tells boards of one product apart.
+
+    ``is_mig`` says whether it is divided into instances, whose power it tells together only.
+    """
 
     uuid: str | None
     product: str
     memory_bytes: int
     power_limit_w: float | None
     driver_version: str | None
+    is_mig: bool = False
 
 
 class NoMeter:
@@ -137,7 +158,7 @@ class NoMeter:
         return no_trace(self._reason)
 
 
-NO_METERS: Meters = {"none": lambda _: NoMeter("no meter was asked for")}
+NO_METERS = Meters(lambda _: NoMeter("no meter was asked for"))
 
 
 def choose_device(name: str | None) -> str:
@@ -212,19 +233,21 @@ def open_apparatus(
                 # Two campaigns on one device would measure each other.
                 stack.enter_context(device_lock(facts.uuid or "cpu"))
             logs = database / POWER_LOGS
-            meters, all_meters = _meters(device, facts, logs, stack) if with_meter else (NO_METERS, None)
+            meters = open_meters(device, facts, logs, stack) if with_meter else NO_METERS
             others = _other_processes(facts, stack) if with_meter else None
             filler = _filler(device, stack) if with_meter else None
             yield Apparatus(
                 device=device,
                 clock=SystemClock(),
-                meters={name: partial(_filled, meter, filler) for name, meter in meters.items()},
+                meter=partial(_filled, meters.meter, filler),
                 workload=lambda subject: _workload(subject, device, execution, cache, filler),
                 conditions=lambda name: _conditions(device, facts, name, execution, cache),
                 circumstances=lambda protocol: _circumstances(facts, protocol),
                 precision=precision,
-                has_meter=device.startswith("cuda") or rapl_unavailable_reason() is None,
-                all_meters=all_meters,
+                has_meter=_unavailable_reason(device, facts) is None,
+                meter_names=meters.names,
+                all_meters=meters.all_meters,
+                read_times_s=meters.read_times_s,
                 disturbance=others.disturbance if others else str,
             )
     except NvidiaSmiError as error:
@@ -327,32 +350,69 @@ def _check_cache(cache: str, device: str) -> None:
         )
 
 
-def _meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> tuple[Meters, NamedMeter | None]:
-    """Return the meters for campaigns, and one that has all others as its checks where there are any."""
+def _unavailable_reason(device: str, facts: DeviceFacts) -> str | None:
+    """Return why no energy can be measured on a device, None if it can."""
+    if device.startswith("cuda"):
+        return MIG_REASON if facts.is_mig else None
+    return rapl_unavailable_reason()
+
+
+def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> Meters:
+    """Return the meters of a device, which log from here until the stack is closed.
+
+    Raises:
+        NvidiaSmiError: nvidia-smi does not log.
+    """
     logs.mkdir(parents=True, exist_ok=True)
+    reason = _unavailable_reason(device, facts)
+    if reason is not None:
+        return Meters(lambda _: NoMeter(reason))
     if not device.startswith("cuda"):
-        reason = rapl_unavailable_reason()
-        if reason is not None:
-            return {"none": lambda _: NoMeter(str(reason))}, None
-        return {"RAPL": lambda log_name: RaplMeter(log_path=logs / f"{log_name}.csv")}, None
+        return Meters(lambda log_name: RaplMeter(log_path=logs / f"{log_name}.csv"), names=(short_name(RAPL),))
     logger = stack.enter_context(NvidiaSmiLogger(str(facts.uuid), logs))
-
-    def smi(log_name: str) -> Meter:
-        return NvidiaSmiMeter(logger, log_name)
-
-    try:
-        gpu = NvmlGpu.open(str(facts.uuid))
+    gpu = _if_there(lambda: NvmlGpu.open(str(facts.uuid)))
+    samples = counter = None
+    if gpu is not None:
         stack.callback(gpu.close)
-        sampler = stack.enter_context(PowerSampler(gpu))
+        samples = _if_there(partial(stack.enter_context, PowerSampler(gpu)))
+        counter = _if_there(partial(stack.enter_context, CounterSampler(gpu)))
+
+    def joined_meter(log_name: str, counter_source: PowerSource) -> Meter:
+        meters: list[Meter] = [NvidiaSmiMeter(logger, log_name)]
+        if counter is not None:
+            meters.insert(0, CounterMeter(counter, logs, log_name, counter_source))
+        if samples is not None:
+            meters.insert(0, NvmlMeter(samples, logs, log_name))
+        return JoinedMeter(meters)
+
+    reads: dict[str, Callable[[], object]] = {}
+    if gpu is not None and samples is not None:
+        reads[SAMPLES] = partial(gpu.power_samples, 0.0)
+    if gpu is not None and counter is not None:
+        reads[COUNTER] = gpu.energy_j
+    sources = [*reads, *sources_of(logger)]
+    return Meters(
+        meter=partial(joined_meter, counter_source=CAMPAIGN_SOURCE),
+        all_meters=partial(joined_meter, counter_source=EVERY_TICK_SOURCE),
+        names=tuple(map(short_name, sources)),
+        read_times_s=lambda: {name: _mean_time_s(read) for name, read in reads.items()},
+    )
+
+
+def _mean_time_s(read: Callable[[], object]) -> float:
+    begin_s = time.perf_counter()
+    for _ in range(TIMED_READS):
+        read()
+    return (time.perf_counter() - begin_s) / TIMED_READS
+
+
+def _if_there(opened: Callable[[], Sampler]) -> Sampler | None:
+    """Return what NVML offers, None where it does not."""
+    try:
+        return opened()
     except NvmlError as error:
-        logging.getLogger(__name__).info("no power samples, so nvidia-smi alone: %s", error)
-        return {INSTANT_SOURCE.name: smi}, smi
-
-    def samples(log_name: str) -> Meter:
-        return NvmlMeter(sampler, smi(log_name), logs, log_name)
-
-    meters = {SAMPLES_SOURCE.name: samples, INSTANT_SOURCE.name: smi}
-    return meters, lambda log_name: WithCounter(gpu, samples(log_name))
+        logging.getLogger(__name__).info("one meter less: %s", error)
+        return None
 
 
 def _filled(meter: NamedMeter, filler: Filler | None, log_name: str) -> Meter:
@@ -394,6 +454,7 @@ def _gpu_facts(device: str) -> DeviceFacts:
         memory_bytes=facts.memory_bytes or properties.total_memory,
         power_limit_w=facts.power_limit_w,
         driver_version=facts.driver_version,
+        is_mig=facts.is_mig,
     )
 
 

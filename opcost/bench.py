@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from opcost.conditions import Circumstances, Conditions
+from opcost.conditions import WARM, Circumstances, Conditions
 from opcost.measurement import Measurement
+from opcost.meter_names import AUTO
 from opcost.ports import MeasurementProtocol
 from opcost.subjects import Subject
 
@@ -40,6 +42,17 @@ class Bench(Protocol):
         Raises:
             CannotMeasureError: it cannot be measured here.
         """
+
+
+@dataclass(frozen=True)
+class MeasuringOptions:
+    """How operators and models are run (one of ``EXECUTIONS``, None for the device's usual one; one of ``CACHES``), and
+    which meter energies are taken from (one of ``METER_CHOICES``).
+    """
+
+    execution: str | None = None
+    cache: str = WARM
+    meter_name: str = AUTO
 
 
 OpenBench: TypeAlias = Callable[[str | None, Path, bool], AbstractContextManager[Bench]]

@@ -22,6 +22,7 @@ from typing import NoReturn
 
 from opcost.conditions import CACHES, EXECUTIONS, WARM
 from opcost.errors import UserError
+from opcost.meter_names import AUTO, METER_CHOICES
 from opcost.subjects import CAPTURED, INPUT_DATA
 
 DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "torch", "torchvision", "yaml"})
@@ -114,6 +115,12 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     """Add ``--cache``, what operators find in the device's cache: it yields ``cache`` (str)."""
     cache_help = "operators find in the cache: all they use, all but their weights, or the output of one like them"
     parser.add_argument("--cache", choices=CACHES, default=WARM, help=f"{cache_help} (default: {WARM})")
+
+
+def add_meter(parser: argparse.ArgumentParser) -> None:
+    """Add ``--meter``, the one that energies are taken from: it yields ``meter`` (str)."""
+    meter_help = "the only meter that energies are taken from (default: auto, the best that passed its qualification)"
+    parser.add_argument("--meter", choices=METER_CHOICES, default=AUTO, help=meter_help)
 
 
 def add_input_data(parser: argparse.ArgumentParser) -> None:

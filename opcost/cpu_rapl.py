@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from opcost.meter_names import RAPL, RAPL_WITH_MEMORY
 from opcost.power import PowerSource, PowerTrace, no_trace, trace_of_power
 from opcost.power_log import PowerRow, csv_header, csv_line
 
@@ -88,7 +89,7 @@ class RaplSampler:
     @property
     def source(self) -> PowerSource:
         """What the samples are, taken every ``INTERVAL_S``."""
-        name = "rapl package+dram" if any(domain.name == "dram" for domain in self.domains) else "rapl package"
+        name = RAPL_WITH_MEMORY if any(domain.name == "dram" for domain in self.domains) else RAPL
         return PowerSource(name, rise_time_s=INTERVAL_S, averaging_time_s=INTERVAL_S)
 
     def sample(self) -> PowerRow:

@@ -31,8 +31,10 @@ class Measurement:
     ``REFERENCE_TEMPERATURE_C``, None where it is not known how the device's power follows its temperature.
     Beside the plain means stand, in rows of this version, medians and means without outliers (beyond three standard
     deviations), of chunks and of readings. ``power_readings`` counts independent ones. ``check_power_w`` is what the
-    next best meter said meanwhile. State fields are means over the loop. ``executed_as`` is ``graph`` or ``eager``: not
-    every call fits into a graph.
+    next best meter said meanwhile. State fields are means over the loop: ``temperature_c`` of the chip,
+    ``memory_temperature_c`` of its memory, ``busy_ratio`` the share of the time in which a kernel ran (nvidia-smi's
+    figures, each over some 0.2 s before its row). ``executed_as`` is ``graph`` or ``eager``: not every call fits into
+    a graph.
     """
 
     time_s: float
@@ -58,9 +60,11 @@ class Measurement:
     started_at: str
     ended_at: str
     temperature_c: float | None
+    memory_temperature_c: float | None
     sm_clock_hz: float | None
     power_capped_ratio: float | None
     thermal_slowdown_ratio: float | None
+    busy_ratio: float | None
     power_log: str | None
     executed_as: str
     notes: str

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from opcost.bench import Bench
+from opcost.bench import Bench, MeasuringOptions
 from opcost.child_process import Answering, ChildFaultError, ChildProcess
-from opcost.conditions import WARM, Circumstances, Conditions
+from opcost.conditions import Circumstances, Conditions
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Measurement
 from opcost.ports import MeasurementProtocol
@@ -37,14 +37,13 @@ class Question:
 
 
 @dataclass(frozen=True)
-class BenchOptions:
-    """What a bench is opened with, as ``opcost.apparatus.open_apparatus`` takes it."""
+class Opening:
+    """What a bench is opened with."""
 
     device: str | None
     database: Path
     with_meter: bool
-    execution: str | None = None
-    cache: str = WARM
+    options: MeasuringOptions
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class BenchFacts:
 
 @contextmanager
 def open_child_bench(
-    device: str | None, database: Path, with_meter: bool, execution: str | None = None, cache: str = WARM
+    device: str | None, database: Path, with_meter: bool, options: MeasuringOptions = MeasuringOptions()
 ) -> Iterator[ChildBench]:
     """Make a device ready in a process of its own; its meters are qualified there where that has not been done.
 
@@ -66,7 +65,7 @@ def open_child_bench(
         UserError: what the opening of an apparatus raises.
     """
     with ExitStack() as stack:
-        bench = ChildBench(BenchOptions(device, database, with_meter, execution, cache))
+        bench = ChildBench(Opening(device, database, with_meter, options))
         stack.push(bench.end)
         bench.start()
         yield bench
@@ -75,8 +74,8 @@ def open_child_bench(
 class ChildBench:
     """Plays ``Bench`` by asking one in another process, which is started again when an operator has ended it."""
 
-    def __init__(self, options: BenchOptions) -> None:
-        self._options = options
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
         self._child: ChildProcess | None = None
         self._facts = BenchFacts(is_gpu=False, has_meter=False, sentinel=None)
         self._answers: dict[Question, Any] = {}
@@ -88,7 +87,7 @@ class ChildBench:
         Raises:
             UserError: the device cannot be made ready.
         """
-        child = ChildProcess(partial(answering, self._options))
+        child = ChildProcess(partial(answering, self._opening))
         try:
             self._child = child.__enter__()
             self._facts = child.ask(Question(FACTS))
@@ -166,14 +165,15 @@ class ChildBench:
 
 
 @contextmanager
-def answering(options: BenchOptions) -> Iterator[Answering]:
+def answering(opening: Opening) -> Iterator[Answering]:
     """Open a bench here, in the process that measures."""
     # torch, which the process that asks need not wait for.
     from opcost.apparatus import open_apparatus
     from opcost.stage_qualifying import qualified
 
-    opening = partial(open_apparatus, execution=options.execution, cache=options.cache)
-    with qualified(opening, options.device, options.database, options.with_meter) as apparatus:
+    options = opening.options
+    open_device = partial(open_apparatus, execution=options.execution, cache=options.cache)
+    with qualified(open_device, opening.device, opening.database, opening.with_meter, options.meter_name) as apparatus:
         yield partial(answer, apparatus)
 
 

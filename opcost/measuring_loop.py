@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from opcost.ports import MINIMUM_CHUNKS, Clock, ClockReading, MeasurementProtocol, Meter, Workload
-from opcost.power import MeanPower, PowerTrace, Window, fresh_rows, mean_power
+from opcost.power import MeteredPower, PowerTrace, Window, fresh_rows, power_and_check
 from opcost.statistics import BATCHES, Estimate, FloatArray, is_within, mean_of_chunks
 
 MINIMUM_PRECISE_CHUNKS = 10
@@ -104,20 +104,22 @@ def run_loop(
     return loop
 
 
-def energy_error_j(loop: Loop, trace: PowerTrace, power: MeanPower) -> float | None:
-    """Return the standard error of the energy of one iteration in J, None where the power is unknown.
+def energy_of_iteration_j(loop: Loop, power: MeteredPower) -> Estimate | None:
+    """Return the energy of one iteration in J, None where the power is unknown.
 
     Where a device slows down at its power limit, time rises as power falls, and energy moves less than either: in a
     loop that holds enough readings the error is that of batch means of energies. Else, and at least what a
     qualification has found of the meter's noise, it is that of a product of independent power and time.
     """
-    if power.estimate_w is None:
+    power_w = power.mean.estimate_w
+    if power_w is None:
         return None
-    batches_j = _batch_energies_j(loop, trace)
+    product_j = power_w.multiplied_by(loop.time_s)
+    batches_j = _batch_energies_j(loop, power.trace)
     if batches_j is None:
-        return power.estimate_w.multiplied_by(loop.time_s).standard_error
+        return product_j
     spread_j = float(np.std(batches_j, ddof=1)) / math.sqrt(len(batches_j))
-    return max(spread_j, power.least_error_w * loop.time_s.value)
+    return Estimate(product_j.value, max(spread_j, power.mean.least_error_w * loop.time_s.value))
 
 
 def _precise_loop(
@@ -148,7 +150,7 @@ def _is_at_limit(loop: Loop, trace: PowerTrace, power_limit_w: float | None) -> 
     """Return whether a device draws so much that it slows down, or soon will."""
     if power_limit_w is None:
         return False
-    power_w = mean_power(trace, loop.load_begin.epoch_s, loop.window).estimate_w
+    power_w = power_and_check(trace, loop.load_begin.epoch_s, loop.window)[0].mean.estimate_w
     return power_w is not None and power_w.value >= AT_THE_LIMIT_RATIO * power_limit_w
 
 
@@ -162,12 +164,9 @@ def _is_precise(loop: Loop, trace: PowerTrace, relative_error: float) -> bool:
         return False
     if trace.missing_reason is not None:
         return True
-    power = mean_power(trace, loop.load_begin.epoch_s, loop.window)
-    error_j = energy_error_j(loop, trace, power)
-    if power.estimate_w is None or error_j is None:
-        return False
-    energy_j = Estimate(power.estimate_w.value * loop.time_s.value, error_j)
-    return is_within(energy_j, min(chunks, power.readings), relative_error)
+    power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
+    energy_j = energy_of_iteration_j(loop, power)
+    return energy_j is not None and is_within(energy_j, min(chunks, power.mean.readings), relative_error)
 
 
 def _batch_energies_j(loop: Loop, trace: PowerTrace) -> FloatArray | None:

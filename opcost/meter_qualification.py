@@ -20,6 +20,8 @@ from opcost.statistics import Estimate, FloatArray
 PAUSE_S = 2.0
 STEP_S = 12.0
 PULSES_S = 3.0
+QUIET_S = 4.5
+"""Three readings of a meter that looks once in a second and needs one to rise."""
 REST_S = 2.0
 REST_FROM_S = 0.5
 """At rest the quick meters show a device that does nothing, its clocks still up."""
@@ -65,6 +67,11 @@ class Course:
     step: Window
     pulses: tuple[Pulses, ...]
     rest: Window
+
+    @property
+    def settled(self) -> Window:
+        """The part of the step in which all known meters show its power."""
+        return Window(self.step.begin_s + SETTLED_S, self.step.end_s)
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,34 @@ def run_course(
     finally:
         trace = meter.stop()
     return Course(Window(begin_s, step_begin_s), Window(step_begin_s, step_end_s), pulses, rest), trace
+
+
+def run_quietly(workload: Workload, meter: Meter, clock: Clock) -> tuple[Window, PowerTrace]:
+    """Run the load for ``QUIET_S`` while a meter logs that reads rarely, as in campaigns; return when, and the log."""
+    meter.start()
+    try:
+        begin_s = clock.read().epoch_s
+        _run_for(workload, clock, QUIET_S)
+        window = Window(begin_s, clock.read().epoch_s)
+    finally:
+        trace = meter.stop()
+    return window, trace
+
+
+def ratio_of_means(trace: PowerTrace, load: Window, name: str, other_name: str) -> float | None:
+    """Return one meter's mean power over another's, while the readings of the first cover a load.
+
+    None where one of them shows nothing. Both are the trace's source or that of one of its checks.
+    """
+    by_name = {logged.source.name: logged for logged in (trace, *trace.checks)}
+    if not by_name.keys() >= {name, other_name}:
+        return None
+    ours, theirs = by_name[name], by_name[other_name]
+    epoch_s, power_w = fresh_rows(ours, _after_rise(load, ours))
+    if not len(epoch_s):
+        return None
+    other_w = fresh_readings(theirs, Window(float(epoch_s[0]) - ours.source.averaging_time_s, float(epoch_s[-1])))
+    return float(power_w.mean() / other_w.mean()) if len(other_w) else None
 
 
 def qualities(course: Course, trace: PowerTrace, reference: str | None) -> list[MeterQuality]:
@@ -197,11 +232,10 @@ def _pulses(workload: Workload, clock: Clock, pause: Callable[[float], None], on
 
 
 def _quality(course: Course, trace: PowerTrace, reference: PowerTrace) -> MeterQuality:
-    settled = Window(course.step.begin_s + SETTLED_S, course.step.end_s)
-    epoch_s, power_w = fresh_rows(trace, settled)
+    epoch_s, power_w = fresh_rows(trace, course.settled)
     if len(power_w) < MINIMUM_TEMPERATURES:
         return MeterQuality(trace.source.name, None, None, None, None, None, None, "no readings")
-    steady = _deviation(trace, reference, settled)
+    steady = _deviation(trace, reference, course.settled)
     pulsed = [_deviation(trace, reference, _after_rise(pulses.window, trace)) for pulses in course.pulses]
     worst = max((ratio for ratio in pulsed if ratio is not None), key=abs, default=None)
     residuals = power_w - np.polyval(np.polyfit(epoch_s - epoch_s[0], power_w, 2), epoch_s - epoch_s[0])

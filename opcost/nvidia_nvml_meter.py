@@ -1,28 +1,25 @@
-"""The meter that reads NVML's ring of power samples, beside nvidia-smi's log.
+"""The meter that reads NVML's ring of power samples.
 
 A sample is the mean power of the 20 ms before it; none is repeated and hardly any time is left out (pulses come out 2 %
-too high), so a fraction of a second is enough for a mean. What nvidia-smi logs meanwhile is the check, where the loop
-is long enough for it, and the evidence for temperatures and clocks.
+too high), so a fraction of a second is enough for a mean.
 """
 
 from __future__ import annotations
 
-import csv
 import threading
 import time
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
-from opcost.nvidia_nvml import HISTORY_S, NvmlError, NvmlGpu
-from opcost.ports import Meter
+from opcost.meter_names import SAMPLES
+from opcost.nvidia_nvml import HISTORY_S, NvmlError, NvmlGpu, keep_rows
 from opcost.power import PowerSource, PowerTrace, no_trace, trace_of_power
 
 SAMPLES_SOURCE = PowerSource(
-    "NVML power samples", rise_time_s=0.2, averaging_time_s=0.02, update_period_s=0.02, repeats_values=False
+    SAMPLES, rise_time_s=0.2, averaging_time_s=0.02, update_period_s=0.02, repeats_values=False
 )
 """Update and averaging time: measured on an H200 (``docs/results.md``). Behind a step of the load samples rise within
 60 ms and overshoot for some 100 ms."""
@@ -122,47 +119,33 @@ class PowerSampler:
 
 
 class NvmlMeter:
-    """One measurement with a running sampler beside another meter, which also tells temperatures and clocks.
+    """One measurement with a running sampler; the samples are kept as ``<log_name>-samples.csv``."""
 
-    The samples are kept beside the other meter's log, as ``<log_name>-samples.csv``.
-    """
-
-    def __init__(self, sampler: PowerSampler, other: Meter, folder: Path, log_name: str) -> None:
+    def __init__(self, sampler: PowerSampler, folder: Path, log_name: str) -> None:
         self._sampler = sampler
-        self._other = other
         self._path = folder / f"{log_name}-samples.csv"
         self._begin_s = 0.0
 
     def start(self) -> None:
         """Begin a measurement."""
-        self._other.start()
         self._begin_s = time.time()
         self._sampler.forget_before(self._begin_s)
 
     def log(self) -> PowerTrace:
-        """Return the samples so far, or what the other meter has where there are none."""
+        """Return the samples so far."""
         try:
             return _trace(self._sampler.since(self._begin_s))
-        except NvmlError:
-            return self._other.log()
+        except NvmlError as error:
+            return no_trace(str(error), SAMPLES_SOURCE)
 
     def stop(self) -> PowerTrace:
-        """End the measurement; return the samples, checked by the other meter's trace, or that one alone."""
-        end_s = time.time()
-        other = self._other.stop()
+        """End the measurement and return its samples."""
         try:
-            samples = self._sampler.between(self._begin_s, end_s)
+            samples = self._sampler.between(self._begin_s, time.time())
         except NvmlError as error:
-            return other if other.missing_reason is None else no_trace(f"{other.missing_reason}; {error}")
-        self._keep(samples)
-        checks = (replace(other, checks=()), *other.checks)
-        return replace(_trace(samples), log_name=other.log_name, checks=checks)
-
-    def _keep(self, samples: list[tuple[float, float]]) -> None:
-        with self._path.open("w", encoding="utf-8", newline="") as file:
-            table = csv.writer(file, lineterminator="\n")
-            table.writerow(("epoch_s", "power_w"))
-            table.writerows((f"{epoch_s:.6f}", f"{power_w:.3f}") for epoch_s, power_w in samples)
+            return no_trace(str(error), SAMPLES_SOURCE)
+        keep_rows(self._path, ("epoch_s", "power_w"), samples)
+        return _trace(samples)
 
 
 def _trace(samples: list[tuple[float, float]]) -> PowerTrace:

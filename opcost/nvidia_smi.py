@@ -27,7 +27,7 @@ TERMINATE_DEADLINE_S = 1.0
 KILL_DEADLINE_S = 2.0
 POLL_INTERVAL_S = 0.01
 
-FACT_FIELDS = ("uuid", "name", "memory.total", "power.limit", "driver_version")
+FACT_FIELDS = ("uuid", "name", "memory.total", "power.limit", "driver_version", "mig.mode.current")
 
 LOG_FIELDS = (
     "timestamp",
@@ -37,6 +37,7 @@ LOG_FIELDS = (
     "utilization.gpu",
     "clocks.sm",
     "temperature.gpu",
+    "temperature.memory",
     "clocks_event_reasons.active",
     "memory.used",
     "pstate",
@@ -65,13 +66,17 @@ class NvidiaSmiError(Exception):
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """What a GPU is. The power limit is in W and may be changed by its owner; None where the card tells none."""
+    """What a GPU is. The power limit is in W and may be changed by its owner; None where the card tells none.
+
+    ``is_mig`` says whether it is divided into instances (MIG mode): its power is that of all of them.
+    """
 
     uuid: str
     product: str
     memory_bytes: int | None
     power_limit_w: float | None
     driver_version: str
+    is_mig: bool = False
 
 
 def gpu_facts(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> GpuFacts:
@@ -82,11 +87,11 @@ def gpu_facts(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> Gpu
     Raises:
         NvidiaSmiError: nvidia-smi is missing, did not answer in time, or knows no such GPU.
     """
-    output = _query(uuid_or_index, FACT_FIELDS, deadline_s)
+    fields, output = _query_known(uuid_or_index, FACT_FIELDS, deadline_s)
     lines = [line for line in output.splitlines() if line.strip()]
     for header, row in pairwise(lines):
         columns = parse_columns(header)
-        cells = columns.cells(row) if columns.names == FACT_FIELDS else None
+        cells = columns.cells(row) if columns.names == fields else None
         if cells is not None and parse_text(cells["uuid"]) is not None:
             return _facts(cells)
     raise _refusal(uuid_or_index, output)
@@ -98,14 +103,7 @@ def supported_fields(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S)
     Raises:
         NvidiaSmiError: nvidia-smi is missing, did not answer in time, or knows no such GPU.
     """
-    fields: tuple[str, ...] = LOG_FIELDS
-    while True:
-        output = _query(uuid_or_index, fields, deadline_s)
-        refused = set(_REFUSED_FIELD.findall(output)) & set(fields)
-        if not refused:
-            break
-        renamed = (OLDER_NAMES.get(field) if field in refused else field for field in fields)
-        fields = tuple(field for field in renamed if field is not None)
+    fields, output = _query_known(uuid_or_index, LOG_FIELDS, deadline_s)
     if not any(line.startswith("timestamp") for line in output.splitlines()):
         raise _refusal(uuid_or_index, output)
     return fields
@@ -148,6 +146,17 @@ def quote(output: str) -> str:
     return lines[-1][:_LONGEST_QUOTE] if lines else "nothing"
 
 
+def _query_known(uuid_or_index: str, fields: tuple[str, ...], deadline_s: float) -> tuple[tuple[str, ...], str]:
+    """Ask for fields, then without those that the driver does not know; return what was asked last, and the answer."""
+    while True:
+        output = _query(uuid_or_index, fields, deadline_s)
+        refused = set(_REFUSED_FIELD.findall(output)) & set(fields)
+        if not refused:
+            return fields, output
+        renamed = (OLDER_NAMES.get(field) if field in refused else field for field in fields)
+        fields = tuple(field for field in renamed if field is not None)
+
+
 def _query(uuid_or_index: str, fields: Sequence[str], deadline_s: float) -> str:
     arguments = ["-i", uuid_or_index, f"--query-gpu={','.join(fields)}", "--format=csv,nounits"]
     with tempfile.TemporaryFile() as output:
@@ -182,6 +191,7 @@ def _facts(cells: dict[str, str]) -> GpuFacts:
         memory_bytes=None if memory_mib is None else round(memory_mib * 2**20),
         power_limit_w=parse_number(cells["power.limit"]),
         driver_version=cells["driver_version"],
+        is_mig=cells.get("mig.mode.current", "").casefold() == "enabled",
     )
 
 

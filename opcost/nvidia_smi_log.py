@@ -50,6 +50,7 @@ POWER_AVERAGE = ("power.draw.average", "power.draw")
 UTILISATION = ("utilization.gpu",)
 SM_CLOCK = ("clocks.sm", "clocks.current.sm")
 TEMPERATURE = ("temperature.gpu",)
+MEMORY_TEMPERATURE = ("temperature.memory",)
 EVENT_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 MEMORY_USED = ("memory.used",)
 
@@ -153,6 +154,7 @@ def parse_row(columns: Columns, line: str) -> LogRow | None:
         utilisation_ratio=None if utilisation_percent is None else utilisation_percent / 100,
         sm_clock_hz=None if sm_clock_mhz is None else sm_clock_mhz * 1e6,
         temperature_c=_number(cells, TEMPERATURE),
+        memory_temperature_c=_number(cells, MEMORY_TEMPERATURE),
         event_reasons=next(
             (bits for name in EVENT_REASONS if (bits := parse_bits(cells.get(name, ""))) is not None), None
         ),

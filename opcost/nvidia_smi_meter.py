@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from opcost.meter_names import AVERAGE, INSTANT
 from opcost.nvidia_smi import NvidiaSmiError
 from opcost.nvidia_smi_log import LogRow, cut
 from opcost.nvidia_smi_logger import LAST_ROW_DEADLINE_S, LogFollower, NvidiaSmiLogger
@@ -20,12 +21,10 @@ from opcost.power import PowerSource, PowerTrace, no_trace
 from opcost.power_log import PowerRow
 from opcost.statistics import FloatArray
 
-INSTANT_SOURCE = PowerSource(
-    "nvidia-smi power.draw.instant", rise_time_s=0.2, averaging_time_s=0.025, update_period_s=0.1
-)
+INSTANT_SOURCE = PowerSource(INSTANT, rise_time_s=0.2, averaging_time_s=0.025, update_period_s=0.1)
 """A window of some 25 ms every 100 ms; the first 0.2 s hold an overshoot."""
 
-AVERAGE_SOURCE = PowerSource("nvidia-smi power.draw", rise_time_s=1.2, averaging_time_s=1.0, update_period_s=0.1)
+AVERAGE_SOURCE = PowerSource(AVERAGE, rise_time_s=1.2, averaging_time_s=1.0, update_period_s=0.1)
 """A one-second moving average on Hopper, Ada and GA10x, assumed on every card: where it is none, the assumption only
 makes readings fewer and errors larger."""
 
@@ -73,14 +72,14 @@ class NvidiaSmiMeter:
     def log(self) -> PowerTrace:
         """Return the rows that have arrived so far."""
         if self._follower is None:
-            return no_trace(self._start_failure)
+            return no_trace(self._start_failure, INSTANT_SOURCE)
         self._rows.extend(self._follower.read())
         return power_trace([row.values for row in self._rows], None)
 
     def stop(self) -> PowerTrace:
         """End the measurement, keep its part of the log, and return its rows."""
         if self._follower is None:
-            return no_trace(self._start_failure)
+            return no_trace(self._start_failure, INSTANT_SOURCE)
         end_s = time.time()
         self._rows.extend(self._follower.read_until(end_s, self._stop_deadline_s))
         rows = cut(self._rows, self._begin_s, end_s)
@@ -106,6 +105,12 @@ class NvidiaSmiMeter:
         self._path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
+def sources_of(logger: NvidiaSmiLogger) -> tuple[str, ...]:
+    """Return the names of the power fields that a running log shows, the better one first."""
+    trace = power_trace([row.values for row in logger.follow_from_begin().read()], None)
+    return tuple(logged.source.name for logged in (trace, *trace.checks) if logged.missing_reason is None)
+
+
 def power_trace(rows: Sequence[PowerRow], log_name: str | None, missing_reason: str | None = None) -> PowerTrace:
     """Return rows of nvidia-smi as a power trace, from the better of the two power fields that most rows have.
 
@@ -120,9 +125,11 @@ def power_trace(rows: Sequence[PowerRow], log_name: str | None, missing_reason: 
         epoch_s=_column(rows, lambda row: row.epoch_s),
         power_w=average_w,
         temperature_c=_column(rows, lambda row: row.temperature_c),
+        memory_temperature_c=_column(rows, lambda row: row.memory_temperature_c),
         sm_clock_hz=_column(rows, lambda row: row.sm_clock_hz),
         power_capped=_column(rows, lambda row: is_power_capped(row.event_reasons)),
         thermal_slowdown=_column(rows, lambda row: is_thermal_slowdown(row.event_reasons)),
+        busy_ratio=_column(rows, lambda row: row.utilisation_ratio),
         missing_reason=missing_reason,
         log_name=log_name,
     )

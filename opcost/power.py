@@ -8,6 +8,7 @@ many readings as averaging times fit into the window.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
@@ -64,21 +65,25 @@ class PowerTrace:
     """The rows that a meter logged around one measurement, oldest first.
 
     All arrays have shape (n,) and hold NaN where the meter gave no value. ``power_capped`` and ``thermal_slowdown``
-    are 1 where the device held its clocks down for that reason, else 0. ``missing_reason`` says why a trace holds no
-    power at all; ``log_name`` names the file with the raw rows. ``checks`` are what other meters logged meanwhile, the
-    best first.
+    are 1 where the device held its clocks down for that reason, else 0; ``busy_ratio`` is the share of some 0.2 s
+    before a row in which a kernel ran. ``missing_reason`` says why a trace holds no power at all; ``log_name`` names
+    the file with the raw rows. ``checks`` are what other meters logged meanwhile, the best first; if
+    ``checks_stand_in`` they give the power of a window of which this meter has none.
     """
 
     source: PowerSource
     epoch_s: FloatArray
     power_w: FloatArray
     temperature_c: FloatArray
+    memory_temperature_c: FloatArray
     sm_clock_hz: FloatArray
     power_capped: FloatArray
     thermal_slowdown: FloatArray
+    busy_ratio: FloatArray
     missing_reason: str | None = None
     log_name: str | None = None
     checks: tuple[PowerTrace, ...] = ()
+    checks_stand_in: bool = True
 
 
 @dataclass(frozen=True)
@@ -104,18 +109,37 @@ class DeviceState:
     sm_clock_hz: float | None
     power_capped_ratio: float | None
     thermal_slowdown_ratio: float | None
+    memory_temperature_c: float | None = None
+    busy_ratio: float | None = None
 
 
-def no_trace(reason: str) -> PowerTrace:
-    """Return the trace of a meter that is not there."""
+def no_trace(reason: str, source: PowerSource = NO_POWER_SOURCE) -> PowerTrace:
+    """Return the trace of a meter that is not there, or says nothing."""
     nothing = np.empty(0)
-    return PowerTrace(NO_POWER_SOURCE, nothing, nothing, nothing, nothing, nothing, nothing, missing_reason=reason)
+    return replace(trace_of_power(source, nothing, nothing), missing_reason=reason)
 
 
 def trace_of_power(source: PowerSource, epoch_s: FloatArray, power_w: FloatArray) -> PowerTrace:
     """Return the trace of a meter that tells nothing but power; both arrays have shape (n,)."""
     unknown = np.full(len(power_w), math.nan)
-    return PowerTrace(source, epoch_s, power_w, unknown, unknown, unknown, unknown)
+    return PowerTrace(source, epoch_s, power_w, unknown, unknown, unknown, unknown, unknown, unknown)
+
+
+def joined(traces: Iterable[PowerTrace], rank: Callable[[PowerTrace], int] = lambda _: 0) -> PowerTrace:
+    """Return what several meters logged as one trace: the first of them, with the others as its checks.
+
+    Lower ranks come first, then meters that say anything before those that say nothing, then the order is as given.
+    Where none says anything, all reasons are told.
+    """
+    apart = [replace(logged, checks=()) for trace in traces for logged in (trace, *trace.checks)]
+    first, *others = sorted(apart, key=lambda logged: (rank(logged), logged.missing_reason is not None))
+    reasons = [logged.missing_reason for logged in (first, *others)]
+    return replace(
+        first,
+        checks=tuple(others),
+        log_name=next((logged.log_name for logged in apart if logged.log_name is not None), None),
+        missing_reason="; ".join(map(str, dict.fromkeys(reasons))) if all(reasons) else first.missing_reason,
+    )
 
 
 def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPower:
@@ -144,6 +168,31 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
     least_w = trace.source.noise_ratio * abs(mean_w.value) / math.sqrt(independent)
     error_w = max(mean_w.standard_error, least_w)
     return MeanPower(Estimate(mean_w.value, error_w), math.floor(independent), least_error_w=least_w, values_w=readings)
+
+
+@dataclass(frozen=True)
+class MeteredPower:
+    """What one meter says of a window."""
+
+    trace: PowerTrace
+    mean: MeanPower
+
+    @property
+    def meter(self) -> str:
+        """The name of the meter."""
+        return self.trace.source.name
+
+
+def power_and_check(trace: PowerTrace, load_begin_s: float, window: Window) -> tuple[MeteredPower, MeteredPower | None]:
+    """Return the power by the best meter that has one, or by the only one that may give it, and by the next best.
+
+    Args:
+        trace, load_begin_s, window: as ``mean_power`` takes them.
+    """
+    metered = [MeteredPower(logged, mean_power(logged, load_begin_s, window)) for logged in (trace, *trace.checks)]
+    known = [power for power in metered if power.mean.estimate_w is not None]
+    best = (known or metered)[0] if trace.checks_stand_in else metered[0]
+    return best, next((power for power in known if power is not best), None)
 
 
 def _power_of_one_value(trace: PowerTrace, readings: FloatArray) -> MeanPower:
@@ -197,7 +246,7 @@ def _is_fresh(epoch_s: FloatArray, power_w: FloatArray, update_period_s: float) 
 
 
 def device_state(trace: PowerTrace, window: Window) -> DeviceState:
-    """Return the means of temperature, clock and slowdown reasons over the rows inside the window.
+    """Return the means of temperatures, clock, slowdown reasons and load over the rows inside the window.
 
     What the trace's own meter does not tell comes from the others that logged meanwhile.
     """
@@ -207,6 +256,8 @@ def device_state(trace: PowerTrace, window: Window) -> DeviceState:
         sm_clock_hz=_known_mean(trace.sm_clock_hz[inside]),
         power_capped_ratio=_known_mean(trace.power_capped[inside]),
         thermal_slowdown_ratio=_known_mean(trace.thermal_slowdown[inside]),
+        memory_temperature_c=_known_mean(trace.memory_temperature_c[inside]),
+        busy_ratio=_known_mean(trace.busy_ratio[inside]),
     )
     for check in trace.checks:
         other = asdict(device_state(check, window))

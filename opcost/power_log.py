@@ -18,6 +18,7 @@ COLUMNS = (
     "utilisation_ratio",
     "sm_clock_hz",
     "temperature_c",
+    "memory_temperature_c",
     "event_reasons",
     "memory_used_bytes",
 )
@@ -37,6 +38,7 @@ class PowerRow:
     utilisation_ratio: float | None = None
     sm_clock_hz: float | None = None
     temperature_c: float | None = None
+    memory_temperature_c: float | None = None
     event_reasons: int | None = None
     memory_used_bytes: int | None = None
 
@@ -50,7 +52,8 @@ def csv_line(row: PowerRow) -> str:
     """Return a row as CSV text without its newline; the timestamp is ISO 8601 in UTC, event reasons hexadecimal."""
     moment = datetime.fromtimestamp(row.epoch_s, tz=timezone.utc).isoformat(timespec="milliseconds")
     reasons = "" if row.event_reasons is None else f"0x{row.event_reasons:016x}"
-    numbers = [row.power_instant_w, row.power_average_w, row.utilisation_ratio, row.sm_clock_hz, row.temperature_c]
+    powers, temperatures = (row.power_instant_w, row.power_average_w), (row.temperature_c, row.memory_temperature_c)
+    numbers = [*powers, row.utilisation_ratio, row.sm_clock_hz, *temperatures]
     memory = "" if row.memory_used_bytes is None else str(row.memory_used_bytes)
     return ",".join([moment, *map(_number, numbers), reasons, memory])
 

@@ -7,7 +7,7 @@ measured by the same code.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import numpy as np
@@ -22,10 +22,10 @@ from opcost.measurement import (
     Measurement,
     joined_notes,
 )
-from opcost.measuring_loop import AT_THE_LIMIT_RATIO, Loop, energy_error_j, run_loop
+from opcost.measuring_loop import AT_THE_LIMIT_RATIO, Loop, energy_of_iteration_j, run_loop
 from opcost.overhead import without
 from opcost.ports import UNKNOWN_DEVICE, Clock, KnownDevice, MeasurementProtocol, Meter, Workload
-from opcost.power import DeviceState, MeanPower, PowerTrace, Window, device_state, mean_power, no_trace
+from opcost.power import DeviceState, PowerTrace, device_state, no_trace, power_and_check
 from opcost.statistics import Estimate, mean_without_outliers, median, standard_error_of, value_of
 
 UNEVEN_RATIO = 1.5
@@ -87,13 +87,14 @@ def evaluate(
 ) -> Measurement:
     """Return time and energy per iteration of a loop, given the power trace that was logged meanwhile.
 
-    Power is that of the trace; where it has none in the window, that of the first of its checks that has.
+    Power is that of the trace; where it has none in the window, that of the first of its checks that has, if they may
+    stand in.
     """
     time_s, window = loop.time_s, loop.window
     trace = _without_rows_if_clock_stepped(trace, loop)
-    power, check = _power_and_check(trace, loop.load_begin.epoch_s, window)
+    power, check = power_and_check(trace, loop.load_begin.epoch_s, window)
     power_w = power.mean.estimate_w
-    energy_j = _energy_j(loop, power)
+    energy_j = energy_of_iteration_j(loop, power)
     check_w = None if check is None else check.mean.estimate_w
     state = device_state(trace, window)
     at_reference_j = at_reference(energy_j, state, device.power_per_kelvin)
@@ -121,9 +122,11 @@ def evaluate(
         started_at=_iso(loop.begin.epoch_s),
         ended_at=_iso(loop.end.epoch_s),
         temperature_c=state.temperature_c,
+        memory_temperature_c=state.memory_temperature_c,
         sm_clock_hz=state.sm_clock_hz,
         power_capped_ratio=state.power_capped_ratio,
         thermal_slowdown_ratio=state.thermal_slowdown_ratio,
+        busy_ratio=state.busy_ratio,
         power_log=trace.log_name,
         executed_as=executed_as,
         notes=joined_notes(
@@ -147,34 +150,6 @@ def at_reference(energy_j: Estimate | None, state: DeviceState, power_per_kelvin
     kelvin = (REFERENCE_TEMPERATURE_C - state.temperature_c) * (1 - (state.power_capped_ratio or 0.0))
     slope_error = math.hypot(power_per_kelvin.standard_error, SLOPE_SPREAD_RATIO * power_per_kelvin.value)
     return energy_j.multiplied_by(Estimate(1 + kelvin * power_per_kelvin.value, abs(kelvin) * slope_error))
-
-
-@dataclass(frozen=True)
-class _MeteredPower:
-    """What one meter says of a window."""
-
-    trace: PowerTrace
-    mean: MeanPower
-
-    @property
-    def meter(self) -> str:
-        return self.trace.source.name
-
-
-def _energy_j(loop: Loop, power: _MeteredPower) -> Estimate | None:
-    error_j = energy_error_j(loop, power.trace, power.mean)
-    if power.mean.estimate_w is None or error_j is None:
-        return None
-    return Estimate(power.mean.estimate_w.value * loop.time_s.value, error_j)
-
-
-def _power_and_check(
-    trace: PowerTrace, load_begin_s: float, window: Window
-) -> tuple[_MeteredPower, _MeteredPower | None]:
-    """Return the power by the best meter that has one, and by the next best."""
-    metered = [_MeteredPower(logged, mean_power(logged, load_begin_s, window)) for logged in (trace, *trace.checks)]
-    known = [power for power in metered if power.mean.estimate_w is not None]
-    return (known or metered)[0], known[1] if len(known) > 1 else None
 
 
 def _disagreement(power_w: Estimate | None, check_w: Estimate | None) -> str:

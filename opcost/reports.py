@@ -135,10 +135,11 @@ def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
 
 def print_qualification(rows: Sequence[QualificationRow]) -> None:
     """Print what each meter of a card is worth, and how its power follows its temperature."""
-    columns = ("meter", "new value every", "shows a step after", "noise", "steady", "pulsed", "verdict")
+    columns = ("meter", "a read takes", "new value every", "shows a step after", "noise", "steady", "pulsed", "verdict")
     cells = [
         (
             row.quality.meter,
+            milliseconds(row.read_time_s),
             milliseconds(row.quality.update_period_s),
             milliseconds(row.quality.rise_time_s),
             percent(row.quality.noise_ratio, digits=2),
@@ -154,6 +155,10 @@ def print_qualification(rows: Sequence[QualificationRow]) -> None:
         "cannot be seen" if slope is None else f"is {percent(slope, digits=2)} ± {percent(error, digits=2)} per kelvin"
     )
     print_line(f"power that follows the temperature {said}")
+    for row in rows:
+        if row.polling_deviation_ratio is not None:
+            more = percent(row.polling_deviation_ratio, digits=2)
+            print_line(f"{row.quality.meter}: read at every tick it shows {more} more than read once in a second")
     before, after = watts(rows[0].idle_power_w), watts(rows[0].idle_power_after_load_w)
     print_line(f"idle: {before} before the load, {after} right after it")
 

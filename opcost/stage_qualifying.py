@@ -7,21 +7,29 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 
-from opcost.apparatus import Apparatus, Meters, NamedMeter, OpenApparatus
+from opcost.apparatus import Apparatus, OpenApparatus
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
-from opcost.meter_qualification import MeterQuality, idle_power_w, qualities, run_course, watts_per_kelvin
+from opcost.meter_names import AUTO, COUNTER, SAMPLES, short_name
+from opcost.meter_qualification import (
+    MeterQuality,
+    idle_power_w,
+    qualities,
+    ratio_of_means,
+    run_course,
+    run_quietly,
+    watts_per_kelvin,
+)
 from opcost.operators import OperatorTuple, TensorSpec
 from opcost.ports import FULL_LOOP_S, MeasurementProtocol, Meter
-from opcost.power import PowerTrace
+from opcost.power import PowerSource, PowerTrace, joined, no_trace
 from opcost.request import METER_QUALIFICATIONS
 from opcost.statistics import Estimate, standard_error_of, value_of
 from opcost.subjects import Subject
 
-REFERENCE = "NVML energy counter"
+REFERENCE = COUNTER
 """It misses no time: other meters are held against it. Where there is none, against the best other one."""
 
 SIDE = 8192
@@ -36,18 +44,25 @@ STEADY_LOAD = Subject(
 
 PRECISION = "torch-default"
 
+LONGER_READINGS = 2.0
+"""A meter whose readings are this much further apart than in its qualification has another noise."""
+
 
 @dataclass(frozen=True)
 class QualificationRow:
     """One meter of one board under one driver.
 
     ``power_per_kelvin_ratio`` is the board's, as a share of power. Idle power, by this meter, is that before the load
-    (clocks down, if the board had rested) and right after it (clocks up).
+    (clocks down, if the board had rested) and right after it (clocks up). ``read_time_s`` is how long a read takes,
+    None where that cannot be timed. ``polling_deviation_ratio`` is by how much more the energy counter shows while each
+    of its ticks is read than while one in a second is; None for other meters.
     """
 
     device_uuid: str | None
     driver_version: str | None
     quality: MeterQuality
+    read_time_s: float | None
+    polling_deviation_ratio: float | None
     power_per_kelvin_ratio: float | None
     power_per_kelvin_standard_error_ratio: float | None
     idle_power_w: float | None
@@ -59,23 +74,32 @@ class QualificationRow:
 
 @contextmanager
 def qualified(
-    open_apparatus: OpenApparatus, device: str | None, database: Path, with_meter: bool
+    open_apparatus: OpenApparatus, device: str | None, database: Path, with_meter: bool, meter_name: str = AUTO
 ) -> Iterator[Apparatus]:
     """Open a device whose meters are qualified; do that first where it has not been done under this driver.
 
     Args:
         open_apparatus: makes the device ready.
         device, database, with_meter: what it takes; without a meter nothing is qualified.
+        meter_name: the only meter that energies are taken from, by its short name; by default the best that has any.
+
+    Raises:
+        UserError: there is no meter of this name.
     """
     table = CsvTable(database / METER_QUALIFICATIONS, QualificationRow)
     with open_apparatus(device, database, with_meter) as apparatus:
+        if with_meter and meter_name not in (AUTO, *apparatus.meter_names):
+            there_are = ", ".join(apparatus.meter_names) or "none"
+            raise UserError(f"--meter {meter_name}: {apparatus.device} has no such meter; there are: {there_are}")
         rows = _rows_of(apparatus, table)
         if _power_per_kelvin(rows) is None and with_meter and apparatus.all_meters is not None:
             rows += _qualified_if_possible(apparatus, table)
+        found = {row.quality.meter: row.quality for row in rows}
+        _tell_of_wrong_meters(found, meter_name)
         yield replace(
             apparatus,
             power_per_kelvin=_power_per_kelvin(rows),
-            meters=_known_meters(apparatus.meters, rows),
+            meter=lambda log_name: KnownMeter(apparatus.meter(log_name), found, meter_name),
             sentinel=STEADY_LOAD if apparatus.is_gpu else None,
         )
 
@@ -100,11 +124,15 @@ def _rows_of(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[Qu
 
 
 class KnownMeter:
-    """A meter with what its qualification has found of it: how long it takes to rise, and its noise."""
+    """A meter with what its qualification has found: which of its traces comes first, how fast and noisy each is.
 
-    def __init__(self, meter: Meter, found: Mapping[str, MeterQuality]) -> None:
+    Meters that were found wrong come last. One that is chosen by name comes first, and no other stands in for it.
+    """
+
+    def __init__(self, meter: Meter, found: Mapping[str, MeterQuality], chosen: str = AUTO) -> None:
         self._meter = meter
         self._found = found
+        self._chosen = chosen
 
     def start(self) -> None:
         """Begin a measurement."""
@@ -119,32 +147,38 @@ class KnownMeter:
         return self._known(self._meter.stop())
 
     def _known(self, trace: PowerTrace) -> PowerTrace:
-        checks = tuple(map(self._known, trace.checks))
+        apart = (replace(trace, checks=()), *trace.checks)
+        traces = [replace(logged, source=self._known_source(logged.source)) for logged in apart]
+        if self._chosen != AUTO and not any(map(self._is_chosen, traces)):
+            nothing = no_trace(f"the meter {self._chosen} logged nothing", PowerSource(self._chosen, 0.0, 0.0))
+            traces.insert(0, nothing)
+        return replace(joined(traces, self._rank), checks_stand_in=self._chosen == AUTO)
+
+    def _rank(self, trace: PowerTrace) -> int:
         quality = self._found.get(trace.source.name)
+        is_wrong = quality is not None and not quality.is_right_when_steady
+        return 0 if self._is_chosen(trace) else 2 if is_wrong else 1
+
+    def _is_chosen(self, trace: PowerTrace) -> bool:
+        return short_name(trace.source.name) == self._chosen
+
+    def _known_source(self, source: PowerSource) -> PowerSource:
+        quality = self._found.get(source.name)
         if quality is None:
-            return replace(trace, checks=checks)
-        source = replace(
-            trace.source,
-            rise_time_s=max(trace.source.rise_time_s, quality.rise_time_s or 0.0),
-            correlation_time_s=quality.correlation_time_s or 0.0,
-            noise_ratio=quality.noise_ratio or 0.0,
-        )
-        return replace(trace, source=source, checks=checks)
+            return source
+        source = replace(source, rise_time_s=max(source.rise_time_s, quality.rise_time_s or 0.0))
+        if source.update_period_s > LONGER_READINGS * (quality.update_period_s or 0.0):
+            # The noise was found in other readings: campaigns look at the counter more rarely.
+            return source
+        correlation_time_s, noise_ratio = quality.correlation_time_s or 0.0, quality.noise_ratio or 0.0
+        return replace(source, correlation_time_s=correlation_time_s, noise_ratio=noise_ratio)
 
 
-def _known_meters(meters: Meters, rows: list[QualificationRow]) -> Meters:
-    """Return the meters with what is known of them, those last that were found wrong; which that is, is told."""
-    latest = {row.quality.meter: row.quality for row in rows}
-    wrong = [name for name in meters if name in latest and not latest[name].is_right_when_steady]
-    for name in wrong:
-        logging.getLogger(__name__).warning(
-            "%s: %s; another meter is used where there is one", name, latest[name].verdict
-        )
-    return {name: partial(_known_meter, meters[name], latest) for name in sorted(meters, key=wrong.__contains__)}
-
-
-def _known_meter(meter: NamedMeter, found: Mapping[str, MeterQuality], log_name: str) -> Meter:
-    return KnownMeter(meter(log_name), found)
+def _tell_of_wrong_meters(found: Mapping[str, MeterQuality], meter_name: str) -> None:
+    for name, quality in found.items():
+        if not quality.is_right_when_steady:
+            remedy = "it was asked for all the same" if short_name(name) == meter_name else "others come before it"
+            logging.getLogger(__name__).warning("%s: %s; %s", name, quality.verdict, remedy)
 
 
 def _power_per_kelvin(rows: list[QualificationRow]) -> Estimate | None:
@@ -169,17 +203,25 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
     log_name = f"qualification-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"
     with apparatus.precision(PRECISION), apparatus.workload(STEADY_LOAD) as workload:
         course, trace = run_course(workload, apparatus.all_meters(log_name), apparatus.clock, apparatus.pause)
+        quiet, quiet_trace = run_quietly(workload, apparatus.meter(f"{log_name}-quiet"), apparatus.clock)
     found = qualities(course, trace, REFERENCE)
     if not found:
         raise UserError(f"--qualify: {trace.missing_reason}")
     traces = {logged.source.name: logged for logged in (trace, *trace.checks)}
     slope = watts_per_kelvin(course, trace)
+    read_times_s = apparatus.read_times_s()
+    # Both times the samples are the measure, since the device warms.
+    often = ratio_of_means(trace, course.settled, COUNTER, SAMPLES)
+    rarely = ratio_of_means(quiet_trace, quiet, COUNTER, SAMPLES)
+    polling_ratio = None if often is None or rarely is None else often / rarely - 1
     conditions = apparatus.conditions(PRECISION)
     rows = [
         QualificationRow(
             device_uuid=_uuid(apparatus),
             driver_version=conditions.driver_version,
             quality=quality,
+            read_time_s=read_times_s.get(quality.meter),
+            polling_deviation_ratio=polling_ratio if quality.meter == COUNTER else None,
             power_per_kelvin_ratio=value_of(slope),
             power_per_kelvin_standard_error_ratio=standard_error_of(slope),
             idle_power_w=idle_power_w(traces[quality.meter], course.pause),

@@ -14,7 +14,7 @@ from opcost.child_process import Answering
 from opcost.conditions import Circumstances, Conditions
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Measurement
-from opcost.measuring_child import BenchOptions, answer
+from opcost.measuring_child import Opening, answer
 from opcost.operators import OperatorTuple, TensorSpec
 from opcost.ports import MeasurementProtocol
 from opcost.procedure import measure
@@ -56,9 +56,9 @@ class FatalBench:
 
 
 @contextmanager
-def fatal_answering(options: BenchOptions) -> Iterator[Answering]:
+def fatal_answering(opening: Opening) -> Iterator[Answering]:
     """Play ``opcost.measuring_child.answering``."""
-    if options.device == "cuda:9":
+    if opening.device == "cuda:9":
         raise UserError("there is no such GPU")
     bench = FatalBench()
     yield lambda question: answer(bench, question)

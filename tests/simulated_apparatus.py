@@ -14,7 +14,7 @@ from pathlib import Path
 
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Device, Load, MeterModel, SimulatedMachine
 
-from opcost.apparatus import Apparatus, NamedMeter
+from opcost.apparatus import Apparatus
 from opcost.conditions import Circumstances, Conditions
 from opcost.config_files import ModelConfig, load_configs
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple
@@ -49,7 +49,7 @@ class SimulatedCampaign:
     conditions: Conditions = SIMULATED_CONDITIONS
     meter: MeterModel = field(default_factory=MeterModel)
     sentinel: Subject | None = None
-    meters: Mapping[str, NamedMeter] = field(default_factory=dict)
+    meter_names: tuple[str, ...] = ("simulated",)
     before: Callable[[OperatorTuple], None] = lambda _: None
     built: list[OperatorTuple] = field(default_factory=list)
     precisions: list[str] = field(default_factory=list)
@@ -97,11 +97,12 @@ class SimulatedCampaign:
         yield Apparatus(
             device=self.device,
             clock=self.machine,
-            meters=self.meters or {"simulated": lambda _: self.machine},
+            meter=lambda _: self.machine,
             workload=self._workload,
             conditions=lambda precision: replace(self.conditions, precision=precision),
             circumstances=circumstances,
             precision=self._precision,
+            meter_names=self.meter_names,
             all_meters=lambda _: self.machine,
             pause=self.machine.idle,
             sentinel=self.sentinel,

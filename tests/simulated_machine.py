@@ -44,6 +44,8 @@ POWER_STEP_S = 0.005
 LONGEST_MEMORY_S = 3.0
 """No meter's reading depends on what was longer ago."""
 
+MEMORY_WARMER_K = 5.0
+
 IDLE_AROUND_S = 0.3
 """How long the device idles while the meter starts and while it stops."""
 
@@ -268,9 +270,11 @@ class SimulatedMachine(SimulatedWorkload):
             epoch_s=self._epoch_s(row_s),
             power_w=meter.scale * self._readings_w(row_s, meter),
             temperature_c=self._temperature_c(row_s),
+            memory_temperature_c=self._temperature_c(row_s) + MEMORY_WARMER_K,
             sm_clock_hz=np.full(len(row_s), self.device.sm_clock_hz),
             power_capped=(self._steady_power_w(row_s) >= self.device.power_limit_w).astype(float),
             thermal_slowdown=np.zeros(len(row_s)),
+            busy_ratio=(self._warmth(row_s) > 0).astype(float),
             log_name="simulated.csv",
         )
 

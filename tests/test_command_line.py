@@ -19,6 +19,7 @@ from opcost.command_line import (
     DEFAULT_LOOP_S,
     MAXIMUM_S,
     add_cache,
+    add_meter,
     add_seconds,
     device_name,
     pipeline_parser,
@@ -252,6 +253,17 @@ def test_help_ends_with_the_example() -> None:
     help_text = pipeline_parser("Counts 100 % of it.", "python count.py 'resnet*'").format_help()
     assert "Counts 100 % of it." in help_text
     assert help_text.endswith("example:\n  python count.py 'resnet*'\n")
+
+
+def test_a_meter_goes_by_its_short_name(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = pipeline_parser("", "")
+    add_meter(parser)
+    assert parser.parse_args([]).meter == "auto"
+    assert parser.parse_args(["--meter", "counter"]).meter == "counter"
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--meter", "NVML"])
+    error = capsys.readouterr().err
+    assert all(name in error for name in ("auto", "samples", "counter", "instant", "average", "rapl"))
 
 
 def test_the_default_loop_is_that_of_the_full_protocol() -> None:

@@ -19,6 +19,8 @@ IDEAS = {
     "input_values",
     "measurement",
     "measuring_loop",
+    "joined_meter",
+    "meter_names",
     "meter_qualification",
     "operators",
     "overhead",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from simulated_machine import (
     FIRST_EPOCH_S,
     FIRST_MONOTONIC_S,
+    MEMORY_WARMER_K,
     ClockStep,
     Device,
     Load,
@@ -698,6 +699,8 @@ def test_state_of_the_device_is_that_of_the_loop():
     assert result.sm_clock_hz == 1.5e9
     assert result.power_capped_ratio == 1.0
     assert result.thermal_slowdown_ratio == 0.0
+    assert result.memory_temperature_c == pytest.approx(61.0 + MEMORY_WARMER_K)
+    assert result.busy_ratio == 1.0
     assert measured(device=replace(warm, power_limit_w=401.0)).power_capped_ratio == 0.0
 
 

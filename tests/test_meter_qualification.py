@@ -17,7 +17,9 @@ from opcost.meter_qualification import (
     MeterQuality,
     idle_power_w,
     qualities,
+    ratio_of_means,
     run_course,
+    run_quietly,
     watts_per_kelvin,
 )
 from opcost.power import PowerSource, PowerTrace, no_trace
@@ -126,6 +128,23 @@ def test_without_the_reference_the_first_meter_is_it() -> None:
     assert not by_name["samples"].is_good
     assert by_name["samples"].is_right_when_steady
     assert not by_name["instant"].is_good
+
+
+@pytest.mark.parametrize("scale", [0.97, 1.0, 1.02])
+def test_a_meter_that_reads_rarely_is_held_against_another(scale: float) -> None:
+    once_a_second = meter("counter", update_period_s=1.0, averaging_time_s=1.0, row_period_s=1.0, scale=scale)
+    machine = SimulatedMachine(HEAVY, Device(white_noise_w=2.0), SAMPLES, checks=(once_a_second,))
+    load, trace = run_quietly(machine, machine, machine)
+    assert ratio_of_means(trace, load, "counter", "samples") == pytest.approx(scale, abs=0.003)
+    assert not machine.is_logging
+
+
+def test_meters_that_show_nothing_have_no_ratio() -> None:
+    course, trace = course_of(SAMPLES)
+    assert ratio_of_means(trace, course.step, "counter", "samples") is None
+    late = replace(meter("counter"), source=PowerSource("counter", 99.0, 1.0))
+    course, trace = course_of(SAMPLES, late)
+    assert ratio_of_means(trace, course.step, "counter", "samples") is None
 
 
 def test_idle_power_is_that_of_the_pause_and_of_the_rest() -> None:

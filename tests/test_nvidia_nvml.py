@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import csv
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from nvidia_smi_stage import NvidiaSmiStage
 
+from opcost.apparatus import MIG_REASON, DeviceFacts, open_meters
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
-from opcost.nvidia_nvml_counter import WithCounter
+from opcost.nvidia_nvml_counter import (
+    CAMPAIGN_SOURCE,
+    EVERY_TICK_SOURCE,
+    PAUSE_AFTER_FAILURE_S,
+    SEARCH_S,
+    CounterMeter,
+    CounterSampler,
+    TickFinder,
+)
 from opcost.nvidia_nvml_meter import LAST_SAMPLE_DEADLINE_S, NvmlMeter, PowerSampler
-from opcost.power import PowerSource, PowerTrace, no_trace
+from opcost.power import Window, mean_power
 
 PERIOD_S = 0.02
 RING = 119
 TICK_S = 0.1
-SMI = PowerSource("nvidia-smi", rise_time_s=0.0, averaging_time_s=0.0)
+READ_S = 0.0035
+DEADLINE_S = 10.0
 
 
 class NVMLError(Exception):
@@ -82,25 +95,6 @@ class FakeNvml:
             )
             for moment in later
         ]
-
-
-class Smi:
-    """Plays the other meter: one that logs, or one that is not there."""
-
-    def __init__(self, missing_reason: str | None = None) -> None:
-        self._missing_reason = missing_reason
-
-    def start(self) -> None:
-        pass
-
-    def log(self) -> PowerTrace:
-        return self.stop()
-
-    def stop(self) -> PowerTrace:
-        if self._missing_reason is not None:
-            return no_trace(self._missing_reason)
-        one = np.array([1.0])
-        return PowerTrace(SMI, one, one, one, one, one, one, log_name="smi.csv")
 
 
 @pytest.fixture
@@ -165,8 +159,8 @@ def test_each_sample_is_collected_once_also_beyond_the_ring(sampler: PowerSample
     assert moments[-1] >= begin_s + 0.3
 
 
-def test_the_meter_returns_the_samples_of_its_time_checked_by_the_other(sampler: PowerSampler, tmp_path: Path) -> None:
-    meter = NvmlMeter(sampler, Smi(), tmp_path, "conv")
+def test_the_meter_returns_and_keeps_the_samples_of_its_time(sampler: PowerSampler, tmp_path: Path) -> None:
+    meter = NvmlMeter(sampler, tmp_path, "conv")
     begin_s = time.time()
     meter.start()
     time.sleep(0.2)
@@ -176,72 +170,298 @@ def test_the_meter_returns_the_samples_of_its_time_checked_by_the_other(sampler:
     assert begin_s <= trace.epoch_s[0]
     assert len(trace.power_w) >= 9
     assert set(trace.power_w) == {400.0}
-    assert [check.source.name for check in trace.checks] == ["nvidia-smi"]
-    assert trace.log_name == "smi.csv"
     with (tmp_path / "conv-samples.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [float(row["power_w"]) for row in rows] == list(trace.power_w)
 
 
-def test_the_counter_is_one_more_check_and_right_over_some_ticks(
-    sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path
-) -> None:
-    meter = WithCounter(NvmlGpu(nvml, "GPU-1"), NvmlMeter(sampler, Smi(), tmp_path, "conv"))
-    meter.start()
-    assert meter.log().source.name == "NVML power samples"
-    time.sleep(0.65)
-    trace = meter.stop()
-    assert trace.source.name == "NVML power samples"
-    smi, counter = trace.checks
-    assert (smi.source.name, counter.source.name) == ("nvidia-smi", "NVML energy counter")
-    assert 4 <= len(counter.power_w) <= 6
-    assert np.diff(counter.epoch_s) == pytest.approx(TICK_S, abs=0.03)
-    assert counter.power_w.mean() == pytest.approx(400.0, rel=0.1)
-
-
-def test_a_counter_that_fails_or_stands_still_is_told(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:
-    reasons = []
-    for silent_from_s, failure in ((time.time(), None), (float("inf"), NVMLError("Not Supported"))):
-        nvml.silent_from_s, nvml.failure = silent_from_s, failure
-        meter = WithCounter(NvmlGpu(nvml, "GPU-1"), Smi())
-        meter.start()
-        time.sleep(0.15)
-        (counter,) = meter.stop().checks
-        reasons.append(counter.missing_reason)
-    assert reasons == ["NVML's energy counter stands still", "NVML: Not Supported"]
-    nvml.failure = None
-
-
 def test_samples_with_a_gap_are_no_measurement(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:
-    meter = NvmlMeter(sampler, Smi(), tmp_path, "conv")
+    meter = NvmlMeter(sampler, tmp_path, "conv")
     meter.start()
     nvml.hole_s = (time.time() + 0.05, time.time() + 0.25)
     time.sleep(0.4)
-    assert meter.stop().source.name == "nvidia-smi"
+    assert "have a gap" in str(meter.stop().missing_reason)
 
 
-def test_where_samples_end_the_other_meter_counts(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:
-    meter = NvmlMeter(sampler, Smi(), tmp_path, "conv")
+def test_samples_that_end_are_told_in_time(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:
+    meter = NvmlMeter(sampler, tmp_path, "conv")
     meter.start()
     nvml.silent_from_s = time.time()
     begin_s = time.monotonic()
-    assert meter.stop().source.name == "nvidia-smi"
+    assert "kept no power sample" in str(meter.stop().missing_reason)
     assert time.monotonic() - begin_s < LAST_SAMPLE_DEADLINE_S + 1
 
 
-def test_where_both_meters_fail_both_reasons_are_told(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:
-    meter = NvmlMeter(sampler, Smi("nvidia-smi ended"), tmp_path, "conv")
-    meter.start()
-    nvml.failure = NVMLError("GPU is lost")
-    assert meter.log().missing_reason == "nvidia-smi ended"
-    assert meter.stop().missing_reason == "nvidia-smi ended; NVML: GPU is lost"
-
-
 def test_a_failure_that_passes_is_forgotten(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:
-    meter = NvmlMeter(sampler, Smi(), tmp_path, "conv")
+    meter = NvmlMeter(sampler, tmp_path, "conv")
     meter.start()
     nvml.failure = NVMLError("busy")
-    meter.log()
+    assert meter.log().missing_reason == "NVML: busy"
     nvml.failure = None
     time.sleep(0.1)
-    assert meter.stop().source.name == "NVML power samples"
+    assert meter.stop().missing_reason is None
+
+
+class TickingCounter:
+    """A counter that ticks in virtual time, in which reading it takes as long as on an H200.
+
+    It shows what it had at some share of each read. The phase jumps by ``jump_s`` at ``jumps_at_s``; the thread wakes
+    up ``late_s`` too late.
+    """
+
+    def __init__(self, phase_s: float = 0.0, at_ratio: float = 0.5, power_w: float = 400.0) -> None:
+        self.now_s = 5.0
+        self.phase_s = phase_s
+        self.at_ratio = at_ratio
+        self.power_w = power_w
+        self.late_s = 0.0
+        self.jumps_at_s, self.jump_s = math.inf, 0.0
+        self.reads = 0
+        self.stopped = False
+        self.finder = TickFinder(self.read_j, lambda: self.now_s, self.wait)
+
+    def read_j(self) -> float:
+        self.reads += 1
+        seen_s = self.now_s + self.at_ratio * READ_S
+        self.now_s += READ_S
+        return self.power_w * self.tick_before_s(seen_s)
+
+    def tick_before_s(self, moment_s: float) -> float:
+        phase_s = self.phase_s + (self.jump_s if moment_s >= self.jumps_at_s else 0.0)
+        return math.floor((moment_s - phase_s) / TICK_S) * TICK_S + phase_s
+
+    def wait(self, duration_s: float) -> bool:
+        self.now_s += duration_s + self.late_s
+        return self.stopped
+
+    def ticks(self, number: int, interval_s: float) -> np.ndarray:
+        found = [self.finder.next_tick(interval_s) for _ in range(number)]
+        return np.array([tick for tick in found if tick is not None])
+
+
+PHASES = [(phase_s, at_ratio) for phase_s in (0.0, 0.0123, 0.05, 0.0987) for at_ratio in (0.0, 0.5, 1.0)]
+
+
+@pytest.mark.parametrize(("phase_s", "at_ratio"), PHASES)
+def test_a_tick_in_a_second_takes_three_reads_and_is_right_to_one(phase_s: float, at_ratio: float) -> None:
+    counter = TickingCounter(phase_s, at_ratio)
+    ticks = counter.ticks(20, 1.0)
+    # The energy says which tick was found.
+    errors_s = ticks[:, 0] - ticks[:, 1] / counter.power_w
+    assert np.ptp(errors_s) <= READ_S
+    assert np.abs(errors_s).max() <= 1.5 * READ_S
+    assert np.diff(ticks[:, 1] / counter.power_w) == pytest.approx(1.0)
+    search_reads = TICK_S / READ_S + 2
+    assert counter.reads <= search_reads + 19 * 4
+    mean_w = (ticks[-1, 1] - ticks[0, 1]) / (ticks[-1, 0] - ticks[0, 0])
+    assert mean_w == pytest.approx(counter.power_w, rel=0.0035 / 19 * 2)
+
+
+def test_every_tick_is_found() -> None:
+    counter = TickingCounter(0.03)
+    ticks = counter.ticks(50, TICK_S)
+    assert np.diff(ticks[:, 1] / counter.power_w) == pytest.approx(TICK_S)
+
+
+@pytest.mark.parametrize("jump_s", [0.01, 0.03, 0.06, 0.09])
+def test_a_phase_that_is_lost_is_learnt_anew(jump_s: float) -> None:
+    counter = TickingCounter(0.02)
+    counter.jumps_at_s, counter.jump_s = 9.5, jump_s
+    ticks = counter.ticks(20, 1.0)
+    late = ticks[ticks[:, 0] > 11.0]
+    assert len(ticks) == 20
+    assert len(late) >= 10
+    assert np.abs(late[:, 0] - late[:, 1] / counter.power_w).max() <= READ_S
+    reads = counter.reads
+    counter.ticks(10, 1.0)
+    assert counter.reads - reads <= 40
+
+
+def test_a_thread_that_wakes_up_late_takes_the_next_tick() -> None:
+    counter = TickingCounter(0.02)
+    counter.ticks(1, 1.0)
+    counter.late_s = 0.03
+    ticks = counter.ticks(10, 1.0)
+    assert np.abs(ticks[:, 0] - ticks[:, 1] / counter.power_w).max() <= READ_S
+    assert np.diff(ticks[:, 0]) == pytest.approx(1.1, abs=0.11)
+
+
+def test_a_thread_that_comes_after_the_tick_waits_for_a_later_one() -> None:
+    counter = TickingCounter(0.02)
+    counter.ticks(1, 1.0)
+    counter.now_s += 7.0
+    counter.reads = 0
+    (tick,) = counter.ticks(1, 1.0)
+    assert tick[0] == pytest.approx(tick[1] / counter.power_w, abs=READ_S)
+    assert counter.reads <= 4
+
+
+def test_a_counter_that_stands_still_is_given_up_after_two_periods() -> None:
+    counter = TickingCounter(power_w=0.0)
+    assert counter.finder.next_tick(1.0) is None
+    assert counter.now_s - 5.0 == pytest.approx(SEARCH_S, abs=3 * READ_S)
+
+
+def test_a_wait_that_was_ended_reads_no_more() -> None:
+    counter = TickingCounter()
+    counter.ticks(1, 1.0)
+    counter.stopped, counter.reads = True, 0
+    assert counter.finder.next_tick(1.0) is None
+    assert counter.reads == 0
+
+
+@pytest.fixture
+def counter(nvml: FakeNvml) -> Iterator[CounterSampler]:
+    with CounterSampler(NvmlGpu(nvml, "GPU-1")) as opened:
+        yield opened
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "it never came"
+        time.sleep(0.01)
+
+
+def test_a_measurement_has_the_power_from_tick_to_tick(counter: CounterSampler, tmp_path: Path) -> None:
+    meter = CounterMeter(counter, tmp_path, "conv", EVERY_TICK_SOURCE)
+    begin_s = time.time()
+    meter.start()
+    wait_until(lambda: len(meter.log().power_w) >= 3)
+    trace = meter.stop()
+    assert trace.source == EVERY_TICK_SOURCE
+    assert trace.epoch_s[0] > begin_s
+    with (tmp_path / "conv-counter.csv").open() as file:
+        rows = [(float(row["epoch_s"]), float(row["energy_j"])) for row in csv.DictReader(file)]
+    assert len(rows) == len(trace.power_w) + 1
+    mean_w = (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
+    assert mean_w > 0
+    assert counter.interval_s == CAMPAIGN_SOURCE.update_period_s
+
+
+def test_a_measurement_without_ticks_ends_at_once_and_has_no_mean(counter: CounterSampler, tmp_path: Path) -> None:
+    meter = CounterMeter(counter, tmp_path, "relu")
+    meter.start()
+    trace = meter.stop()
+    assert trace.missing_reason is None
+    reason = mean_power(trace, 0.0, Window(0.0, time.time())).missing_reason
+    assert reason == "0 fresh readings of NVML energy counter in the window, 5 needed"
+    assert not (tmp_path / "relu-counter.csv").exists()
+
+
+class Ticks(CounterSampler):
+    """Plays a sampler that has these ticks."""
+
+    def __init__(self, ticks: list[tuple[float, float]]) -> None:
+        self._listed = ticks
+
+    def since(self, begin_s: float) -> list[tuple[float, float]]:
+        return self._listed
+
+
+def test_an_interval_with_a_lost_tick_has_no_power(tmp_path: Path) -> None:
+    sampler = Ticks([(0.0, 0.0), (1.0, 400.0), (3.0, 1200.0), (4.1, 1640.0)])
+    trace = CounterMeter(sampler, tmp_path, "conv").log()
+    assert trace.power_w == pytest.approx([400.0, math.nan, 400.0], nan_ok=True)
+    assert list(trace.epoch_s) == [1.0, 3.0, 4.1]
+
+
+def test_a_counter_that_stands_still_is_told(counter: CounterSampler, nvml: FakeNvml, tmp_path: Path) -> None:
+    nvml.silent_from_s = 0.0
+    counter.interval_s = TICK_S
+    meter = CounterMeter(counter, tmp_path, "conv", EVERY_TICK_SOURCE)
+    meter.start()
+    wait_until(lambda: meter.log().missing_reason is not None)
+    assert meter.stop().missing_reason == "NVML's energy counter stands still"
+    assert meter.stop().source == EVERY_TICK_SOURCE
+
+
+def test_a_counter_that_is_refused_is_told_and_tried_again(
+    nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert PAUSE_AFTER_FAILURE_S > 1
+    monkeypatch.setattr("opcost.nvidia_nvml_counter.PAUSE_AFTER_FAILURE_S", 0.01)
+    with CounterSampler(NvmlGpu(nvml, "GPU-1")) as sampler:
+        sampler.interval_s = TICK_S
+        nvml.failure = NVMLError("GPU is lost")
+        meter = CounterMeter(sampler, tmp_path, "conv", EVERY_TICK_SOURCE)
+        wait_until(lambda: meter.log().missing_reason == "NVML: GPU is lost")
+        nvml.failure = None
+        wait_until(lambda: len(meter.log().power_w) > 0)
+
+
+def test_a_gpu_without_a_counter_is_told_at_once(nvml: FakeNvml) -> None:
+    nvml.failure = NVMLError("Not Supported")
+    with pytest.raises(NvmlError, match="Not Supported"), CounterSampler(NvmlGpu(nvml, "GPU-1")):
+        pass
+
+
+FACTS = DeviceFacts("GPU-1", "NVIDIA Fake GPU", 16 * 10**9, 700.0, "580.65.06")
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvidiaSmiStage]:
+    stage = NvidiaSmiStage(tmp_path / "stage", monkeypatch)
+    yield stage
+    assert stage.living() == []
+
+
+def test_all_meters_of_a_gpu_log_together(stage: NvidiaSmiStage, nvml: FakeNvml, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        meters = open_meters("cuda:0", FACTS, tmp_path, stack)
+        assert meters.names == ("samples", "counter", "instant", "average")
+        meter = meters.meter("conv")
+        meter.start()
+        wait_until(lambda: len(meter.log().checks) == 3)
+        logged, trace = meter.log(), meter.stop()
+    names = ["NVML power samples", "NVML energy counter", "nvidia-smi power.draw.instant", "nvidia-smi power.draw"]
+    assert [one.source.name for one in (logged, *logged.checks)] == names
+    assert [one.source.name for one in (trace, *trace.checks)] == names
+    assert trace.log_name == "conv.csv"
+    assert trace.checks[0].source == CAMPAIGN_SOURCE
+    assert nvml.is_open == 0
+
+
+def test_for_a_qualification_the_counter_is_read_at_every_tick(
+    stage: NvidiaSmiStage, nvml: FakeNvml, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        meters = open_meters("cuda:0", FACTS, tmp_path, stack)
+        assert meters.all_meters is not None
+        meter = meters.all_meters("qualification")
+        meter.start()
+        assert meter.stop().checks[0].source == EVERY_TICK_SOURCE
+        read_times_s = meters.read_times_s()
+    assert read_times_s.keys() == {"NVML power samples", "NVML energy counter"}
+    assert all(read_time_s > 0 for read_time_s in read_times_s.values())
+
+
+def test_where_samples_fail_the_next_meter_comes_first(stage: NvidiaSmiStage, nvml: FakeNvml, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        meter = open_meters("cuda:0", FACTS, tmp_path, stack).meter("conv")
+        meter.start()
+        nvml.kind = 0
+        trace = meter.stop()
+    assert trace.source.name == "NVML energy counter"
+    assert trace.checks[-1].source.name == "NVML power samples"
+    assert "unknown type" in str(trace.checks[-1].missing_reason)
+
+
+@pytest.mark.parametrize(
+    ("fault", "names"), [("", ("instant", "average")), ("missing_instant", ("average",)), ("not_supported", ())]
+)
+def test_without_nvml_there_is_what_nvidia_smi_shows(
+    stage: NvidiaSmiStage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str, names: tuple[str, ...]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    stage.act(fault)
+    with ExitStack() as stack:
+        assert open_meters("cuda:0", FACTS, tmp_path, stack).names == names
+
+
+def test_a_gpu_that_is_divided_has_no_meter(stage: NvidiaSmiStage, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        meters = open_meters("cuda:0", replace(FACTS, is_mig=True), tmp_path, stack)
+    assert (meters.names, meters.all_meters) == ((), None)
+    assert meters.meter("conv").stop().missing_reason == MIG_REASON
+    assert stage.pids() == []

@@ -29,6 +29,16 @@ def test_facts_are_read_in_si_units(stage: NvidiaSmiStage) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("fault", "is_mig"), [("", False), ("mig_unknown", False), ("missing_instant", False), ("mig_enabled", True)]
+)
+def test_a_card_says_whether_it_is_divided(stage: NvidiaSmiStage, fault: str, is_mig: bool) -> None:
+    stage.act(fault)
+    facts = gpu_facts("0")
+    assert facts.is_mig is is_mig
+    assert facts.driver_version == "580.65.06"
+
+
 def test_a_decimal_comma_in_a_fact_is_understood(stage: NvidiaSmiStage) -> None:
     stage.act("decimal_comma")
     assert gpu_facts("0").power_limit_w == 700.0

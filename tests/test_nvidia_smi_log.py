@@ -93,6 +93,13 @@ def test_a_row_is_read_in_si_units_by_the_names_of_the_columns() -> None:
     )
 
 
+@pytest.mark.parametrize(("cell", "memory_temperature_c"), [("39", 39.0), ("N/A", None)])
+def test_the_memory_has_a_temperature_on_some_cards(cell: str, memory_temperature_c: float | None) -> None:
+    parsed = parse_log(["timestamp, temperature.gpu, temperature.memory", f"2026/11/04 10:23:45.250, 45, {cell}"])
+    (row,) = parsed.rows
+    assert (row.values.temperature_c, row.values.memory_temperature_c) == (45.0, memory_temperature_c)
+
+
 def test_a_decimal_comma_does_not_shift_the_columns() -> None:
     row = parse_log([HEADER, line_at(0, "684,69")]).rows[0].values
     assert (row.power_instant_w, row.power_average_w, row.sm_clock_hz) == (684.69, 680.1, 1.98e9)

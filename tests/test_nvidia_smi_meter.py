@@ -58,7 +58,7 @@ def test_a_measurement_holds_its_own_rows_and_their_neighbours(stage: NvidiaSmiS
     assert begin_s < trace.epoch_s[-1] < end_s
     assert np.all(np.diff(trace.epoch_s) >= 0)
     assert trace.sm_clock_hz[0] == 1.98e9
-    assert trace.temperature_c[0] == 45
+    assert (trace.temperature_c[0], trace.memory_temperature_c[0], trace.busy_ratio[0]) == (45, 39, 0.97)
 
 
 def test_readings_follow_the_load_that_was_declared(
@@ -295,6 +295,7 @@ def test_a_card_of_driver_470_gives_what_it_has() -> None:
     assert trace.power_w[[0, 2, 4]].tolist() == [71.13, 148.9, 152.41]
     assert np.isnan(trace.power_w[3])
     assert np.isnan(trace.sm_clock_hz[4])
+    assert np.isnan(trace.memory_temperature_c).all()
     assert np.isnan(trace.power_capped).all()
 
 

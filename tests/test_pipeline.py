@@ -308,6 +308,16 @@ def test_a_cold_cache_on_a_cpu_is_one_line_and_status_2(
     )
 
 
+def test_a_meter_that_a_cpu_has_not_is_one_line_and_status_2(
+    project: Project, compared: subprocess.CompletedProcess[str]
+) -> None:
+    for script in ("general_pipeline_block2.py", "full_model_measurement.py"):
+        result = project.run(script, "a_resnet", "--seconds", "0.05", "--meter", "samples")
+        assert result.returncode == 2
+        assert result.stderr.startswith("error: --meter samples: cpu has no such meter; there are: ")
+        assert len(result.stderr.splitlines()) == 1
+
+
 def test_all_mistakes_in_yaml_are_one_line_each_and_status_2(tmp_path: Path) -> None:
     project = new_project(tmp_path, MODELS)
     summary = project.measurements / "a_resnet" / "summary.yml"

@@ -15,6 +15,7 @@ from opcost.power import (
     Window,
     device_state,
     fresh_readings,
+    joined,
     mean_power,
     no_trace,
 )
@@ -34,8 +35,9 @@ rows = st.lists(st.tuples(st.integers(0, 320), st.integers(1, 700)), max_size=40
 def trace_of(pairs, source=INSTANT, **columns):
     epoch_s, power_w = np.array(pairs, dtype=float).reshape(-1, 2).T
     unknown = np.full(len(epoch_s), NAN)
-    names = ["temperature_c", "sm_clock_hz", "power_capped", "thermal_slowdown"]
-    return PowerTrace(source, epoch_s, power_w, *(np.array(columns.get(name, unknown), dtype=float) for name in names))
+    names = ("temperature_c", "memory_temperature_c", "sm_clock_hz", "power_capped", "thermal_slowdown", "busy_ratio")
+    state = {name: np.array(columns.get(name, unknown), dtype=float) for name in names}
+    return PowerTrace(source, epoch_s, power_w, **state)
 
 
 STEADY = PowerSource("steady", rise_time_s=0.0, averaging_time_s=0.0, update_period_s=1.0)
@@ -255,14 +257,47 @@ def test_device_state_is_the_mean_of_the_rows_inside_the_window():
         sm_clock_hz=[0, 1e9, 2e9, 3e9, 0],
         power_capped=[0, 1, 1, 0, 0],
         thermal_slowdown=[1, 0, 0, 1, 1],
+        memory_temperature_c=[999, NAN, 60, 62, 999],
+        busy_ratio=[0, 1, 0.5, 0.9, 0],
     )
-    assert device_state(trace, Window(1, 3)) == DeviceState(45.0, 2e9, pytest.approx(2 / 3), pytest.approx(1 / 3))
+    expected = DeviceState(45.0, 2e9, pytest.approx(2 / 3), pytest.approx(1 / 3), 61.0, pytest.approx(0.8))
+    assert device_state(trace, Window(1, 3)) == expected
 
 
 def test_device_state_is_unknown_where_the_log_says_nothing():
     trace = trace_of(every_second(1, 2, 3), power_capped=[0, 0, 0])
     assert device_state(trace, Window(0, 2)) == DeviceState(None, None, 0.0, None)
     assert device_state(trace, Window(5, 9)) == DeviceState(None, None, None, None)
+
+
+def meter_named(name, missing_reason=None, log_name=None, checks=()):
+    source = PowerSource(name, rise_time_s=0.0, averaging_time_s=0.0)
+    return replace(
+        trace_of(every_second(1, 2), source), missing_reason=missing_reason, log_name=log_name, checks=checks
+    )
+
+
+def names_of(trace):
+    return [logged.source.name for logged in (trace, *trace.checks)]
+
+
+def test_joined_meters_keep_their_order_and_those_that_say_nothing_come_last():
+    nested = meter_named("b", log_name="b.csv", checks=(meter_named("c", "silent"), meter_named("d")))
+    trace = joined([meter_named("a", "gone"), nested])
+    assert names_of(trace) == ["b", "d", "a", "c"]
+    assert all(check.checks == () for check in trace.checks)
+    assert (trace.log_name, trace.missing_reason) == ("b.csv", None)
+
+
+def test_a_rank_comes_before_everything_else():
+    traces = [meter_named("a"), meter_named("b"), meter_named("c", "gone")]
+    trace = joined(traces, lambda logged: "cab".index(logged.source.name))
+    assert names_of(trace) == ["c", "a", "b"]
+    assert trace.missing_reason == "gone"
+
+
+def test_where_no_meter_says_anything_all_say_why():
+    assert joined([meter_named("a", "gone"), meter_named("b", "hangs")]).missing_reason == "gone; hangs"
 
 
 def test_duration_of_a_window():

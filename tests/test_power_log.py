@@ -17,6 +17,7 @@ ROWS = st.builds(
     utilisation_ratio=VALUES,
     sm_clock_hz=VALUES,
     temperature_c=VALUES,
+    memory_temperature_c=VALUES,
     event_reasons=st.none() | st.integers(0, 2**64 - 1),
     memory_used_bytes=st.none() | st.integers(0, 2**50),
 )
@@ -27,7 +28,7 @@ def test_a_row_can_be_read_again_from_its_line(row: PowerRow) -> None:
     cells = next(csv.DictReader([csv_header(), csv_line(row)]))
     assert tuple(cells) == COLUMNS
     assert abs(datetime.fromisoformat(cells["timestamp"]).timestamp() - row.epoch_s) < 1e-3
-    for name in ("power_instant_w", "power_average_w", "utilisation_ratio", "sm_clock_hz", "temperature_c"):
+    for name in COLUMNS[1:7]:
         value = getattr(row, name)
         assert cells[name] == "" if value is None else abs(float(cells[name]) - value) <= 1e-11 * value
     assert (
@@ -39,7 +40,7 @@ def test_a_row_can_be_read_again_from_its_line(row: PowerRow) -> None:
 
 
 def test_the_timestamp_carries_its_zone() -> None:
-    assert csv_line(PowerRow(0.25)) == "1970-01-01T00:00:00.250+00:00,,,,,,,"
+    assert csv_line(PowerRow(0.25)) == "1970-01-01T00:00:00.250+00:00,,,,,,,,"
 
 
 def test_a_summary_averages_each_value_for_as_long_as_it_was_shown() -> None:

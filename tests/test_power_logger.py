@@ -54,6 +54,7 @@ def test_a_log_has_si_columns_and_times_with_their_zone(stage: NvidiaSmiStage, t
         "utilisation_ratio",
         "sm_clock_hz",
         "temperature_c",
+        "memory_temperature_c",
         "event_reasons",
         "memory_used_bytes",
     ]
@@ -61,6 +62,7 @@ def test_a_log_has_si_columns_and_times_with_their_zone(stage: NvidiaSmiStage, t
         "utilisation_ratio": "0.97",
         "sm_clock_hz": "1980000000",
         "temperature_c": "45",
+        "memory_temperature_c": "39",
         "event_reasons": "0x0000000000000000",
         "memory_used_bytes": "1073741824",
     }

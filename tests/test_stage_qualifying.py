@@ -7,13 +7,22 @@ from pathlib import Path
 
 import pytest
 from simulated_apparatus import SimulatedCampaign
-from simulated_machine import Device, Load, MeterModel
+from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
+from opcost.measurement import Measurement
+from opcost.meter_names import COUNTER, INSTANT, SAMPLES
+from opcost.meter_qualification import GOOD, MeterQuality
+from opcost.nvidia_nvml_counter import CAMPAIGN_SOURCE
+from opcost.nvidia_nvml_meter import SAMPLES_SOURCE
+from opcost.nvidia_smi_meter import INSTANT_SOURCE
 from opcost.operators import OperatorTuple
+from opcost.ports import MeasurementProtocol
+from opcost.power import PowerTrace
+from opcost.procedure import measure
 from opcost.reports import print_qualification
-from opcost.stage_qualifying import REFERENCE, STEADY_LOAD, QualificationRow, qualified, qualify_meters
+from opcost.stage_qualifying import REFERENCE, STEADY_LOAD, KnownMeter, QualificationRow, qualified, qualify_meters
 
 
 @pytest.fixture
@@ -86,10 +95,141 @@ def test_a_meter_that_was_found_wrong_comes_last(campaign: SimulatedCampaign, ca
         for name, scale in ((REFERENCE, 1.0), ("broken", 0.8))
     )
     machine.meter, machine.checks = wrong, (right,)
-    campaign.meters = {"broken": lambda _: machine, REFERENCE: lambda _: machine, "unknown": lambda _: machine}
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-        assert list(apparatus.meters) == [REFERENCE, "unknown", "broken"]
-    assert "broken: -20.0% off under a steady load; another meter is used where there is one" in caplog.text
+        meter = apparatus.meter("log")
+        meter.start()
+        machine.idle(1.0)
+        assert sources_of(meter.log()) == sources_of(meter.stop()) == [REFERENCE, "broken"]
+        assert meter.stop().checks_stand_in
+    assert "broken: -20.0% off under a steady load; others come before it" in caplog.text
+
+
+class LowCounter:
+    """The machine's meters, of which the counter shows 2 % less."""
+
+    def __init__(self, machine: SimulatedMachine) -> None:
+        self._machine = machine
+        self.start = machine.start
+
+    def log(self) -> PowerTrace:
+        return self._lowered(self._machine.log())
+
+    def stop(self) -> PowerTrace:
+        return self._lowered(self._machine.stop())
+
+    def _lowered(self, trace: PowerTrace) -> PowerTrace:
+        counter, *others = trace.checks
+        return replace(trace, checks=(replace(counter, power_w=0.98 * counter.power_w), *others))
+
+
+def test_the_cost_of_reads_and_what_polling_does_are_kept_and_told(
+    campaign: SimulatedCampaign, table: CsvTable[QualificationRow], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_real_meters(campaign)
+    with campaign.open_apparatus(None, campaign.database, True) as apparatus:
+        timed = replace(
+            apparatus,
+            meter=lambda _: LowCounter(campaign.machine),
+            read_times_s=lambda: {SAMPLES: 0.0004, COUNTER: 0.0035},
+        )
+        rows = qualify_meters(timed, table)
+    assert [row.read_time_s for row in rows] == [0.0004, 0.0035, None]
+    samples, counter, instant = rows
+    assert counter.polling_deviation_ratio == pytest.approx(1 / 0.98 - 1, abs=0.005)
+    assert samples.polling_deviation_ratio is instant.polling_deviation_ratio is None
+    print_qualification(table.rows())
+    output = capsys.readouterr().out
+    assert "3.5" in output
+    assert "NVML energy counter: read at every tick it shows" in output
+
+
+def sources_of(trace: PowerTrace) -> list[str]:
+    return [logged.source.name for logged in (trace, *trace.checks)]
+
+
+def with_real_meters(campaign: SimulatedCampaign) -> None:
+    """Have the simulated machine log what an H200 has."""
+    samples = MeterModel(update_period_s=0.02, averaging_time_s=0.02, source=SAMPLES_SOURCE)
+    counter = MeterModel(update_period_s=1.0, averaging_time_s=1.0, row_period_s=1.0, source=CAMPAIGN_SOURCE)
+    instant = MeterModel(averaging_time_s=0.025, source=INSTANT_SOURCE)
+    campaign.machine.meter, campaign.machine.checks = samples, (counter, instant)
+    campaign.meter_names = ("samples", "counter", "instant")
+
+
+def row_by(campaign: SimulatedCampaign, meter_name: str, protocol: MeasurementProtocol) -> Measurement:
+    workload = campaign.machine.workload(Load(time_s=0.01, power_w=500.0))
+    with qualified(campaign.open_apparatus, None, campaign.database, True, meter_name) as apparatus:
+        return measure(workload, apparatus.meter("log"), apparatus.clock, protocol)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "meter", "check"),
+    [
+        ("auto", SAMPLES, COUNTER),
+        ("samples", SAMPLES, COUNTER),
+        ("counter", COUNTER, SAMPLES),
+        ("instant", INSTANT, SAMPLES),
+    ],
+)
+def test_a_meter_that_is_chosen_comes_first_and_the_next_best_checks_it(
+    campaign: SimulatedCampaign, chosen: str, meter: str, check: str
+) -> None:
+    with_real_meters(campaign)
+    row = row_by(campaign, chosen, MeasurementProtocol(2.0, 10.0))
+    assert (row.meter, row.check_meter) == (meter, check)
+    assert row.power_w == pytest.approx(500.0, rel=0.02)
+
+
+def test_in_a_short_loop_the_check_is_the_next_that_has_a_mean(campaign: SimulatedCampaign) -> None:
+    with_real_meters(campaign)
+    row = row_by(campaign, "auto", MeasurementProtocol(2.0, 2.0))
+    assert (row.meter, row.check_meter) == (SAMPLES, INSTANT)
+
+
+def test_no_other_meter_stands_in_for_the_one_that_was_asked_for(campaign: SimulatedCampaign) -> None:
+    with_real_meters(campaign)
+    row = row_by(campaign, "counter", MeasurementProtocol(2.0, 2.0))
+    assert (row.meter, row.energy_j, row.check_meter) == (COUNTER, None, SAMPLES)
+    assert row.energy_missing_reason is not None
+    assert "fresh readings of NVML energy counter in the window, 5 needed" in row.energy_missing_reason
+
+
+def test_a_precise_loop_lasts_until_the_meter_that_was_asked_for_is_precise(campaign: SimulatedCampaign) -> None:
+    with_real_meters(campaign)
+    protocol = MeasurementProtocol(0.25, 30.0, relative_error=0.01)
+    by_samples, by_counter = (row_by(campaign, name, protocol) for name in ("auto", "counter"))
+    assert by_samples.loop_time_s < 2.0
+    assert 5.0 < by_counter.loop_time_s < 30.0
+    assert by_counter.energy_j == pytest.approx(5.0, rel=0.02)
+
+
+def test_a_chosen_meter_that_logs_nothing_is_told(campaign: SimulatedCampaign) -> None:
+    with_real_meters(campaign)
+    campaign.meter_names += ("average",)
+    row = row_by(campaign, "average", MeasurementProtocol(2.0, 2.0))
+    assert (row.energy_j, row.energy_missing_reason) == (None, "the meter average logged nothing")
+    assert row.check_meter == SAMPLES
+
+
+def test_a_meter_that_is_not_there_is_told_with_those_that_are(campaign: SimulatedCampaign) -> None:
+    with_real_meters(campaign)
+    there_are = "--meter rapl: cuda:0 has no such meter; there are: samples, counter, instant"
+    with (
+        pytest.raises(UserError, match=there_are),
+        qualified(campaign.open_apparatus, None, campaign.database, True, "rapl"),
+    ):
+        pass
+
+
+def test_noise_of_every_tick_is_not_that_of_a_tick_in_a_second(campaign: SimulatedCampaign) -> None:
+    found = MeterQuality(COUNTER, 0.1, 0.15, 0.03, 0.05, 0.0, 0.0, GOOD)
+    with_real_meters(campaign)
+    meter = KnownMeter(campaign.machine, {COUNTER: found, SAMPLES: replace(found, meter=SAMPLES, update_period_s=0.02)})
+    meter.start()
+    campaign.machine.idle(1.0)
+    trace = meter.stop()
+    noises = {logged.source.name: logged.source.noise_ratio for logged in (trace, *trace.checks)}
+    assert noises == {SAMPLES: 0.03, COUNTER: 0.0, INSTANT: 0.0}
 
 
 @pytest.mark.parametrize("error", [CannotMeasureError("out of memory"), UserError("no power")], ids=repr)

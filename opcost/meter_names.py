@@ -1,0 +1,32 @@
+"""What meters are called: in rows by the name of their source, on the command line by a short one.
+
+Standard library only, since ``--help`` lists the short names.
+"""
+
+from __future__ import annotations
+
+SAMPLES = "NVML power samples"
+COUNTER = "NVML energy counter"
+INSTANT = "nvidia-smi power.draw.instant"
+AVERAGE = "nvidia-smi power.draw"
+RAPL = "rapl package"
+RAPL_WITH_MEMORY = "rapl package+dram"
+
+AUTO = "auto"
+"""On the command line: the best that passed its qualification."""
+
+_SHORT_NAMES = {
+    SAMPLES: "samples",
+    COUNTER: "counter",
+    INSTANT: "instant",
+    AVERAGE: "average",
+    RAPL: "rapl",
+    RAPL_WITH_MEMORY: "rapl",
+}
+
+METER_CHOICES = (AUTO, *dict.fromkeys(_SHORT_NAMES.values()))
+
+
+def short_name(source_name: str) -> str:
+    """Return what a meter is called on the command line; a source without a short name keeps its own."""
+    return _SHORT_NAMES.get(source_name, source_name)
