@@ -55,5 +55,7 @@ class MeasuringOptions:
     meter_name: str = AUTO
 
 
+USUAL = MeasuringOptions()
+
 OpenBench: TypeAlias = Callable[[str | None, Path, bool], AbstractContextManager[Bench]]
 """Makes a device ready: its name (None for a GPU if there is one), the database's folder, whether to log power."""

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from opcost.bench import Bench, MeasuringOptions
+from opcost.bench import USUAL, Bench, MeasuringOptions
 from opcost.child_process import Answering, ChildFaultError, ChildProcess
 from opcost.conditions import Circumstances, Conditions
 from opcost.errors import CannotMeasureError, UserError
@@ -57,7 +57,7 @@ class BenchFacts:
 
 @contextmanager
 def open_child_bench(
-    device: str | None, database: Path, with_meter: bool, options: MeasuringOptions = MeasuringOptions()
+    device: str | None, database: Path, with_meter: bool, options: MeasuringOptions = USUAL
 ) -> Iterator[ChildBench]:
     """Make a device ready in a process of its own; its meters are qualified there where that has not been done.
 

@@ -19,7 +19,7 @@ from opcost.nvidia_nvml import HISTORY_S, NvmlError, NvmlGpu, keep_rows
 from opcost.power import PowerSource, PowerTrace, no_trace, trace_of_power
 
 SAMPLES_SOURCE = PowerSource(
-    SAMPLES, rise_time_s=0.2, averaging_time_s=0.02, update_period_s=0.02, repeats_values=False
+    SAMPLES, rise_time_s=0.15, averaging_time_s=0.02, update_period_s=0.02, repeats_values=False
 )
 """Update and averaging time: measured on an H200 (``docs/results.md``). Behind a step of the load samples rise within
 60 ms and overshoot for some 100 ms."""

