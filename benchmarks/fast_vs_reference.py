@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from growing_csv import append, known
 from operators_in_turn import counts_of, in_turn
 
 from opcost.apparatus import Apparatus, open_apparatus
+from opcost.command_line import add_folder
 from opcost.errors import CannotMeasureError
 from opcost.measurement import Measurement
 from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
@@ -72,14 +72,13 @@ def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s:
     }
 
 
-def add_rows(path: Path, wanted: dict[Subject, float | None], reference_s: float, limit_s: float) -> None:
+def add_rows(
+    path: Path, database: Path, wanted: dict[Subject, float | None], reference_s: float, limit_s: float
+) -> None:
     """Measure the operators that a file lacks, each with the length of its longest loop if it has one."""
     begin_s = time.monotonic()
     done = known(path, "operator")
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        qualified(open_apparatus, "cuda", Path(folder), True) as apparatus,
-    ):
+    with qualified(open_apparatus, "cuda", database, True) as apparatus:
         for subject in (subject for subject in wanted if text(subject) not in done):
             if time.monotonic() - begin_s > limit_s:
                 break
@@ -101,6 +100,7 @@ def main() -> int:
     parser.add_argument("--long-references", type=int, default=8, help="how many get a still longer loop")
     parser.add_argument("--long-reference-seconds", type=float, default=30.0)
     parser.add_argument("--limit-seconds", type=float, default=480.0, help="begin no operator after that")
+    add_folder(parser, "--database", "where the qualification of the board's meters is kept")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     if arguments.evaluate:
@@ -111,7 +111,7 @@ def main() -> int:
     subjects = in_turn(counts_of(arguments.names), arguments.seed)[: arguments.operators]
     longest_s = dict.fromkeys(subjects[: arguments.long_references], arguments.long_reference_seconds)
     wanted = {subject: longest_s.get(subject) for subject in subjects}
-    add_rows(arguments.output, wanted, arguments.reference_seconds, arguments.limit_seconds)
+    add_rows(arguments.output, arguments.database, wanted, arguments.reference_seconds, arguments.limit_seconds)
     return 0
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +18,8 @@ from pathlib import Path
 import pandas as pd
 from growing_csv import append, known
 from tables import markdown
+
+from opcost.command_line import add_folder
 
 SIDE = 4096
 ROWS = range(1, 257)
@@ -77,7 +78,7 @@ def lacking(path: Path, seed: int) -> list[int]:
     return [m for m in order if str(m) not in done]
 
 
-def measure_products(path: Path, seed: int, limit_s: float) -> None:
+def measure_products(path: Path, database: Path, seed: int, limit_s: float) -> None:
     """Measure the products that a file lacks, until a time is up."""
     import torch
 
@@ -90,10 +91,7 @@ def measure_products(path: Path, seed: int, limit_s: float) -> None:
     begin_s = time.monotonic()
     protocol = MeasurementProtocol(SHORT_WARM_UP_S, LOOP_S)
     weight = torch.empty(SIDE, SIDE, dtype=torch.bfloat16, device="meta")
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        qualified(open_apparatus, "cuda", Path(folder), True) as apparatus,
-    ):
+    with qualified(open_apparatus, "cuda", database, True) as apparatus:
         for m in lacking(path, seed):
             if time.monotonic() - begin_s > limit_s:
                 break
@@ -109,12 +107,13 @@ def main() -> int:
     what.add_argument("--output", type=Path, help="measure, and add to this file what it lacks")
     what.add_argument("--evaluate", type=Path, metavar="FILE", help="tell how far the powers of neighbours differ")
     parser.add_argument("--limit-seconds", type=float, default=480.0, help="begin no product after that")
+    add_folder(parser, "--database", "where the qualification of the board's meters is kept")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     if arguments.evaluate:
         print(report(pd.read_csv(arguments.evaluate)))
     else:
-        measure_products(arguments.output, arguments.seed, arguments.limit_seconds)
+        measure_products(arguments.output, arguments.database, arguments.seed, arguments.limit_seconds)
     return 0
 
 

@@ -208,7 +208,8 @@ def _growing_loop(workload: Workload, clock: Clock, rounds: int, load_begin: Clo
 def _warm_up(workload: Workload, clock: Clock, chunk_s: float, warm_up_s: float) -> int:
     """Run for at least the warm-up's time and return how many rounds make a chunk of the loop when warm.
 
-    Short chunks cost more per round, so the answer comes from one with at least half as many as wanted.
+    Short chunks cost more per round, so the answer comes from one with at least half as many as wanted. What is started
+    last is such a chunk: a device may tell late what has ended, always by one chunk, so all must be equal.
     """
     begin = now = clock.read()
     rounds = 1
@@ -219,5 +220,6 @@ def _warm_up(workload: Workload, clock: Clock, chunk_s: float, warm_up_s: float)
             per_round_s = max((now.monotonic_s - previous.monotonic_s) / ended, 1e-9)
             wanted = max(1, round(chunk_s / per_round_s))
             if now.monotonic_s - begin.monotonic_s >= warm_up_s and wanted <= 2 * ended:
+                workload.run(wanted)
                 return wanted
             rounds = min(wanted, 10 * rounds)

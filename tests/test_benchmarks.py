@@ -258,7 +258,7 @@ def test_products_that_a_file_has_are_not_measured_again(benchmark, monkeypatch,
     path = tmp_path / "products.csv"
     for largest in (2, 4):
         monkeypatch.setattr(matrix_products, "ROWS", range(1, largest + 1))
-        matrix_products.measure_products(path, seed=1, limit_s=60.0)
+        matrix_products.measure_products(path, tmp_path, seed=1, limit_s=60.0)
     table = pd.read_csv(path)
     assert sorted(table["m"]) == [1, 2, 3, 4]
     assert table["power_w"].to_numpy() == pytest.approx(300.0, rel=0.05)
@@ -293,7 +293,7 @@ def test_an_operator_is_measured_three_times_if_that_is_asked_for(benchmark, mon
     monkeypatch.setattr(script, "open_apparatus", campaign.open_apparatus)
     path = tmp_path / "pairs.csv"
     for wanted in ({first: 30.0}, {first: 30.0, second: None}):
-        script.add_rows(path, wanted, reference_s=10.0, limit_s=60.0)
+        script.add_rows(path, tmp_path, wanted, reference_s=10.0, limit_s=60.0)
     with path.open(newline="") as file:
         one, other = csv.DictReader(file)
     assert [one["operator"], other["operator"]] == [script.text(first), script.text(second)]

@@ -296,6 +296,25 @@ def test_a_device_that_runs_ahead_is_timed_by_the_rounds_that_ended():
     assert result.iterations * LOAD.time_s == pytest.approx(result.loop_time_s, rel=0.01)
 
 
+def test_a_device_whose_launches_wait_is_timed_right_from_the_first_chunk_on():
+    """A graph of hundreds of memsets and products is launched only when the one before has ended: what a call waits for
+    is its own rounds, what it tells are those of the call before."""
+    machine = SimulatedMachine(LOAD, seed=3)
+
+    class Waiting(SimulatedWorkload):
+        started = 0
+
+        def run(self, rounds):
+            ended, self.started = self.started, rounds
+            super().run(rounds)
+            return ended
+
+    workload = Waiting(machine, replace(LOAD, time_s=0.01, jitter_ratio=0.0))
+    result = measure(workload, machine, machine, PRECISE)
+    assert result.time_s == pytest.approx(0.01, rel=1e-9)
+    assert result.notes == ""
+
+
 @pytest.mark.parametrize("iterations_per_round", [1, 7, 5000])
 def test_a_round_may_hold_several_iterations(iterations_per_round):
     machine = SimulatedMachine(LOAD, seed=3)
@@ -543,7 +562,7 @@ def test_a_meter_that_hides_its_rise_time_spoils_the_figure():
 
 
 def test_fewer_than_five_fresh_values_give_time_but_no_energy():
-    result = measured(protocol=MeasurementProtocol(warm_up_s=0.5, loop_s=0.4))
+    result = measured(protocol=MeasurementProtocol(warm_up_s=0.5, loop_s=0.35))
     assert result.time_s == pytest.approx(LOAD.time_s, rel=0.02)
     assert result.energy_j is result.energy_standard_error_j is result.power_w is result.power_standard_error_w is None
     assert result.energy_missing_reason == "4 fresh readings of simulated in the window, 5 needed"
@@ -640,7 +659,7 @@ def test_the_meter_is_stopped_when_the_workload_fails(error):
 def test_warm_up_lasts_at_least_as_long_as_asked(warm_up_s, time_s, first_call_s):
     loop = looped(Load(time_s=time_s, first_call_s=first_call_s), MeasurementProtocol(warm_up_s, 1.0))
     lasted_s = loop.begin.monotonic_s - loop.load_begin.monotonic_s
-    assert warm_up_s <= lasted_s <= warm_up_s + max(0.4, 2 * time_s)
+    assert warm_up_s <= lasted_s <= warm_up_s + max(0.5, 3 * time_s) + 1e-9
 
 
 @pytest.mark.parametrize("loop_s", [0.05, 1.0, 30.0])
