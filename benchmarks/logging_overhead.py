@@ -1,4 +1,4 @@
-"""Does logging disturb what it measures? Blocks of a second with loggers and without, in turn -> a table in Markdown
+"""Does logging disturb what it measures? Blocks of two seconds with loggers and without, in turn -> a table in Markdown
 
 A small operator runs in a CUDA graph and in a Python loop. Nothing else may run on the GPU.
 Example: PYTHONPATH=. python benchmarks/logging_overhead.py --blocks 12
@@ -20,12 +20,13 @@ from process_times import cpu_s, process_stats
 from tables import markdown
 
 from opcost.nvidia_nvml import NvmlGpu
+from opcost.nvidia_nvml_counter import CounterSampler
 from opcost.nvidia_nvml_meter import PowerSampler
 from opcost.nvidia_smi_logger import NvidiaSmiLogger
 from opcost.ports import Workload
 
 SETTLING_S = 0.3
-BLOCK_S = 1.0
+BLOCK_S = 2.0
 CHUNK_S = 0.02
 SHAPE = (32, 512, 7, 7)
 
@@ -38,6 +39,7 @@ def loggers(gpu: str, folder: Path) -> Iterator[int | None]:
         nvml = NvmlGpu.open(gpu)
         stack.callback(nvml.close)
         stack.enter_context(PowerSampler(nvml))
+        stack.enter_context(CounterSampler(nvml))
         yield logger.process_id
 
 
@@ -53,7 +55,7 @@ def run_for(workload: Workload, rounds: int, seconds: float) -> tuple[float, int
 
 
 def block(workload: Workload, rounds: int, smi: int | None = None) -> Block:
-    """Settle, then time a second of it."""
+    """Settle, then time a while of it."""
     run_for(workload, rounds, SETTLING_S)
     smi_s = -cpu_s(smi, process_stats())
     threads_s = time.thread_time() - time.process_time()

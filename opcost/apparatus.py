@@ -37,7 +37,7 @@ from opcost.nvidia_smi_meter import NvidiaSmiMeter, sources_of
 from opcost.operators import META, OperatorTuple, seed_of
 from opcost.ports import Clock, KnownDevice, MeasurementProtocol, Meter, Workload
 from opcost.power import PowerSource, PowerTrace, no_trace
-from opcost.procedure import measure
+from opcost.procedure import measure, undisturbed
 from opcost.statistics import Estimate
 from opcost.subjects import Subject
 from opcost.system_clock import SystemClock
@@ -116,9 +116,14 @@ class Apparatus:
             CannotMeasureError: it cannot be measured here.
         """
         known = KnownDevice(self.power_per_kelvin, self.conditions(precision).device_power_limit_w)
-        with self.precision(precision), self.workload(subject) as workload:
-            measurement = measure(workload, self.meter(log_name), self.clock, protocol, known)
-        return replace(measurement, notes=joined_notes(measurement.notes, self.disturbance()))
+
+        def once(protocol: MeasurementProtocol) -> Measurement:
+            self.pause(protocol.rest_s)
+            with self.precision(precision), self.workload(subject) as workload:
+                measurement = measure(workload, self.meter(log_name), self.clock, protocol, known)
+            return replace(measurement, notes=joined_notes(measurement.notes, self.disturbance()))
+
+        return undisturbed(once, protocol)
 
 
 OpenApparatus: TypeAlias = Callable[[str | None, Path, bool], AbstractContextManager[Apparatus]]
@@ -236,6 +241,8 @@ def open_apparatus(
             meters = open_meters(device, facts, logs, stack) if with_meter else NO_METERS
             others = _other_processes(facts, stack) if with_meter else None
             filler = _filler(device, stack) if with_meter else None
+            if filler is not None:
+                filler.resume()
             yield Apparatus(
                 device=device,
                 clock=SystemClock(),

@@ -17,7 +17,7 @@ from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA
-from opcost.measurement import Measurement, MeasurementRow, is_doubtful
+from opcost.measurement import MeasurementRow
 from opcost.ports import FULL_LOOP_S, MeasurementProtocol
 from opcost.progress import Progress
 from opcost.request import FAILURES, SENTINEL_MEASUREMENTS
@@ -33,9 +33,6 @@ PRECISE_LOOP_S = 0.5
 
 SENTINEL_EVERY = 50
 """Measurements between two looks at the sentinel: at half a second each, two in a minute."""
-
-TRIES = 3
-"""How often one operator is measured in a run where something seems to disturb it."""
 
 ATTEMPTS = 3
 """How many rows without energy an operator may have, where there is a meter, before its energy is given up."""
@@ -95,6 +92,8 @@ class Campaign:
     def __init__(self, bench: Bench, protocol: MeasurementProtocol, database: Path, table_name: str) -> None:
         self._bench = bench
         self._protocol = protocol
+        # Asked for now: where a bench's process ends with its first operator, it answers no more.
+        self._circumstances = bench.circumstances(protocol)
         self._table = CsvTable(database / table_name, MeasurementRow)
         self._failures = CsvTable(database / FAILURES, FailureRow)
         wanted = (protocol.loop_s, protocol.relative_error, FULL_LOOP_S)
@@ -241,7 +240,7 @@ class Campaign:
 
     def _row(self, key: str, subject: Subject, precision: str) -> MeasurementRow:
         log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
-        measurement = self._undisturbed(subject, precision, log_name)
+        measurement = self._bench.measure(subject, precision, self._protocol, log_name)
         return MeasurementRow(
             key=key,
             operator=subject.operator.operator,
@@ -252,18 +251,8 @@ class Campaign:
             input_data=str(subject.input_data),
             order_seed=self._protocol.order_seed,
             conditions=self._bench.conditions(precision),
-            circumstances=self._bench.circumstances(self._protocol),
+            circumstances=self._circumstances,
         )
-
-    def _undisturbed(self, subject: Subject, precision: str, log_name: str) -> Measurement:
-        """Measure until nothing seems to have disturbed it, ``TRIES`` times at most: then the last one, as it is."""
-        for number in range(1, TRIES + 1):
-            name = log_name if number == 1 else f"{log_name}-{number}"
-            measurement = self._bench.measure(subject, precision, self._protocol, name)
-            if not is_doubtful(measurement):
-                break
-            logging.getLogger(__name__).info("try %d of %d: %s", number, TRIES, measurement.notes)
-        return measurement
 
     def _fail(self, key: str, subject: Subject, precision: str, reason: str) -> None:
         self._failed[key] = reason
@@ -278,7 +267,7 @@ class Campaign:
                 training_mode=subject.operator.mode,
                 input_data=str(subject.input_data),
                 conditions=self._bench.conditions(precision),
-                circumstances=self._bench.circumstances(self._protocol),
+                circumstances=self._circumstances,
             )
         )
 

@@ -65,7 +65,7 @@ class ChildProcess:
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, self._open_answering), daemon=True)
         try:
-            self._process.start()
+            self._start(self._process)
             theirs.close()
             self._receive(None)
         except BaseException:
@@ -96,6 +96,18 @@ class ChildProcess:
         except OSError as error:
             raise self._fault() from error
         return self._receive(deadline_s)
+
+    @staticmethod
+    def _start(process: BaseProcess) -> None:
+        """Start a process that ignores Ctrl-C from its first moment on: what is ignored here is so there."""
+        if threading.current_thread() is not threading.main_thread():
+            process.start()
+            return
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            process.start()
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def _receive(self, deadline_s: float | None) -> Any:
         assert self._connection is not None

@@ -119,7 +119,10 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
 
 def add_meter(parser: argparse.ArgumentParser) -> None:
     """Add ``--meter``, the one that energies are taken from: it yields ``meter`` (str)."""
-    meter_help = "the only meter that energies are taken from (default: auto, the best that passed its qualification)"
+    meter_help = (
+        "the only meter that energies are taken from, where something is lacking (default: auto, the best that passed "
+        "its qualification); rows that are there stay"
+    )
     parser.add_argument("--meter", choices=METER_CHOICES, default=AUTO, help=meter_help)
 
 

@@ -131,6 +131,8 @@ class RaplMeter:
     def start(self) -> None:
         """Begin a measurement, if there are counters to read."""
         self._missing_reason = rapl_unavailable_reason(self._root)
+        self._stopping.clear()
+        self._rows = []
         if self._missing_reason is None:
             self._sampler = RaplSampler(self._root)
             arguments = (self._sampler,)

@@ -16,10 +16,14 @@ from opcost.conditions import Circumstances, Conditions
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Measurement
 from opcost.ports import MeasurementProtocol
+from opcost.procedure import TRIES
 from opcost.subjects import Subject
 
 BUILDING_DEADLINE_S = 600.0
 """How long a measurement may take beyond its protocol: the largest models take a minute to build and capture."""
+
+LOOPS = 2 * TRIES
+"""One for an overhead and one for what it is part of, each time that something seems to disturb them."""
 
 FAULTS_IN_A_ROW = 3
 """After so many operators that end the process one after the other, it is not the operators."""
@@ -132,7 +136,7 @@ class ChildBench:
             CannotMeasureError: it cannot be measured here, or it has ended the process.
             UserError: one operator after the other ends the process.
         """
-        deadline_s = protocol.warm_up_s + protocol.loop_s + BUILDING_DEADLINE_S
+        deadline_s = LOOPS * (protocol.warm_up_s + protocol.loop_s) + BUILDING_DEADLINE_S
         try:
             found: Measurement = self._ask(Question("measure", (subject, precision, protocol, log_name)), deadline_s)
         except ChildFaultError as fault:
@@ -147,7 +151,7 @@ class ChildBench:
         if self._faults >= FAULTS_IN_A_ROW:
             raise UserError(
                 f"{FAULTS_IN_A_ROW} operators in a row have ended the measuring process, the last one with: {fault}; "
-                "look at `nvidia-smi` and `dmesg`, then start the same command again"
+                "if that names no bug of opcost, look at `nvidia-smi` and `dmesg`; then start the same command again"
             ) from fault
         logging.getLogger(__name__).warning("the measuring process ended (%s) and is started again", fault)
         self.start()

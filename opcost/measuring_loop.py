@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -27,10 +26,9 @@ STOP_RATIO = 0.8
 AT_THE_LIMIT_RATIO = 0.98
 """Share of the power limit from which a device slows down or soon will (H200: 686 of 700 W; capped loads draw 690)."""
 
-SETTLING_S = 2.0
-SETTLED_LOOK_S = 2.0
-"""At the power limit clocks swing with a period of about 1 s around what they will be, and settle within two (H200,
-``docs/results.md``): so long a precise loop waits there, and at least so long it runs."""
+LONGEST_BURST_S = 0.4
+"""A precise loop that draws as much as the device may ends by then, before clocks go down: after half a second at 107 %
+of the limit they do (H200, ``docs/results.md``)."""
 
 BATCH_AVERAGES = 4
 """How many averaging times of the meter a batch of chunks must hold for its power to be its own."""
@@ -85,21 +83,17 @@ def run_loop(
     """Warm up for at least ``warm_up_s``, then run chunks of equal size until the protocol is satisfied.
 
     A first round comes before the warm-up: it may take seconds (libraries load, algorithms are chosen) in which the
-    device idles. A precise loop that draws as much as the device may is begun again when the device has slowed down, so
-    that it measures what a long loop does.
+    device idles.
     """
     workload.run(1)
     workload.finish()
     load_begin = clock.read()
-    rounds = _warm_up(workload, clock, protocol.chunk_s, protocol.warm_up_s)
-    grow = partial(_growing_loop, workload, clock, rounds, load_begin)
+    rounds = _warm_up(workload, clock, protocol)
+    loops = _growing_loop(workload, clock, rounds, load_begin)
     if protocol.relative_error is None:
-        loop = next(loop for loop in grow() if _is_long(loop, protocol.loop_s))
+        loop = next(loop for loop in loops if _is_long(loop, protocol.loop_s))
     else:
-        loop = _precise_loop(grow(), protocol, meter, FIRST_LOOK_S, power_limit_w)
-        if _is_at_limit(loop, meter.log(), power_limit_w):
-            _warm_up(workload, clock, protocol.chunk_s, SETTLING_S)
-            loop = _precise_loop(grow(), protocol, meter, SETTLED_LOOK_S, None)
+        loop = _precise_loop(loops, protocol, meter, power_limit_w)
     workload.finish()
     return loop
 
@@ -123,21 +117,18 @@ def energy_of_iteration_j(loop: Loop, power: MeteredPower) -> Estimate | None:
 
 
 def _precise_loop(
-    loops: Iterator[Loop],
-    protocol: MeasurementProtocol,
-    meter: Meter,
-    look_s: float,
-    power_limit_w: float | None,
+    loops: Iterator[Loop], protocol: MeasurementProtocol, meter: Meter, power_limit_w: float | None
 ) -> Loop:
-    """Return a loop as soon as its figures are precise enough, or its power is at the limit, or it has been long."""
-    relative_error = STOP_RATIO * (protocol.relative_error or 0.0)
+    """Return a loop as soon as its figures are precise enough, or clocks are about to go down, or it has been long."""
+    relative_error, look_s = STOP_RATIO * (protocol.relative_error or 0.0), FIRST_LOOK_S
     while True:
         loop = next(loops)
         if _is_long(loop, protocol.loop_s):
             return loop
         if loop.duration_s >= look_s:
-            trace = meter.log()
-            if _is_precise(loop, trace, relative_error) or _is_at_limit(loop, trace, power_limit_w):
+            power, _ = power_and_check(meter.log(), loop.load_begin.epoch_s, loop.window)
+            is_burst = loop.duration_s * LOOK_GROWTH > LONGEST_BURST_S and is_at_limit(power, power_limit_w)
+            if is_burst or is_precise(loop, power, relative_error):
                 return loop
             look_s = LOOK_GROWTH * loop.duration_s
 
@@ -146,15 +137,13 @@ def _is_long(loop: Loop, loop_s: float) -> bool:
     return loop.duration_s >= loop_s and len(loop.chunk_durations_s) >= MINIMUM_CHUNKS
 
 
-def _is_at_limit(loop: Loop, trace: PowerTrace, power_limit_w: float | None) -> bool:
+def is_at_limit(power: MeteredPower, power_limit_w: float | None) -> bool:
     """Return whether a device draws so much that it slows down, or soon will."""
-    if power_limit_w is None:
-        return False
-    power_w = power_and_check(trace, loop.load_begin.epoch_s, loop.window)[0].mean.estimate_w
-    return power_w is not None and power_w.value >= AT_THE_LIMIT_RATIO * power_limit_w
+    power_w = power.mean.estimate_w
+    return power_w is not None and power_limit_w is not None and power_w.value >= AT_THE_LIMIT_RATIO * power_limit_w
 
 
-def _is_precise(loop: Loop, trace: PowerTrace, relative_error: float) -> bool:
+def is_precise(loop: Loop, power: MeteredPower, relative_error: float) -> bool:
     """Return whether the 95 % intervals of time and energy are within a relative error of them.
 
     Without a meter that says anything the time alone counts.
@@ -162,9 +151,8 @@ def _is_precise(loop: Loop, trace: PowerTrace, relative_error: float) -> bool:
     chunks = len(loop.chunk_durations_s)
     if chunks < MINIMUM_PRECISE_CHUNKS or not is_within(loop.time_s, chunks, relative_error):
         return False
-    if trace.missing_reason is not None:
+    if power.trace.missing_reason is not None:
         return True
-    power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
     energy_j = energy_of_iteration_j(loop, power)
     return energy_j is not None and is_within(energy_j, min(chunks, power.mean.readings), relative_error)
 
@@ -205,7 +193,7 @@ def _growing_loop(workload: Workload, clock: Clock, rounds: int, load_begin: Clo
         yield Loop(load_begin, begin, now, tuple(durations_s), tuple(iterations))
 
 
-def _warm_up(workload: Workload, clock: Clock, chunk_s: float, warm_up_s: float) -> int:
+def _warm_up(workload: Workload, clock: Clock, protocol: MeasurementProtocol) -> int:
     """Run for at least the warm-up's time and return how many rounds make a chunk of the loop when warm.
 
     Short chunks cost more per round, so the answer comes from one with at least half as many as wanted. What is started
@@ -218,8 +206,8 @@ def _warm_up(workload: Workload, clock: Clock, chunk_s: float, warm_up_s: float)
         previous, now = now, clock.read()
         if ended:
             per_round_s = max((now.monotonic_s - previous.monotonic_s) / ended, 1e-9)
-            wanted = max(1, round(chunk_s / per_round_s))
-            if now.monotonic_s - begin.monotonic_s >= warm_up_s and wanted <= 2 * ended:
+            wanted = max(1, round(protocol.chunk_s / per_round_s))
+            if now.monotonic_s - begin.monotonic_s >= protocol.warm_up_s and wanted <= 2 * ended:
                 workload.run(wanted)
                 return wanted
             rounds = min(wanted, 10 * rounds)

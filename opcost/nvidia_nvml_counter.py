@@ -132,8 +132,9 @@ class CounterSampler:
         Raises:
             NvmlError: NVML refuses, or the counter stands still.
         """
-        if self._failure is not None:
-            raise self._failure
+        failure = self._failure
+        if failure is not None:
+            raise failure
         with self._lock:
             return [tick for tick in self._ticks if tick[0] >= begin_s]
 
@@ -182,6 +183,7 @@ class CounterMeter:
     def start(self) -> None:
         """Begin a measurement."""
         self._sampler.interval_s = self._source.update_period_s
+        self._path.unlink(missing_ok=True)
         self._begin_s = time.time()
         self._sampler.forget_before(self._begin_s)
 

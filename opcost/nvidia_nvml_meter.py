@@ -105,8 +105,9 @@ class PowerSampler:
 
     def _drain_or_fail(self) -> None:
         self._drain()
-        if self._failure is not None:
-            raise self._failure
+        failure = self._failure
+        if failure is not None:
+            raise failure
 
     def _drain(self) -> None:
         with self._lock:
@@ -127,7 +128,8 @@ class NvmlMeter:
         self._begin_s = 0.0
 
     def start(self) -> None:
-        """Begin a measurement."""
+        """Begin a measurement; what was kept of one before it is dropped."""
+        self._path.unlink(missing_ok=True)
         self._begin_s = time.time()
         self._sampler.forget_before(self._begin_s)
 

@@ -28,7 +28,7 @@ class OtherProcesses:
     def __init__(self, gpu: NvmlGpu, own_id: int) -> None:
         self._gpu = gpu
         self._own_id = own_id
-        self._before = frozenset(self._ids())
+        self._before = self._ids()
 
     def refuse_if_busy(self, pause: Callable[[float], None] = time.sleep) -> None:
         """Refuse a GPU that somebody else is using now.
@@ -48,12 +48,13 @@ class OtherProcesses:
         )
 
     def disturbance(self) -> str:
-        """Return a remark on processes that have come since; empty if there are none."""
+        """Return a remark on processes that have come since the last one; empty if there are none."""
         ids = self._ids()
         newcomers = sorted(ids - self._before - {self._own_id})
         is_unseen = self._own_id not in ids
         if len(newcomers) <= int(is_unseen):
             return ""
+        self._before |= ids
         return f"{OTHER_PROCESS} came to the GPU meanwhile, one of {', '.join(map(str, newcomers))}"
 
     def _ids(self) -> set[int]:

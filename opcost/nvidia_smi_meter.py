@@ -61,6 +61,7 @@ class NvidiaSmiMeter:
 
     def start(self) -> None:
         """Begin a measurement; an nvidia-smi that has ended since the last one is started again."""
+        self._follower, self._rows = None, []
         try:
             self._logger.ensure_running()
         except NvidiaSmiError as error:

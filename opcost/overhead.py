@@ -9,7 +9,9 @@ from opcost.measurement import Measurement, joined_notes
 from opcost.statistics import BATCHES, Estimate, is_within, standard_error_of, sum_of_independent, value_of
 
 
-def without(measurement: Measurement, overhead: Measurement, relative_error: float | None = None) -> Measurement:
+def without_overhead(
+    measurement: Measurement, overhead: Measurement, relative_error: float | None = None
+) -> Measurement:
     """Return what a measurement leaves once its overhead is subtracted: errors add in quadrature.
 
     What cannot be subtracted (medians, means without outliers, the check by another meter) is None. The state of the
@@ -27,7 +29,7 @@ def without(measurement: Measurement, overhead: Measurement, relative_error: flo
     if time_s.value <= 0:
         raise CannotMeasureError(f"it takes no longer than its overhead alone ({overhead.time_s:.3g} s)")
     energy_j = _energy_left_j(measurement, overhead)
-    at_reference_j = _less(_energy_at_reference_j(measurement), _energy_at_reference_j(overhead))
+    at_reference_j = _positive(_less(_energy_at_reference_j(measurement), _energy_at_reference_j(overhead)))
     power_w = None if energy_j is None else energy_j.divided_by(time_s)
     reason = measurement.energy_missing_reason or overhead.energy_missing_reason
     return replace(
@@ -62,11 +64,16 @@ def _time_s(measurement: Measurement) -> Estimate:
 
 def _energy_left_j(measurement: Measurement, overhead: Measurement) -> Estimate | None:
     """Return the energy less that of the overhead, None where either is unknown or nothing is left."""
-    left_j = _less(
-        _known(measurement.energy_j, measurement.energy_standard_error_j),
-        _known(overhead.energy_j, overhead.energy_standard_error_j),
+    return _positive(
+        _less(
+            _known(measurement.energy_j, measurement.energy_standard_error_j),
+            _known(overhead.energy_j, overhead.energy_standard_error_j),
+        )
     )
-    return left_j if left_j is not None and left_j.value > 0 else None
+
+
+def _positive(estimate: Estimate | None) -> Estimate | None:
+    return estimate if estimate is not None and estimate.value > 0 else None
 
 
 def _energy_at_reference_j(measurement: Measurement) -> Estimate | None:

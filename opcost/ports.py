@@ -94,12 +94,14 @@ class MeasurementProtocol:
 
     With a ``relative_error`` the loop ends as soon as the 95 % intervals of time and energy are within it, and after
     ``loop_s`` at the latest. ``order_seed`` shuffles what a campaign measures; None leaves it in the model's order.
+    ``rest_s`` is how long the device does lighter work before.
     """
 
     warm_up_s: float
     loop_s: float
     relative_error: float | None = None
     order_seed: int | None = None
+    rest_s: float = 0.0
 
     @property
     def chunk_s(self) -> float:
@@ -112,9 +114,9 @@ def protocol_for(
     is_gpu: bool, loop_s: float = FULL_LOOP_S, relative_error: float | None = None, order_seed: int | None = None
 ) -> MeasurementProtocol:
     """Return a protocol: a loop of the length or precision asked for, after the device's warm-up."""
-    if relative_error is not None:
-        return MeasurementProtocol(SHORT_WARM_UP_S, FULL_LOOP_S, relative_error, order_seed)
-    return MeasurementProtocol(GPU_WARM_UP_S if is_gpu else CPU_WARM_UP_S, loop_s, order_seed=order_seed)
+    if relative_error is None:
+        return MeasurementProtocol(GPU_WARM_UP_S if is_gpu else CPU_WARM_UP_S, loop_s, order_seed=order_seed)
+    return MeasurementProtocol(SHORT_WARM_UP_S if is_gpu else CPU_WARM_UP_S, FULL_LOOP_S, relative_error, order_seed)
 
 
 ProtocolFor: TypeAlias = Callable[[bool], MeasurementProtocol]

@@ -7,25 +7,29 @@ measured by the same code.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 
 import numpy as np
 
 from opcost.conditions import EAGER
+from opcost.errors import CannotMeasureError
 from opcost.measurement import (
     METERS_DISAGREE,
     REFERENCE_TEMPERATURE_C,
     SLOPE_SPREAD_RATIO,
+    SLOWED,
     THERMAL_SLOWDOWN,
     UNEVEN,
     Measurement,
+    is_doubtful,
     joined_notes,
 )
-from opcost.measuring_loop import AT_THE_LIMIT_RATIO, Loop, energy_of_iteration_j, run_loop
-from opcost.overhead import without
+from opcost.measuring_loop import Loop, energy_of_iteration_j, is_at_limit, is_precise, run_loop
+from opcost.overhead import without_overhead
 from opcost.ports import UNKNOWN_DEVICE, Clock, KnownDevice, MeasurementProtocol, Meter, Workload
-from opcost.power import DeviceState, PowerTrace, device_state, no_trace, power_and_check
+from opcost.power import DeviceState, MeteredPower, PowerTrace, device_state, no_trace, power_and_check
 from opcost.statistics import Estimate, mean_without_outliers, median, standard_error_of, value_of
 
 UNEVEN_RATIO = 1.5
@@ -36,6 +40,38 @@ DISAGREEMENT_RATIO = 0.02
 
 CLOCK_STEP_S = 0.05
 """A wall clock that moved against the monotonic one by more than half a meter's update period was stepped."""
+
+
+TRIES = 3
+"""How often is measured what seems disturbed."""
+
+REST_S = 0.7
+"""Lighter work before a load that clocks went down under: with 0.35 s at 107 % of the power limit, and so long at two
+thirds of it, a device is well below its limit on average."""
+
+
+def undisturbed(
+    measure_once: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol
+) -> Measurement:
+    """Return a measurement that nothing seems to have disturbed; after ``TRIES`` the last one, as it is.
+
+    A precise measurement is to be of a device at its full clocks, as in the midst of lighter operators: where the power
+    limit has slowed it down, it is repeated after lighter work.
+
+    Raises:
+        CannotMeasureError: it cannot be measured.
+    """
+    measurement = measure_once(protocol)
+    for _ in range(TRIES - 1):
+        is_slowed = protocol.relative_error is not None and bool(measurement.power_capped_ratio)
+        if not is_slowed and not is_doubtful(measurement):
+            break
+        try:
+            measurement = measure_once(replace(protocol, rest_s=REST_S) if is_slowed else protocol)
+        except CannotMeasureError:
+            # What was measured before may be doubtful, but it is there.
+            break
+    return measurement
 
 
 def measure(
@@ -63,7 +99,7 @@ def measure(
         return _measure(workload, meter, clock, protocol, device)
     # It comes first, so that the log that the meter keeps is the workload's.
     overhead = measure(workload.overhead, meter, clock, protocol, device)
-    return without(_measure(workload, meter, clock, protocol, device), overhead, protocol.relative_error)
+    return without_overhead(_measure(workload, meter, clock, protocol, device), overhead, protocol.relative_error)
 
 
 def _measure(
@@ -74,7 +110,7 @@ def _measure(
         loop = run_loop(workload, clock, protocol, meter, device.power_limit_w)
     finally:
         trace = meter.stop()
-    notes = joined_notes(workload.notes, _imprecision(loop, protocol))
+    notes = joined_notes(workload.notes, _imprecision(loop, trace, protocol))
     return evaluate(loop, trace, device, workload.execution, notes)
 
 
@@ -97,7 +133,8 @@ def evaluate(
     energy_j = energy_of_iteration_j(loop, power)
     check_w = None if check is None else check.mean.estimate_w
     state = device_state(trace, window)
-    at_reference_j = at_reference(energy_j, state, device.power_per_kelvin)
+    slowed_ratio = (state.power_capped_ratio or 0.0) if is_at_limit(power, device.power_limit_w) else 0.0
+    at_reference_j = at_reference(energy_j, state.temperature_c, device.power_per_kelvin, slowed_ratio)
     return Measurement(
         time_s=time_s.value,
         energy_j=value_of(energy_j),
@@ -134,20 +171,22 @@ def evaluate(
             _unevenness(loop),
             _disagreement(power_w, check_w),
             _heat(state),
-            _limit(power_w, device.power_limit_w),
+            _limit(power, state, device.power_limit_w),
         ),
     )
 
 
-def at_reference(energy_j: Estimate | None, state: DeviceState, power_per_kelvin: Estimate | None) -> Estimate | None:
+def at_reference(
+    energy_j: Estimate | None, temperature_c: float | None, power_per_kelvin: Estimate | None, slowed_ratio: float = 0.0
+) -> Estimate | None:
     """Return an energy as it would be at ``REFERENCE_TEMPERATURE_C``, None where anything that it takes is unknown.
 
-    The error grows with the distance in temperature: operators differ in how their power follows it. While the power is
-    capped it does not.
+    The error grows with the distance in temperature: operators differ in how their power follows it. Power does not
+    follow it while it is held at its limit, for ``slowed_ratio`` of the time.
     """
-    if energy_j is None or state.temperature_c is None or power_per_kelvin is None:
+    if energy_j is None or temperature_c is None or power_per_kelvin is None:
         return None
-    kelvin = (REFERENCE_TEMPERATURE_C - state.temperature_c) * (1 - (state.power_capped_ratio or 0.0))
+    kelvin = (REFERENCE_TEMPERATURE_C - temperature_c) * (1 - slowed_ratio)
     slope_error = math.hypot(power_per_kelvin.standard_error, SLOPE_SPREAD_RATIO * power_per_kelvin.value)
     return energy_j.multiplied_by(Estimate(1 + kelvin * power_per_kelvin.value, abs(kelvin) * slope_error))
 
@@ -169,18 +208,23 @@ def _heat(state: DeviceState) -> str:
     return f"{THERMAL_SLOWDOWN} for {ratio:.0%} of the loop" if ratio else ""
 
 
-def _limit(power_w: Estimate | None, power_limit_w: float | None) -> str:
-    """Return a remark on a power at its limit: between other operators the device may run faster."""
-    if power_w is None or power_limit_w is None or power_w.value < AT_THE_LIMIT_RATIO * power_limit_w:
+def _limit(power: MeteredPower, state: DeviceState, power_limit_w: float | None) -> str:
+    """Return a remark on clocks that the power limit holds down, or would if the load lasted."""
+    if state.power_capped_ratio:
+        return f"{SLOWED} for {state.power_capped_ratio:.0%} of the loop"
+    if not is_at_limit(power, power_limit_w):
         return ""
-    return f"at the power limit of {power_limit_w:.0f} W: faster between lighter operators"
+    return f"at the power limit of {power_limit_w:.0f} W: slower where it lasts"
 
 
-def _imprecision(loop: Loop, protocol: MeasurementProtocol) -> str:
+def _imprecision(loop: Loop, trace: PowerTrace, protocol: MeasurementProtocol) -> str:
     """Return a remark on a loop that came to its end before it was precise enough."""
-    if protocol.relative_error is None or loop.duration_s < protocol.loop_s:
+    if protocol.relative_error is None:
         return ""
-    return f"not within {protocol.relative_error:.2%} after {protocol.loop_s:g} s"
+    power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
+    if is_precise(loop, power, protocol.relative_error):
+        return ""
+    return f"not within {protocol.relative_error:.2%} after {loop.duration_s:.2g} s"
 
 
 def _unevenness(loop: Loop) -> str:
@@ -196,7 +240,8 @@ def _unevenness(loop: Loop) -> str:
 
 def _without_rows_if_clock_stepped(trace: PowerTrace, loop: Loop) -> PowerTrace:
     step_s = (loop.end.epoch_s - loop.load_begin.epoch_s) - (loop.end.monotonic_s - loop.load_begin.monotonic_s)
-    if abs(step_s) <= CLOCK_STEP_S or trace.missing_reason is not None:
+    says_nothing = all(logged.missing_reason is not None for logged in (trace, *trace.checks))
+    if abs(step_s) <= CLOCK_STEP_S or says_nothing:
         return trace
     reason = f"the system clock was stepped by {step_s:+.2f} s during the measurement, so the power log cannot be cut"
     return replace(no_trace(reason), source=trace.source, log_name=trace.log_name)

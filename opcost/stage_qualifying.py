@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from opcost.apparatus import Apparatus, OpenApparatus
@@ -43,6 +43,8 @@ STEADY_LOAD = Subject(
 """Adds 256 MB to 256 MB: bound by memory and no nearer to a power cap than that lets it (H200: 657 of 700 W)."""
 
 PRECISION = "torch-default"
+
+TRIED_LATELY = timedelta(days=1)
 
 LONGER_READINGS = 2.0
 """A meter whose readings are this much further apart than in its qualification has another noise."""
@@ -92,7 +94,7 @@ def qualified(
             there_are = ", ".join(apparatus.meter_names) or "none"
             raise UserError(f"--meter {meter_name}: {apparatus.device} has no such meter; there are: {there_are}")
         rows = _rows_of(apparatus, table)
-        if _power_per_kelvin(rows) is None and with_meter and apparatus.all_meters is not None:
+        if with_meter and apparatus.all_meters is not None and not _is_known(rows):
             rows += _qualified_if_possible(apparatus, table)
         found = {row.quality.meter: row.quality for row in rows}
         _tell_of_wrong_meters(found, meter_name)
@@ -113,7 +115,7 @@ def _qualified_if_possible(apparatus: Apparatus, table: CsvTable[QualificationRo
         log.warning("not qualified, so energies are not referred to one temperature: %s", error)
         return []
     if _power_per_kelvin(rows) is None:
-        log.warning("its temperature hardly moved, so energies are not referred to one: the next run tries again")
+        log.warning("its temperature hardly moved, so energies are not referred to one: tomorrow's runs try again")
     return rows
 
 
@@ -181,11 +183,21 @@ def _tell_of_wrong_meters(found: Mapping[str, MeterQuality], meter_name: str) ->
             logging.getLogger(__name__).warning("%s: %s; %s", name, quality.verdict, remedy)
 
 
+def _is_known(rows: list[QualificationRow]) -> bool:
+    """Return whether a board is qualified, or was tried lately: one that never gets warmer has no slope."""
+    latest = max((datetime.fromisoformat(row.qualified_at) for row in rows), default=None)
+    return _power_per_kelvin(rows) is not None or (
+        latest is not None and datetime.now(timezone.utc) - latest < TRIED_LATELY
+    )
+
+
 def _power_per_kelvin(rows: list[QualificationRow]) -> Estimate | None:
-    if not rows:
-        return None
-    slope, error = rows[-1].power_per_kelvin_ratio, rows[-1].power_per_kelvin_standard_error_ratio
-    return None if slope is None or error is None else Estimate(slope, error)
+    """Return the newest slope that was found."""
+    for row in reversed(rows):
+        slope, error = row.power_per_kelvin_ratio, row.power_per_kelvin_standard_error_ratio
+        if slope is not None and error is not None:
+            return Estimate(slope, error)
+    return None
 
 
 def _uuid(apparatus: Apparatus) -> str | None:

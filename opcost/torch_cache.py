@@ -25,7 +25,7 @@ EVICTING_RATIO = 2
 
 MAXIMUM_COPIES = 64
 MEMORY_SHARE = 0.25
-"""Copies of a layer's weights: how many, and how much of the device's free memory they take at most."""
+"""Copies of a layer's weights: how many, and how much of the device's memory they take at most."""
 
 CHAIN_LENGTH = 8
 """Layers in a stack: few enough that values do not vanish, though torch initialises layers so that each halves them."""
@@ -86,7 +86,7 @@ class DeviceMemory:
     """The sizes of a device's last cache, and of its memory that is free, in bytes."""
 
     cache_bytes: int
-    free_bytes: int
+    total_bytes: int
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ class Calls:
 
 
 def device_memory(device: str) -> DeviceMemory:
-    """Return the sizes of a GPU's L2 cache and of its free memory."""
-    cache_bytes = int(torch.cuda.get_device_properties(device).L2_cache_size)
-    return DeviceMemory(cache_bytes, torch.cuda.mem_get_info(device)[0])
+    """Return the sizes of a GPU's L2 cache and of its memory."""
+    properties = torch.cuda.get_device_properties(device)
+    return DeviceMemory(int(properties.L2_cache_size), int(properties.total_memory))
 
 
 def repeated(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Calls:
@@ -124,7 +124,7 @@ def repeated(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Ca
 def copies_beyond(memory: DeviceMemory, weights_bytes: int) -> int | None:
     """Return how many copies of weights are together beyond ``EVICTING_RATIO`` times the cache; None for too many."""
     copies = max(EVICTING_RATIO * memory.cache_bytes // weights_bytes + 1, 2)
-    fit = copies <= MAXIMUM_COPIES and copies * weights_bytes <= MEMORY_SHARE * memory.free_bytes
+    fit = copies <= MAXIMUM_COPIES and copies * weights_bytes <= MEMORY_SHARE * memory.total_bytes
     return copies if fit else None
 
 

@@ -35,7 +35,9 @@ class Filler:
             try:
                 self._workload = self._make_workload()
             except CannotMeasureError as error:
-                logging.getLogger(__name__).info("the device idles between operators: %s", error)
+                logging.getLogger(__name__).warning(
+                    "the device idles between operators, and short loops measure it while it warms up: %s", error
+                )
                 return
             self._thread.start()
         self._wanted.set()

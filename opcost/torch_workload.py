@@ -118,9 +118,9 @@ class GraphWorkload:
 
     execution = GRAPH
 
-    def __init__(self, captured: CapturedCalls, eager: EagerWorkload) -> None:
+    def __init__(self, captured: CapturedCalls, eager: EagerWorkload, overhead: GraphWorkload | None) -> None:
         self.notes = eager.notes
-        self.overhead = None if eager.overhead is None else as_graph(eager.overhead)
+        self.overhead = overhead
         self.iterations_per_round = captured.calls * eager.iterations_per_round
         self._captured = captured
         self._eager = eager
@@ -163,10 +163,16 @@ def as_graph(workload: EagerWorkload) -> GraphWorkload | EagerWorkload:
         CannotMeasureError: torch refused the call (out of memory, unsupported).
     """
     try:
-        with refused_calls(workload.device):
-            return GraphWorkload(capture_calls(workload.call, workload.device, workload.iterations_per_round), workload)
+        overhead = None if workload.overhead is None else _graph_of(workload.overhead, None)
+        return _graph_of(workload, overhead)
     except CaptureRefusal as refusal:
         return workload.with_note(f"eager, since {refusal}")
+
+
+def _graph_of(workload: EagerWorkload, overhead: GraphWorkload | None) -> GraphWorkload:
+    with refused_calls(workload.device):
+        captured = capture_calls(workload.call, workload.device, workload.iterations_per_round)
+    return GraphWorkload(captured, workload, overhead)
 
 
 def operator_workload(

@@ -113,9 +113,10 @@ class Device:
     It approaches ``busy_temperature_c`` under load and ``idle_temperature_c`` without, exponentially with
     ``warming_time_s``. A load's power is ``cold_power_ratio`` of its declared one at the idle temperature.
     ``white_noise_w`` is the standard deviation of power from one step to the next; ``correlated_noise_w`` of a noise
-    that forgets itself with ``correlation_time_s``. ``power_capped`` is 1 where power reaches ``power_limit_w``; a load
-    that would draw more draws that much from ``capping_delay_s`` after its begin on, and takes so much longer that its
-    energy stays. Clocks swing by ``clock_swing_ratio`` to either side: where they are low, power is and time is not.
+    that forgets itself with ``correlation_time_s``. ``power_capped`` is 1 where power reaches ``power_limit_w``. A load
+    that would draw more draws that much from ``capping_delay_s`` after its begin on, if that is declared, and takes so
+    much longer that its energy stays. Clocks swing by ``clock_swing_ratio`` to either side: where they are low, power
+    is and time is not.
     """
 
     idle_power_w: float = 80.0
@@ -272,7 +273,7 @@ class SimulatedMachine(SimulatedWorkload):
             temperature_c=self._temperature_c(row_s),
             memory_temperature_c=self._temperature_c(row_s) + MEMORY_WARMER_K,
             sm_clock_hz=np.full(len(row_s), self.device.sm_clock_hz),
-            power_capped=(self._steady_power_w(row_s) >= self.device.power_limit_w).astype(float),
+            power_capped=self._is_capped(row_s).astype(float),
             thermal_slowdown=np.zeros(len(row_s)),
             busy_ratio=(self._warmth(row_s) > 0).astype(float),
             log_name="simulated.csv",
@@ -334,6 +335,14 @@ class SimulatedMachine(SimulatedWorkload):
         is_capped = busy_s >= self.device.capping_delay_s
         drawn_w = np.where(is_capped, np.minimum(declared_w, self.device.power_limit_w), declared_w)
         return (drawn_w + swing_w) * (1 - missing_ratio) * (1 - is_busy * self._swing(at_s))
+
+    def _is_capped(self, at_s: FloatArray) -> npt.NDArray[np.bool_]:
+        """Return where the power limit holds clocks down; where no delay is declared, wherever power is as large."""
+        index = self._phase_index(at_s)
+        busy_s = at_s - np.array([phase.begin_s for phase in self._phases])[index]
+        is_late: npt.NDArray[np.bool_] = busy_s >= self.device.capping_delay_s
+        is_large = self._steady_power_w(at_s) >= self.device.power_limit_w
+        return is_large & (is_late | math.isinf(self.device.capping_delay_s))
 
     def _readings_w(self, row_s: FloatArray, meter: MeterModel) -> FloatArray:
         """Return what a meter shows at each row."""

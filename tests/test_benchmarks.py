@@ -91,7 +91,7 @@ def run_of(*rows, board="GPU-1"):
     )
 
 
-LIMITED = "at the power limit of 700 W: slower the longer it runs alone"
+LIMITED = "at the power limit of 700 W: slower where it lasts"
 RUNS = [
     run_of(("a", 9.0, 100.0, math.nan), ("b", 2.0, 100.0, LIMITED), ("lonely", 1.0, 1.0, "")),
     run_of(("a", 99.0, 1.0, ""), ("a", 10.0, 100.0, ""), ("b", 1.0, 100.0, ""), board="GPU-2"),

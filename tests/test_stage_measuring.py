@@ -321,7 +321,7 @@ def test_a_torn_last_line_is_cut_and_measured_again(campaign: SimulatedCampaign,
 
 
 @pytest.mark.parametrize(
-    ("power_w", "note"), [(600.0, ""), (690.0, "at the power limit of 700 W: faster between lighter operators")]
+    ("power_w", "note"), [(600.0, ""), (690.0, "at the power limit of 700 W: slower where it lasts")]
 )
 def test_a_power_at_its_limit_is_noted(tmp_path: Path, power_w: float, note: str) -> None:
     campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001, power_w=power_w)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -245,15 +246,37 @@ def test_a_board_that_cannot_be_qualified_is_measured_all_the_same(
     assert f"not qualified, so energies are not referred to one temperature: {error}" in caplog.text
 
 
-def test_a_board_whose_temperature_did_not_move_is_tried_again(
-    campaign: SimulatedCampaign, table: CsvTable[QualificationRow], caplog: pytest.LogCaptureFixture
+def test_a_board_whose_temperature_did_not_move_is_tried_again_another_day(
+    campaign: SimulatedCampaign,
+    table: CsvTable[QualificationRow],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for busy_temperature_c in (34.5, 54.0):
+    def rows_after_a_campaign(busy_temperature_c: float) -> int:
         campaign.machine.device = Device(busy_temperature_c=busy_temperature_c, warming_time_s=3.0)
         with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
             assert (apparatus.power_per_kelvin is None) == (busy_temperature_c == 34.5)
+        return len(table.rows())
+
+    assert rows_after_a_campaign(34.5) == 1
     assert "its temperature hardly moved" in caplog.text
-    assert len(table.rows()) == 2
+    assert rows_after_a_campaign(34.5) == 1
+    monkeypatch.setattr("opcost.stage_qualifying.TRIED_LATELY", timedelta(0))
+    assert rows_after_a_campaign(54.0) == 2
+
+
+def test_a_slope_that_was_found_stays_when_a_later_qualification_finds_none(
+    campaign: SimulatedCampaign, table: CsvTable[QualificationRow]
+) -> None:
+    for busy_temperature_c in (54.0, 34.5):
+        campaign.machine.device = Device(
+            busy_temperature_c=busy_temperature_c, warming_time_s=3.0, cold_power_ratio=0.95
+        )
+        with campaign.open_apparatus(None, campaign.database, True) as apparatus:
+            qualify_meters(apparatus, table)
+    with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
+        assert apparatus.power_per_kelvin is not None
+    assert [row.power_per_kelvin_ratio is None for row in table.rows()] == [False, True]
 
 
 def test_what_was_found_of_a_meter_goes_into_its_traces(campaign: SimulatedCampaign) -> None:

@@ -164,21 +164,21 @@ sizes = st.integers(1, 10**9)
 
 
 @given(sizes, sizes, sizes)
-def test_copies_are_the_fewest_beyond_twice_the_cache(cache_bytes: int, weights_bytes: int, free_bytes: int) -> None:
-    copies = copies_beyond(DeviceMemory(cache_bytes, free_bytes), weights_bytes)
+def test_copies_are_the_fewest_beyond_twice_the_cache(cache_bytes: int, weights_bytes: int, total_bytes: int) -> None:
+    copies = copies_beyond(DeviceMemory(cache_bytes, total_bytes), weights_bytes)
     if copies is None:
         is_too_many = MAXIMUM_COPIES * weights_bytes <= 2 * cache_bytes
         needed = max(2 * cache_bytes // weights_bytes + 1, 2)
-        assert is_too_many or 4 * needed * weights_bytes > free_bytes
+        assert is_too_many or 4 * needed * weights_bytes > total_bytes
     else:
         assert 2 <= copies <= MAXIMUM_COPIES
         assert copies * weights_bytes > 2 * cache_bytes
         assert copies == 2 or (copies - 1) * weights_bytes <= 2 * cache_bytes
-        assert 4 * copies * weights_bytes <= free_bytes
+        assert 4 * copies * weights_bytes <= total_bytes
 
 
 @pytest.mark.parametrize(
-    ("cache_bytes", "weights_bytes", "free_bytes", "copies"),
+    ("cache_bytes", "weights_bytes", "total_bytes", "copies"),
     [
         (50, 1000, FREE, 2),
         (50, 100, FREE, 2),
@@ -191,9 +191,9 @@ def test_copies_are_the_fewest_beyond_twice_the_cache(cache_bytes: int, weights_
     ],
 )
 def test_copies_are_capped_in_number_and_memory(
-    cache_bytes: int, weights_bytes: int, free_bytes: int, copies: int | None
+    cache_bytes: int, weights_bytes: int, total_bytes: int, copies: int | None
 ) -> None:
-    assert copies_beyond(DeviceMemory(cache_bytes, free_bytes), weights_bytes) == copies
+    assert copies_beyond(DeviceMemory(cache_bytes, total_bytes), weights_bytes) == copies
 
 
 # Chained
@@ -285,8 +285,8 @@ def test_a_workload_carries_its_eviction(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_sizes_of_a_gpu_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=WEIGHTS_BYTES))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (FREE, 2 * FREE))
+    sizes = SimpleNamespace(L2_cache_size=WEIGHTS_BYTES, total_memory=FREE)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: sizes)
     operator = module_tuple(nn.Linear(5, 5).eval(), (X,), {})
     assert operator_workload(operator, "cpu", cache=COLD).iterations_per_round == 3
 
