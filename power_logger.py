@@ -70,8 +70,9 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def qualify(arguments: argparse.Namespace) -> int:
-    from opcost.apparatus import device_of_gpu, open_apparatus
+    from opcost.apparatus import open_apparatus
     from opcost.csv_database import CsvTable
+    from opcost.devices import device_of_gpu
     from opcost.reports import print_qualification
     from opcost.request import METER_QUALIFICATIONS
     from opcost.stage_qualifying import QualificationRow, qualify_meters

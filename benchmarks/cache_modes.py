@@ -82,7 +82,7 @@ class Bench:
             self._check_time()
             apparatus = self._apparatuses[cache]
             with apparatus.precision(precision), apparatus.workload(subject) as workload:
-                self._known[place] = measure(workload, apparatus.meter("none"), apparatus.clock, PRECISE)
+                self._known[place] = measure(workload, apparatus.meters.meter("none"), apparatus.clock, PRECISE)
         return self._known[place]
 
     def timed(self, subject: Subject, calls: int, precision: str) -> Timed:

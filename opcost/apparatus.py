@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 import torchvision
@@ -19,24 +18,19 @@ from torch import nn
 
 from opcost import __version__
 from opcost.conditions import COLD, EAGER, GRAPH, WARM, Circumstances, Conditions
-from opcost.cpu_facts import cpu_product, host_memory_bytes
-from opcost.cpu_rapl import RaplMeter, rapl_unavailable_reason
+from opcost.cpu_facts import cpu_product
 from opcost.device_lock import device_lock
+from opcost.devices import DeviceFacts, choose_device, facts_of
 from opcost.errors import CannotMeasureError, UserError
-from opcost.joined_meter import JoinedMeter
 from opcost.measurement import Measurement, joined_notes
-from opcost.meter_names import COUNTER, RAPL, SAMPLES, short_name
+from opcost.meters import NO_METERS, Meters, NamedMeter, no_energy_reason, open_meters
 from opcost.model_sources import build_model, input_values, is_data_dependent, is_model
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
-from opcost.nvidia_nvml_counter import CAMPAIGN_SOURCE, EVERY_TICK_SOURCE, CounterMeter, CounterSampler
-from opcost.nvidia_nvml_meter import NvmlMeter, PowerSampler
 from opcost.nvidia_nvml_processes import OtherProcesses
-from opcost.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
-from opcost.nvidia_smi_logger import NvidiaSmiLogger
-from opcost.nvidia_smi_meter import NvidiaSmiMeter, sources_of
+from opcost.nvidia_smi import NvidiaSmiError
 from opcost.operators import META, OperatorTuple, seed_of
 from opcost.ports import Clock, KnownDevice, MeasurementProtocol, Meter, Workload
-from opcost.power import PowerSource, PowerTrace, no_trace
+from opcost.power import PowerTrace
 from opcost.procedure import measure, undisturbed
 from opcost.statistics import Estimate
 from opcost.subjects import Subject
@@ -49,56 +43,25 @@ from opcost.torch_workload import EagerWorkload, as_graph, one_line, operator_wo
 POWER_LOGS = "power_logs"
 
 
-NamedMeter: TypeAlias = Callable[[str], Meter]
-"""Makes a meter for one measurement, whose log has this name."""
-
-Sampler = TypeVar("Sampler")
-
-TIMED_READS = 5
-
-MIG_REASON = "MIG is on: the power of one instance cannot be told"
-
-
-@dataclass(frozen=True)
-class Meters:
-    """What logs a device's power: all that there is, for little, and the same with every tick of the energy counter.
-
-    ``names`` are the short names of what there is, the best first; ``read_times_s`` tells how long a read of each
-    source takes, where that can be timed.
-    """
-
-    meter: NamedMeter
-    all_meters: NamedMeter | None = None
-    names: tuple[str, ...] = ()
-    read_times_s: Callable[[], Mapping[str, float]] = dict
-
-
 @dataclass(frozen=True)
 class Apparatus:
     """What the measuring stages need of a device.
 
-    ``meter`` takes the name that the measurement's log shall have; it logs all that there is, the best first, the
-    others as its checks; ``meter_names`` are their short names. ``conditions`` takes a precision, and so does
-    ``precision``, which sets it for a while. ``workload`` builds an operator or a model for a while. ``has_meter`` says
-    whether energy can be measured at all. ``all_meters`` is as ``meter``, but logs what is too dear for a campaign;
-    None where there is nothing to compare. ``read_times_s`` tells how long a read of each of its sources takes, where
-    that can be timed. ``pause`` does nothing for some seconds.
-    ``power_per_kelvin`` is the share by which power rises with each kelvin, None where the device is not qualified.
-    ``sentinel`` is measured now and then in a campaign, to see whether the device drifts. ``disturbance`` says who else
-    uses the device, if somebody does.
+    ``conditions`` takes a precision, and so does ``precision``, which sets it for a while. ``workload`` builds an
+    operator or a model for a while. ``has_meter`` says whether energy can be measured at all, also where no meter was
+    asked for. ``pause`` does nothing for some seconds. ``power_per_kelvin`` is the share by which power rises with each
+    kelvin, None where the device is not qualified. ``sentinel`` is measured now and then in a campaign, to see whether
+    the device drifts. ``disturbance`` says who else uses the device, if somebody does.
     """
 
     device: str
     clock: Clock
-    meter: NamedMeter
+    meters: Meters
     workload: Callable[[Subject], AbstractContextManager[Workload]]
     conditions: Callable[[str], Conditions]
     circumstances: Callable[[MeasurementProtocol], Circumstances]
     precision: Callable[[str], AbstractContextManager[None]]
     has_meter: bool = True
-    meter_names: tuple[str, ...] = ()
-    all_meters: NamedMeter | None = None
-    read_times_s: Callable[[], Mapping[str, float]] = dict
     power_per_kelvin: Estimate | None = None
     sentinel: Subject | None = None
     pause: Callable[[float], None] = time.sleep
@@ -120,7 +83,7 @@ class Apparatus:
         def once(protocol: MeasurementProtocol) -> Measurement:
             self.pause(protocol.rest_s)
             with self.precision(precision), self.workload(subject) as workload:
-                measurement = measure(workload, self.meter(log_name), self.clock, protocol, known)
+                measurement = measure(workload, self.meters.meter(log_name), self.clock, protocol, known)
             return replace(measurement, notes=joined_notes(measurement.notes, self.disturbance()))
 
         return undisturbed(once, protocol)
@@ -128,83 +91,6 @@ class Apparatus:
 
 OpenApparatus: TypeAlias = Callable[[str | None, Path, bool], AbstractContextManager[Apparatus]]
 """As ``open_apparatus``: device, database, whether to log power. Tests open a simulated one."""
-
-
-@dataclass(frozen=True)
-class DeviceFacts:
-    """What a device is, as the conditions record it; ``uuid`` tells boards of one product apart.
-
-    ``is_mig`` says whether it is divided into instances, whose power it tells together only.
-    """
-
-    uuid: str | None
-    product: str
-    memory_bytes: int
-    power_limit_w: float | None
-    driver_version: str | None
-    is_mig: bool = False
-
-
-class NoMeter:
-    """Stands in where no meter can be read, and says why."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    def start(self) -> None:
-        """There is nothing to start."""
-
-    def log(self) -> PowerTrace:
-        """Return a trace that holds the reason only."""
-        return no_trace(self._reason)
-
-    def stop(self) -> PowerTrace:
-        """Return a trace that holds the reason only."""
-        return no_trace(self._reason)
-
-
-NO_METERS = Meters(lambda _: NoMeter("no meter was asked for"))
-
-
-def choose_device(name: str | None) -> str:
-    """Return the torch device for what the user asked: ``cpu`` or ``cuda:N``; None takes a GPU if there is one.
-
-    Raises:
-        UserError: there is no such GPU.
-    """
-    gpus = torch.cuda.device_count()
-    if name is None:
-        return "cuda:0" if gpus else "cpu"
-    if name == "cpu":
-        return name
-    index = int(name.partition(":")[2] or 0)
-    if index >= gpus:
-        there_are = f"torch sees {gpus} GPUs" if gpus else "torch sees no GPU"
-        raise UserError(
-            f"--device {name}: {there_are}; use --device cpu, or check `nvidia-smi` and CUDA_VISIBLE_DEVICES"
-        )
-    return f"cuda:{index}"
-
-
-def device_of_gpu(uuid_or_index: str) -> str:
-    """Return the torch device of a GPU that goes by nvidia-smi's index or UUID.
-
-    Raises:
-        UserError: nvidia-smi or torch does not know it.
-    """
-    try:
-        uuid = gpu_facts(uuid_or_index).uuid
-    except NvidiaSmiError as error:
-        raise UserError(str(error)) from error
-    for index in range(torch.cuda.device_count()):
-        if f"GPU-{torch.cuda.get_device_properties(index).uuid}" == uuid:
-            return f"cuda:{index}"
-    raise UserError(f"--gpu {uuid_or_index}: torch does not see it; check CUDA_VISIBLE_DEVICES")
-
-
-def product_of(device: str) -> str:
-    """Return what a device calls itself."""
-    return str(torch.cuda.get_device_name(device)) if device.startswith("cuda") else cpu_product()
 
 
 @contextmanager
@@ -232,7 +118,7 @@ def open_apparatus(
     _check_cache(cache, device)
     check_overrides()
     try:
-        facts = _gpu_facts(device) if device.startswith("cuda") else _cpu_facts()
+        facts = facts_of(device)
         with ExitStack() as stack:
             if with_meter:
                 # Two campaigns on one device would measure each other.
@@ -246,15 +132,12 @@ def open_apparatus(
             yield Apparatus(
                 device=device,
                 clock=SystemClock(),
-                meter=partial(_filled, meters.meter, filler),
+                meters=meters if filler is None else replace(meters, meter=partial(_filled, meters.meter, filler)),
                 workload=lambda subject: _workload(subject, device, execution, cache, filler),
                 conditions=lambda name: _conditions(device, facts, name, execution, cache),
                 circumstances=lambda protocol: _circumstances(facts, protocol),
                 precision=precision,
-                has_meter=_unavailable_reason(device, facts) is None,
-                meter_names=meters.names,
-                all_meters=meters.all_meters,
-                read_times_s=meters.read_times_s,
+                has_meter=no_energy_reason(device, facts) is None,
                 disturbance=others.disturbance if others else str,
             )
     except NvidiaSmiError as error:
@@ -323,6 +206,10 @@ class FilledMeter:
         return self._meter.stop()
 
 
+def _filled(meter: NamedMeter, filler: Filler, log_name: str) -> Meter:
+    return FilledMeter(meter(log_name), filler)
+
+
 @contextmanager
 def _workload(subject: Subject, device: str, execution: str, cache: str, filler: Filler | None) -> Iterator[Workload]:
     """Build a workload while the device is kept at work, and let that go on afterwards."""
@@ -357,75 +244,6 @@ def _check_cache(cache: str, device: str) -> None:
         )
 
 
-def _unavailable_reason(device: str, facts: DeviceFacts) -> str | None:
-    """Return why no energy can be measured on a device, None if it can."""
-    if device.startswith("cuda"):
-        return MIG_REASON if facts.is_mig else None
-    return rapl_unavailable_reason()
-
-
-def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> Meters:
-    """Return the meters of a device, which log from here until the stack is closed.
-
-    Raises:
-        NvidiaSmiError: nvidia-smi does not log.
-    """
-    logs.mkdir(parents=True, exist_ok=True)
-    reason = _unavailable_reason(device, facts)
-    if reason is not None:
-        return Meters(lambda _: NoMeter(reason))
-    if not device.startswith("cuda"):
-        return Meters(lambda log_name: RaplMeter(log_path=logs / f"{log_name}.csv"), names=(short_name(RAPL),))
-    logger = stack.enter_context(NvidiaSmiLogger(str(facts.uuid), logs))
-    gpu = _if_there(lambda: NvmlGpu.open(str(facts.uuid)))
-    samples = counter = None
-    if gpu is not None:
-        stack.callback(gpu.close)
-        samples = _if_there(partial(stack.enter_context, PowerSampler(gpu)))
-        counter = _if_there(partial(stack.enter_context, CounterSampler(gpu)))
-
-    def joined_meter(log_name: str, counter_source: PowerSource) -> Meter:
-        meters: list[Meter] = [NvidiaSmiMeter(logger, log_name)]
-        if counter is not None:
-            meters.insert(0, CounterMeter(counter, logs, log_name, counter_source))
-        if samples is not None:
-            meters.insert(0, NvmlMeter(samples, logs, log_name))
-        return JoinedMeter(meters)
-
-    reads: dict[str, Callable[[], object]] = {}
-    if gpu is not None and samples is not None:
-        reads[SAMPLES] = partial(gpu.power_samples, 0.0)
-    if gpu is not None and counter is not None:
-        reads[COUNTER] = gpu.energy_j
-    sources = [*reads, *sources_of(logger)]
-    return Meters(
-        meter=partial(joined_meter, counter_source=CAMPAIGN_SOURCE),
-        all_meters=partial(joined_meter, counter_source=EVERY_TICK_SOURCE),
-        names=tuple(map(short_name, sources)),
-        read_times_s=lambda: {name: _mean_time_s(read) for name, read in reads.items()},
-    )
-
-
-def _mean_time_s(read: Callable[[], object]) -> float:
-    begin_s = time.perf_counter()
-    for _ in range(TIMED_READS):
-        read()
-    return (time.perf_counter() - begin_s) / TIMED_READS
-
-
-def _if_there(opened: Callable[[], Sampler]) -> Sampler | None:
-    """Return what NVML offers, None where it does not."""
-    try:
-        return opened()
-    except NvmlError as error:
-        logging.getLogger(__name__).info("one meter less: %s", error)
-        return None
-
-
-def _filled(meter: NamedMeter, filler: Filler | None, log_name: str) -> Meter:
-    return meter(log_name) if filler is None else FilledMeter(meter(log_name), filler)
-
-
 def _filler(device: str, stack: ExitStack) -> Filler | None:
     if not device.startswith("cuda"):
         return None
@@ -450,23 +268,6 @@ def _other_processes(facts: DeviceFacts, stack: ExitStack) -> OtherProcesses | N
     others = OtherProcesses(gpu, os.getpid())
     others.refuse_if_busy()
     return others
-
-
-def _gpu_facts(device: str) -> DeviceFacts:
-    properties = torch.cuda.get_device_properties(device)
-    facts: GpuFacts = gpu_facts(f"GPU-{properties.uuid}")
-    return DeviceFacts(
-        uuid=facts.uuid,
-        product=facts.product,
-        memory_bytes=facts.memory_bytes or properties.total_memory,
-        power_limit_w=facts.power_limit_w,
-        driver_version=facts.driver_version,
-        is_mig=facts.is_mig,
-    )
-
-
-def _cpu_facts() -> DeviceFacts:
-    return DeviceFacts(None, cpu_product(), host_memory_bytes(), None, None)
 
 
 def _conditions(device: str, facts: DeviceFacts, precision_name: str, execution: str, cache: str) -> Conditions:

@@ -8,7 +8,7 @@ from datetime import date
 import torch
 import torchvision
 
-from opcost.apparatus import choose_device, product_of
+from opcost.devices import choose_device, product_of
 from opcost.stage_coverage import CoverageFailure, CoverageRow
 from opcost.units import UNKNOWN, percent
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from opcost.apparatus import choose_device, counting_device, model_and_inputs, model_to_count, run_once
+from opcost.apparatus import counting_device, model_and_inputs, model_to_count, run_once
+from opcost.devices import choose_device
 from opcost.errors import CannotMeasureError, UnknownOperationError
 from opcost.model_sources import (
     PublishedFacts,

@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from opcost.apparatus import choose_device, model_and_inputs, run_once
+from opcost.apparatus import model_and_inputs, run_once
 from opcost.config_files import ModelConfig
+from opcost.devices import choose_device
 from opcost.errors import CannotMeasureError, UserError
 from opcost.model_sources import check_model
 from opcost.operators import OperatorTuple

@@ -90,18 +90,21 @@ def qualified(
     """
     table = CsvTable(database / METER_QUALIFICATIONS, QualificationRow)
     with open_apparatus(device, database, with_meter) as apparatus:
-        if with_meter and meter_name not in (AUTO, *apparatus.meter_names):
-            there_are = ", ".join(apparatus.meter_names) or "none"
+        if with_meter and meter_name not in (AUTO, *apparatus.meters.names):
+            there_are = ", ".join(apparatus.meters.names) or "none"
             raise UserError(f"--meter {meter_name}: {apparatus.device} has no such meter; there are: {there_are}")
         rows = _rows_of(apparatus, table)
-        if with_meter and apparatus.all_meters is not None and not _is_known(rows):
+        if with_meter and apparatus.meters.every_tick is not None and not _is_known(rows):
             rows += _qualified_if_possible(apparatus, table)
         found = {row.quality.meter: row.quality for row in rows}
         _tell_of_wrong_meters(found, meter_name)
         yield replace(
             apparatus,
             power_per_kelvin=_power_per_kelvin(rows),
-            meter=lambda log_name: KnownMeter(apparatus.meter(log_name), found, meter_name),
+            meters=replace(
+                apparatus.meters,
+                meter=lambda log_name: KnownMeter(apparatus.meters.meter(log_name), found, meter_name),
+            ),
             sentinel=STEADY_LOAD if apparatus.is_gpu else None,
         )
 
@@ -210,18 +213,18 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
     Raises:
         UserError: the device has but one meter, or its meters say nothing.
     """
-    if apparatus.all_meters is None:
+    if apparatus.meters.every_tick is None:
         raise UserError("--qualify: there is no second meter to compare with on a CPU; name a GPU")
     log_name = f"qualification-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"
     with apparatus.precision(PRECISION), apparatus.workload(STEADY_LOAD) as workload:
-        course, trace = run_course(workload, apparatus.all_meters(log_name), apparatus.clock, apparatus.pause)
-        quiet, quiet_trace = run_quietly(workload, apparatus.meter(f"{log_name}-quiet"), apparatus.clock)
+        course, trace = run_course(workload, apparatus.meters.every_tick(log_name), apparatus.clock, apparatus.pause)
+        quiet, quiet_trace = run_quietly(workload, apparatus.meters.meter(f"{log_name}-quiet"), apparatus.clock)
     found = qualities(course, trace, REFERENCE)
     if not found:
         raise UserError(f"--qualify: {trace.missing_reason}")
     traces = {logged.source.name: logged for logged in (trace, *trace.checks)}
     slope = watts_per_kelvin(course, trace)
-    read_times_s = apparatus.read_times_s()
+    read_times_s = apparatus.meters.read_times_s()
     # Both times the samples are the measure, since the device warms.
     often = ratio_of_means(trace, course.settled, COUNTER, SAMPLES)
     rarely = ratio_of_means(quiet_trace, quiet, COUNTER, SAMPLES)

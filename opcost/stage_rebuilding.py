@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from opcost.apparatus import choose_device
+from opcost.devices import choose_device
 from opcost.errors import CannotMeasureError
 from opcost.operators import META, OperatorCount, OperatorTuple
 from opcost.progress import Progress

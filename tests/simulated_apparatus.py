@@ -17,6 +17,7 @@ from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Dev
 from opcost.apparatus import Apparatus
 from opcost.conditions import Circumstances, Conditions
 from opcost.config_files import ModelConfig, load_configs
+from opcost.meters import Meters
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple
 from opcost.pickle_files import write_counts
 from opcost.ports import MeasurementProtocol, Workload
@@ -97,13 +98,11 @@ class SimulatedCampaign:
         yield Apparatus(
             device=self.device,
             clock=self.machine,
-            meter=lambda _: self.machine,
+            meters=Meters(lambda _: self.machine, lambda _: self.machine, self.meter_names),
             workload=self._workload,
             conditions=lambda precision: replace(self.conditions, precision=precision),
             circumstances=circumstances,
             precision=self._precision,
-            meter_names=self.meter_names,
-            all_meters=lambda _: self.machine,
             pause=self.machine.idle,
             sentinel=self.sentinel,
         )

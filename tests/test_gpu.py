@@ -65,7 +65,7 @@ def apparatus(database: Path) -> Iterator[Apparatus]:
 def product(database: Path) -> Measurement:
     """One second of matrix products."""
     with open_apparatus(GPU, database) as opened:
-        return measure(matrix_product(), opened.meter("matrix_product"), opened.clock, ONE_SECOND)
+        return measure(matrix_product(), opened.meters.meter("matrix_product"), opened.clock, ONE_SECOND)
 
 
 def matrix_product() -> EagerWorkload:
@@ -215,7 +215,7 @@ def test_a_linear_layer_is_not_faster_cold_or_chained_and_is_captured(
     times_s = {}
     for mode in (WARM, cache):
         with open_apparatus(GPU, database, with_meter=False, cache=mode) as opened, opened.workload(subject) as work:
-            times_s[mode] = measure(work, opened.meter("none"), opened.clock, HALF_A_SECOND)
+            times_s[mode] = measure(work, opened.meters.meter("none"), opened.clock, HALF_A_SECOND)
             assert work.execution == "graph"
     assert times_s[cache].time_s > 0.8 * times_s[WARM].time_s
     assert times_s[cache].energy_j is None

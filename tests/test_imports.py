@@ -35,9 +35,8 @@ IDEAS = {
     "summation",
     "units",
 }
-JOINING = {"__init__", "apparatus", "bench", "campaign", "coverage_page", "measuring_child", "reports", "request"} | {
-    name for name in MODULES if name.startswith("stage_")
-}
+JOINED = "__init__ apparatus bench campaign coverage_page devices measuring_child meters reports request".split()
+JOINING = {*JOINED, *(name for name in MODULES if name.startswith("stage_"))}
 TECHNOLOGIES = sorted(MODULES.keys() - IDEAS - JOINING)
 
 # A file is replaced as a whole in one way, whatever it holds.

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from nvidia_smi_stage import NvidiaSmiStage
 
-from opcost.apparatus import MIG_REASON, DeviceFacts, open_meters
+from opcost.devices import DeviceFacts
+from opcost.meters import MIG_REASON, open_meters
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
 from opcost.nvidia_nvml_counter import (
     CAMPAIGN_SOURCE,
@@ -427,8 +428,8 @@ def test_for_a_qualification_the_counter_is_read_at_every_tick(
 ) -> None:
     with ExitStack() as stack:
         meters = open_meters("cuda:0", FACTS, tmp_path, stack)
-        assert meters.all_meters is not None
-        meter = meters.all_meters("qualification")
+        assert meters.every_tick is not None
+        meter = meters.every_tick("qualification")
         meter.start()
         assert meter.stop().checks[0].source == EVERY_TICK_SOURCE
         read_times_s = meters.read_times_s()
@@ -462,6 +463,6 @@ def test_without_nvml_there_is_what_nvidia_smi_shows(
 def test_a_gpu_that_is_divided_has_no_meter(stage: NvidiaSmiStage, tmp_path: Path) -> None:
     with ExitStack() as stack:
         meters = open_meters("cuda:0", replace(FACTS, is_mig=True), tmp_path, stack)
-    assert (meters.names, meters.all_meters) == ((), None)
+    assert (meters.names, meters.every_tick) == ((), None)
     assert meters.meter("conv").stop().missing_reason == MIG_REASON
     assert stage.pids() == []

@@ -56,9 +56,9 @@ def test_a_device_with_one_meter_cannot_be_qualified(
     campaign: SimulatedCampaign, table: CsvTable[QualificationRow]
 ) -> None:
     with campaign.open_apparatus(None, campaign.database, True) as apparatus:
-        object.__setattr__(apparatus, "all_meters", None)
+        alone = replace(apparatus, meters=replace(apparatus.meters, every_tick=None))
         with pytest.raises(UserError, match="no second meter"):
-            qualify_meters(apparatus, table)
+            qualify_meters(alone, table)
 
 
 def test_a_board_is_qualified_once_and_its_slope_goes_into_what_is_measured(
@@ -97,7 +97,7 @@ def test_a_meter_that_was_found_wrong_comes_last(campaign: SimulatedCampaign, ca
     )
     machine.meter, machine.checks = wrong, (right,)
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-        meter = apparatus.meter("log")
+        meter = apparatus.meters.meter("log")
         meter.start()
         machine.idle(1.0)
         assert sources_of(meter.log()) == sources_of(meter.stop()) == [REFERENCE, "broken"]
@@ -129,11 +129,11 @@ def test_the_cost_of_reads_and_what_polling_does_are_kept_and_told(
     with_real_meters(campaign)
     with campaign.open_apparatus(None, campaign.database, True) as apparatus:
         timed = replace(
-            apparatus,
+            apparatus.meters,
             meter=lambda _: LowCounter(campaign.machine),
             read_times_s=lambda: {SAMPLES: 0.0004, COUNTER: 0.0035},
         )
-        rows = qualify_meters(timed, table)
+        rows = qualify_meters(replace(apparatus, meters=timed), table)
     assert [row.read_time_s for row in rows] == [0.0004, 0.0035, None]
     samples, counter, instant = rows
     assert counter.polling_deviation_ratio == pytest.approx(1 / 0.98 - 1, abs=0.005)
@@ -160,7 +160,7 @@ def with_real_meters(campaign: SimulatedCampaign) -> None:
 def row_by(campaign: SimulatedCampaign, meter_name: str, protocol: MeasurementProtocol) -> Measurement:
     workload = campaign.machine.workload(Load(time_s=0.01, power_w=500.0))
     with qualified(campaign.open_apparatus, None, campaign.database, True, meter_name) as apparatus:
-        return measure(workload, apparatus.meter("log"), apparatus.clock, protocol)
+        return measure(workload, apparatus.meters.meter("log"), apparatus.clock, protocol)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_a_slope_that_was_found_stays_when_a_later_qualification_finds_none(
 def test_what_was_found_of_a_meter_goes_into_its_traces(campaign: SimulatedCampaign) -> None:
     campaign.machine.device = Device(white_noise_w=1.0, correlated_noise_w=10.0, correlation_time_s=0.5)
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-        meter = apparatus.meter("log")
+        meter = apparatus.meters.meter("log")
         meter.start()
         campaign.machine.idle(3.0)
         assert meter.log().source == meter.stop().source
