@@ -71,17 +71,14 @@ def parse_arguments() -> argparse.Namespace:
 
 def qualify(arguments: argparse.Namespace) -> int:
     from opcost.apparatus import open_apparatus
-    from opcost.csv_database import CsvTable
     from opcost.devices import device_of_gpu
     from opcost.reports import print_qualification
-    from opcost.request import METER_QUALIFICATIONS
-    from opcost.stage_qualifying import QualificationRow, qualify_meters
+    from opcost.stage_qualifying import qualifications_in, qualify_meters
 
     device = "cpu" if arguments.device == "cpu" else device_of_gpu(arguments.gpu)
     tell("qualifying takes half a minute")
     with open_apparatus(device, arguments.database) as apparatus:
-        table = CsvTable(arguments.database / METER_QUALIFICATIONS, QualificationRow)
-        print_qualification(qualify_meters(apparatus, table))
+        print_qualification(qualify_meters(apparatus, qualifications_in(arguments.database)))
     return 0
 
 

@@ -74,6 +74,11 @@ class QualificationRow:
     torch_version: str
 
 
+def qualifications_in(database: Path) -> CsvTable[QualificationRow]:
+    """Return the table of qualifications in a database."""
+    return CsvTable(database / METER_QUALIFICATIONS, QualificationRow)
+
+
 @contextmanager
 def qualified(
     open_apparatus: OpenApparatus, device: str | None, database: Path, with_meter: bool, meter_name: str = AUTO
@@ -88,7 +93,7 @@ def qualified(
     Raises:
         UserError: there is no meter of this name.
     """
-    table = CsvTable(database / METER_QUALIFICATIONS, QualificationRow)
+    table = qualifications_in(database)
     with open_apparatus(device, database, with_meter) as apparatus:
         if with_meter and meter_name not in (AUTO, *apparatus.meters.names):
             there_are = ", ".join(apparatus.meters.names) or "none"

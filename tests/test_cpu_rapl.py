@@ -63,6 +63,18 @@ def steady_package(root: Path) -> Iterator[SteadyCounter]:
     counter.join()
 
 
+def test_a_meter_can_be_started_again_and_holds_the_last_measurement(steady_package: SteadyCounter, root: Path) -> None:
+    meter = RaplMeter(root)
+    meter.start()
+    time.sleep(0.35)
+    first = meter.stop()
+    meter.start()
+    time.sleep(0.35)
+    second = meter.stop()
+    assert len(second.epoch_s) >= 3
+    assert second.epoch_s[0] > first.epoch_s[-1]
+
+
 def test_packages_and_their_memory_count_and_their_parts_do_not(root: Path) -> None:
     add_domain(root, "intel-rapl:0", "package-0")
     add_domain(root, "intel-rapl:0:0", "core")

@@ -34,6 +34,8 @@ from opcost.power import Window, mean_power
 PERIOD_S = 0.02
 RING = 119
 TICK_S = 0.1
+TAIL_ROWS = 60
+"""nvidia-smi's log is read from 4 kB before a measurement on."""
 READ_S = 0.0035
 DEADLINE_S = 10.0
 
@@ -431,10 +433,30 @@ def test_for_a_qualification_the_counter_is_read_at_every_tick(
         assert meters.every_tick is not None
         meter = meters.every_tick("qualification")
         meter.start()
-        assert meter.stop().checks[0].source == EVERY_TICK_SOURCE
+        time.sleep(1.0)
+        counter = meter.stop().checks[0]
+        assert counter.source == EVERY_TICK_SOURCE
+        # Ten ticks in a second, where campaigns see one.
+        assert np.count_nonzero(~np.isnan(counter.power_w)) >= 4
         read_times_s = meters.read_times_s()
     assert read_times_s.keys() == {"NVML power samples", "NVML energy counter"}
     assert all(read_time_s > 0 for read_time_s in read_times_s.values())
+
+
+def test_a_second_measurement_holds_nothing_of_the_first(stage: NvidiaSmiStage, nvml: FakeNvml, tmp_path: Path) -> None:
+    """An operator behind an eviction is measured after the eviction alone, by the same meter."""
+    with ExitStack() as stack:
+        meter = open_meters("cuda:0", FACTS, tmp_path, stack).meter("conv")
+        meter.start()
+        time.sleep(0.5)
+        assert len(meter.log().epoch_s) > 5
+        meter.stop()
+        begin_s = time.time()
+        meter.start()
+        for logged in (trace := meter.log(), *trace.checks):
+            # The row before a measurement belongs to it.
+            assert np.count_nonzero(logged.epoch_s < begin_s) <= TAIL_ROWS
+        meter.stop()
 
 
 def test_where_samples_fail_the_next_meter_comes_first(stage: NvidiaSmiStage, nvml: FakeNvml, tmp_path: Path) -> None:

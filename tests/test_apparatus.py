@@ -1,0 +1,78 @@
+"""A device's apparatus, its parts played: what is kept at work when, and what is asked of whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from simulated_apparatus import SimulatedCampaign
+from simulated_machine import Load
+
+from opcost.apparatus import FilledMeter
+from opcost.operators import OperatorTuple, TensorSpec
+from opcost.ports import MeasurementProtocol, protocol_for
+from opcost.power import PowerTrace, no_trace
+from opcost.subjects import Subject
+
+RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
+
+
+class Recorded:
+    """Plays meter and filler, and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def start(self) -> None:
+        self.told.append("start")
+
+    def log(self) -> PowerTrace:
+        self.told.append("log")
+        return no_trace("played")
+
+    def stop(self) -> PowerTrace:
+        self.told.append("stop")
+        return no_trace("played")
+
+    def pause(self) -> None:
+        self.told.append("pause")
+
+    def resume(self) -> None:
+        self.told.append("resume")
+
+
+def test_a_device_is_kept_at_work_between_measurements_and_never_within_one() -> None:
+    recorded = Recorded()
+    meter = FilledMeter(recorded, recorded)  # type: ignore[arg-type]
+    for _ in range(2):
+        meter.start()
+        meter.log()
+        meter.stop()
+    assert recorded.told == ["pause", "start", "log", "resume", "stop"] * 2
+
+
+def test_a_device_rests_before_a_measurement_as_long_as_the_protocol_says(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001)})
+    with campaign.open_apparatus(None, tmp_path, True) as apparatus:
+        ends_s = [0.0]
+        for rest_s in (0.0, 5.0):
+            apparatus.measure(Subject(RELU), "fp32", MeasurementProtocol(0.5, 1.0, rest_s=rest_s), "log")
+            ends_s.append(campaign.machine.read().monotonic_s)
+    assert ends_s[2] - ends_s[1] == pytest.approx(ends_s[1] - 5000.0 + 5.0, abs=0.2)
+    assert campaign.precisions == ["fp32", "fp32"]
+
+
+def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001)})
+    remarks = ["another process came", ""]
+    with campaign.open_apparatus(None, tmp_path, True) as apparatus:
+        object.__setattr__(apparatus, "disturbance", lambda: remarks.pop(0))
+        measured = apparatus.measure(Subject(RELU), "fp32", MeasurementProtocol(0.5, 1.0), "log")
+    assert measured.notes == ""
+    assert remarks == []
+    assert campaign.built == [RELU, RELU]
+
+
+def test_precise_loops_warm_up_shortly_only_where_a_device_is_kept_at_work() -> None:
+    assert [protocol_for(is_gpu, relative_error=0.01).warm_up_s for is_gpu in (True, False)] == [0.15, 0.5]
+    assert [protocol_for(is_gpu).warm_up_s for is_gpu in (True, False)] == [2.0, 0.5]
