@@ -58,6 +58,14 @@ def lines(table: pd.DataFrame) -> list[list[str]]:
         for name, (figure, limit) in FIGURES.items():
             ratio = figure(members, SHORT) / figure(members, LONG) - 1
             found.append(_compared(f"{name}, {group}", ratio, limit))
+    if "time_repeated_s" in table:
+        at_full_clocks = table.assign(
+            time_reference_s=table["time_repeated_s"].fillna(table["time_reference_s"]),
+            energy_reference_j=table["energy_repeated_j"].fillna(table["energy_reference_j"]),
+        )
+        for name, (figure, limit) in list(FIGURES.items())[:2]:
+            ratio = figure(at_full_clocks, SHORT) / figure(at_full_clocks, LONG) - 1
+            found.append(_compared(f"{name}, all, at the limit against repetitions", ratio, limit))
     if "time_long_reference_s" in table:
         for name, (figure, limit) in list(FIGURES.items())[:2]:
             ratio = figure(table, LONG) / figure(table, LONGEST) - 1

@@ -11,22 +11,26 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 import pandas as pd
-from agreement import report
+from agreement import AT_THE_LIMIT, report
 from growing_csv import append, known
 from operators_in_turn import counts_of, in_turn
 
 from opcost.apparatus import Apparatus, open_apparatus
 from opcost.command_line import add_folder
 from opcost.errors import CannotMeasureError
-from opcost.measurement import Measurement
+from opcost.measurement import SLOWED, Measurement
 from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
+from opcost.procedure import REST_S
 from opcost.stage_qualifying import qualified
 from opcost.subjects import Subject
 
 PRECISION = "torch-default"
+REPETITIONS = 5
 
 
 def text(subject: Subject) -> str:
@@ -34,8 +38,16 @@ def text(subject: Subject) -> str:
     return f"{subject.operator} {subject.input_data}"
 
 
+def is_at_the_limit(measurement: Measurement) -> bool:
+    """Return whether the power limit slows an operator down, or would if it lasted."""
+    return any(note in measurement.notes for note in (AT_THE_LIMIT, SLOWED))
+
+
 def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s: float | None) -> dict[str, object]:
-    """Measure an operator in a short loop, which is timed with all that it takes, in a long one and a longer one."""
+    """Measure an operator in a short loop, which is timed with all that it takes, in a long one and a longer one.
+
+    At the power limit a long loop is slowed down: there the short one is repeated, too.
+    """
 
     def result(name: str, protocol: MeasurementProtocol) -> Measurement:
         return apparatus.measure(subject, PRECISION, protocol, name)
@@ -46,6 +58,8 @@ def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s:
     wall_s = time.perf_counter() - begin_s
     slow = result("slow", MeasurementProtocol(GPU_WARM_UP_S, reference_s))
     longest = None if long_s is None else result("longest", MeasurementProtocol(GPU_WARM_UP_S, long_s))
+    again = [result("again", replace(short, rest_s=REST_S)) for _ in range(REPETITIONS if is_at_the_limit(fast) else 0)]
+    energies_j = [one.energy_at_reference_j for one in again if one.energy_at_reference_j is not None]
     is_checked = slow.check_power_w is not None and slow.power_w is not None
     return {
         "operator": text(subject),
@@ -56,6 +70,8 @@ def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s:
         "energy_j": fast.energy_at_reference_j,
         "energy_reference_j": slow.energy_at_reference_j,
         "energy_long_reference_j": longest and longest.energy_at_reference_j,
+        "time_repeated_s": mean(one.time_s for one in again) if again else None,
+        "energy_repeated_j": mean(energies_j) if energies_j else None,
         "reference_duration_s": slow.loop_time_s,
         "long_reference_duration_s": longest and longest.loop_time_s,
         "energy_as_measured_j": fast.energy_j,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from opcost.ports import MINIMUM_CHUNKS, Clock, ClockReading, MeasurementProtocol, Meter, Workload
-from opcost.power import MeteredPower, PowerTrace, Window, fresh_rows, power_and_check
-from opcost.statistics import BATCHES, Estimate, FloatArray, is_within, mean_of_chunks
+from opcost.power import MeteredPower, Window, power_and_check
+from opcost.statistics import Estimate, FloatArray, is_within, mean_of_chunks
 
 MINIMUM_PRECISE_CHUNKS = 10
 """Before that the spread of chunks says too little to stop by."""
@@ -29,9 +28,6 @@ AT_THE_LIMIT_RATIO = 0.98
 LONGEST_BURST_S = 0.4
 """A precise loop that draws as much as the device may ends by then, before clocks go down: after half a second at 107 %
 of the limit they do (H200, ``docs/results.md``)."""
-
-BATCH_AVERAGES = 4
-"""How many averaging times of the meter a batch of chunks must hold for its power to be its own."""
 
 
 @dataclass(frozen=True)
@@ -101,19 +97,10 @@ def run_loop(
 def energy_of_iteration_j(loop: Loop, power: MeteredPower) -> Estimate | None:
     """Return the energy of one iteration in J, None where the power is unknown.
 
-    Where a device slows down at its power limit, time rises as power falls, and energy moves less than either: in a
-    loop that holds enough readings the error is that of batch means of energies. Else, and at least what a
-    qualification has found of the meter's noise, it is that of a product of independent power and time.
+    Power and time are taken to be independent: where a device slows down, time rises as power falls, and the error is
+    too large.
     """
-    power_w = power.mean.estimate_w
-    if power_w is None:
-        return None
-    product_j = power_w.multiplied_by(loop.time_s)
-    batches_j = _batch_energies_j(loop, power.trace)
-    if batches_j is None:
-        return product_j
-    spread_j = float(np.std(batches_j, ddof=1)) / math.sqrt(len(batches_j))
-    return Estimate(product_j.value, max(spread_j, power.mean.least_error_w * loop.time_s.value))
+    return None if power.mean.estimate_w is None else power.mean.estimate_w.multiplied_by(loop.time_s)
 
 
 def _precise_loop(
@@ -155,29 +142,6 @@ def is_precise(loop: Loop, power: MeteredPower, relative_error: float) -> bool:
         return True
     energy_j = energy_of_iteration_j(loop, power)
     return energy_j is not None and is_within(energy_j, min(chunks, power.mean.readings), relative_error)
-
-
-def _batch_energies_j(loop: Loop, trace: PowerTrace) -> FloatArray | None:
-    """Return the energy per iteration in each of ``BATCHES`` equal parts of a loop, shape (n,).
-
-    None where the parts are too short for a power of their own.
-    """
-    source = trace.source
-    reading_s = max(source.averaging_time_s, source.update_period_s, 2 * source.correlation_time_s)
-    if loop.duration_s < BATCHES * BATCH_AVERAGES * reading_s or len(loop.chunk_durations_s) < BATCHES:
-        return None
-    edges = np.linspace(0, len(loop.chunk_durations_s), BATCHES + 1).astype(int)
-    durations_s = np.add.reduceat(np.array(loop.chunk_durations_s), edges[:-1])
-    iterations = np.add.reduceat(np.array(loop.chunk_iterations), edges[:-1])
-    ends_s = loop.begin.epoch_s + np.cumsum(durations_s)
-    epoch_s, power_w = fresh_rows(trace, loop.window)
-    batch = np.searchsorted(ends_s, epoch_s)
-    readings = np.bincount(batch, minlength=BATCHES)[:BATCHES]
-    if not readings.all():
-        return None
-    sums_w = np.bincount(batch, weights=power_w, minlength=BATCHES)[:BATCHES]
-    energies_j: FloatArray = sums_w / readings * durations_s / iterations
-    return energies_j
 
 
 def _growing_loop(workload: Workload, clock: Clock, rounds: int, load_begin: ClockReading) -> Iterator[Loop]:

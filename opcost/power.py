@@ -91,13 +91,12 @@ class MeanPower:
     """The mean power of a window with its error, or the reason why there is none.
 
     ``values_w`` are the fresh readings that it is the mean of, shape (n,); ``readings`` is how many independent ones
-    they are worth, rounded down. ``least_error_w`` is the part of the error that is the meter's own.
+    they are worth, rounded down.
     """
 
     estimate_w: Estimate | None
     readings: int
     missing_reason: str | None = None
-    least_error_w: float = 0.0
     values_w: FloatArray = field(default_factory=lambda: np.empty(0), compare=False)
 
 
@@ -167,7 +166,7 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
     # Noise that lasts is not seen in a short window: what the qualification saw of it is the least.
     least_w = trace.source.noise_ratio * abs(mean_w.value) / math.sqrt(independent)
     error_w = max(mean_w.standard_error, least_w)
-    return MeanPower(Estimate(mean_w.value, error_w), math.floor(independent), least_error_w=least_w, values_w=readings)
+    return MeanPower(Estimate(mean_w.value, error_w), math.floor(independent), values_w=readings)
 
 
 @dataclass(frozen=True)
@@ -205,7 +204,7 @@ def _power_of_one_value(trace: PowerTrace, readings: FloatArray) -> MeanPower:
         reason = f"{trace.source.name} showed one single value, {readings[0]:g} W, from begin to end: it may be stuck"
         return MeanPower(None, len(readings), reason)
     error_w = float(steps[steps > 0].min()) / math.sqrt(12)
-    return MeanPower(Estimate(float(readings[0]), error_w), len(readings), least_error_w=error_w, values_w=readings)
+    return MeanPower(Estimate(float(readings[0]), error_w), len(readings), values_w=readings)
 
 
 def fresh_readings(trace: PowerTrace, window: Window) -> FloatArray:

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# What the measurements are worth, found out on one NVIDIA GPU that nothing else uses (docs/results.md): about 35 minutes.
+# Every step goes on where it was interrupted; name steps to run only these.
+# Example: benchmarks/all.sh build/benchmarks            # or: benchmarks/all.sh build/benchmarks count qualify repeat
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+output=$1
+shift
+export PYTHONPATH=.${PYTHONPATH:+:$PYTHONPATH}
+python=${PYTHON:-python3}
+model=resnet50_32x3x224x224
+models="$model vit_b_16_32x3x224x224 efficientnet_b0_32x3x224x224 swin_t_32x3x224x224 convnext_base_32x3x224x224"
+mkdir -p "$output"
+
+# Blocks 0 and 1; the whitelist of the repeated runs has the residual adds, too.
+count() {
+    # shellcheck disable=SC2086
+    "$python" general_pipeline_block0.py $models resnet34_32x3x56x56
+    rm -rf "$output/measurements"
+    cp -R measurements "$output/measurements"
+    sed -i 's/^operators:/&\n  - add_/' "$output/measurements/operator_whitelist.yml"
+    "$python" general_pipeline_block1.py "$model" --measurements "$output/measurements"
+}
+
+qualify() {
+    "$python" power_logger.py --qualify --database "$output/database"
+}
+
+# Three runs of ResNet-50's operators in fresh processes and shuffled order, the whole model, and the comparison.
+repeat() {
+    for number in 1 2 3; do
+        run="$output/run$number"
+        mkdir -p "$run"
+        cp "$output/database/meter_qualifications.csv" "$run"
+        (time "$python" general_pipeline_block2.py "$model" --relative-error 0.01 \
+            --measurements "$output/measurements" --database "$run") 2>&1 | tail -n 12
+    done
+    "$python" full_model_measurement.py "$model" --seconds 3 --database "$run"
+    "$python" compare_sum_vs_full.py "$model" --measurements "$output/measurements" --database "$run"
+    "$python" benchmarks/repeatability.py "$output"/run?
+}
+
+products() {
+    "$python" benchmarks/matrix_products.py --database "$output/database" --output "$output/matrix_products.csv"
+    "$python" benchmarks/matrix_products.py --evaluate "$output/matrix_products.csv"
+}
+
+overhead() {
+    "$python" benchmarks/logging_overhead.py --blocks 8
+}
+
+cache() {
+    "$python" benchmarks/cache_modes.py --output "$output/cache_modes.csv" resnet34_32x3x56x56 "$model"
+}
+
+fast() {
+    # shellcheck disable=SC2086
+    "$python" benchmarks/fast_vs_reference.py --database "$output/database" --output "$output/fast_vs_reference.csv" $models
+    "$python" benchmarks/fast_vs_reference.py --evaluate "$output/fast_vs_reference.csv"
+}
+
+steps=${*:-count qualify repeat products overhead cache fast}
+for step in $steps; do "$step"; done
