@@ -9,7 +9,7 @@ shift
 export PYTHONPATH=.${PYTHONPATH:+:$PYTHONPATH}
 python=${PYTHON:-python3}
 model=resnet50_32x3x224x224
-models="$model vit_b_16_32x3x224x224 efficientnet_b0_32x3x224x224 swin_t_32x3x224x224 convnext_base_32x3x224x224"
+models="$model vit_l_16_32x3x224x224 efficientnet_b0_32x3x224x224 swin_t_32x3x224x224 r3d_18_8x3x16x112x112"
 mkdir -p "$output"
 
 # Blocks 0 and 1; the whitelist of the repeated runs has the residual adds, too.

@@ -19,8 +19,11 @@ LOOK_GROWTH = 1.3
 """When a loop looks whether its figures are precise enough: ever more rarely, since each look is another chance to stop
 by luck, and takes a millisecond of the host's."""
 
-STOP_RATIO = 0.8
-"""A loop stops at this share of the error asked for: what is looked at again and again is found small too early."""
+STOP_RATIO = 0.9
+LOOKS_IN_A_ROW = 2
+"""A loop stops at this share of the error asked for, after the first look or when two in a row have found it so small:
+what is looked at again and again is found small too early. With one look at 0.8 and times that scatter by 20 %, 92 % of
+intervals hold the truth, with two at 0.9 95 %, a fifth of the time later (``benchmarks/simulated_coverage.py``)."""
 
 AT_THE_LIMIT_RATIO = 0.98
 """Share of the power limit from which a device slows down or soon will (H200: 686 of 700 W; capped loads draw 690)."""
@@ -108,6 +111,7 @@ def _precise_loop(
 ) -> Loop:
     """Return a loop as soon as its figures are precise enough, or clocks are about to go down, or it has been long."""
     relative_error, look_s = STOP_RATIO * (protocol.relative_error or 0.0), FIRST_LOOK_S
+    looks = looks_in_a_row = 0
     while True:
         loop = next(loops)
         if _is_long(loop, protocol.loop_s):
@@ -115,7 +119,9 @@ def _precise_loop(
         if loop.duration_s >= look_s:
             power, _ = power_and_check(meter.log(), loop.load_begin.epoch_s, loop.window)
             is_burst = loop.duration_s * LOOK_GROWTH > LONGEST_BURST_S and is_at_limit(power, power_limit_w)
-            if is_burst or is_precise(loop, power, relative_error):
+            looks += 1
+            looks_in_a_row = looks_in_a_row + 1 if is_precise(loop, power, relative_error) else 0
+            if is_burst or looks_in_a_row >= min(looks, LOOKS_IN_A_ROW):
                 return loop
             look_s = LOOK_GROWTH * loop.duration_s
 

@@ -38,12 +38,14 @@ class Meters:
     """What logs a device's power: all that there is, for little, and the same with every tick of the energy counter.
 
     ``meter`` and ``every_tick`` take the name that a measurement's log shall have; ``every_tick`` is None where there
-    is nothing to compare. ``names`` are the short names of what there is, the best first; ``read_times_s`` tells how
+    is nothing to compare. ``idle_power_w`` is that of a device on which nothing had run before, None where that is not
+    known. ``names`` are the short names of what there is, the best first; ``read_times_s`` tells how
     long a read of each source takes, where that can be timed.
     """
 
     meter: NamedMeter
     every_tick: NamedMeter | None = None
+    idle_power_w: float | None = None
     names: tuple[str, ...] = ()
     read_times_s: Callable[[], Mapping[str, float]] = dict
 
@@ -113,6 +115,7 @@ def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -
     return Meters(
         meter=partial(joined_meter, counter_source=CAMPAIGN_SOURCE),
         every_tick=partial(joined_meter, counter_source=EVERY_TICK_SOURCE),
+        idle_power_w=None if samples is None else samples.power_before_w,
         names=tuple(map(short_name, sources)),
         read_times_s=lambda: {name: _mean_time_s(read) for name, read in reads.items()},
     )

@@ -35,11 +35,21 @@ LONGEST_GAP_S = 0.1
 """Samples come every 20 ms, at times 44 ms; a longer gap means that some were lost."""
 
 
+STEADY_RATIO = 0.1
+"""How far the samples of a device that does nothing lie apart at most: they differ by a percent or two (H200)."""
+
+HISTORY_SAMPLES = 20
+
+
 class PowerSampler:
-    """Collects all power samples of a GPU from ``__enter__`` to ``__exit__``, in a thread that mostly sleeps."""
+    """Collects all power samples of a GPU from ``__enter__`` to ``__exit__``, in a thread that mostly sleeps.
+
+    ``power_before_w`` is the power in the second or two before, None where that was not steady: something was running.
+    """
 
     def __init__(self, gpu: NvmlGpu) -> None:
         self._gpu = gpu
+        self.power_before_w: float | None = None
         self._samples: list[tuple[float, float]] = []
         self._failure: NvmlError | None = None
         self._lock = threading.Lock()
@@ -53,6 +63,7 @@ class PowerSampler:
             NvmlError: this GPU or driver keeps no samples.
         """
         self._drain_or_fail()
+        self.power_before_w = _steady_mean_w([power_w for _, power_w in self._samples[: len(self._samples) // 2]])
         self._thread.start()
         return self
 
@@ -148,6 +159,13 @@ class NvmlMeter:
             return no_trace(str(error), SAMPLES_SOURCE)
         keep_rows(self._path, ("epoch_s", "power_w"), samples)
         return _trace(samples)
+
+
+def _steady_mean_w(powers_w: list[float]) -> float | None:
+    if len(powers_w) < HISTORY_SAMPLES:
+        return None
+    mean_w = sum(powers_w) / len(powers_w)
+    return mean_w if max(powers_w) - min(powers_w) <= STEADY_RATIO * mean_w else None
 
 
 def _trace(samples: list[tuple[float, float]]) -> PowerTrace:

@@ -54,10 +54,11 @@ LONGER_READINGS = 2.0
 class QualificationRow:
     """One meter of one board under one driver.
 
-    ``power_per_kelvin_ratio`` is the board's, as a share of power. Idle power, by this meter, is that before the load
-    (clocks down, if the board had rested) and right after it (clocks up). ``read_time_s`` is how long a read takes,
-    None where that cannot be timed. ``polling_deviation_ratio`` is by how much more the energy counter shows while each
-    of its ticks is read than while one in a second is; None for other meters.
+    ``power_per_kelvin_ratio`` is the board's, as a share of power. ``idle_power_w`` is that before anything ran (clocks
+    down), by NVML's samples, None where it is not known; ``idle_power_after_load_w``, by this meter, that right after
+    the load (clocks up). ``read_time_s`` is how long a read takes, None where that cannot be timed.
+    ``polling_deviation_ratio`` is by how much more the energy counter shows while each of its ticks is read than while
+    one in a second is; None for other meters.
     """
 
     device_uuid: str | None
@@ -244,7 +245,7 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
             polling_deviation_ratio=polling_ratio if quality.meter == COUNTER else None,
             power_per_kelvin_ratio=value_of(slope),
             power_per_kelvin_standard_error_ratio=standard_error_of(slope),
-            idle_power_w=idle_power_w(traces[quality.meter], course.pause),
+            idle_power_w=apparatus.meters.idle_power_w,
             idle_power_after_load_w=idle_power_w(traces[quality.meter], course.rest),
             qualified_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             device_product=conditions.device_product,

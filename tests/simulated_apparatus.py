@@ -98,7 +98,7 @@ class SimulatedCampaign:
         yield Apparatus(
             device=self.device,
             clock=self.machine,
-            meters=Meters(lambda _: self.machine, lambda _: self.machine, self.meter_names),
+            meters=Meters(lambda _: self.machine, lambda _: self.machine, names=self.meter_names),
             workload=self._workload,
             conditions=lambda precision: replace(self.conditions, precision=precision),
             circumstances=circumstances,

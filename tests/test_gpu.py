@@ -362,8 +362,8 @@ def test_a_qualification_knows_the_card_and_is_made_once(
     assert len(by_meter) == len(rows) >= 2
     for row in rows:
         assert row.quality.is_right_when_steady, row.quality
-        assert row.idle_power_w is not None
-        assert 10 < row.idle_power_w < 300
+        assert row.idle_power_after_load_w is not None
+        assert 10 < row.idle_power_after_load_w < 300
 
 
 def test_a_bench_in_another_process_survives_a_cuda_fault(qualified_database: Path) -> None:

@@ -425,6 +425,15 @@ def test_all_meters_of_a_gpu_log_together(stage: NvidiaSmiStage, nvml: FakeNvml,
     assert nvml.is_open == 0
 
 
+@pytest.mark.parametrize(("swing_w", "expected_w"), [(0.0, 80.0), (30.0, None)])
+def test_the_power_before_anything_ran_is_told_if_it_was_steady(
+    nvml: FakeNvml, swing_w: float, expected_w: float | None
+) -> None:
+    nvml.power_w = lambda moment_s: 80.0 + swing_w * (int(moment_s / PERIOD_S) % 2)
+    with PowerSampler(NvmlGpu.open("GPU-1")) as sampler:
+        assert sampler.power_before_w == expected_w
+
+
 def test_for_a_qualification_the_counter_is_read_at_every_tick(
     stage: NvidiaSmiStage, nvml: FakeNvml, tmp_path: Path
 ) -> None:
