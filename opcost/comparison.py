@@ -6,11 +6,14 @@ import math
 from dataclasses import dataclass, fields, replace
 
 from opcost.conditions import WARM, Circumstances, Conditions
-from opcost.measurement import SLOPE_SPREAD_RATIO, MeasurementRow, is_doubtful
+from opcost.measurement import SLOPE_SPREAD_RATIO, SLOWED, MeasurementRow, is_doubtful
 from opcost.operators import META, OperatorCounts
 from opcost.statistics import Estimate
 from opcost.subjects import CAPTURED
 from opcost.summation import Measurements, ModelCost, correction_j, energy_of, sum_operators, time_of
+
+NOTICEABLE_RATIO = 0.001
+"""A share of the time below which nothing is said: a thousandth of it is slower by some percent."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ def compare(
             *_other_caches(cost, runs.cache),
             *_temperatures(cost, full),
             *_circumstances(cost, full),
+            *_slowed(cost, full),
             *_doubts(cost, full),
         ),
     )
@@ -160,6 +164,19 @@ def _doubts(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
             f"{first.measurement.notes}"
         )
     return tuple(remarks)
+
+
+def _slowed(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
+    """Say for what shares of the summed time and of the whole clocks were held down by the power limit."""
+    if cost.time_s is None:
+        return ()
+    slowed_s = sum(part.time_s * (part.row.measurement.power_capped_ratio or 0.0) for part in cost.parts)
+    shares = (slowed_s / cost.time_s.value, full.measurement.power_capped_ratio or 0.0)
+    if max(shares) < NOTICEABLE_RATIO:
+        return ()
+    return (
+        f"{SLOWED}: operators for {shares[0]:.1%} of the summed time, the whole model for {shares[1]:.1%} of its own",
+    )
 
 
 def _circumstance_differences(row: MeasurementRow, full: MeasurementRow) -> list[str]:
