@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What the measurements are worth, found out on one NVIDIA GPU that nothing else uses (docs/results.md): about 35 minutes.
-# Every step goes on where it was interrupted; name steps to run only these.
+# Name steps to run only these. The last of them end after 8 minutes each; started again they go on where they ended.
 # Example: benchmarks/all.sh build/benchmarks            # or: benchmarks/all.sh build/benchmarks count qualify repeat
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-output=$1
+output=$(realpath --canonicalize-missing "$1")
 shift
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PYTHONPATH=.${PYTHONPATH:+:$PYTHONPATH}
 python=${PYTHON:-python3}
 model=resnet50_32x3x224x224
@@ -26,16 +26,21 @@ qualify() {
     "$python" power_logger.py --qualify --database "$output/database"
 }
 
+# Status 1 says that some operators could not be measured: the others were.
+measured() {
+    "$@" || [ $? -eq 1 ]
+}
+
 # Three runs of ResNet-50's operators in fresh processes and shuffled order, the whole model, and the comparison.
 repeat() {
     for number in 1 2 3; do
         run="$output/run$number"
         mkdir -p "$run"
         cp "$output/database/meter_qualifications.csv" "$run"
-        (time "$python" general_pipeline_block2.py "$model" --relative-error 0.01 \
+        (time measured "$python" general_pipeline_block2.py "$model" --relative-error 0.01 \
             --measurements "$output/measurements" --database "$run") 2>&1 | tail -n 12
     done
-    "$python" full_model_measurement.py "$model" --seconds 3 --database "$run"
+    measured "$python" full_model_measurement.py "$model" --seconds 3 --database "$run"
     "$python" compare_sum_vs_full.py "$model" --measurements "$output/measurements" --database "$run"
     "$python" benchmarks/repeatability.py "$output"/run?
 }
@@ -60,4 +65,7 @@ fast() {
 }
 
 steps=${*:-count qualify repeat products overhead cache fast}
-for step in $steps; do "$step"; done
+for step in $steps; do
+    declare -F "$step" > /dev/null || { echo "$step: no such step; there are: count qualify repeat products overhead cache fast"; exit 2; }
+    "$step"
+done

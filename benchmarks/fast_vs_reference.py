@@ -23,7 +23,7 @@ from operators_in_turn import counts_of, in_turn
 from opcost.apparatus import Apparatus, open_apparatus
 from opcost.command_line import add_folder
 from opcost.errors import CannotMeasureError
-from opcost.measurement import SLOWED, Measurement
+from opcost.measurement import Measurement
 from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.procedure import REST_S
 from opcost.stage_qualifying import qualified
@@ -40,7 +40,7 @@ def text(subject: Subject) -> str:
 
 def is_at_the_limit(measurement: Measurement) -> bool:
     """Return whether the power limit slows an operator down, or would if it lasted."""
-    return any(note in measurement.notes for note in (AT_THE_LIMIT, SLOWED))
+    return AT_THE_LIMIT in measurement.notes
 
 
 def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s: float | None) -> dict[str, object]:
@@ -58,7 +58,10 @@ def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s:
     wall_s = time.perf_counter() - begin_s
     slow = result("slow", MeasurementProtocol(GPU_WARM_UP_S, reference_s))
     longest = None if long_s is None else result("longest", MeasurementProtocol(GPU_WARM_UP_S, long_s))
-    again = [result("again", replace(short, rest_s=REST_S)) for _ in range(REPETITIONS if is_at_the_limit(fast) else 0)]
+    again = [
+        result("again", replace(short, rest_s=REST_S))
+        for _ in range(REPETITIONS if is_at_the_limit(fast) or is_at_the_limit(slow) else 0)
+    ]
     energies_j = [one.energy_at_reference_j for one in again if one.energy_at_reference_j is not None]
     is_checked = slow.check_power_w is not None and slow.power_w is not None
     return {

@@ -16,7 +16,7 @@ import pandas as pd
 from tables import SIZES, markdown, sizes
 
 TABLE = "operator_measurements.csv"
-AT_THE_LIMIT = "at the power limit"
+AT_THE_LIMIT = "the power limit"
 FIGURES = {
     "time": "time_s",
     "energy as measured": "energy_j",

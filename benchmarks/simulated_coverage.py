@@ -54,7 +54,7 @@ KNOWN_50, KNOWN_500 = (
 
 WARMING = replace(QUIET, cold_power_ratio=0.95, warming_time_s=5.0)
 SWINGING = replace(QUIET, clock_swing_ratio=0.03)
-CAPPING = replace(SWINGING, capping_delay_s=1.0)
+CAPPING = Device(white_noise_w=40.0, capping_delay_s=0.55)
 TOO_MUCH = replace(LOAD, power_w=735.0)
 CASES = (
     Case("white noise of 0.5 % per reading"),
@@ -73,8 +73,7 @@ CASES = (
     Case("warming up by 5 %, its slope known", device=WARMING, slope=Estimate(0.0025, 0.0001)),
     Case("warming up by 5 %, slope unknown", device=WARMING),
     Case("clocks that swing by 3 %", device=SWINGING),
-    Case("at the power limit after 1 s, clocks swinging", device=CAPPING, load=TOO_MUCH, power_limit_w=700.0),
-    Case("the same, limit unknown", device=CAPPING, load=TOO_MUCH),
+    Case("5 % of noise, at the power limit after 0.55 s", device=CAPPING, load=TOO_MUCH, power_limit_w=700.0),
     Case("a meter 3 % too high, another right, 5 s loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=LONG),
     Case(
         "pulses in step with a part-time meter, ring right",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import time
@@ -79,11 +80,12 @@ class Apparatus:
             CannotMeasureError: it cannot be measured here.
         """
         known = KnownDevice(self.power_per_kelvin, self.conditions(precision).device_power_limit_w)
+        names = (log_name if number == 1 else f"{log_name}-{number}" for number in itertools.count(1))
 
         def once(protocol: MeasurementProtocol) -> Measurement:
             self.pause(protocol.rest_s)
             with self.precision(precision), self.workload(subject) as workload:
-                measurement = measure(workload, self.meters.meter(log_name), self.clock, protocol, known)
+                measurement = measure(workload, self.meters.meter(next(names)), self.clock, protocol, known)
             return replace(measurement, notes=joined_notes(measurement.notes, self.disturbance()))
 
         return undisturbed(once, protocol)

@@ -171,12 +171,11 @@ def _slowed(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
     if cost.time_s is None:
         return ()
     slowed_s = sum(part.time_s * (part.row.measurement.power_capped_ratio or 0.0) for part in cost.parts)
-    shares = (slowed_s / cost.time_s.value, full.measurement.power_capped_ratio or 0.0)
-    if max(shares) < NOTICEABLE_RATIO:
+    ours, theirs = slowed_s / cost.time_s.value, full.measurement.power_capped_ratio
+    if max(ours, theirs or 0.0) < NOTICEABLE_RATIO:
         return ()
-    return (
-        f"{SLOWED}: operators for {shares[0]:.1%} of the summed time, the whole model for {shares[1]:.1%} of its own",
-    )
+    whole = "unknown for the whole model" if theirs is None else f"the whole model for {theirs:.1%} of its own"
+    return (f"{SLOWED}: operators for {ours:.1%} of the summed time, {whole}",)
 
 
 def _circumstance_differences(row: MeasurementRow, full: MeasurementRow) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opcost.ports import MINIMUM_CHUNKS, Clock, ClockReading, MeasurementProtocol, Meter, Workload
-from opcost.power import MeteredPower, Window, power_and_check
+from opcost.power import MeanPower, MeteredPower, PowerTrace, Window, mean_power, power_and_check
 from opcost.statistics import Estimate, FloatArray, is_within, mean_of_chunks
 
 MINIMUM_PRECISE_CHUNKS = 10
@@ -28,9 +28,9 @@ intervals hold the truth, with two at 0.9 95 %, a fifth of the time later (``ben
 AT_THE_LIMIT_RATIO = 0.98
 """Share of the power limit from which a device slows down or soon will (H200: 686 of 700 W; capped loads draw 690)."""
 
-LONGEST_BURST_S = 0.4
-"""A precise loop that draws as much as the device may ends by then, before clocks go down: after half a second at 107 %
-of the limit they do (H200, ``docs/results.md``)."""
+LONGEST_BURST_S = 0.5
+"""A load that draws as much as the device may ends by then, warm-up included, where its loop is to be precise: later
+clocks go down (H200, at 107 % of the limit; ``docs/results.md``)."""
 
 
 @dataclass(frozen=True)
@@ -117,22 +117,35 @@ def _precise_loop(
         if _is_long(loop, protocol.loop_s):
             return loop
         if loop.duration_s >= look_s:
-            power, _ = power_and_check(meter.log(), loop.load_begin.epoch_s, loop.window)
-            is_burst = loop.duration_s * LOOK_GROWTH > LONGEST_BURST_S and is_at_limit(power, power_limit_w)
-            looks += 1
+            trace, look_s = meter.log(), LOOK_GROWTH * loop.duration_s
+            power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
+            looks += len(loop.chunk_durations_s) >= MINIMUM_PRECISE_CHUNKS
             looks_in_a_row = looks_in_a_row + 1 if is_precise(loop, power, relative_error) else 0
-            if is_burst or looks_in_a_row >= min(looks, LOOKS_IN_A_ROW):
+            if looks_in_a_row and looks_in_a_row >= min(looks, LOOKS_IN_A_ROW):
                 return loop
-            look_s = LOOK_GROWTH * loop.duration_s
+            if _is_burst(loop, look_s) and _draws_as_much_as_it_may(loop, trace, power_limit_w):
+                return loop
 
 
 def _is_long(loop: Loop, loop_s: float) -> bool:
     return loop.duration_s >= loop_s and len(loop.chunk_durations_s) >= MINIMUM_CHUNKS
 
 
-def is_at_limit(power: MeteredPower, power_limit_w: float | None) -> bool:
+def _is_burst(loop: Loop, next_look_s: float) -> bool:
+    """Return whether the load will have lasted too long for a device at its limit before the next look."""
+    before_s = loop.begin.monotonic_s - loop.load_begin.monotonic_s
+    return before_s + next_look_s > LONGEST_BURST_S
+
+
+def _draws_as_much_as_it_may(loop: Loop, trace: PowerTrace, power_limit_w: float | None) -> bool:
+    """Return whether any meter says so: the one that energies are taken from may not have enough readings yet."""
+    powers = (mean_power(logged, loop.load_begin.epoch_s, loop.window) for logged in (trace, *trace.checks))
+    return any(is_at_limit(power, power_limit_w) for power in powers)
+
+
+def is_at_limit(power: MeanPower, power_limit_w: float | None) -> bool:
     """Return whether a device draws so much that it slows down, or soon will."""
-    power_w = power.mean.estimate_w
+    power_w = power.estimate_w
     return power_w is not None and power_limit_w is not None and power_w.value >= AT_THE_LIMIT_RATIO * power_limit_w
 
 

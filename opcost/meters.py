@@ -38,9 +38,9 @@ class Meters:
     """What logs a device's power: all that there is, for little, and the same with every tick of the energy counter.
 
     ``meter`` and ``every_tick`` take the name that a measurement's log shall have; ``every_tick`` is None where there
-    is nothing to compare. ``idle_power_w`` is that of a device on which nothing had run before, None where that is not
-    known. ``names`` are the short names of what there is, the best first; ``read_times_s`` tells how
-    long a read of each source takes, where that can be timed.
+    is nothing to compare. ``idle_power_w`` is the power before, None where that was not steady or is not known.
+    ``names`` are the short names of what there is, the best first; ``read_times_s`` tells how long a read of each
+    source takes, where that can be timed.
     """
 
     meter: NamedMeter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -21,14 +22,15 @@ POLL_INTERVAL_S = 0.1
 class OtherProcesses:
     """Watches who computes on a GPU beside this process, from its making on.
 
-    In a container, processes may go by other numbers than those that they know of themselves: then one that comes after
-    the making is taken to be this one.
+    In a container, processes may go by other numbers than those that they know of themselves: then the first one that
+    comes after the making is taken to be this one.
     """
 
     def __init__(self, gpu: NvmlGpu, own_id: int) -> None:
         self._gpu = gpu
         self._own_id = own_id
-        self._before = self._ids()
+        self._known = self._ids() | {own_id}
+        self._has_alias = self._is_told = False
 
     def refuse_if_busy(self, pause: Callable[[float], None] = time.sleep) -> None:
         """Refuse a GPU that somebody else is using now.
@@ -41,21 +43,27 @@ class OtherProcesses:
             if busy_ratio <= BUSY_RATIO:
                 return
             pause(POLL_INTERVAL_S)
-        ids = ", ".join(map(str, sorted(self._before - {self._own_id}))) or "that it does not tell"
+        ids = ", ".join(map(str, sorted(self._known - {self._own_id}))) or "that it does not tell"
         raise UserError(
             f"the GPU is in use {busy_ratio:.0%} of the time, by processes {ids}: wait until they have ended, or name "
             "another --device"
         )
 
     def disturbance(self) -> str:
-        """Return a remark on processes that have come since the last one; empty if there are none."""
+        """Return a remark on processes that have come and are there, empty if there are none; warn of the first."""
         ids = self._ids()
-        newcomers = sorted(ids - self._before - {self._own_id})
-        is_unseen = self._own_id not in ids
-        if len(newcomers) <= int(is_unseen):
+        newcomers = sorted(ids - self._known)
+        if len(newcomers) == 1 and self._own_id not in ids and not self._has_alias:
+            self._has_alias = True
+            self._known |= ids
             return ""
-        self._before |= ids
-        return f"{OTHER_PROCESS} came to the GPU meanwhile, one of {', '.join(map(str, newcomers))}"
+        if not newcomers:
+            return ""
+        remark = f"{OTHER_PROCESS} came to the GPU meanwhile, one of {', '.join(map(str, newcomers))}"
+        if not self._is_told:
+            logging.getLogger(__name__).warning("%s: what is measured beside it is measured again and marked", remark)
+            self._is_told = True
+        return remark
 
     def _ids(self) -> set[int]:
         try:

@@ -63,11 +63,13 @@ def undisturbed(
     """
     measurement = measure_once(protocol)
     for _ in range(TRIES - 1):
-        is_slowed = protocol.relative_error is not None and bool(measurement.power_capped_ratio)
+        is_slowed = protocol.relative_error is not None and SLOWED in measurement.notes
         if not is_slowed and not is_doubtful(measurement):
             break
+        if is_slowed:
+            protocol = replace(protocol, rest_s=REST_S)
         try:
-            measurement = measure_once(replace(protocol, rest_s=REST_S) if is_slowed else protocol)
+            measurement = measure_once(protocol)
         except CannotMeasureError:
             # What was measured before may be doubtful, but it is there.
             break
@@ -133,7 +135,7 @@ def evaluate(
     energy_j = energy_of_iteration_j(loop, power)
     check_w = None if check is None else check.mean.estimate_w
     state = device_state(trace, window)
-    slowed_ratio = (state.power_capped_ratio or 0.0) if is_at_limit(power, device.power_limit_w) else 0.0
+    slowed_ratio = (state.power_capped_ratio or 0.0) if is_at_limit(power.mean, device.power_limit_w) else 0.0
     at_reference_j = at_reference(energy_j, state.temperature_c, device.power_per_kelvin, slowed_ratio)
     return Measurement(
         time_s=time_s.value,
@@ -212,7 +214,7 @@ def _limit(power: MeteredPower, state: DeviceState, power_limit_w: float | None)
     """Return a remark on clocks that the power limit holds down, or would if the load lasted."""
     if state.power_capped_ratio:
         return f"{SLOWED} for {state.power_capped_ratio:.0%} of the loop"
-    if not is_at_limit(power, power_limit_w):
+    if not is_at_limit(power.mean, power_limit_w):
         return ""
     return f"at the power limit of {power_limit_w:.0f} W: slower where it lasts"
 

@@ -160,7 +160,7 @@ def print_qualification(rows: Sequence[QualificationRow]) -> None:
             more = percent(row.polling_deviation_ratio, digits=2)
             print_line(f"{row.quality.meter}: read at every tick it shows {more} more than read once in a second")
     before, after = watts(rows[0].idle_power_w), watts(rows[0].idle_power_after_load_w)
-    print_line(f"idle: {before} before anything ran, {after} right after the load")
+    print_line(f"idle: {before} before opcost ran anything, {after} right after the load")
 
 
 def print_census(rows: Sequence[CensusRow]) -> None:

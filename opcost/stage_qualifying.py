@@ -55,10 +55,10 @@ class QualificationRow:
     """One meter of one board under one driver.
 
     ``power_per_kelvin_ratio`` is the board's, as a share of power. ``idle_power_w`` is that before anything ran (clocks
-    down), by NVML's samples, None where it is not known; ``idle_power_after_load_w``, by this meter, that right after
-    the load (clocks up). ``read_time_s`` is how long a read takes, None where that cannot be timed.
-    ``polling_deviation_ratio`` is by how much more the energy counter shows while each of its ticks is read than while
-    one in a second is; None for other meters.
+    down, if the board had rested), by NVML's samples, None where it was not steady; ``idle_power_after_load_w``, by
+    this meter, that right after the load (clocks up). ``read_time_s`` is how long a read takes, None where that cannot
+    be timed. ``polling_deviation_ratio`` is by how much more the energy counter shows while each of its ticks is read
+    than while one in a second is; None for other meters.
     """
 
     device_uuid: str | None

@@ -83,7 +83,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """The sizes of a device's last cache, and of its memory that is free, in bytes."""
+    """The sizes of a device's last cache, and of its memory, in bytes."""
 
     cache_bytes: int
     total_bytes: int

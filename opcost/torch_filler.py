@@ -25,12 +25,14 @@ class Filler:
         self._make_workload = make_workload
         self._workload: Workload | None = None
         self._wanted = threading.Event()
-        self._is_closing = False
+        self._is_closing = self._is_refused = False
         self._round = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def resume(self) -> None:
         """Keep the device at work from now on; where it has no room for that, let it idle."""
+        if self._is_refused:
+            return
         if self._workload is None:
             try:
                 self._workload = self._make_workload()
@@ -38,6 +40,7 @@ class Filler:
                 logging.getLogger(__name__).warning(
                     "the device idles between operators, and short loops measure it while it warms up: %s", error
                 )
+                self._is_refused = True
                 return
             self._thread.start()
         self._wanted.set()

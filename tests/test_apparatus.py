@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,13 +65,19 @@ def test_a_device_rests_before_a_measurement_as_long_as_the_protocol_says(tmp_pa
 
 def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001)})
-    remarks = ["another process came", ""]
-    with campaign.open_apparatus(None, tmp_path, True) as apparatus:
-        object.__setattr__(apparatus, "disturbance", lambda: remarks.pop(0))
-        measured = apparatus.measure(Subject(RELU), "fp32", MeasurementProtocol(0.5, 1.0), "log")
-    assert measured.notes == ""
-    assert remarks == []
-    assert campaign.built == [RELU, RELU]
+    with campaign.open_apparatus(None, tmp_path, True) as opened:
+        for remarks, notes, tries in (
+            (["another process came", ""], "", 2),
+            (["another process came"] * 3, "another process came", 3),
+        ):
+            campaign.built.clear()
+            names: list[str] = []
+            meters = replace(opened.meters, meter=lambda name, names=names: names.append(name) or campaign.machine)
+            apparatus = replace(opened, meters=meters, disturbance=lambda remarks=remarks: remarks.pop(0))
+            measured = apparatus.measure(Subject(RELU), "fp32", MeasurementProtocol(0.5, 1.0), "log")
+            assert (measured.notes, remarks, len(campaign.built)) == (notes, [], tries)
+            # Each try has a log of its own.
+            assert names == ["log", "log-2", "log-3"][:tries]
 
 
 def test_precise_loops_warm_up_shortly_only_where_a_device_is_kept_at_work() -> None:

@@ -337,8 +337,8 @@ def test_agreement_is_told_of_all_and_of_what_was_never_capped(benchmark):
 def test_what_is_slowed_down_in_a_long_loop_is_held_against_repetitions_of_the_short_one(benchmark):
     repeated = {"time_repeated_s": [math.nan, math.nan, 0.999], "energy_repeated_j": [math.nan, math.nan, 2.002]}
     said = benchmark("agreement").report(pairs_of(**repeated))
-    assert "| time, all, at the limit against repetitions | 0.3% | 100.0% |" in said
-    assert "| energy at the reference temperature, all, at the limit against repetitions | 1.0% | 100.0% |" in said
+    assert "| time, all, at the limit against the same again | 0.3% | 100.0% |" in said
+    assert "| energy at the reference temperature, all, at the limit against the same again | 1.0% | 100.0% |" in said
 
 
 def test_agreement_of_long_loops_and_of_meters_is_told_where_it_is_known(benchmark):

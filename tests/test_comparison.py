@@ -190,7 +190,7 @@ def test_doubtful_measurements_are_told_with_their_share_of_the_summed_time():
 def test_time_at_the_power_limit_is_told_of_sum_and_whole():
     slowed, whole = (replace(row.measurement, power_capped_ratio=0.5) for row in (RELU_ROW, FULL))
     rows = (CONVOLUTION_ROW, replace(RELU_ROW, measurement=slowed))
-    said = "slowed down at the power limit: operators for {} of the summed time, the whole model for {} of its own"
+    said = "clocks held down by the power limit: operators for {} of the summed time, the whole model for {} of its own"
     assert compared(*rows).remarks == (said.format("20.0%", "0.0%"),)
     assert compared(CONVOLUTION_ROW, RELU_ROW, full=replace(FULL, measurement=whole)).remarks == (
         said.format("0.0%", "50.0%"),

@@ -209,7 +209,7 @@ def test_a_loop_that_never_becomes_precise_ends_after_its_longest_time():
 
 
 CAPPED = Load(time_s=0.002, power_w=735.0)
-CAPPING = Device(white_noise_w=2.0, capping_delay_s=1.0)
+CAPPING = Device(white_noise_w=2.0, capping_delay_s=0.55)
 LIMITED = KnownDevice(power_limit_w=700.0)
 
 
@@ -217,8 +217,8 @@ def test_a_precise_loop_at_the_power_limit_ends_before_the_device_slows_down():
     machine = SimulatedMachine(CAPPED, replace(CAPPING, white_noise_w=200.0), RING)
     result = measure(machine, machine, machine, replace(PRECISE, relative_error=0.001), LIMITED)
     assert result.time_s == pytest.approx(CAPPED.time_s, rel=0.002)
-    assert 0.2 <= result.loop_time_s <= LONGEST_BURST_S + 0.02
-    assert result.notes == "not within 0.10% after 0.4 s; at the power limit of 700 W: slower where it lasts"
+    assert 0.2 <= result.loop_time_s <= LONGEST_BURST_S
+    assert result.notes == "not within 0.10% after 0.22 s; at the power limit of 700 W: slower where it lasts"
     unaware = measure(machine, machine, machine, replace(PRECISE, relative_error=0.001))
     assert unaware.loop_time_s > 1.0
 
@@ -227,7 +227,7 @@ def test_a_long_loop_at_the_power_limit_is_slowed_down_and_says_so():
     machine = SimulatedMachine(CAPPED, CAPPING, RING)
     result = measure(machine, machine, machine, MeasurementProtocol(2.0, 5.0), LIMITED)
     assert result.time_s == pytest.approx(CAPPED.time_s * 735 / 700, rel=0.002)
-    assert result.notes == "slowed down at the power limit for 100% of the loop"
+    assert result.notes == "clocks held down by the power limit for 100% of the loop"
 
 
 def test_a_load_below_the_power_limit_is_nothing_to_remark():
@@ -263,9 +263,14 @@ def test_what_is_doubtful_is_measured_again_until_it_is_not_or_three_times():
 
 
 def test_a_slowed_device_rests_before_a_precise_measurement_is_repeated():
-    assert tried(("a", 0.3), ("b", 0.0)) == ("b", [0.0, REST_S])
-    assert tried(("a", 0.3), ("b", 0.1), ("c", 1.0)) == ("c", [0.0, REST_S, REST_S])
-    assert tried(("a", 0.3), ("b", 0.0), protocol=SHORT) == ("a", [0.0])
+    slowed = "clocks held down by the power limit for 30% of the loop"
+    assert tried((slowed, 0.3), ("b", 0.0)) == ("b", [0.0, REST_S])
+    assert tried((slowed, 0.3), (slowed, 0.1), (f"c; {slowed}", 1.0)) == (f"c; {slowed}", [0.0, REST_S, REST_S])
+    assert tried((slowed, 0.3), ("b", 0.0), protocol=SHORT) == (slowed, [0.0])
+    # What has rested once rests again, also where something else disturbed it.
+    assert tried((slowed, 0.3), ("uneven: so", 0.0), ("c", 0.0)) == ("c", [0.0, REST_S, REST_S])
+    overhead = f"of the overhead: {slowed}"
+    assert tried((overhead, 0.0), ("b", 0.0)) == ("b", [0.0, REST_S])
 
 
 def test_what_was_measured_stays_where_a_repetition_fails():

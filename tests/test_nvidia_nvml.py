@@ -17,6 +17,7 @@ import pytest
 from nvidia_smi_stage import NvidiaSmiStage
 
 from opcost.devices import DeviceFacts
+from opcost.meter_names import COUNTER, INSTANT, SAMPLES
 from opcost.meters import MIG_REASON, open_meters
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
 from opcost.nvidia_nvml_counter import (
@@ -34,8 +35,6 @@ from opcost.power import Window, mean_power
 PERIOD_S = 0.02
 RING = 119
 TICK_S = 0.1
-TAIL_ROWS = 60
-"""nvidia-smi's log is read from 4 kB before a measurement on."""
 READ_S = 0.0035
 DEADLINE_S = 10.0
 
@@ -462,9 +461,14 @@ def test_a_second_measurement_holds_nothing_of_the_first(stage: NvidiaSmiStage, 
         meter.stop()
         begin_s = time.time()
         meter.start()
-        for logged in (trace := meter.log(), *trace.checks):
-            # The row before a measurement belongs to it.
-            assert np.count_nonzero(logged.epoch_s < begin_s) <= TAIL_ROWS
+        time.sleep(0.3)
+        trace = meter.log()
+        assert {logged.source.name for logged in (trace, *trace.checks)} >= {SAMPLES, COUNTER, INSTANT}
+        for logged in (trace, *trace.checks):
+            if logged.source.name in (SAMPLES, COUNTER):
+                assert not np.any(logged.epoch_s < begin_s)
+            # nvidia-smi's log is read from a few rows before on: rows of the first measurement would come twice.
+            assert np.all(np.diff(logged.epoch_s) >= 0)
         meter.stop()
 
 
