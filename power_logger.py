@@ -63,6 +63,8 @@ def parse_arguments() -> argparse.Namespace:
         raise UserError("--device: cuda or cpu; name the card with --gpu INDEX or UUID as `nvidia-smi -L` shows it")
     if arguments.device == "cpu" and arguments.gpu is not None:
         raise UserError(f"--gpu {arguments.gpu} with --device cpu: the CPU has no card to name, leave one of them out")
+    if arguments.qualify and arguments.device == "cpu":
+        raise UserError("--qualify: there is no second meter to compare with on a CPU; name a GPU")
     if arguments.qualify and (arguments.interval or arguments.output or arguments.seconds):
         raise UserError("--qualify: takes as long as it takes; leave --interval, --output and --seconds out")
     arguments.gpu = arguments.gpu or "0"
@@ -75,7 +77,7 @@ def qualify(arguments: argparse.Namespace) -> int:
     from opcost.reports import print_qualification
     from opcost.stage_qualifying import qualifications_in, qualify_meters
 
-    device = "cpu" if arguments.device == "cpu" else device_of_gpu(arguments.gpu)
+    device = device_of_gpu(arguments.gpu)
     tell("qualifying takes half a minute")
     with open_apparatus(device, arguments.database) as apparatus:
         print_qualification(qualify_meters(apparatus, qualifications_in(arguments.database)))

@@ -20,6 +20,7 @@ from torch import nn
 from opcost import __version__
 from opcost.conditions import COLD, EAGER, GRAPH, WARM, Circumstances, Conditions
 from opcost.cpu_facts import cpu_product
+from opcost.cpu_load import OtherLoad
 from opcost.device_lock import device_lock
 from opcost.devices import DeviceFacts, choose_device, facts_of
 from opcost.errors import CannotMeasureError, UserError
@@ -52,7 +53,8 @@ class Apparatus:
     operator or a model for a while. ``has_meter`` says whether energy can be measured at all, also where no meter was
     asked for. ``pause`` does nothing for some seconds. ``power_per_kelvin`` is the share by which power rises with each
     kelvin, None where the device is not qualified. ``sentinel`` is measured now and then in a campaign, to see whether
-    the device drifts. ``disturbance`` says who else uses the device, if somebody does.
+    the device drifts. ``disturbance`` says who else has used the device since the last call, if
+    somebody did.
     """
 
     device: str
@@ -84,6 +86,7 @@ class Apparatus:
 
         def once(protocol: MeasurementProtocol) -> Measurement:
             self.pause(protocol.rest_s)
+            self.disturbance()
             with self.precision(precision), self.workload(subject) as workload:
                 measurement = measure(workload, self.meters.meter(next(names)), self.clock, protocol, known)
             return replace(measurement, notes=joined_notes(measurement.notes, self.disturbance()))
@@ -127,7 +130,7 @@ def open_apparatus(
                 stack.enter_context(device_lock(facts.uuid or "cpu"))
             logs = database / POWER_LOGS
             meters = open_meters(device, facts, logs, stack) if with_meter else NO_METERS
-            others = _other_processes(facts, stack) if with_meter else None
+            others = (_other_processes(facts, stack) if facts.uuid else OtherLoad()) if with_meter else None
             filler = _filler(device, stack) if with_meter else None
             if filler is not None:
                 filler.resume()

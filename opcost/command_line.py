@@ -101,7 +101,9 @@ def add_seconds(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
     seconds_help = f"how long each measuring loop runs, in s (default: {DEFAULT_LOOP_S:g}; shorter never sets done)"
     group.add_argument("--seconds", type=positive_seconds, default=DEFAULT_LOOP_S, metavar="SECONDS", help=seconds_help)
-    error_help = "end each loop when the 95 %% intervals of time and energy are within this share, such as 0.01"
+    error_help = (
+        "end each loop when the 95 %% intervals of time and energy are within this share, such as 0.01, or after 30 s"
+    )
     group.add_argument("--relative-error", type=small_ratio, metavar="RATIO", help=error_help)
 
 
@@ -113,7 +115,10 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
     """Add ``--cache``, what operators find in the device's cache: it yields ``cache`` (str)."""
-    cache_help = "operators find in the cache: all they use, all but their weights, or the output of one like them"
+    cache_help = (
+        "what operators find in the cache when they run again and again: all that they use (warm); all but their "
+        "weights (cold, on GPUs); or their input, just written by the operator before, which is one like them (chained)"
+    )
     parser.add_argument("--cache", choices=CACHES, default=WARM, help=f"{cache_help} (default: {WARM})")
 
 

@@ -135,15 +135,28 @@ def counted(request: Request, configs: list[ModelConfig], kind: CountsFile) -> l
     return found
 
 
-def check_selection(request: Request, models: list[tuple[ModelConfig, OperatorCounts]]) -> None:
-    """Refuse filtered counts that are empty (the model would be done at once) or no longer what the whitelist keeps."""
+def selected(
+    request: Request, models: list[tuple[ModelConfig, OperatorCounts]]
+) -> list[tuple[ModelConfig, OperatorCounts]]:
+    """Return the models whose filtered counts are not empty (they would be done at once) and what the whitelist keeps.
+
+    Where none is named, the others are left out with a warning.
+
+    Raises:
+        UserError: with one line for each model that is named or, where no other is left, found.
+    """
     whitelist = request.whitelist() if any(COUNTS.path(config).exists() for config, _ in models) else ()
-    mistakes = []
+    found, mistakes = [], []
     for config, kept in models:
         path = FILTERED_COUNTS.path(config)
         if not kept.counts:
             mistakes.append(f"{path}: the whitelist keeps no operator; mend it and run {BLOCK_1} {config.name}")
         elif COUNTS.path(config).exists() and select(COUNTS.read(config), whitelist).kept != kept:
             mistakes.append(f"{path}: no longer what the whitelist keeps of operators.pkl; run {BLOCK_1} {config.name}")
-    if mistakes:
+        else:
+            found.append((config, kept))
+    if mistakes and (request.names or not found):
         raise UserError(*mistakes)
+    for mistake in mistakes:
+        logging.getLogger(__name__).warning("left out: %s", mistake)
+    return found

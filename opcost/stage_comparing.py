@@ -21,8 +21,8 @@ from opcost.request import (
     OPERATOR_MEASUREMENTS,
     SUM_VS_FULL,
     Request,
-    check_selection,
     counted,
+    selected,
 )
 from opcost.statistics import standard_error_of, value_of
 from opcost.subjects import CAPTURED
@@ -80,8 +80,7 @@ def compare_models(request: Request, input_data: str = CAPTURED, cache: str = WA
     ``input_data``, one of ``INPUT_DATA``, says on which values the summed operators ran; ``cache``, one of ``CACHES``,
     what they found in the cache.
     """
-    models = counted(request, request.configs(), FILTERED_COUNTS)
-    check_selection(request, models)
+    models = selected(request, counted(request, request.configs(), FILTERED_COUNTS))
     if not request.database.is_dir():
         raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
     measurements = Measurements(CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows())

@@ -84,7 +84,6 @@ def count_operators(request: Request, progress: Progress, on_meta: bool = False)
         on_meta: run on shapes only, where a model's work does not depend on its data.
     """
     planned = _planned(request, on_meta)
-    _tell_of_lost_values([config for config, plan in planned if plan.device == META])
     whitelist = request.whitelist_if_any()
     progress.start(len(planned), sum(plan.expected_s for _, plan in planned) / max(len(planned), 1))
     try:
@@ -98,16 +97,12 @@ def census(request: Request) -> list[CensusRow]:
     return take_census({config.name: counts for config, counts in counted(request, request.configs(), COUNTS)})
 
 
-def _tell_of_lost_values(configs: list[ModelConfig]) -> None:
-    """Warn of counts with the values that operators saw: counts on shapes take their place."""
-    for config in configs:
-        try:
-            device_type = COUNTS.read(config).device_type
-        except UserError:
-            continue
-        if device_type != META:
-            text = "%s: was counted on a %s; on shapes only, it loses the values that operators saw there"
-            logging.getLogger(__name__).warning(text, config.name, device_type)
+def _has_values(config: ModelConfig) -> bool:
+    """Return whether a model's counts hold the values that operators saw, which counts on shapes do not."""
+    try:
+        return COUNTS.read(config).device_type != META
+    except UserError:
+        return False
 
 
 def _planned(request: Request, on_meta: bool) -> list[tuple[ModelConfig, CountPlan]]:
@@ -131,7 +126,11 @@ def _count_and_tell(
     except UserError as error:
         progress.fail(str(error))
         return CountFailure(config.name, str(error))
-    write_counts(COUNTS.path(config), counts)
+    if device == META and _has_values(config):
+        text = "%s: what was counted before holds the values that operators saw, and stays; delete %s to replace it"
+        logging.getLogger(__name__).warning(text, config.name, COUNTS.path(config))
+    else:
+        write_counts(COUNTS.path(config), counts)
     progress.finish(f"{counts.operator_calls} calls of {len(counts.counts)} operator tuples")
     return _count_report(config.name, counts, whitelist)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from opcost.errors import UserError
 from opcost.operators import OperatorCounts
@@ -10,6 +12,9 @@ from opcost.pickle_files import write_counts
 from opcost.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, counted
 from opcost.selection import Share, by_operator, outside, select, share
 from opcost.subjects import CAPTURED, subjects_of
+
+LIKE_RATIO = 0.85
+"""difflib's ratio from which two names are very like each other: Conv2dd and Conv2d 0.92, Conv1d and Conv2d 0.83."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,15 @@ class FilterReport:
 def filter_operators(request: Request) -> list[FilterReport]:
     """Filter each model's operator tuples by the whitelist and pickle what is kept."""
     whitelist = request.whitelist()
-    models = counted(request, request.open_configs(), COUNTS)
+    models = counted(request, request.configs(), COUNTS)
     _check_spelling(request, whitelist, [counts for _, counts in models])
+    _tell_of_strangers(whitelist, [counts for _, counts in models])
     for config, counts in models:
+        kept = select(counts, whitelist).kept
+        if not kept.counts:
+            logging.getLogger(__name__).warning("%s: the whitelist keeps no operator of it", config.name)
         if not request.dry_run:
-            write_counts(FILTERED_COUNTS.path(config), select(counts, whitelist).kept)
+            write_counts(FILTERED_COUNTS.path(config), kept)
     return [_filter_report(config.name, counts, whitelist) for config, counts in models]
 
 
@@ -64,6 +73,14 @@ def _check_spelling(request: Request, whitelist: tuple[str, ...], models: list[O
     ]
     if mistakes:
         raise UserError(*mistakes)
+
+
+def _tell_of_strangers(whitelist: tuple[str, ...], models: list[OperatorCounts]) -> None:
+    """Warn of names that match no operator and are very like one that the whitelist lacks."""
+    present = {name for counts in models for name in by_operator(counts)}
+    for name in set(whitelist) - present:
+        for like in get_close_matches(name, present - set(whitelist), n=1, cutoff=LIKE_RATIO):
+            logging.getLogger(__name__).warning("%s in the whitelist matches no operator; is %s meant?", name, like)
 
 
 def _spelling(name: str) -> str:

@@ -97,7 +97,9 @@ def qualified(
     table = qualifications_in(database)
     with open_apparatus(device, database, with_meter) as apparatus:
         if with_meter and meter_name not in (AUTO, *apparatus.meters.names):
-            there_are = ", ".join(apparatus.meters.names) or "none"
+            there_are = (
+                ", ".join(apparatus.meters.names) or f"none: {apparatus.meters.meter('none').stop().missing_reason}"
+            )
             raise UserError(f"--meter {meter_name}: {apparatus.device} has no such meter; there are: {there_are}")
         rows = _rows_of(apparatus, table)
         if with_meter and apparatus.meters.every_tick is not None and not _is_known(rows):

@@ -15,6 +15,7 @@ from opcost.ports import MeasurementProtocol, protocol_for
 from opcost.power import PowerTrace, no_trace
 from opcost.subjects import Subject
 
+MEANWHILE = "another process came meanwhile"
 RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
 
 
@@ -66,11 +67,13 @@ def test_a_device_rests_before_a_measurement_as_long_as_the_protocol_says(tmp_pa
 def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001)})
     with campaign.open_apparatus(None, tmp_path, True) as opened:
-        for remarks, notes, tries in (
-            (["another process came", ""], "", 2),
-            (["another process came"] * 3, "another process came", 3),
+        for told, notes, tries in (
+            ([MEANWHILE, ""], "", 2),
+            ([MEANWHILE] * 3, MEANWHILE, 3),
         ):
             campaign.built.clear()
+            # What was before a measurement is no disturbance of it.
+            remarks = [remark for later in told for remark in ("another process came before", later)]
             names: list[str] = []
             meters = replace(opened.meters, meter=lambda name, names=names: names.append(name) or campaign.machine)
             apparatus = replace(opened, meters=meters, disturbance=lambda remarks=remarks: remarks.pop(0))

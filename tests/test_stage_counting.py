@@ -13,7 +13,7 @@ from opcost.config_files import ModelConfig, load_configs
 from opcost.errors import CannotMeasureError, UserError
 from opcost.operators import model_operator
 from opcost.pickle_files import read_counts
-from opcost.request import COUNTS, FILTERED_COUNTS, Request, check_selection, model_tuple
+from opcost.request import COUNTS, FILTERED_COUNTS, Request, model_tuple, selected
 from opcost.request import counted as stored
 from opcost.stage_counting import CountFailure, CountReport, census, count_operators, plan_counting
 from opcost.stage_filtering import filter_operators
@@ -162,6 +162,33 @@ def test_a_whitelist_that_misspells_an_operator_is_refused(tmp_path: Path) -> No
     assert line.endswith("operator_whitelist.yml: Conv2D matches no operator; did you mean Conv2d?")
 
 
+def test_a_whitelist_that_keeps_nothing_or_nearly_names_an_operator_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_model(tmp_path, "a", "squeezenet1_1", [2, 3, 32, 32])
+    count_operators(request(tmp_path), RecordedProgress())
+    write_whitelist(tmp_path, "Conv2dd", "Hardswish", "BatchNorm2d")
+    filter_operators(request(tmp_path))
+    assert [record.getMessage() for record in caplog.records] == [
+        "Conv2dd in the whitelist matches no operator; is Conv2d meant?",
+        "a: the whitelist keeps no operator of it",
+    ]
+    caplog.clear()
+    write_whitelist(tmp_path, "Conv2d", "Conv2dd", "Conv1d")
+    filter_operators(request(tmp_path))
+    assert caplog.records == []
+
+
+def test_a_model_that_is_done_is_filtered_all_the_same(tmp_path: Path) -> None:
+    add_model(tmp_path, "a", "squeezenet1_1", [2, 3, 32, 32])
+    count_operators(request(tmp_path), RecordedProgress())
+    path = config_of(tmp_path, "a").path
+    path.write_text(path.read_text().replace("done: false", "done: true"))
+    write_whitelist(tmp_path, "Conv2d")
+    assert [report.name for report in filter_operators(request(tmp_path))] == ["a"]
+    assert FILTERED_COUNTS.path(config_of(tmp_path, "a")).exists()
+
+
 @pytest.mark.parametrize("model_name", ["swin_t", "googlenet"])
 def test_a_class_is_no_misspelt_function(tmp_path: Path, model_name: str) -> None:
     # Both call functions (linear, relu) whose classes they use as well, or not at all.
@@ -189,6 +216,7 @@ def test_a_run_on_shapes_counts_the_same_as_one_for_real(tmp_path: Path) -> None
     add_model(tmp_path, "small", "mobilenet_v3_small", [2, 3, 64, 64])
     (real,) = counted(count_operators(request(tmp_path), RecordedProgress()))
     read = read_counts(COUNTS.path(config_of(tmp_path, "small")), "x")
+    COUNTS.path(config_of(tmp_path, "small")).unlink()
     (meta,) = counted(count_operators(request(tmp_path), RecordedProgress(), on_meta=True))
     assert replace(meta, counted_on="cpu") == real
     on_meta = read_counts(COUNTS.path(config_of(tmp_path, "small")), "x")
@@ -197,15 +225,15 @@ def test_a_run_on_shapes_counts_the_same_as_one_for_real(tmp_path: Path) -> None
     assert replace(on_meta, device_type="cpu", counts=read.counts) == read
 
 
-def test_counts_on_shapes_that_take_the_place_of_real_ones_are_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_counts_on_shapes_do_not_take_the_place_of_real_ones(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     add_model(tmp_path, "small", "squeezenet1_1", [1, 3, 64, 64])
     count_operators(request(tmp_path), RecordedProgress(), on_meta=True)
     count_operators(request(tmp_path), RecordedProgress())
     assert caplog.text == ""
     count_operators(request(tmp_path), RecordedProgress(), on_meta=True)
-    assert "small: was counted on a cpu; on shapes only, it loses the values that operators saw there" in caplog.text
+    assert "small: what was counted before holds the values that operators saw, and stays; delete " in caplog.text
+    ((_, kept),) = stored(request(tmp_path), [config_of(tmp_path, "small")], COUNTS)
+    assert kept.device_type == "cpu"
 
 
 def test_counts_of_values_that_are_no_numbers_survive_both_pickles(tmp_path: Path) -> None:
@@ -214,7 +242,7 @@ def test_counts_of_values_that_are_no_numbers_survive_both_pickles(tmp_path: Pat
     count_operators(request(tmp_path), RecordedProgress())
     write_whitelist(tmp_path, "sub", "mul", "cat")
     filter_operators(request(tmp_path))
-    check_selection(request(tmp_path), stored(request(tmp_path), [config_of(tmp_path, "detector")], FILTERED_COUNTS))
+    selected(request(tmp_path), stored(request(tmp_path), [config_of(tmp_path, "detector")], FILTERED_COUNTS))
 
 
 def test_a_size_that_no_memory_holds_is_counted_on_shapes(tmp_path: Path) -> None:

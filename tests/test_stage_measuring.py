@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,12 +12,13 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Device, Load, MeterModel
 
+from opcost.apparatus import Apparatus
 from opcost.campaign import ATTEMPTS, OVERHEAD_S, FailureRow
 from opcost.conditions import measurement_key
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
 from opcost.input_values import ZEROS_DATA, InputData, InputStatistics, InputValues
-from opcost.measurement import MeasurementRow
+from opcost.measurement import Measurement, MeasurementRow
 from opcost.operators import OperatorTuple, TensorSpec, model_operator
 from opcost.pickle_files import read_counts, write_counts
 from opcost.ports import FULL_LOOP_S, MeasurementProtocol
@@ -330,6 +332,20 @@ def test_a_power_at_its_limit_is_noted(tmp_path: Path, power_w: float, note: str
     assert [row.measurement.notes for row in rows(campaign)] == [note]
 
 
+def test_a_disturbed_row_is_measured_again_by_later_runs_three_times_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opcost.apparatus.Apparatus.measure", disturbed(Apparatus.measure))
+    campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001)})
+    campaign.add_model("a", {RELU: 3})
+    assert [run(campaign)[0].measured for _ in range(5)] == [1, 1, 1, 0, 0]
+    assert [row.measurement.notes for row in rows(campaign)] == ["another process came"] * 3
+
+
+def disturbed(measure: Callable[..., Measurement]) -> Callable[..., Measurement]:
+    return lambda *arguments: replace(measure(*arguments), notes="another process came")
+
+
 def test_a_seed_shuffles_the_operators_of_a_model_and_stands_in_the_rows(tmp_path: Path) -> None:
     operators = [operator("ReLU", width) for width in range(1, 13)]
     orders = []
@@ -549,6 +565,21 @@ def test_a_whitelist_that_has_changed_since_asks_for_block_1(campaign: Simulated
         compare_models(campaign.request())
     with pytest.raises(UserError, match=r"no longer what the whitelist keeps .* run general_pipeline_block1\.py a"):
         run(campaign)
+
+
+def test_a_model_that_is_out_of_date_is_left_out_where_none_is_named(
+    campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture
+) -> None:
+    stale, fresh = campaign.add_model("a", {RELU: 1, GELU: 1}), campaign.add_model("b", {RELU: 1})
+    for config in (stale, fresh):
+        write_counts(COUNTS.path(config), FILTERED_COUNTS.read(config))
+    (campaign.measurements / "operator_whitelist.yml").write_text("operators: [ReLU]")
+    (report,) = run(campaign)
+    assert (report.name, report.measured) == ("b", 1)
+    assert "left out: " in caplog.text
+    assert "a/operators_filtered.pkl: no longer what the whitelist keeps" in caplog.text
+    with pytest.raises(UserError, match="no longer what the whitelist keeps"):
+        run(campaign, "a", "b")
 
 
 # Mistakes
