@@ -132,9 +132,12 @@ def _is_long(loop: Loop, loop_s: float) -> bool:
 
 
 def _is_burst(loop: Loop, next_look_s: float) -> bool:
-    """Return whether the load will have lasted too long for a device at its limit before the next look."""
+    """Return whether the load will have lasted too long for a device at its limit before the next look.
+
+    Iterations that take as long themselves fill the fewest chunks that have an error all the same.
+    """
     before_s = loop.begin.monotonic_s - loop.load_begin.monotonic_s
-    return before_s + next_look_s > LONGEST_BURST_S
+    return before_s + next_look_s > LONGEST_BURST_S and len(loop.chunk_durations_s) >= MINIMUM_CHUNKS
 
 
 def _draws_as_much_as_it_may(loop: Loop, trace: PowerTrace, power_limit_w: float | None) -> bool:

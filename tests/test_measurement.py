@@ -223,6 +223,18 @@ def test_a_precise_loop_at_the_power_limit_ends_before_the_device_slows_down():
     assert unaware.loop_time_s > 1.0
 
 
+@pytest.mark.parametrize("time_s", [0.03, 0.15, 0.7])
+def test_long_iterations_at_the_power_limit_fill_five_chunks_all_the_same(time_s):
+    """A whole model may take longer than clocks stay up: then it is slowed down, and says so."""
+    load = replace(CAPPED, time_s=time_s)
+    machine = SimulatedMachine(load, CAPPING, RING)
+    result = measure(machine, machine, machine, PRECISE, LIMITED)
+    assert result.iterations >= 5
+    assert time_s <= result.time_s <= time_s * 735 / 700 * 1.001
+    is_slowed = "clocks held down by the power limit" in result.notes
+    assert is_slowed == (time_s > 0.1)
+
+
 def test_a_long_loop_at_the_power_limit_is_slowed_down_and_says_so():
     machine = SimulatedMachine(CAPPED, CAPPING, RING)
     result = measure(machine, machine, machine, MeasurementProtocol(2.0, 5.0), LIMITED)
