@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,13 +11,12 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Device, Load, MeterModel
 
-from opcost.apparatus import Apparatus
 from opcost.campaign import ATTEMPTS, OVERHEAD_S, FailureRow
 from opcost.conditions import measurement_key
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
 from opcost.input_values import ZEROS_DATA, InputData, InputStatistics, InputValues
-from opcost.measurement import Measurement, MeasurementRow
+from opcost.measurement import MeasurementRow
 from opcost.operators import OperatorTuple, TensorSpec, model_operator
 from opcost.pickle_files import read_counts, write_counts
 from opcost.ports import FULL_LOOP_S, MeasurementProtocol
@@ -330,20 +328,6 @@ def test_a_power_at_its_limit_is_noted(tmp_path: Path, power_w: float, note: str
     campaign.add_model("a", {RELU: 3})
     run(campaign)
     assert [row.measurement.notes for row in rows(campaign)] == [note]
-
-
-def test_a_disturbed_row_is_measured_again_by_later_runs_three_times_at_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("opcost.apparatus.Apparatus.measure", disturbed(Apparatus.measure))
-    campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001)})
-    campaign.add_model("a", {RELU: 3})
-    assert [run(campaign)[0].measured for _ in range(5)] == [1, 1, 1, 0, 0]
-    assert [row.measurement.notes for row in rows(campaign)] == ["another process came"] * 3
-
-
-def disturbed(measure: Callable[..., Measurement]) -> Callable[..., Measurement]:
-    return lambda *arguments: replace(measure(*arguments), notes="another process came")
 
 
 def test_a_seed_shuffles_the_operators_of_a_model_and_stands_in_the_rows(tmp_path: Path) -> None:
