@@ -133,6 +133,7 @@ def _in_model(config: ModelConfig, device: str) -> tuple[Launched, dict[Operator
 def _alone(operators: list[OperatorTuple], device: str) -> dict[OperatorTuple, Launched | str]:
     """Return what each tuple launches alone in one call, or why it does not run."""
     refused: dict[OperatorTuple, Launched | str] = {}
+    calls: dict[OperatorTuple, int] = {}
 
     def run(mark: Mark) -> None:
         for index, operator in enumerate(operators):
@@ -141,17 +142,18 @@ def _alone(operators: list[OperatorTuple], device: str) -> dict[OperatorTuple, L
                 workload.run(1)
                 with mark(str(index)):
                     workload.run(REPETITIONS)
+                calls[operator] = REPETITIONS * workload.iterations_per_round
             except CannotMeasureError as error:
                 refused[operator] = str(error)
 
     launched = {operators[index]: Launched.of(kernels) for index, kernels in _by_mark(profiled(run)).items()}
     nothing = Launched(Counter(), 0.0)
-    return {operator: _once(launched.get(operator, nothing)) for operator in operators} | refused
+    return {operator: _once(launched.get(operator, nothing), number) for operator, number in calls.items()} | refused
 
 
-def _once(launched: Launched) -> Launched:
-    names = Counter({name: round(number / REPETITIONS) for name, number in launched.names.items()})
-    return Launched(names, launched.time_s / REPETITIONS)
+def _once(launched: Launched, calls: int) -> Launched:
+    names = Counter({name: round(number / calls) for name, number in launched.names.items()})
+    return Launched(names, launched.time_s / calls)
 
 
 def _by_mark(kernels: Iterable[Kernel]) -> dict[int, list[Kernel]]:

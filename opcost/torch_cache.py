@@ -115,9 +115,9 @@ def repeated(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Ca
     Raises:
         CannotMeasureError: it cannot be made again and again.
     """
-    call, note = repeatable(layer.call, tensors_of((layer.args, dict(layer.kwargs))))
-    if cache == WARM or note:
-        return Calls(call, notes=joined_notes(note, IN_PLACE if cache != WARM else ""))
+    again = repeatable(layer.call, tensors_of((layer.args, dict(layer.kwargs))))
+    if cache == WARM or again.note:
+        return Calls(again.call, again.period, joined_notes(again.note, IN_PLACE if cache != WARM else ""))
     return _cold(layer, memory()) if cache == COLD else _chained(layer)
 
 

@@ -18,7 +18,11 @@ from opcost.torch_flops import is_composite, is_free
 WRITES_THE_SAME = frozenset({"zero_", "fill_", "copy_", "index_put_", "_index_put_impl_", "index_fill_"})
 """In-place operations that write the same values each time, whatever was there before."""
 
+ADDS = frozenset({"add_", "sub_"})
+"""In-place operations that the same kernel undoes, given the opposite ``alpha``."""
+
 ELSEWHERE = "in-place kernel run into another tensor"
+IN_TURN = "in place: added and subtracted in turn"
 SAME_VALUES = "in place: writes the same values each time"
 
 
@@ -42,11 +46,21 @@ class Operation:
         return len(returns) == 1 and returns[0].alias_info is not None and bool(returns[0].alias_info.is_write)
 
 
-def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> tuple[Callable[[], object], str]:
-    """Return a call that does what a call does, as often as one likes, and a note on how.
+@dataclass(frozen=True)
+class Repeatable:
+    """A call that can be made as often as one likes, what it does ``period`` times, and a note on how."""
+
+    call: Callable[[], object]
+    note: str = ""
+    period: int = 1
+
+
+def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Repeatable:
+    """Return what does as a call does, again and again.
 
     ``call`` is made once for a look at its operations; those that write into one of the ``inputs`` do not run. Where it
-    is one such operation, its kernel is run on the same input with the result going elsewhere.
+    is one such operation, it adds and subtracts in turn, or its kernel is run on the same input with the result going
+    elsewhere.
 
     Raises:
         CannotMeasureError: it writes into its input in another way.
@@ -56,12 +70,35 @@ def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> tu
         call()
     eating = [operation.name for operation in observer.operations if observer.writes_into_input(operation)]
     if not eating:
-        return call, ""
+        return Repeatable(call)
     if WRITES_THE_SAME.issuperset(eating):
-        return call, SAME_VALUES
+        return Repeatable(call, SAME_VALUES)
     if len(observer.operations) == 1:
-        return elsewhere(observer.operations[0]), ELSEWHERE
+        (operation,) = observer.operations
+        if _is_undone_by_itself(operation):
+            return Repeatable(in_turn(operation), IN_TURN, period=2)
+        return Repeatable(elsewhere(operation), ELSEWHERE)
     raise CannotMeasureError(f"{', '.join(eating)} would work on what it wrote itself, among other operations")
+
+
+def in_turn(operation: Operation) -> Callable[[], object]:
+    """Return a call that adds to a tensor in place and then subtracts the same, both by the operation's kernel."""
+    alpha = operation.kwargs.get("alpha", 1)
+
+    def both() -> object:
+        operation.function(*operation.args, **{**operation.kwargs, "alpha": alpha})
+        return operation.function(*operation.args, **{**operation.kwargs, "alpha": -alpha})
+
+    return both
+
+
+def _is_undone_by_itself(operation: Operation) -> bool:
+    """Return whether the opposite ``alpha`` undoes it: a sum of floats, and not with the tensor itself."""
+    if operation.name not in ADDS:
+        return False
+    target, other = operation.args
+    is_itself = isinstance(other, torch.Tensor) and _storage(other) == _storage(target)
+    return target.dtype.is_floating_point and not is_itself
 
 
 def elsewhere(operation: Operation) -> Callable[[], object]:

@@ -16,7 +16,7 @@ from opcost.errors import CannotMeasureError
 from opcost.input_values import CONSTANT, NORMAL, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
 from opcost.operators import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
 from opcost.torch_conditions import PRECISIONS, precision, torch_state
-from opcost.torch_in_place import ELSEWHERE, SAME_VALUES, Operation, elsewhere, repeatable
+from opcost.torch_in_place import ELSEWHERE, IN_TURN, SAME_VALUES, Operation, elsewhere, repeatable
 from opcost.torch_inputs import DrawnInputs, input_statistics, operator_inputs
 from opcost.torch_operators import function_tuple, module_tuple
 from opcost.torch_values import plain_value
@@ -76,8 +76,9 @@ def test_an_interrupt_is_no_failure_of_the_workload(interrupt: type[BaseExceptio
         tuple_of(nn.SiLU(inplace=True), torch.zeros(3, 4)),
         tuple_of(nn.Hardswish(inplace=True), torch.zeros(3, 4)),
         tuple_of(nn.ReLU6(inplace=True), torch.zeros(3, 4).t()),
-        function_tuple(torch.Tensor.add_, (torch.zeros(3, 4), torch.zeros(4)), {"alpha": 2}),
-        function_tuple(torch.Tensor.add_, (torch.zeros(3, 4), 2.5), {}),
+        function_tuple(
+            torch.Tensor.add_, (torch.zeros(3, 4, dtype=torch.int64), torch.zeros(4, dtype=torch.int64)), {}
+        ),
         function_tuple(torch.Tensor.mul_, (torch.zeros(3, 4), torch.zeros(3, 1)), {}),
     ],
     ids=lambda operator: operator.short_name,
@@ -93,6 +94,37 @@ def test_an_in_place_operator_does_the_same_again_and_again_elsewhere(operator: 
     assert torch.equal(again, in_model)
     assert again.stride() == in_model.stride()
     assert workload.notes == ELSEWHERE
+
+
+@pytest.mark.parametrize(
+    ("other", "alpha"), [(torch.randn(3, 4), 1), (torch.randn(4), 2), (2.5, 1), (torch.randn(3, 1), -0.5)]
+)
+@pytest.mark.parametrize("name", ["add_", "sub_"])
+def test_what_adds_in_place_adds_and_subtracts_in_turn(name: str, other: torch.Tensor | float, alpha: float) -> None:
+    target = torch.randn(3, 4)
+    before, added = target.clone(), getattr(target.clone(), name)(other, alpha=alpha)
+    seen = []
+    again = repeatable(lambda: seen.append(getattr(target, name)(other, alpha=alpha)), [target])
+    assert torch.equal(target, before)
+    assert (again.note, again.period) == (IN_TURN, 2)
+    for _ in range(1000):
+        again.call()
+    assert torch.allclose(target, before, atol=1e-4)
+    assert not torch.allclose(added, before, atol=1e-4)
+
+
+def test_an_addition_in_place_is_two_calls_a_round() -> None:
+    operator = function_tuple(torch.Tensor.add_, (torch.zeros(3, 4), torch.zeros(3, 4)), {})
+    workload = operator_workload(operator, "cpu")
+    assert (workload.iterations_per_round, workload.notes) == (2, IN_TURN)
+    assert workload.run(3) == 3
+
+
+def test_what_would_not_be_undone_is_not_added_in_turn() -> None:
+    x, y = torch.randn(3), torch.zeros(3, dtype=torch.int64)
+    assert repeatable(lambda: x.add_(x), [x]).note == ELSEWHERE
+    assert repeatable(lambda: x.add_(x[:1]), [x]).note == ELSEWHERE
+    assert repeatable(lambda: y.add_(1), [y]).note == ELSEWHERE
 
 
 @pytest.mark.parametrize(
@@ -123,16 +155,16 @@ def test_an_in_place_operator_with_company_is_refused() -> None:
 
 def test_what_an_operator_writes_into_tensors_of_its_own_does_not_matter() -> None:
     x = torch.ones(3)
-    call, notes = repeatable(lambda: (x * 2).add_(1).relu_(), [x])
-    assert notes == ""
-    assert torch.equal(call(), torch.full((3,), 3.0))  # type: ignore[arg-type]
+    again = repeatable(lambda: (x * 2).add_(1).relu_(), [x])
+    assert (again.note, again.period) == ("", 1)
+    assert torch.equal(again.call(), torch.full((3,), 3.0))  # type: ignore[arg-type]
 
 
 def test_a_view_of_an_input_is_the_input() -> None:
     x = torch.ones(2, 3)
-    call, notes = repeatable(lambda: x[0].mul_(2), [x])
-    assert notes == ELSEWHERE
-    call()
+    again = repeatable(lambda: x[0].mul_(2), [x])
+    assert again.note == ELSEWHERE
+    again.call()
     assert torch.equal(x, torch.ones(2, 3))
 
 
