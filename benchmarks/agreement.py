@@ -9,6 +9,8 @@ from tables import SIZES, markdown, sizes
 
 TIME_RATIO, ENERGY_RATIO = 0.003, 0.01
 AT_THE_LIMIT = "the power limit"
+"""In the notes of what it slows down, and of what it would slow down if it lasted."""
+
 SHORT, LONG, LONGEST = "", "_reference", "_long_reference"
 
 

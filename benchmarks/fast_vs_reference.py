@@ -8,7 +8,6 @@ Example: PYTHONPATH=. python benchmarks/fast_vs_reference.py --output fast_vs_re
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from dataclasses import replace
@@ -17,11 +16,10 @@ from statistics import mean
 
 import pandas as pd
 from agreement import AT_THE_LIMIT, report
-from growing_csv import append, known
+from growing_csv import append, growing_parser, known
 from operators_in_turn import counts_of, in_turn
 
 from opcost.apparatus import Apparatus, open_apparatus
-from opcost.command_line import add_folder
 from opcost.errors import CannotMeasureError
 from opcost.measurement import Measurement
 from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
@@ -109,18 +107,12 @@ def add_rows(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = growing_parser(__doc__, "tell how far the loops agree")
     parser.add_argument("names", nargs="*", metavar="NAME")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--output", type=Path, help="measure, and add to this file what it lacks")
-    what.add_argument("--evaluate", type=Path, metavar="FILE", help="tell how far the loops agree")
     parser.add_argument("--operators", type=int, default=60, help="how many the file is to have in the end")
     parser.add_argument("--reference-seconds", type=float, default=10.0)
     parser.add_argument("--long-references", type=int, default=8, help="how many get a still longer loop")
     parser.add_argument("--long-reference-seconds", type=float, default=30.0)
-    parser.add_argument("--limit-seconds", type=float, default=480.0, help="begin no operator after that")
-    add_folder(parser, "--database", "where the qualification of the board's meters is kept")
-    parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     if arguments.evaluate:
         print(report(pd.read_csv(arguments.evaluate)))

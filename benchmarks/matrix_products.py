@@ -8,7 +8,6 @@ Example: PYTHONPATH=. python benchmarks/matrix_products.py --output matrix_produ
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import time
@@ -16,10 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
-from growing_csv import append, known
+from growing_csv import append, growing_parser, known
 from tables import markdown
-
-from opcost.command_line import add_folder
 
 SIDE = 4096
 ROWS = range(1, 257)
@@ -102,14 +99,7 @@ def measure_products(path: Path, database: Path, seed: int, limit_s: float) -> N
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--output", type=Path, help="measure, and add to this file what it lacks")
-    what.add_argument("--evaluate", type=Path, metavar="FILE", help="tell how far the powers of neighbours differ")
-    parser.add_argument("--limit-seconds", type=float, default=480.0, help="begin no product after that")
-    add_folder(parser, "--database", "where the qualification of the board's meters is kept")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    arguments = growing_parser(__doc__, "tell how far the powers of neighbours differ").parse_args()
     if arguments.evaluate:
         print(report(pd.read_csv(arguments.evaluate)))
     else:

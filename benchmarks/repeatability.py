@@ -13,10 +13,10 @@ from itertools import product
 from pathlib import Path
 
 import pandas as pd
+from agreement import AT_THE_LIMIT
 from tables import SIZES, markdown, sizes
 
 TABLE = "operator_measurements.csv"
-AT_THE_LIMIT = "the power limit"
 FIGURES = {
     "time": "time_s",
     "energy as measured": "energy_j",

@@ -53,8 +53,7 @@ class Apparatus:
     operator or a model for a while. ``has_meter`` says whether energy can be measured at all, also where no meter was
     asked for. ``pause`` does nothing for some seconds. ``power_per_kelvin`` is the share by which power rises with each
     kelvin, None where the device is not qualified. ``sentinel`` is measured now and then in a campaign, to see whether
-    the device drifts. ``disturbance`` says who else has used the device since the last call, if
-    somebody did.
+    the device drifts. ``disturbance`` says who else has used the device since the last call, if somebody did.
     """
 
     device: str
@@ -130,10 +129,8 @@ def open_apparatus(
                 stack.enter_context(device_lock(facts.uuid or "cpu"))
             logs = database / POWER_LOGS
             meters = open_meters(device, facts, logs, stack) if with_meter else NO_METERS
-            others = (_other_processes(facts, stack) if facts.uuid else OtherLoad()) if with_meter else None
+            disturbance = _disturbance(facts, stack) if with_meter else str
             filler = _filler(device, stack) if with_meter else None
-            if filler is not None:
-                filler.resume()
             yield Apparatus(
                 device=device,
                 clock=SystemClock(),
@@ -143,7 +140,7 @@ def open_apparatus(
                 circumstances=lambda protocol: _circumstances(facts, protocol),
                 precision=precision,
                 has_meter=no_energy_reason(device, facts) is None,
-                disturbance=others.disturbance if others else str,
+                disturbance=disturbance,
             )
     except NvidiaSmiError as error:
         raise UserError(str(error)) from error
@@ -250,29 +247,31 @@ def _check_cache(cache: str, device: str) -> None:
 
 
 def _filler(device: str, stack: ExitStack) -> Filler | None:
+    """Keep a GPU at work from now on."""
     if not device.startswith("cuda"):
         return None
     filler = Filler(partial(additions, device))
     stack.callback(filler.close)
+    filler.resume()
     return filler
 
 
-def _other_processes(facts: DeviceFacts, stack: ExitStack) -> OtherProcesses | None:
-    """Watch for others on a GPU, None where nothing tells of them.
+def _disturbance(facts: DeviceFacts, stack: ExitStack) -> Callable[[], str]:
+    """Watch for others on a device; return what tells of them.
 
     Raises:
         UserError: somebody is using it.
     """
     if facts.uuid is None:
-        return None
+        return OtherLoad().disturbance
     try:
         gpu = NvmlGpu.open(facts.uuid)
     except NvmlError:
-        return None
+        return str
     stack.callback(gpu.close)
     others = OtherProcesses(gpu, os.getpid())
     others.refuse_if_busy()
-    return others
+    return others.disturbance
 
 
 def _conditions(device: str, facts: DeviceFacts, precision_name: str, execution: str, cache: str) -> Conditions:

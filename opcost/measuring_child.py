@@ -79,8 +79,8 @@ class ChildBench:
     """Plays ``Bench`` by asking one in another process, which is started again when an operator has ended it."""
 
     def __init__(self, opening: Opening) -> None:
-        self._opening = opening
-        self._child: ChildProcess | None = None
+        self._open_answering = partial(answering, opening)
+        self._child = ChildProcess(self._open_answering)
         self._facts = BenchFacts(is_gpu=False, has_meter=False, sentinel=None)
         self._answers: dict[Question, Any] = {}
         self._faults = 0
@@ -91,18 +91,16 @@ class ChildBench:
         Raises:
             UserError: the device cannot be made ready.
         """
-        child = ChildProcess(partial(answering, self._opening))
+        self._child = ChildProcess(self._open_answering)
         try:
-            self._child = child.__enter__()
-            self._facts = child.ask(Question(FACTS))
+            self._child.__enter__()
+            self._facts = self._child.ask(Question(FACTS))
         except ChildFaultError as fault:
             raise UserError(f"the measuring process does not start: {fault}; what it said stands above") from fault
 
     def end(self, *error: Any) -> None:
         """End the process: at once where an error ends its use (as arguments of ``__exit__``)."""
-        if self._child is not None:
-            self._child.__exit__(*(error or (None, None, None)))
-            self._child = None
+        self._child.__exit__(*(error or (None, None, None)))
 
     @property
     def is_gpu(self) -> bool:
@@ -138,7 +136,9 @@ class ChildBench:
         """
         deadline_s = LOOPS * (protocol.warm_up_s + protocol.loop_s) + BUILDING_DEADLINE_S
         try:
-            found: Measurement = self._ask(Question("measure", (subject, precision, protocol, log_name)), deadline_s)
+            found: Measurement = self._child.ask(
+                Question("measure", (subject, precision, protocol, log_name)), deadline_s
+            )
         except ChildFaultError as fault:
             self._start_again(fault)
             raise CannotMeasureError(f"it ended the measuring process: {fault}") from fault
@@ -146,7 +146,6 @@ class ChildBench:
         return found
 
     def _start_again(self, fault: ChildFaultError) -> None:
-        self._child = None
         self._faults += 1
         if self._faults >= FAULTS_IN_A_ROW:
             raise UserError(
@@ -159,13 +158,8 @@ class ChildBench:
     def _remembered(self, question: Question) -> Any:
         """Return an answer that stays the same: a row is keyed by it also when the process has ended."""
         if question not in self._answers:
-            self._answers[question] = self._ask(question)
+            self._answers[question] = self._child.ask(question)
         return self._answers[question]
-
-    def _ask(self, question: Question, deadline_s: float | None = None) -> Any:
-        if self._child is None:
-            raise ChildFaultError("it has ended")
-        return self._child.ask(question, deadline_s)
 
 
 @contextmanager

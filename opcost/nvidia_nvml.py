@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 Answer = TypeVar("Answer")
@@ -92,14 +90,6 @@ class NvmlGpu:
         if kind != nvml.NVML_VALUE_TYPE_UNSIGNED_INT:
             raise NvmlError(f"NVML: power samples of an unknown type ({kind})")
         return [(s.timeStamp * 1e-6, s.sampleValue.uiVal * 1e-3) for s in samples if s.timeStamp > after_us]
-
-
-def keep_rows(path: Path, columns: tuple[str, str], rows: Iterable[tuple[float, float]]) -> None:
-    """Write the evidence of a measurement as CSV: epoch seconds, and a value in the unit that its column names."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(columns)
-        table.writerows((f"{epoch_s:.6f}", f"{value:.3f}") for epoch_s, value in rows)
 
 
 def _asked(library: Any, question: Callable[[], Answer]) -> Answer:

@@ -19,7 +19,8 @@ from types import TracebackType
 import numpy as np
 
 from opcost.meter_names import COUNTER
-from opcost.nvidia_nvml import NvmlError, NvmlGpu, keep_rows
+from opcost.nvidia_nvml import NvmlError, NvmlGpu
+from opcost.nvidia_nvml_rows import TimedRows, keep_rows
 from opcost.power import PowerSource, PowerTrace, no_trace, trace_of_power
 
 TICK_S = 0.1
@@ -97,15 +98,14 @@ class TickFinder:
 class CounterSampler:
     """Collects ticks of a GPU's energy counter from ``__enter__`` to ``__exit__``, in a thread that mostly sleeps.
 
-    ``interval_s`` is the time from one tick to the next, and may be changed at any time.
+    ``interval_s`` is the time from one tick to the next, and may be changed at any time. ``ticks`` are the moments of
+    those so far, and what the counter showed then, in J.
     """
 
     def __init__(self, gpu: NvmlGpu) -> None:
         self.interval_s = CAMPAIGN_SOURCE.update_period_s
+        self.ticks = TimedRows()
         self._gpu = gpu
-        self._ticks: list[tuple[float, float]] = []
-        self._failure: NvmlError | None = None
-        self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._finder = TickFinder(gpu.energy_j, time.monotonic, self._stopping.wait)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -126,24 +126,6 @@ class CounterSampler:
         self._stopping.set()
         self._thread.join()
 
-    def since(self, begin_s: float) -> list[tuple[float, float]]:
-        """Return the ticks from a moment (epoch) on that are there by now: when each was, and the counter in J.
-
-        Raises:
-            NvmlError: NVML refuses, or the counter stands still.
-        """
-        failure = self._failure
-        if failure is not None:
-            raise failure
-        with self._lock:
-            return [tick for tick in self._ticks if tick[0] >= begin_s]
-
-    def forget_before(self, epoch_s: float) -> None:
-        """Drop the ticks before a moment: nobody will ask for them. And those after now: the clock was set back."""
-        now_s = time.time()
-        with self._lock:
-            self._ticks = [tick for tick in self._ticks if epoch_s <= tick[0] <= now_s + 1.0]
-
     def _run(self) -> None:
         while not self._stopping.is_set():
             if not self._collect():
@@ -154,15 +136,13 @@ class CounterSampler:
         try:
             tick = self._finder.next_tick(self.interval_s)
         except NvmlError as error:
-            self._failure = error
+            self.ticks.fail(error)
             return False
         if tick is None:
-            self._failure = NvmlError("NVML's energy counter stands still")
+            self.ticks.fail(NvmlError("NVML's energy counter stands still"))
             return False
-        self._failure = None
         moment_s, energy_j = tick
-        with self._lock:
-            self._ticks.append((time.time() - (time.monotonic() - moment_s), energy_j))
+        self.ticks.extend([(time.time() - (time.monotonic() - moment_s), energy_j)])
         return True
 
 
@@ -185,12 +165,12 @@ class CounterMeter:
         self._sampler.interval_s = self._source.update_period_s
         self._path.unlink(missing_ok=True)
         self._begin_s = time.time()
-        self._sampler.forget_before(self._begin_s)
+        self._sampler.ticks.forget_before(self._begin_s)
 
     def log(self) -> PowerTrace:
         """Return the power from tick to tick so far."""
         try:
-            return self._trace(self._sampler.since(self._begin_s))
+            return self._trace(self._sampler.ticks.since(self._begin_s))
         except NvmlError as error:
             return no_trace(str(error), self._source)
 
@@ -198,7 +178,7 @@ class CounterMeter:
         """End the measurement without waiting for a further tick; return the power from tick to tick."""
         self._sampler.interval_s = CAMPAIGN_SOURCE.update_period_s
         try:
-            ticks = self._sampler.since(self._begin_s)
+            ticks = self._sampler.ticks.since(self._begin_s)
         except NvmlError as error:
             return no_trace(str(error), self._source)
         if len(ticks) > 1:

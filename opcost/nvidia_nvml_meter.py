@@ -15,7 +15,8 @@ from types import TracebackType
 import numpy as np
 
 from opcost.meter_names import SAMPLES
-from opcost.nvidia_nvml import HISTORY_S, NvmlError, NvmlGpu, keep_rows
+from opcost.nvidia_nvml import HISTORY_S, NvmlError, NvmlGpu
+from opcost.nvidia_nvml_rows import TimedRows, keep_rows
 from opcost.power import PowerSource, PowerTrace, no_trace, trace_of_power
 
 SAMPLES_SOURCE = PowerSource(
@@ -50,9 +51,8 @@ class PowerSampler:
     def __init__(self, gpu: NvmlGpu) -> None:
         self._gpu = gpu
         self.power_before_w: float | None = None
-        self._samples: list[tuple[float, float]] = []
-        self._failure: NvmlError | None = None
-        self._lock = threading.Lock()
+        self._rows = TimedRows()
+        self._draining = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -62,8 +62,8 @@ class PowerSampler:
         Raises:
             NvmlError: this GPU or driver keeps no samples.
         """
-        self._drain_or_fail()
-        self.power_before_w = _steady_mean_w([power_w for _, power_w in self._samples[: len(self._samples) // 2]])
+        history = self.since(0.0)
+        self.power_before_w = _steady_mean_w([power_w for _, power_w in history[: len(history) // 2]])
         self._thread.start()
         return self
 
@@ -80,16 +80,13 @@ class PowerSampler:
             NvmlError: NVML refuses, or no sample came after the end.
         """
         for _ in range(round(LAST_SAMPLE_DEADLINE_S / POLL_INTERVAL_S)):
-            self._drain_or_fail()
-            if self._samples and self._samples[-1][0] > end_s:
+            samples = self.since(begin_s)
+            if samples and samples[-1][0] > end_s:
                 break
             time.sleep(POLL_INTERVAL_S)
         else:
             raise NvmlError(f"NVML kept no power sample in the {LAST_SAMPLE_DEADLINE_S:g} s after the measurement")
-        with self._lock:
-            samples = [
-                sample for sample in self._samples if begin_s <= sample[0] <= end_s + SAMPLES_SOURCE.averaging_time_s
-            ]
+        samples = [sample for sample in samples if sample[0] <= end_s + SAMPLES_SOURCE.averaging_time_s]
         if any(later[0] - earlier[0] > LONGEST_GAP_S for earlier, later in pairwise(samples)):
             raise NvmlError("NVML's power samples have a gap: they were not collected in time")
         return samples
@@ -100,34 +97,24 @@ class PowerSampler:
         Raises:
             NvmlError: NVML refuses.
         """
-        self._drain_or_fail()
-        with self._lock:
-            return [sample for sample in self._samples if sample[0] >= begin_s]
+        self._drain()
+        return self._rows.since(begin_s)
 
     def forget_before(self, epoch_s: float) -> None:
-        """Drop the samples before a moment: nobody will ask for them. And those after now: the clock was set back."""
-        now_s = time.time()
-        with self._lock:
-            self._samples = [sample for sample in self._samples if epoch_s <= sample[0] <= now_s + 1.0]
+        """Drop the samples that nobody will ask for."""
+        self._rows.forget_before(epoch_s)
 
     def _run(self) -> None:
         while not self._stopping.wait(DRAIN_INTERVAL_S):
             self._drain()
 
-    def _drain_or_fail(self) -> None:
-        self._drain()
-        failure = self._failure
-        if failure is not None:
-            raise failure
-
     def _drain(self) -> None:
-        with self._lock:
-            newest_s = self._samples[-1][0] if self._samples else 0.0
+        # By one thread at a time: two would both add what is newer than the newest.
+        with self._draining:
             try:
-                self._samples.extend(sorted(self._gpu.power_samples(newest_s)))
-                self._failure = None
+                self._rows.extend(sorted(self._gpu.power_samples(self._rows.newest_s)))
             except NvmlError as error:
-                self._failure = error
+                self._rows.fail(error)
 
 
 class NvmlMeter:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from opcost.errors import CannotMeasureError
 from opcost.measurement import Measurement, joined_notes
-from opcost.statistics import BATCHES, Estimate, is_within, standard_error_of, sum_of_independent, value_of
+from opcost.statistics import BATCHES, Estimate, estimate_of, is_within, standard_error_of, sum_of_independent, value_of
 
 
 def without_overhead(
@@ -66,8 +66,8 @@ def _energy_left_j(measurement: Measurement, overhead: Measurement) -> Estimate 
     """Return the energy less that of the overhead, None where either is unknown or nothing is left."""
     return _positive(
         _less(
-            _known(measurement.energy_j, measurement.energy_standard_error_j),
-            _known(overhead.energy_j, overhead.energy_standard_error_j),
+            estimate_of(measurement.energy_j, measurement.energy_standard_error_j),
+            estimate_of(overhead.energy_j, overhead.energy_standard_error_j),
         )
     )
 
@@ -77,11 +77,7 @@ def _positive(estimate: Estimate | None) -> Estimate | None:
 
 
 def _energy_at_reference_j(measurement: Measurement) -> Estimate | None:
-    return _known(measurement.energy_at_reference_j, measurement.energy_at_reference_standard_error_j)
-
-
-def _known(value: float | None, standard_error: float | None) -> Estimate | None:
-    return None if value is None or standard_error is None else Estimate(value, standard_error)
+    return estimate_of(measurement.energy_at_reference_j, measurement.energy_at_reference_standard_error_j)
 
 
 def _less(minuend: Estimate | None, subtrahend: Estimate | None) -> Estimate | None:

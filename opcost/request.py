@@ -123,28 +123,33 @@ def counted(request: Request, configs: list[ModelConfig], kind: CountsFile) -> l
             found.append((config, kind.read(config)))
         except UserError as error:
             mistakes.extend(error.lines)
-    if mistakes and (request.names or not found):
-        raise UserError(*mistakes)
+    _leave_out(mistakes, unless=bool(request.names) or not found)
     if configs and not found:
         raise UserError(f"{request.measurements}: no model has an {kind.file_name} yet; run {kind.made_by} first")
-    for mistake in mistakes:
-        logging.getLogger(__name__).warning("left out: %s", mistake)
     if len(wanted) < len(configs):
         text = "%d models have no %s yet and are left out; %s makes it"
         logging.getLogger(__name__).warning(text, len(configs) - len(wanted), kind.file_name, kind.made_by)
     return found
 
 
-def selected(
-    request: Request, models: list[tuple[ModelConfig, OperatorCounts]]
-) -> list[tuple[ModelConfig, OperatorCounts]]:
-    """Return the models whose filtered counts are not empty (they would be done at once) and what the whitelist keeps.
+def _leave_out(mistakes: list[str], unless: bool) -> None:
+    """Warn of models that are left out for a mistake, unless that is more than the user would want."""
+    if mistakes and unless:
+        raise UserError(*mistakes)
+    for mistake in mistakes:
+        logging.getLogger(__name__).warning("left out: %s", mistake)
+
+
+def selected(request: Request, configs: list[ModelConfig]) -> list[tuple[ModelConfig, OperatorCounts]]:
+    """Return the configs with their filtered counts, if these are not empty (they would be done at once) and what the
+    whitelist keeps.
 
     Where none is named, the others are left out with a warning.
 
     Raises:
         UserError: with one line for each model that is named or, where no other is left, found.
     """
+    models = counted(request, configs, FILTERED_COUNTS)
     whitelist = request.whitelist() if any(COUNTS.path(config).exists() for config, _ in models) else ()
     found, mistakes = [], []
     for config, kept in models:
@@ -155,8 +160,5 @@ def selected(
             mistakes.append(f"{path}: no longer what the whitelist keeps of operators.pkl; run {BLOCK_1} {config.name}")
         else:
             found.append((config, kept))
-    if mistakes and (request.names or not found):
-        raise UserError(*mistakes)
-    for mistake in mistakes:
-        logging.getLogger(__name__).warning("left out: %s", mistake)
+    _leave_out(mistakes, unless=bool(request.names) or not found)
     return found

@@ -15,13 +15,11 @@ from opcost.errors import UserError
 from opcost.measurement import REFERENCE_TEMPERATURE_C, MeasurementRow
 from opcost.operators import OperatorCounts
 from opcost.request import (
-    FILTERED_COUNTS,
     FULL_MODEL_MEASUREMENTS,
     FULL_MODEL_SCRIPT,
     OPERATOR_MEASUREMENTS,
     SUM_VS_FULL,
     Request,
-    counted,
     selected,
 )
 from opcost.statistics import standard_error_of, value_of
@@ -80,7 +78,7 @@ def compare_models(request: Request, input_data: str = CAPTURED, cache: str = WA
     ``input_data``, one of ``INPUT_DATA``, says on which values the summed operators ran; ``cache``, one of ``CACHES``,
     what they found in the cache.
     """
-    models = selected(request, counted(request, request.configs(), FILTERED_COUNTS))
+    models = selected(request, request.configs())
     if not request.database.is_dir():
         raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
     measurements = Measurements(CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows())

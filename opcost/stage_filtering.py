@@ -48,8 +48,9 @@ def filter_operators(request: Request) -> list[FilterReport]:
     """Filter each model's operator tuples by the whitelist and pickle what is kept."""
     whitelist = request.whitelist()
     models = counted(request, request.configs(), COUNTS)
-    _check_spelling(request, whitelist, [counts for _, counts in models])
-    _tell_of_strangers(whitelist, [counts for _, counts in models])
+    present = {name for _, counts in models for name in by_operator(counts)}
+    _check_spelling(request, whitelist, present)
+    _tell_of_strangers(whitelist, present)
     for config, counts in models:
         kept = select(counts, whitelist).kept
         if not kept.counts:
@@ -59,12 +60,11 @@ def filter_operators(request: Request) -> list[FilterReport]:
     return [_filter_report(config.name, counts, whitelist) for config, counts in models]
 
 
-def _check_spelling(request: Request, whitelist: tuple[str, ...], models: list[OperatorCounts]) -> None:
+def _check_spelling(request: Request, whitelist: tuple[str, ...], present: set[str]) -> None:
     """Refuse names that match no operator but differ from one in upper and lower case only.
 
     A class and a function may differ so in their first letter (``ReLU``, ``relu``): neither is a mistake for the other.
     """
-    present = {name for counts in models for name in by_operator(counts)}
     similar = {_spelling(name): name for name in sorted(present)}
     mistakes = [
         f"{request.measurements / WHITELIST}: {name} matches no operator; did you mean {similar[_spelling(name)]}?"
@@ -75,9 +75,8 @@ def _check_spelling(request: Request, whitelist: tuple[str, ...], models: list[O
         raise UserError(*mistakes)
 
 
-def _tell_of_strangers(whitelist: tuple[str, ...], models: list[OperatorCounts]) -> None:
+def _tell_of_strangers(whitelist: tuple[str, ...], present: set[str]) -> None:
     """Warn of names that match no operator and are very like one that the whitelist lacks."""
-    present = {name for counts in models for name in by_operator(counts)}
     for name in set(whitelist) - present:
         for like in get_close_matches(name, present - set(whitelist), n=1, cutoff=LIKE_RATIO):
             logging.getLogger(__name__).warning("%s in the whitelist matches no operator; is %s meant?", name, like)

@@ -14,10 +14,8 @@ from opcost.ports import FULL_LOOP_S, ProtocolFor
 from opcost.progress import Progress
 from opcost.request import (
     BLOCK_0,
-    FILTERED_COUNTS,
     OPERATOR_MEASUREMENTS,
     Request,
-    counted,
     selected,
 )
 from opcost.subjects import CAPTURED, subjects_of
@@ -61,7 +59,7 @@ def measure_operators(
         progress: is told of each operator.
         input_data: the values that operators run on, one of ``INPUT_DATA``.
     """
-    models = selected(request, counted(request, request.open_configs(), FILTERED_COUNTS))
+    models = selected(request, request.open_configs())
     _tell_of_unknown_values(models, input_data)
     works = [Work(config, tuple(subjects_of(counts.counts, input_data))) for config, counts in models]
     on_own_values = [work for work, (_, counts) in zip(works, models, strict=True) if _has_values(counts, input_data)]

@@ -26,7 +26,7 @@ from opcost.operators import OperatorTuple, TensorSpec
 from opcost.ports import FULL_LOOP_S, MeasurementProtocol, Meter
 from opcost.power import PowerSource, PowerTrace, joined, no_trace
 from opcost.request import METER_QUALIFICATIONS
-from opcost.statistics import Estimate, standard_error_of, value_of
+from opcost.statistics import Estimate, estimate_of, standard_error_of, value_of
 from opcost.subjects import Subject
 
 REFERENCE = COUNTER
@@ -204,11 +204,8 @@ def _is_known(rows: list[QualificationRow]) -> bool:
 
 def _power_per_kelvin(rows: list[QualificationRow]) -> Estimate | None:
     """Return the newest slope that was found."""
-    for row in reversed(rows):
-        slope, error = row.power_per_kelvin_ratio, row.power_per_kelvin_standard_error_ratio
-        if slope is not None and error is not None:
-            return Estimate(slope, error)
-    return None
+    slopes = (estimate_of(row.power_per_kelvin_ratio, row.power_per_kelvin_standard_error_ratio) for row in rows[::-1])
+    return next((slope for slope in slopes if slope is not None), None)
 
 
 def _uuid(apparatus: Apparatus) -> str | None:

@@ -153,6 +153,11 @@ def student_quantile(degrees: int) -> float:
     return z + math.fsum(term / degrees**power for power, term in enumerate(terms, start=1))
 
 
+def estimate_of(value: float | None, standard_error: float | None) -> Estimate | None:
+    """Return an estimate, None where its value or its error is not known."""
+    return None if value is None or standard_error is None else Estimate(value, standard_error)
+
+
 def value_of(estimate: Estimate | None) -> float | None:
     """Return an estimate's value, None where there is no estimate."""
     return None if estimate is None else estimate.value

@@ -10,7 +10,7 @@ from opcost.input_values import InputData, parse_input_data
 from opcost.measurement import MeasurementRow, is_doubtful
 from opcost.operators import OperatorCount, OperatorCounts
 from opcost.selection import share
-from opcost.statistics import Estimate, sum_of_independent
+from opcost.statistics import Estimate, estimate_of, sum_of_independent
 from opcost.subjects import CAPTURED, Subject, subjects_of
 
 
@@ -150,8 +150,7 @@ def energy_of(row: MeasurementRow, at_reference: bool = False) -> Estimate | Non
     """
     measured = row.measurement
     energy_j = measured.energy_at_reference_j if at_reference else measured.energy_j
-    error_j = measured.energy_standard_error_j
-    return None if energy_j is None or error_j is None else Estimate(energy_j, error_j)
+    return estimate_of(energy_j, measured.energy_standard_error_j)
 
 
 def _parts(count: OperatorCount, measurements: Measurements, conditions: Conditions, input_data: str) -> Iterator[Part]:

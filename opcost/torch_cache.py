@@ -17,7 +17,7 @@ from torch import nn
 from opcost.conditions import COLD, WARM
 from opcost.measurement import joined_notes
 from opcost.torch_flops import tensors_of
-from opcost.torch_in_place import repeatable
+from opcost.torch_in_place import Calls, repeatable
 from opcost.units import megabytes
 
 EVICTING_RATIO = 2
@@ -89,20 +89,6 @@ class DeviceMemory:
     total_bytes: int
 
 
-@dataclass(frozen=True)
-class Calls:
-    """Calls of an operator that are made again and again.
-
-    ``cycle`` makes ``period`` calls, each time the same ones in the same order. ``overhead`` is what each of them does
-    besides, None if nothing; ``notes`` say how they differ from calls in a model.
-    """
-
-    cycle: Callable[[], object]
-    period: int = 1
-    notes: str = ""
-    overhead: Callable[[], object] | None = None
-
-
 def device_memory(device: str) -> DeviceMemory:
     """Return the sizes of a GPU's L2 cache and of its memory."""
     properties = torch.cuda.get_device_properties(device)
@@ -116,8 +102,10 @@ def repeated(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Ca
         CannotMeasureError: it cannot be made again and again.
     """
     again = repeatable(layer.call, tensors_of((layer.args, dict(layer.kwargs))))
-    if cache == WARM or again.note:
-        return Calls(again.call, again.period, joined_notes(again.note, IN_PLACE if cache != WARM else ""))
+    if cache == WARM:
+        return again
+    if again.notes:
+        return replace(again, notes=joined_notes(again.notes, IN_PLACE))
     return _cold(layer, memory()) if cache == COLD else _chained(layer)
 
 

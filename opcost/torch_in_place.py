@@ -47,15 +47,20 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Repeatable:
-    """A call that can be made as often as one likes, what it does ``period`` times, and a note on how."""
+class Calls:
+    """Calls of an operator that are made again and again.
 
-    call: Callable[[], object]
-    note: str = ""
+    ``cycle`` makes ``period`` calls, each time the same ones in the same order. ``overhead`` is what each of them does
+    besides, None if nothing; ``notes`` say how they differ from calls in a model.
+    """
+
+    cycle: Callable[[], object]
     period: int = 1
+    notes: str = ""
+    overhead: Callable[[], object] | None = None
 
 
-def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Repeatable:
+def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Calls:
     """Return what does as a call does, again and again.
 
     ``call`` is made once for a look at its operations; those that write into one of the ``inputs`` do not run. Where it
@@ -70,14 +75,14 @@ def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Re
         call()
     eating = [operation.name for operation in observer.operations if observer.writes_into_input(operation)]
     if not eating:
-        return Repeatable(call)
+        return Calls(call)
     if WRITES_THE_SAME.issuperset(eating):
-        return Repeatable(call, SAME_VALUES)
+        return Calls(call, notes=SAME_VALUES)
     if len(observer.operations) == 1:
         (operation,) = observer.operations
         if _is_undone_by_itself(operation):
-            return Repeatable(in_turn(operation), IN_TURN, period=2)
-        return Repeatable(elsewhere(operation), ELSEWHERE)
+            return Calls(in_turn(operation), period=2, notes=IN_TURN)
+        return Calls(elsewhere(operation), notes=ELSEWHERE)
     raise CannotMeasureError(f"{', '.join(eating)} would work on what it wrote itself, among other operations")
 
 

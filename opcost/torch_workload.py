@@ -151,7 +151,7 @@ def refused_calls(device: str) -> Iterator[None]:
     try:
         yield
     except REFUSALS as error:
-        # After a CUDA fault every further call fails too; then this raises, and the run ends.
+        # After a CUDA fault every further call fails too; then this raises, and the process ends.
         synchronize(device)
         raise CannotMeasureError(one_line(error)) from error
 
@@ -180,8 +180,8 @@ def operator_workload(
 ) -> EagerWorkload:
     """Return an operator tuple with fresh weights and drawn inputs, ready to run on a device again and again.
 
-    ``cache``, one of ``CACHES``, says what each call finds in the device's cache. An in-place operator writes
-    elsewhere: in a loop it would change its own input, and with it the power.
+    ``cache``, one of ``CACHES``, says what each call finds in the device's cache. An in-place operator adds and
+    subtracts in turn or writes elsewhere: in a loop it would change its own input, and with it the power.
 
     Raises:
         CannotMeasureError: it cannot be built or repeated here.

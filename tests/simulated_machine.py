@@ -310,6 +310,11 @@ class SimulatedMachine(SimulatedWorkload):
     def _phase_index(self, at_s: FloatArray) -> npt.NDArray[np.int64]:
         return np.searchsorted([phase.begin_s for phase in self._phases], at_s, side="right") - 1
 
+    def _busy_s(self, at_s: FloatArray) -> FloatArray:
+        """Return for how long the device has done what it does."""
+        begin_s: FloatArray = np.array([phase.begin_s for phase in self._phases])[self._phase_index(at_s)]
+        return at_s - begin_s
+
     def _warmth(self, at_s: FloatArray) -> FloatArray:
         """Return how warm the device is: 0 cold, 1 in equilibrium under load."""
         index = self._phase_index(at_s)
@@ -330,7 +335,7 @@ class SimulatedMachine(SimulatedWorkload):
         swing_w = np.array([load.swing_w for load in loads])[index] * np.where(phase_ratio < 0.5, 1, -1)
         is_busy = np.array([phase.load is not None for phase in self._phases])[index]
         missing_ratio = is_busy * (1 - self.device.cold_power_ratio) * (1 - self._warmth(at_s))
-        busy_s = at_s - np.array([phase.begin_s for phase in self._phases])[index]
+        busy_s = self._busy_s(at_s)
         declared_w = np.array([load.power_w for load in loads])[index]
         is_capped = busy_s >= self.device.capping_delay_s
         drawn_w = np.where(is_capped, np.minimum(declared_w, self.device.power_limit_w), declared_w)
@@ -338,9 +343,7 @@ class SimulatedMachine(SimulatedWorkload):
 
     def _is_capped(self, at_s: FloatArray) -> npt.NDArray[np.bool_]:
         """Return where the power limit holds clocks down; where no delay is declared, wherever power is as large."""
-        index = self._phase_index(at_s)
-        busy_s = at_s - np.array([phase.begin_s for phase in self._phases])[index]
-        is_late: npt.NDArray[np.bool_] = busy_s >= self.device.capping_delay_s
+        is_late: npt.NDArray[np.bool_] = self._busy_s(at_s) >= self.device.capping_delay_s
         is_large = self._steady_power_w(at_s) >= self.device.power_limit_w
         return is_large & (is_late | math.isinf(self.device.capping_delay_s))
 

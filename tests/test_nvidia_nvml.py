@@ -30,6 +30,7 @@ from opcost.nvidia_nvml_counter import (
     TickFinder,
 )
 from opcost.nvidia_nvml_meter import LAST_SAMPLE_DEADLINE_S, NvmlMeter, PowerSampler
+from opcost.nvidia_nvml_rows import TimedRows
 from opcost.power import Window, mean_power
 
 PERIOD_S = 0.02
@@ -355,10 +356,8 @@ class Ticks(CounterSampler):
     """Plays a sampler that has these ticks."""
 
     def __init__(self, ticks: list[tuple[float, float]]) -> None:
-        self._listed = ticks
-
-    def since(self, begin_s: float) -> list[tuple[float, float]]:
-        return self._listed
+        self.ticks = TimedRows()
+        self.ticks.extend(ticks)
 
 
 def test_an_interval_with_a_lost_tick_has_no_power(tmp_path: Path) -> None:

@@ -106,9 +106,9 @@ def test_what_adds_in_place_adds_and_subtracts_in_turn(name: str, other: torch.T
     seen = []
     again = repeatable(lambda: seen.append(getattr(target, name)(other, alpha=alpha)), [target])
     assert torch.equal(target, before)
-    assert (again.note, again.period) == (IN_TURN, 2)
+    assert (again.notes, again.period) == (IN_TURN, 2)
     for _ in range(1000):
-        again.call()
+        again.cycle()
     assert torch.allclose(target, before, atol=1e-4)
     assert not torch.allclose(added, before, atol=1e-4)
 
@@ -122,9 +122,9 @@ def test_an_addition_in_place_is_two_calls_a_round() -> None:
 
 def test_what_would_not_be_undone_is_not_added_in_turn() -> None:
     x, y = torch.randn(3), torch.zeros(3, dtype=torch.int64)
-    assert repeatable(lambda: x.add_(x), [x]).note == ELSEWHERE
-    assert repeatable(lambda: x.add_(x[:1]), [x]).note == ELSEWHERE
-    assert repeatable(lambda: y.add_(1), [y]).note == ELSEWHERE
+    assert repeatable(lambda: x.add_(x), [x]).notes == ELSEWHERE
+    assert repeatable(lambda: x.add_(x[:1]), [x]).notes == ELSEWHERE
+    assert repeatable(lambda: y.add_(1), [y]).notes == ELSEWHERE
 
 
 @pytest.mark.parametrize(
@@ -156,15 +156,15 @@ def test_an_in_place_operator_with_company_is_refused() -> None:
 def test_what_an_operator_writes_into_tensors_of_its_own_does_not_matter() -> None:
     x = torch.ones(3)
     again = repeatable(lambda: (x * 2).add_(1).relu_(), [x])
-    assert (again.note, again.period) == ("", 1)
-    assert torch.equal(again.call(), torch.full((3,), 3.0))  # type: ignore[arg-type]
+    assert (again.notes, again.period) == ("", 1)
+    assert torch.equal(again.cycle(), torch.full((3,), 3.0))  # type: ignore[arg-type]
 
 
 def test_a_view_of_an_input_is_the_input() -> None:
     x = torch.ones(2, 3)
     again = repeatable(lambda: x[0].mul_(2), [x])
-    assert again.note == ELSEWHERE
-    again.call()
+    assert again.notes == ELSEWHERE
+    again.cycle()
     assert torch.equal(x, torch.ones(2, 3))
 
 
