@@ -41,7 +41,8 @@ class ChildFaultError(Exception):
 class ChildProcess:
     """Answers questions in a process of its own from ``__enter__`` to ``__exit__``.
 
-    The process ends with this one, however this one ends. What it logs is logged here.
+    The process ends with this one, however this one ends; one that has ended may be entered again. What it logs is
+    logged here.
 
     Args:
         open_answering: called there; what it opens answers. It is pickled, so it is a function of a module, perhaps

@@ -79,8 +79,7 @@ class ChildBench:
     """Plays ``Bench`` by asking one in another process, which is started again when an operator has ended it."""
 
     def __init__(self, opening: Opening) -> None:
-        self._open_answering = partial(answering, opening)
-        self._child = ChildProcess(self._open_answering)
+        self._child = ChildProcess(partial(answering, opening))
         self._facts = BenchFacts(is_gpu=False, has_meter=False, sentinel=None)
         self._answers: dict[Question, Any] = {}
         self._faults = 0
@@ -91,7 +90,6 @@ class ChildBench:
         Raises:
             UserError: the device cannot be made ready.
         """
-        self._child = ChildProcess(self._open_answering)
         try:
             self._child.__enter__()
             self._facts = self._child.ask(Question(FACTS))
