@@ -28,7 +28,7 @@ from opcost.stage_qualifying import qualified
 from opcost.subjects import Subject
 
 PRECISION = "torch-default"
-REPETITIONS = 5
+REPETITIONS = 3
 
 
 def text(subject: Subject) -> str:

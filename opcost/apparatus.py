@@ -24,7 +24,7 @@ from opcost.cpu_load import OtherLoad
 from opcost.device_lock import device_lock
 from opcost.devices import DeviceFacts, choose_device, facts_of
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import Measurement, joined_notes
+from opcost.measurement import SLOWED, Measurement, joined_notes
 from opcost.meters import NO_METERS, Meters, NamedMeter, no_energy_reason, open_meters
 from opcost.model_sources import build_model, input_values, is_data_dependent, is_model
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
@@ -33,10 +33,11 @@ from opcost.nvidia_smi import NvidiaSmiError
 from opcost.operators import META, OperatorTuple, seed_of
 from opcost.ports import Clock, KnownDevice, MeasurementProtocol, Meter, Workload
 from opcost.power import PowerTrace
-from opcost.procedure import measure, undisturbed
+from opcost.procedure import SLOWED_FOR_S, measure, undisturbed
 from opcost.statistics import Estimate
 from opcost.subjects import Subject
 from opcost.system_clock import SystemClock
+from opcost.torch_calls import Calls
 from opcost.torch_conditions import check_overrides, precision, torch_state
 from opcost.torch_filler import Filler, additions
 from opcost.torch_inputs import DrawnInputs
@@ -90,7 +91,10 @@ class Apparatus:
                 measurement = measure(workload, self.meters.meter(next(names)), self.clock, protocol, known)
             return replace(measurement, notes=joined_notes(measurement.notes, self.disturbance()))
 
-        return undisturbed(once, protocol)
+        measurement = undisturbed(once, protocol)
+        if SLOWED in measurement.notes:
+            self.pause(SLOWED_FOR_S)
+        return measurement
 
 
 OpenApparatus: TypeAlias = Callable[[str | None, Path, bool], AbstractContextManager[Apparatus]]
@@ -228,7 +232,7 @@ def _workload(subject: Subject, device: str, execution: str, cache: str, filler:
 def _eager_workload(subject: Subject, device: str, cache: str) -> EagerWorkload:
     if is_model(subject.operator):
         model, inputs = model_and_inputs(subject.operator, device)
-        return EagerWorkload(lambda: model(*inputs), device)
+        return EagerWorkload(Calls(lambda: model(*inputs)), device)
     return operator_workload(subject.operator, device, subject.input_data, cache)
 
 

@@ -45,9 +45,12 @@ CLOCK_STEP_S = 0.05
 TRIES = 3
 """How often is measured what seems disturbed."""
 
-REST_S = 0.7
-"""Lighter work before a load that clocks went down under: with 0.35 s at 107 % of the power limit, and so long at two
-thirds of it, a device is well below its limit on average."""
+REST_S = 1.5
+"""Lighter work before a load that clocks went down under. After 0.7 s of it clocks went down as soon as before at
+107 % of the power limit, after 1.5 s later in every other try (``docs/results.md``): so it is repeated but once."""
+
+SLOWED_FOR_S = 0.4
+"""How long clocks are low and flags are up after such a load (0.3 s on an H200)."""
 
 
 def undisturbed(
@@ -56,17 +59,17 @@ def undisturbed(
     """Return a measurement that nothing seems to have disturbed; after ``TRIES`` the last one, as it is.
 
     A precise measurement is to be of a device at its full clocks, as in the midst of lighter operators: where the power
-    limit has slowed it down, it is repeated after lighter work.
+    limit has slowed it down, it is repeated once after lighter work.
 
     Raises:
         CannotMeasureError: it cannot be measured.
     """
     measurement = measure_once(protocol)
     for _ in range(TRIES - 1):
-        is_slowed = protocol.relative_error is not None and SLOWED in measurement.notes
-        if not is_slowed and not is_doubtful(measurement):
+        is_to_rest = protocol.relative_error is not None and SLOWED in measurement.notes and not protocol.rest_s
+        if not is_to_rest and not is_doubtful(measurement):
             break
-        if is_slowed:
+        if is_to_rest:
             protocol = replace(protocol, rest_s=REST_S)
         try:
             measurement = measure_once(protocol)

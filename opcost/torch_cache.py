@@ -16,8 +16,9 @@ from torch import nn
 
 from opcost.conditions import COLD, WARM
 from opcost.measurement import joined_notes
+from opcost.torch_calls import Calls
 from opcost.torch_flops import tensors_of
-from opcost.torch_in_place import Calls, repeatable
+from opcost.torch_in_place import repeatable
 from opcost.units import megabytes
 
 EVICTING_RATIO = 2
@@ -73,6 +74,10 @@ class Layer:
         weights = set(map(id, self.weights))
         return [tensor for tensor in tensors_of((self.args, dict(self.kwargs))) if id(tensor) not in weights]
 
+    def relocated(self) -> Layer:
+        """Return the same in other memory: all tensors with their values, layouts, and what they share."""
+        return Layer(*copy.deepcopy((self.function, self.args, self.kwargs)))
+
     def copied(self) -> Layer:
         """Return a layer with equal weights in memory of their own, and the same inputs."""
         if isinstance(self.function, nn.Module):
@@ -101,12 +106,27 @@ def repeated(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Ca
     Raises:
         CannotMeasureError: it cannot be made again and again.
     """
-    again = repeatable(layer.call, tensors_of((layer.args, dict(layer.kwargs))))
+    again = _warm(layer)
     if cache == WARM:
         return again
     if again.notes:
         return replace(again, notes=joined_notes(again.notes, IN_PLACE))
     return _cold(layer, memory()) if cache == COLD else _chained(layer)
+
+
+def in_many_places(layer: Layer, calls: Calls, memory: DeviceMemory) -> Calls:
+    """Return warm calls of a layer that can be made on other memory, if its tensors fit into the cache.
+
+    What fits is faster or slower by where it lies; what does not is read from all of the memory anyway.
+    """
+    if sum(tensor.nbytes for tensor in (*layer.weights, *layer.inputs)) > memory.cache_bytes:
+        return calls
+    return replace(calls, relocated=lambda: _warm(layer.relocated()).cycle)
+
+
+def _warm(layer: Layer) -> Calls:
+    """Return calls of a layer on one set of tensors."""
+    return repeatable(layer.call, tensors_of((layer.args, dict(layer.kwargs))))
 
 
 def copies_beyond(memory: DeviceMemory, weights_bytes: int) -> int | None:

@@ -1,24 +1,40 @@
-"""Something that runs on a GPU, captured into a CUDA graph: run again and again without Python's launches.
+"""Something that runs on a GPU, captured into CUDA graphs: run again and again without Python's launches.
 
 A loop of short kernels in Python measures Python. A graph of several calls is launched at once, and its kernels follow
 each other as closely as in a model that launches ahead of the device.
+
+Where tensors fit into the cache a call's time depends on where in memory they lie (H200: standard deviation 0.3 % to
+1.2 %, ``docs/results.md``), which differs from run to run, and from call to call in a model. So such a call is captured
+in many places, a graph for each.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, TypeAlias
 
 import torch
 
+from opcost.torch_calls import Calls
+
 REPLAY_S = 0.01
-"""How long one replay is to last: the gap between two replays, some 10 us, is then a thousandth of it."""
+"""How long one replay is to last in one place."""
 
 MAXIMUM_CALLS = 4096
-"""Of an operator, in one graph. Capturing one takes some 10 us, and a replay of as many 2 us kernels lasts 8 ms."""
+"""Of an operator, in all graphs. Capturing one takes some 10 us, and a replay of as many 2 us kernels lasts 8 ms."""
+
+MAXIMUM_PLACES = 32
+REPLAY_IN_PLACES_S = 0.02
+"""How long one replay is to last in all places: a chunk of a loop then holds each place once."""
+
+IN_ONE_PLACE_S = 0.5e-3
+CALLS_IN_ONE_PLACE = 16
+"""At least: the first call in a place finds nothing in the cache. What starting a graph takes is not seen in 0.5 ms."""
 
 PROBE_CALLS = 8
 PROBE_REPLAYS = 3
@@ -35,38 +51,61 @@ class CaptureRefusal(Exception):  # noqa: N818 (nothing is wrong: the call is ma
 
 @dataclass(frozen=True)
 class CapturedCalls:
-    """A CUDA graph that makes a number of calls, one after the other, when it is replayed."""
+    """CUDA graphs that together make a number of cycles of calls, one after the other, when they are replayed.
 
-    graph: torch.cuda.CUDAGraph
-    calls: int
+    ``kept`` is what they read and write.
+    """
+
+    graphs: tuple[torch.cuda.CUDAGraph, ...]
+    cycles: int
     stream: torch.cuda.Stream
+    kept: tuple[object, ...]
 
     def replay(self, times: int) -> None:
-        """Launch the graph as often; the device may still be at it when this returns."""
+        """Launch the graphs as often; the device may still be at it when this returns."""
         with torch.cuda.stream(self.stream):
             for _ in range(times):
-                self.graph.replay()
+                for graph in self.graphs:
+                    graph.replay()
 
 
-def capture_calls(call: Callable[[], object], device: str, period: int = 1) -> CapturedCalls:
-    """Capture a call as often as one replay of the graph lasts about ``REPLAY_S``, but at least once.
+def capture_calls(calls: Calls, device: str) -> CapturedCalls:
+    """Capture as many cycles of calls as one replay lasts about ``REPLAY_S``, but at least one.
 
-    Args:
-        call: what is captured as a whole; it may make several calls of an operator, which differ.
-        device: the GPU.
-        period: how many calls of an operator a call makes.
+    Short ones that can be made on other memory are captured in as many places as last ``REPLAY_IN_PLACES_S`` together,
+    or as there is room for.
 
     Raises:
-        CaptureRefusal: the call waits for the device, or does what a graph cannot hold.
+        CaptureRefusal: a call waits for the device, or does what a graph cannot hold.
         torch.OutOfMemoryError: there is not enough memory, not even after what torch keeps was given back.
     """
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream), torch.inference_mode():
-        # Many calls of an operator may be long only since Python holds up each of them.
-        is_long = _warm_up(call, stream) >= period * REPLAY_S / 2
-        calls = 1 if is_long else _calls_per_replay(call, stream, period)
-        return _captured_in_cleared_memory(call, calls, stream)
+        cycles, places = _division(calls, stream)
+        pool = torch.cuda.graph_pool_handle()
+        captured = [_captured_in_cleared_memory(calls.cycle, cycles, stream, pool)]
+        kept = [calls.cycle]
+        with suppress(torch.OutOfMemoryError):
+            while calls.relocated is not None and len(captured) < places:
+                kept.append(calls.relocated())
+                captured.append(_captured(kept[-1], cycles, stream, pool))
+    graphs, outputs = zip(*captured, strict=True)
+    return CapturedCalls(graphs, cycles * len(graphs), stream, (*kept, *outputs))
+
+
+def _division(calls: Calls, stream: torch.cuda.Stream) -> tuple[int, int]:
+    """Return how many cycles to capture in each place, and in how many places."""
+    # Many calls of an operator may be long only since Python holds up each of them.
+    if _warm_up(calls.cycle, stream) >= calls.period * REPLAY_S / 2:
+        return 1, 1
+    cycle_s = _probed_s(calls, stream)
+    most = max(MAXIMUM_CALLS // calls.period, 1)
+    in_place = max(round(IN_ONE_PLACE_S / cycle_s), math.ceil(CALLS_IN_ONE_PLACE / calls.period))
+    places = min(round(REPLAY_IN_PLACES_S / cycle_s), most) // in_place
+    if calls.relocated is not None and places > 1:
+        return in_place, min(places, MAXIMUM_PLACES)
+    return max(min(round(REPLAY_S / cycle_s), most), 1), 1
 
 
 def _warm_up(call: Callable[[], object], stream: torch.cuda.Stream) -> float:
@@ -99,34 +138,49 @@ def _synchronisation_is_an_error() -> Iterator[None]:
         torch.cuda.set_sync_debug_mode(before)
 
 
-def _calls_per_replay(call: Callable[[], object], stream: torch.cuda.Stream, period: int) -> int:
-    """Return how many calls take ``REPLAY_S`` in a graph, where Python does not hold them up."""
-    probe = _captured_in_cleared_memory(call, max(PROBE_CALLS // period, 1), stream)
-    probe.replay(1)
-    per_call_s = _device_time_s(partial(probe.replay, PROBE_REPLAYS), stream) / (PROBE_REPLAYS * probe.calls)
-    return max(min(round(REPLAY_S / per_call_s), MAXIMUM_CALLS // period), 1)
+def _probed_s(calls: Calls, stream: torch.cuda.Stream) -> float:
+    """Return what a cycle takes in a graph, where Python does not hold it up."""
+    cycles = max(PROBE_CALLS // calls.period, 1)
+    graph, _ = _captured_in_cleared_memory(calls.cycle, cycles, stream, torch.cuda.graph_pool_handle())
+    graph.replay()
+
+    def replay() -> None:
+        for _ in range(PROBE_REPLAYS):
+            graph.replay()
+
+    return _device_time_s(replay, stream) / (PROBE_REPLAYS * cycles)
 
 
-def _captured_in_cleared_memory(call: Callable[[], object], calls: int, stream: torch.cuda.Stream) -> CapturedCalls:
+Pool: TypeAlias = Any
+"""Memory of graphs, as ``torch.cuda.graph_pool_handle`` names it: its type differs between versions of torch."""
+
+Captured: TypeAlias = tuple[torch.cuda.CUDAGraph, object]
+"""A graph, and the output of its last call: kept, it holds a place in memory that no other graph's outputs take."""
+
+
+def _captured_in_cleared_memory(
+    call: Callable[[], object], calls: int, stream: torch.cuda.Stream, pool: Pool
+) -> Captured:
     """Capture; where memory runs out, once more after torch has given back what it keeps.
 
     Torch does so by itself everywhere but in a capture, for which it takes new memory each time.
     """
     try:
-        return _captured(call, calls, stream)
+        return _captured(call, calls, stream, pool)
     except torch.OutOfMemoryError:
         torch.cuda.synchronize(stream.device)
         torch.cuda.empty_cache()
-        return _captured(call, calls, stream)
+        return _captured(call, calls, stream, pool)
 
 
-def _captured(call: Callable[[], object], calls: int, stream: torch.cuda.Stream) -> CapturedCalls:
-    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+def _captured(call: Callable[[], object], calls: int, stream: torch.cuda.Stream, pool: Pool) -> Captured:
+    graph = torch.cuda.CUDAGraph()
     # torch.cuda.graph() would wait for the device and empty its cache: the GPU would idle and cool at every capture.
     graph.capture_begin(pool=pool, capture_error_mode="thread_local")
     try:
-        for _ in range(calls):
+        for _ in range(calls - 1):
             call()
+        output = call()
         graph.capture_end()
     except BaseException as error:
         _abandon(graph, pool, stream)
@@ -134,10 +188,10 @@ def _captured(call: Callable[[], object], calls: int, stream: torch.cuda.Stream)
             reason = str(error).partition("\n")[0]
             raise CaptureRefusal(f"a CUDA graph cannot hold it: {reason}") from error
         raise
-    return CapturedCalls(graph, calls, stream)
+    return graph, output
 
 
-def _abandon(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], stream: torch.cuda.Stream) -> None:
+def _abandon(graph: torch.cuda.CUDAGraph, pool: Pool, stream: torch.cuda.Stream) -> None:
     """End a capture that failed, and let torch's allocator know, to which a failed end does not tell."""
     with suppress(RuntimeError):
         graph.capture_end()

@@ -11,6 +11,7 @@ import torch
 
 from opcost.errors import CannotMeasureError
 from opcost.ports import Workload
+from opcost.torch_calls import Calls
 from opcost.torch_workload import EagerWorkload, as_graph, refused_calls
 
 ELEMENTS = 2**22
@@ -75,4 +76,4 @@ def additions(device: str) -> Workload:
     """
     with refused_calls(device):
         augend, addend, total = (torch.randn(ELEMENTS, device=device) for _ in range(3))
-        return as_graph(EagerWorkload(partial(torch.add, augend, addend, out=total), device))
+        return as_graph(EagerWorkload(Calls(partial(torch.add, augend, addend, out=total)), device))

@@ -13,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opcost.errors import CannotMeasureError
+from opcost.torch_calls import Calls
 from opcost.torch_flops import is_composite, is_free
 
 WRITES_THE_SAME = frozenset({"zero_", "fill_", "copy_", "index_put_", "_index_put_impl_", "index_fill_"})
@@ -44,20 +45,6 @@ class Operation:
         """Whether its result is its first argument, written over."""
         returns = self.function._schema.returns
         return len(returns) == 1 and returns[0].alias_info is not None and bool(returns[0].alias_info.is_write)
-
-
-@dataclass(frozen=True)
-class Calls:
-    """Calls of an operator that are made again and again.
-
-    ``cycle`` makes ``period`` calls, each time the same ones in the same order. ``overhead`` is what each of them does
-    besides, None if nothing; ``notes`` say how they differ from calls in a model.
-    """
-
-    cycle: Callable[[], object]
-    period: int = 1
-    notes: str = ""
-    overhead: Callable[[], object] | None = None
 
 
 def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Calls:

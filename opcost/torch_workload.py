@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -13,7 +14,8 @@ from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA, InputData
 from opcost.measurement import joined_notes
 from opcost.operators import OperatorTuple
-from opcost.torch_cache import Layer, device_memory, repeated
+from opcost.torch_cache import Layer, device_memory, in_many_places, repeated
+from opcost.torch_calls import Calls
 from opcost.torch_cuda_graph import CapturedCalls, CaptureRefusal, capture_calls
 from opcost.torch_inputs import operator_inputs
 from opcost.torch_operators import build_operator
@@ -63,34 +65,23 @@ class EagerWorkload:
     """Calls something in a Python loop, in inference mode, as a user's program would.
 
     Args:
-        call: what is called; it holds ``iterations`` iterations.
+        calls: what is called.
         device: where it runs.
-        notes: how that differs from the run inside a model.
-        iterations: how many iterations a call holds.
-        overhead: what each iteration does besides what is measured.
     """
 
     execution = EAGER
 
-    def __init__(
-        self,
-        call: Callable[[], object],
-        device: str,
-        notes: str = "",
-        iterations: int = 1,
-        overhead: EagerWorkload | None = None,
-    ) -> None:
-        self.call = call
+    def __init__(self, calls: Calls, device: str) -> None:
+        self.calls = calls
         self.device = device
-        self.notes = notes
-        self.iterations_per_round = iterations
-        self.overhead = overhead
+        self.notes = calls.notes
+        self.iterations_per_round = calls.period
+        self.overhead = None if calls.overhead is None else EagerWorkload(Calls(calls.overhead), device)
         self._queue = DeviceQueue(device)
 
     def with_note(self, note: str) -> EagerWorkload:
         """Return the same with one more note."""
-        notes = joined_notes(self.notes, note)
-        return EagerWorkload(self.call, self.device, notes, self.iterations_per_round, self.overhead)
+        return EagerWorkload(replace(self.calls, notes=joined_notes(self.notes, note)), self.device)
 
     def run(self, rounds: int) -> int:
         """Call it that many times; return how many calls have ended since the last time.
@@ -101,7 +92,7 @@ class EagerWorkload:
         with refused_calls(self.device):
             with torch.inference_mode():
                 for _ in range(rounds):
-                    self.call()
+                    self.calls.cycle()
             return self._queue.started(rounds)
 
     def finish(self) -> None:
@@ -114,20 +105,20 @@ class EagerWorkload:
 
 
 class GraphWorkload:
-    """Replays a CUDA graph of some calls; keeps what they need."""
+    """Replays CUDA graphs of some calls; keeps what they need."""
 
     execution = GRAPH
 
     def __init__(self, captured: CapturedCalls, eager: EagerWorkload, overhead: GraphWorkload | None) -> None:
         self.notes = eager.notes
         self.overhead = overhead
-        self.iterations_per_round = captured.calls * eager.iterations_per_round
+        self.iterations_per_round = captured.cycles * eager.iterations_per_round
         self._captured = captured
         self._eager = eager
         self._queue = DeviceQueue(eager.device)
 
     def run(self, rounds: int) -> int:
-        """Replay the graph that many times; return how many replays have ended since the last time.
+        """Replay the graphs that many times; return how many replays have ended since the last time.
 
         Raises:
             CannotMeasureError: the device refused it.
@@ -157,7 +148,7 @@ def refused_calls(device: str) -> Iterator[None]:
 
 
 def as_graph(workload: EagerWorkload) -> GraphWorkload | EagerWorkload:
-    """Return the same calls in a CUDA graph; where they cannot be captured, as they are, with a note that says why.
+    """Return the same calls in CUDA graphs; where they cannot be captured, as they are, with a note that says why.
 
     Raises:
         CannotMeasureError: torch refused the call (out of memory, unsupported).
@@ -171,7 +162,7 @@ def as_graph(workload: EagerWorkload) -> GraphWorkload | EagerWorkload:
 
 def _graph_of(workload: EagerWorkload, overhead: GraphWorkload | None) -> GraphWorkload:
     with refused_calls(workload.device):
-        captured = capture_calls(workload.call, workload.device, workload.iterations_per_round)
+        captured = capture_calls(workload.calls, workload.device)
     return GraphWorkload(captured, workload, overhead)
 
 
@@ -181,7 +172,8 @@ def operator_workload(
     """Return an operator tuple with fresh weights and drawn inputs, ready to run on a device again and again.
 
     ``cache``, one of ``CACHES``, says what each call finds in the device's cache. An in-place operator adds and
-    subtracts in turn or writes elsewhere: in a loop it would change its own input, and with it the power.
+    subtracts in turn or writes elsewhere: in a loop it would change its own input, and with it the power. Warm on a
+    GPU, it is made in many places of the memory.
 
     Raises:
         CannotMeasureError: it cannot be built or repeated here.
@@ -189,8 +181,9 @@ def operator_workload(
     with refused_calls(device):
         layer = Layer(*operator_call(operator, device, data))
         calls = repeated(layer, cache, partial(device_memory, device))
-        overhead = None if calls.overhead is None else EagerWorkload(calls.overhead, device)
-        return EagerWorkload(calls.cycle, device, calls.notes, calls.period, overhead)
+        if device.startswith("cuda") and cache == WARM:
+            calls = in_many_places(layer, calls, device_memory(device))
+        return EagerWorkload(calls, device)
 
 
 def operator_call(

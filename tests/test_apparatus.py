@@ -13,6 +13,7 @@ from opcost.apparatus import FilledMeter
 from opcost.operators import OperatorTuple, TensorSpec
 from opcost.ports import MeasurementProtocol, protocol_for
 from opcost.power import PowerTrace, no_trace
+from opcost.procedure import SLOWED_FOR_S
 from opcost.subjects import Subject
 
 MEANWHILE = "another process came meanwhile"
@@ -62,6 +63,18 @@ def test_a_device_rests_before_a_measurement_as_long_as_the_protocol_says(tmp_pa
             ends_s.append(campaign.machine.read().monotonic_s)
     assert ends_s[2] - ends_s[1] == pytest.approx(ends_s[1] - 5000.0 + 5.0, abs=0.2)
     assert campaign.precisions == ["fp32", "fp32"]
+
+
+def test_a_device_rests_after_a_load_that_its_clocks_went_down_under(tmp_path: Path) -> None:
+    heavy = replace(RELU, inputs=(TensorSpec((3,), "float32"),))
+    loads = {RELU: Load(time_s=0.001, power_w=300.0), heavy: Load(time_s=0.001, power_w=800.0)}
+    campaign = SimulatedCampaign(tmp_path, loads)
+    pauses_s: list[float] = []
+    with campaign.open_apparatus(None, tmp_path, True) as opened:
+        apparatus = replace(opened, pause=pauses_s.append)
+        for operator in (RELU, heavy):
+            apparatus.measure(Subject(operator), "fp32", MeasurementProtocol(0.5, 1.0), "log")
+    assert pauses_s == [0.0, 0.0, SLOWED_FOR_S]
 
 
 def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:

@@ -35,8 +35,10 @@ from opcost.stage_comparing import ComparisonRow
 from opcost.stage_kernels import compare_kernels
 from opcost.stage_qualifying import QualificationRow, qualified
 from opcost.subjects import Subject
+from opcost.torch_calls import Calls
 from opcost.torch_capture import capture
 from opcost.torch_conditions import precision, torch_state
+from opcost.torch_cuda_graph import capture_calls
 from opcost.torch_flops import CostCounter, OperationCost
 from opcost.torch_operators import module_tuple
 from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
@@ -78,7 +80,7 @@ def product(database: Path) -> Measurement:
 
 def matrix_product() -> EagerWorkload:
     factor = torch.randn(MATRIX_WIDTH, MATRIX_WIDTH, device=GPU)
-    return EagerWorkload(lambda: factor @ factor, GPU)
+    return EagerWorkload(Calls(lambda: factor @ factor), GPU)
 
 
 def facts() -> GpuFacts:
@@ -267,6 +269,17 @@ def test_a_graph_of_long_kernels_takes_what_a_loop_of_them_takes() -> None:
     assert device_time_s(graph, 50) == pytest.approx(device_time_s(eager, 50 * graph.iterations_per_round), rel=0.05)
 
 
+def test_a_short_operator_is_captured_in_many_places_and_does_the_same_in_each() -> None:
+    captured = capture_calls(operator_workload(RELU, GPU).calls, GPU)
+    captured.replay(1)
+    torch.cuda.synchronize()
+    outputs = [each for each in captured.kept if isinstance(each, torch.Tensor)]
+    assert len(outputs) == len(captured.graphs) > 4
+    assert len({output.data_ptr() for output in outputs}) == len(outputs)
+    assert all(torch.equal(output, outputs[0]) for output in outputs)
+    assert float(outputs[0].mean()) == pytest.approx(0.4, abs=0.05)
+
+
 def test_a_graph_of_short_kernels_does_without_launches() -> None:
     eager = operator_workload(RELU, GPU)
     graph = as_graph(eager)
@@ -289,7 +302,7 @@ def test_a_call_that_a_graph_cannot_hold_leaves_the_gpu_usable() -> None:
         # Allowed outside of a capture, and no wait that torch notices.
         torch.cuda.current_stream().query()
 
-    workload = as_graph(EagerWorkload(call, GPU))
+    workload = as_graph(EagerWorkload(Calls(call), GPU))
     assert workload.execution in ("eager", "graph")
     assert float(values.sum()) == 1000
     assert as_graph(operator_workload(RELU, GPU)).execution == "graph"

@@ -27,12 +27,14 @@ from opcost.torch_cache import (
     NO_INPUT,
     NO_WEIGHTS,
     RUNS_AWAY,
-    Calls,
     DeviceMemory,
     Layer,
     copies_beyond,
+    in_many_places,
     repeated,
 )
+from opcost.torch_calls import Calls
+from opcost.torch_flops import tensors_of
 from opcost.torch_in_place import ELSEWHERE
 from opcost.torch_operators import function_tuple, module_tuple
 from opcost.torch_workload import EagerWorkload, operator_workload
@@ -87,6 +89,41 @@ def test_warm_is_one_call_on_one_set_of_weights(calls: list[tuple[int, torch.Ten
     run(warm)
     assert (warm.period, warm.notes, warm.overhead) == (1, "", None)
     assert len({place for place, _ in calls}) == 1
+
+
+def test_a_layer_in_other_memory_is_the_same_layer() -> None:
+    shared = torch.randn(4, 6).t()
+    gaps = torch.randn(4, 12)[:, 1:8:2]
+    layer = Layer(nn.Linear(5, 5), (shared, [gaps, shared[1:]], 3), {"keyword": shared.expand(2, 6, 4)})
+    moved = layer.relocated()
+    before, after = tensors_of((layer.args, layer.kwargs)), tensors_of((moved.args, moved.kwargs))
+    assert [(tensor.shape, tensor.stride(), tensor.storage_offset()) for tensor in before] == [
+        (tensor.shape, tensor.stride(), tensor.storage_offset()) for tensor in after
+    ]
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    places = [[tensor.untyped_storage().data_ptr() for tensor in tensors] for tensors in (before, after)]
+    assert not set(places[0]) & set(places[1])
+    assert [places[0].index(place) for place in places[0]] == [places[1].index(place) for place in places[1]]
+    assert {tensor.data_ptr() for tensor in layer.weights}.isdisjoint(tensor.data_ptr() for tensor in moved.weights)
+    assert torch.equal(layer.weights[0], moved.weights[0])
+    assert moved.args[2] == 3
+
+
+@pytest.mark.parametrize("function", [torch.relu, torch.Tensor.add, F.relu, torch.ops.aten.relu, nn.ReLU(inplace=True)])
+def test_functions_of_all_kinds_run_on_other_memory(function: Callable[..., object]) -> None:
+    layer = Layer(function, (X, X) if function is torch.Tensor.add else (X,), {})
+    moved = in_many_places(layer, made(function, WARM, *layer.args), DeviceMemory(10**6, FREE)).relocated
+    assert moved is not None
+    with torch.inference_mode():
+        assert torch.equal(moved()(), function(*(each.clone() for each in layer.args)))  # type: ignore[arg-type]
+
+
+def test_what_does_not_fit_into_the_cache_stays_where_it_is() -> None:
+    module = linear()
+    layer, size = Layer(module, (X,), {}), WEIGHTS_BYTES + X.nbytes
+    calls = Calls(layer.call)
+    assert in_many_places(layer, calls, DeviceMemory(size, FREE)).relocated is not None
+    assert in_many_places(layer, calls, DeviceMemory(size - 1, FREE)) is calls
 
 
 # Cold

@@ -10,9 +10,20 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from opcost.errors import CannotMeasureError
-from opcost.torch_cuda_graph import MAXIMUM_CALLS, CaptureRefusal, capture_calls
+from opcost.torch_calls import Call, Calls
+from opcost.torch_cuda_graph import (
+    CALLS_IN_ONE_PLACE,
+    IN_ONE_PLACE_S,
+    MAXIMUM_CALLS,
+    MAXIMUM_PLACES,
+    REPLAY_IN_PLACES_S,
+    CaptureRefusal,
+    capture_calls,
+)
 from opcost.torch_workload import DeviceQueue, EagerWorkload, GraphWorkload, as_graph
 
 WAITS = RuntimeError("called a synchronizing CUDA operation")
@@ -73,6 +84,10 @@ class FakeEvent:
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    return played_cuda(monkeypatch)
+
+
+def played_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     fake = FakeCuda()
 
     @contextmanager
@@ -108,8 +123,8 @@ def test_a_replay_lasts_ten_milliseconds_if_calls_are_short(
     cuda: FakeCuda, call_s: float, calls: int, graphs: int
 ) -> None:
     cuda.call_s = call_s
-    captured = capture_calls(cuda.call, "cuda:0")
-    assert captured.calls == captured.graph.calls == calls  # type: ignore[attr-defined]
+    captured = capture_calls(Calls(cuda.call), "cuda:0")
+    assert captured.cycles == captured.graphs[0].calls == calls  # type: ignore[attr-defined]
     assert len(cuda.graphs) == graphs
     begin_s = cuda.now_s
     captured.replay(3)
@@ -124,7 +139,7 @@ def test_calls_that_differ_are_captured_as_whole_periods(
     cuda: FakeCuda, call_s: float, period: int, iterations: int
 ) -> None:
     cuda.call_s = period * call_s
-    workload = as_graph(EagerWorkload(cuda.call, "cuda:0", iterations=period))
+    workload = as_graph(EagerWorkload(Calls(cuda.call, period), "cuda:0"))
     assert (workload.execution, workload.iterations_per_round) == ("graph", iterations)
     assert all(graph.calls * period <= max(MAXIMUM_CALLS, period) for graph in cuda.graphs)
 
@@ -135,21 +150,92 @@ def test_many_calls_that_python_holds_up_are_probed_in_a_graph(cuda: FakeCuda) -
         cuda.call()
 
     cuda.call_s = 64 * 1e-6
-    assert capture_calls(held_up, "cuda:0").calls == 1
-    assert capture_calls(held_up, "cuda:0", period=64).calls == MAXIMUM_CALLS // 64
+    assert capture_calls(Calls(held_up), "cuda:0").cycles == 1
+    assert capture_calls(Calls(held_up, period=64), "cuda:0").cycles == MAXIMUM_CALLS // 64
+
+
+@pytest.mark.parametrize(
+    ("call_s", "period", "cycles", "places"),
+    [
+        (1e-6, 1, 500, 8),
+        (2e-6, 1, 250, 16),
+        (5e-6, 1, 100, 32),
+        (5e-6, 2, 50, 32),
+        (2e-5, 1, 25, 32),
+        (1e-4, 1, 16, 12),
+        (6e-4, 1, 16, 2),
+        (7e-4, 1, 14, 1),
+        (6e-3, 1, 1, 1),
+    ],
+)
+def test_short_calls_are_captured_in_many_places(
+    cuda: FakeCuda, call_s: float, period: int, cycles: int, places: int
+) -> None:
+    cuda.call_s = period * call_s
+    made: list[Call] = []
+
+    def relocated() -> Call:
+        def call() -> object:
+            cuda.call()
+            return made.index(call)
+
+        made.append(call)
+        return call
+
+    captured = capture_calls(Calls(cuda.call, period, relocated=relocated), "cuda:0")
+    assert (len(captured.graphs), captured.cycles) == (places, places * cycles)
+    assert {graph.calls for graph in captured.graphs} == {cycles}  # type: ignore[attr-defined]
+    # What each graph works on is kept: the calls with their memory, and an output of each.
+    assert captured.kept == (cuda.call, *made, None, *range(places - 1))
+    begin_s = cuda.now_s
+    captured.replay(3)
+    assert cuda.now_s - begin_s == pytest.approx(3 * places * cycles * period * call_s)
+
+
+@given(st.floats(1e-9, 1.0), st.sampled_from([1, 2, 8]))
+def test_places_are_of_equal_length_and_neither_too_many_nor_too_short(call_s: float, period: int) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        cuda = played_cuda(monkeypatch)
+        cuda.call_s = period * call_s
+        captured = capture_calls(Calls(cuda.call, period, relocated=lambda: cuda.call), "cuda:0")
+    places = len(captured.graphs)
+    in_place = captured.cycles / places
+    assert 1 <= places <= MAXIMUM_PLACES
+    assert captured.cycles * period <= max(MAXIMUM_CALLS, period)
+    if places > 1:
+        assert in_place * period >= CALLS_IN_ONE_PLACE
+        assert in_place * cuda.call_s >= 0.95 * IN_ONE_PLACE_S
+        assert captured.cycles * cuda.call_s <= 1.1 * REPLAY_IN_PLACES_S
+
+
+def test_there_are_as_many_places_as_there_is_memory_for(cuda: FakeCuda) -> None:
+    made = 0
+
+    def relocated() -> Call:
+        nonlocal made
+        made += 1
+        if made == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return cuda.call
+
+    captured = capture_calls(Calls(cuda.call, relocated=relocated), "cuda:0")
+    assert (len(captured.graphs), captured.cycles) == (3, 150)
+    refused = Calls(cuda.call, relocated=lambda: in_capture(cuda, torch.OutOfMemoryError("CUDA out of memory")))
+    assert len(capture_calls(refused, "cuda:0").graphs) == 1
+    assert cuda.capturing is None
 
 
 def test_an_overhead_is_captured_with_what_it_belongs_to(cuda: FakeCuda) -> None:
-    overhead = EagerWorkload(cuda.call, "cuda:0")
-    workload = as_graph(EagerWorkload(cuda.call, "cuda:0", overhead=overhead))
+    workload = as_graph(EagerWorkload(Calls(cuda.call, overhead=cuda.call), "cuda:0"))
     assert isinstance(workload.overhead, GraphWorkload)
     call = in_capture(cuda, RuntimeError("operation not permitted when stream is capturing"))
-    eager = as_graph(EagerWorkload(call, "cuda:0", "a note", 3, overhead))
-    assert (eager.execution, eager.overhead, eager.iterations_per_round) == ("eager", overhead, 3)
+    eager = as_graph(EagerWorkload(Calls(call, 3, "a note", cuda.call), "cuda:0"))
+    assert isinstance(eager.overhead, EagerWorkload)
+    assert (eager.execution, eager.overhead.calls.cycle, eager.iterations_per_round) == ("eager", cuda.call, 3)
 
 
 def test_the_debug_mode_is_set_back(cuda: FakeCuda) -> None:
-    capture_calls(cuda.call, "cuda:0")
+    capture_calls(Calls(cuda.call), "cuda:0")
     assert [event for event in cuda.events if event.startswith("debug")] == ["debug 2", "debug 0"]
 
 
@@ -163,7 +249,7 @@ def test_a_call_that_waits_for_the_device_is_not_captured(cuda: FakeCuda) -> Non
             raise WAITS
 
     with pytest.raises(CaptureRefusal, match="it waits for the GPU in the midst of its work"):
-        capture_calls(waits, "cuda:0")
+        capture_calls(Calls(waits), "cuda:0")
     assert cuda.graphs == []
     assert cuda.events == ["debug 2", "debug 0"]
 
@@ -184,7 +270,7 @@ def in_capture(cuda: FakeCuda, error: BaseException, times: int = 10**9) -> Call
 
 def test_what_a_graph_cannot_hold_runs_eagerly_with_the_reason(cuda: FakeCuda) -> None:
     call = in_capture(cuda, RuntimeError("operation not permitted when stream is capturing\nmore"))
-    workload = as_graph(EagerWorkload(call, "cuda:0", "a note"))
+    workload = as_graph(EagerWorkload(Calls(call, notes="a note"), "cuda:0"))
     assert isinstance(workload, EagerWorkload)
     reason = "eager, since a CUDA graph cannot hold it: operation not permitted when stream is capturing"
     assert (workload.execution, workload.notes) == ("eager", f"a note; {reason}")
@@ -194,13 +280,15 @@ def test_what_a_graph_cannot_hold_runs_eagerly_with_the_reason(cuda: FakeCuda) -
 
 def test_a_capture_that_fails_at_its_end_runs_eagerly(cuda: FakeCuda) -> None:
     cuda.end_fails = True
-    workload = as_graph(EagerWorkload(cuda.call, "cuda:0"))
+    workload = as_graph(EagerWorkload(Calls(cuda.call), "cuda:0"))
     assert workload.execution == "eager"
     assert "previous error during capture" in workload.notes
 
 
 def test_a_capture_that_runs_out_of_memory_is_tried_again_with_all_of_it(cuda: FakeCuda) -> None:
-    workload = as_graph(EagerWorkload(in_capture(cuda, torch.OutOfMemoryError("CUDA out of memory"), 1), "cuda:0"))
+    workload = as_graph(
+        EagerWorkload(Calls(in_capture(cuda, torch.OutOfMemoryError("CUDA out of memory"), 1)), "cuda:0")
+    )
     assert isinstance(workload, GraphWorkload)
     assert [event for event in cuda.events if event in ("synchronize", "empty_cache")] == ["synchronize", "empty_cache"]
 
@@ -208,18 +296,18 @@ def test_a_capture_that_runs_out_of_memory_is_tried_again_with_all_of_it(cuda: F
 def test_too_little_memory_is_no_reason_to_run_eagerly(cuda: FakeCuda) -> None:
     call = in_capture(cuda, torch.OutOfMemoryError("CUDA out of memory"))
     with pytest.raises(CannotMeasureError, match="out of memory"):
-        as_graph(EagerWorkload(call, "cuda:0"))
+        as_graph(EagerWorkload(Calls(call), "cuda:0"))
     assert cuda.capturing is None
 
 
 def test_an_interrupt_leaves_no_capture_open(cuda: FakeCuda) -> None:
     with pytest.raises(KeyboardInterrupt):
-        capture_calls(in_capture(cuda, KeyboardInterrupt()), "cuda:0")
+        capture_calls(Calls(in_capture(cuda, KeyboardInterrupt())), "cuda:0")
     assert cuda.capturing is None
 
 
 def test_a_graph_is_a_workload_of_many_iterations(cuda: FakeCuda) -> None:
-    workload = as_graph(EagerWorkload(cuda.call, "cuda:0", "a note"))
+    workload = as_graph(EagerWorkload(Calls(cuda.call, notes="a note"), "cuda:0"))
     assert (workload.execution, workload.iterations_per_round, workload.notes) == ("graph", 1000, "a note")
     assert [workload.run(rounds) for rounds in (1, 5, 2)] == [0, 1, 5]
     workload.finish()

@@ -15,6 +15,7 @@ from torchvision.ops import MultiScaleRoIAlign
 from opcost.errors import CannotMeasureError
 from opcost.input_values import CONSTANT, NORMAL, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
 from opcost.operators import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
+from opcost.torch_calls import Calls
 from opcost.torch_conditions import PRECISIONS, precision, torch_state
 from opcost.torch_in_place import ELSEWHERE, IN_TURN, SAME_VALUES, Operation, elsewhere, repeatable
 from opcost.torch_inputs import DrawnInputs, input_statistics, operator_inputs
@@ -37,7 +38,7 @@ def drawn(*values: PlainValue) -> tuple[Any, ...]:
 @pytest.mark.parametrize("iterations", [0, 1, 7])
 def test_a_workload_runs_as_often_as_it_is_told_in_inference_mode(iterations: int) -> None:
     modes: list[bool] = []
-    EagerWorkload(lambda: modes.append(torch.is_inference_mode_enabled()), "cpu").run(iterations)
+    EagerWorkload(Calls(lambda: modes.append(torch.is_inference_mode_enabled())), "cpu").run(iterations)
     assert modes == [True] * iterations
 
 
@@ -49,12 +50,12 @@ def test_what_torch_refuses_cannot_be_measured(error: type[Exception]) -> None:
         raise error("first line\nsecond line")
 
     with pytest.raises(CannotMeasureError) as caught:
-        EagerWorkload(call, "cpu").run(1)
+        EagerWorkload(Calls(call), "cpu").run(1)
     assert str(caught.value) == f"{error.__name__}: first line"
 
 
 def test_on_a_cpu_rounds_have_ended_when_they_were_run() -> None:
-    workload = EagerWorkload(lambda: None, "cpu")
+    workload = EagerWorkload(Calls(lambda: None), "cpu")
     assert [workload.run(rounds) for rounds in (1, 7, 3)] == [1, 7, 3]
     workload.finish()
     assert (workload.execution, workload.iterations_per_round) == ("eager", 1)
@@ -66,7 +67,7 @@ def test_an_interrupt_is_no_failure_of_the_workload(interrupt: type[BaseExceptio
         raise interrupt
 
     with pytest.raises(interrupt):
-        EagerWorkload(call, "cpu").run(1)
+        EagerWorkload(Calls(call), "cpu").run(1)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_an_interrupt_is_no_failure_of_the_workload(interrupt: type[BaseExceptio
 def test_an_in_place_operator_does_the_same_again_and_again_elsewhere(operator: OperatorTuple) -> None:
     workload = operator_workload(operator, "cpu")
     workload.run(5)
-    again = workload.call()
+    again = workload.calls.cycle()
     function, args, kwargs = operator_call(operator, "cpu")
     in_model = function(*args, **kwargs)
     assert isinstance(again, torch.Tensor)
@@ -176,7 +177,7 @@ def test_an_operator_runs_with_keyword_inputs_and_in_its_mode() -> None:
     attention = nn.MultiheadAttention(8, 2, batch_first=True)
     x = torch.zeros(2, 3, 8)
     without, with_weights = (
-        operator_workload(tuple_of(attention, x, x, x, need_weights=need_weights), "cpu").call()
+        operator_workload(tuple_of(attention, x, x, x, need_weights=need_weights), "cpu").calls.cycle()
         for need_weights in (False, True)
     )
     assert isinstance(without, tuple)
