@@ -114,7 +114,7 @@ def repeated(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Ca
     return _cold(layer, memory()) if cache == COLD else _chained(layer)
 
 
-def in_many_places(layer: Layer, calls: Calls, memory: DeviceMemory) -> Calls:
+def in_several_places(layer: Layer, calls: Calls, memory: DeviceMemory) -> Calls:
     """Return warm calls of a layer that can be made on other memory, if its tensors fit into the cache.
 
     What fits is faster or slower by where it lies; what does not is read from all of the memory anyway.

@@ -4,13 +4,12 @@ A loop of short kernels in Python measures Python. A graph of several calls is l
 each other as closely as in a model that launches ahead of the device.
 
 Where tensors fit into the cache a call's time depends on where in memory they lie (H200: standard deviation 0.3 % to
-1.2 %, ``docs/results.md``), which differs from run to run, and from call to call in a model. So such a call is captured
-in many places, a graph for each.
+1.8 %, ``docs/results.md``), which differs from run to run, and from call to call in a model. So such a call is captured
+in several places, a graph for each.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,18 +22,19 @@ import torch
 from opcost.torch_calls import Calls
 
 REPLAY_S = 0.01
-"""How long one replay is to last in one place."""
+"""How long one replay is to last where there is one graph."""
 
 MAXIMUM_CALLS = 4096
 """Of an operator, in all graphs. Capturing one takes some 10 us, and a replay of as many 2 us kernels lasts 8 ms."""
 
-MAXIMUM_PLACES = 32
-REPLAY_IN_PLACES_S = 0.02
-"""How long one replay is to last in all places: a chunk of a loop then holds each place once."""
+PLACES = 10
+"""As many as a precise loop has chunks: their spread is then that of places, and it is in the error of the time."""
 
-IN_ONE_PLACE_S = 0.5e-3
-CALLS_IN_ONE_PLACE = 16
-"""At least: the first call in a place finds nothing in the cache. What starting a graph takes is not seen in 0.5 ms."""
+REPLAY_IN_A_PLACE_S = 2e-3
+"""The gap between two replays, some 2 us, is a thousandth of it."""
+
+LONGEST_IN_PLACES_S = 0.5e-3
+"""Of a call: longer ones repeat within 0.1 %, and only a few of them fit into a replay."""
 
 PROBE_CALLS = 8
 PROBE_REPLAYS = 3
@@ -51,7 +51,7 @@ class CaptureRefusal(Exception):  # noqa: N818 (nothing is wrong: the call is ma
 
 @dataclass(frozen=True)
 class CapturedCalls:
-    """CUDA graphs that together make a number of cycles of calls, one after the other, when they are replayed.
+    """CUDA graphs of the same number of cycles of calls, each in a place of its own in memory.
 
     ``kept`` is what they read and write.
     """
@@ -61,19 +61,21 @@ class CapturedCalls:
     stream: torch.cuda.Stream
     kept: tuple[object, ...]
 
-    def replay(self, times: int) -> None:
-        """Launch the graphs as often; the device may still be at it when this returns."""
+    def replay(self, times: int, place: int = 0) -> None:
+        """Launch the graph of a place as often (there may be fewer places: they are counted in a circle).
+
+        The device may still be at it when this returns.
+        """
+        graph = self.graphs[place % len(self.graphs)]
         with torch.cuda.stream(self.stream):
             for _ in range(times):
-                for graph in self.graphs:
-                    graph.replay()
+                graph.replay()
 
 
 def capture_calls(calls: Calls, device: str) -> CapturedCalls:
     """Capture as many cycles of calls as one replay lasts about ``REPLAY_S``, but at least one.
 
-    Short ones that can be made on other memory are captured in as many places as last ``REPLAY_IN_PLACES_S`` together,
-    or as there is room for.
+    Short ones that can be made on other memory are captured in ``PLACES`` places, or as many as there is room for.
 
     Raises:
         CaptureRefusal: a call waits for the device, or does what a graph cannot hold.
@@ -91,7 +93,7 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
                 kept.append(calls.relocated())
                 captured.append(_captured(kept[-1], cycles, stream, pool))
     graphs, outputs = zip(*captured, strict=True)
-    return CapturedCalls(graphs, cycles * len(graphs), stream, (*kept, *outputs))
+    return CapturedCalls(graphs, cycles, stream, (*kept, *outputs))
 
 
 def _division(calls: Calls, stream: torch.cuda.Stream) -> tuple[int, int]:
@@ -100,12 +102,9 @@ def _division(calls: Calls, stream: torch.cuda.Stream) -> tuple[int, int]:
     if _warm_up(calls.cycle, stream) >= calls.period * REPLAY_S / 2:
         return 1, 1
     cycle_s = _probed_s(calls, stream)
-    most = max(MAXIMUM_CALLS // calls.period, 1)
-    in_place = max(round(IN_ONE_PLACE_S / cycle_s), math.ceil(CALLS_IN_ONE_PLACE / calls.period))
-    places = min(round(REPLAY_IN_PLACES_S / cycle_s), most) // in_place
-    if calls.relocated is not None and places > 1:
-        return in_place, min(places, MAXIMUM_PLACES)
-    return max(min(round(REPLAY_S / cycle_s), most), 1), 1
+    has_places = calls.relocated is not None and cycle_s <= LONGEST_IN_PLACES_S
+    places, replay_s = (PLACES, REPLAY_IN_A_PLACE_S) if has_places else (1, REPLAY_S)
+    return max(min(round(replay_s / cycle_s), MAXIMUM_CALLS // (places * calls.period)), 1), places
 
 
 def _warm_up(call: Callable[[], object], stream: torch.cuda.Stream) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA, InputData
 from opcost.measurement import joined_notes
 from opcost.operators import OperatorTuple
-from opcost.torch_cache import Layer, device_memory, in_many_places, repeated
+from opcost.torch_cache import Layer, device_memory, in_several_places, repeated
 from opcost.torch_calls import Calls
 from opcost.torch_cuda_graph import CapturedCalls, CaptureRefusal, capture_calls
 from opcost.torch_inputs import operator_inputs
@@ -105,7 +106,7 @@ class EagerWorkload:
 
 
 class GraphWorkload:
-    """Replays CUDA graphs of some calls; keeps what they need."""
+    """Replays a CUDA graph of some calls, each time that it runs in another place in memory; keeps what they need."""
 
     execution = GRAPH
 
@@ -115,16 +116,17 @@ class GraphWorkload:
         self.iterations_per_round = captured.cycles * eager.iterations_per_round
         self._captured = captured
         self._eager = eager
+        self._places = itertools.count()
         self._queue = DeviceQueue(eager.device)
 
     def run(self, rounds: int) -> int:
-        """Replay the graphs that many times; return how many replays have ended since the last time.
+        """Replay one graph that many times; return how many replays have ended since the last time.
 
         Raises:
             CannotMeasureError: the device refused it.
         """
         with refused_calls(self._eager.device):
-            self._captured.replay(rounds)
+            self._captured.replay(rounds, next(self._places))
             return self._queue.started(rounds, self._captured.stream)
 
     def finish(self) -> None:
@@ -173,7 +175,7 @@ def operator_workload(
 
     ``cache``, one of ``CACHES``, says what each call finds in the device's cache. An in-place operator adds and
     subtracts in turn or writes elsewhere: in a loop it would change its own input, and with it the power. Warm on a
-    GPU, it is made in many places of the memory.
+    GPU, it runs in several places of the memory.
 
     Raises:
         CannotMeasureError: it cannot be built or repeated here.
@@ -182,7 +184,7 @@ def operator_workload(
         layer = Layer(*operator_call(operator, device, data))
         calls = repeated(layer, cache, partial(device_memory, device))
         if device.startswith("cuda") and cache == WARM:
-            calls = in_many_places(layer, calls, device_memory(device))
+            calls = in_several_places(layer, calls, device_memory(device))
         return EagerWorkload(calls, device)
 
 

@@ -38,7 +38,7 @@ from opcost.subjects import Subject
 from opcost.torch_calls import Calls
 from opcost.torch_capture import capture
 from opcost.torch_conditions import precision, torch_state
-from opcost.torch_cuda_graph import capture_calls
+from opcost.torch_cuda_graph import PLACES, capture_calls
 from opcost.torch_flops import CostCounter, OperationCost
 from opcost.torch_operators import module_tuple
 from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
@@ -269,12 +269,13 @@ def test_a_graph_of_long_kernels_takes_what_a_loop_of_them_takes() -> None:
     assert device_time_s(graph, 50) == pytest.approx(device_time_s(eager, 50 * graph.iterations_per_round), rel=0.05)
 
 
-def test_a_short_operator_is_captured_in_many_places_and_does_the_same_in_each() -> None:
+def test_a_short_operator_is_captured_in_several_places_and_does_the_same_in_each() -> None:
     captured = capture_calls(operator_workload(RELU, GPU).calls, GPU)
-    captured.replay(1)
+    for place in range(len(captured.graphs)):
+        captured.replay(1, place)
     torch.cuda.synchronize()
     outputs = [each for each in captured.kept if isinstance(each, torch.Tensor)]
-    assert len(outputs) == len(captured.graphs) > 4
+    assert len(outputs) == len(captured.graphs) == PLACES
     assert len({output.data_ptr() for output in outputs}) == len(outputs)
     assert all(torch.equal(output, outputs[0]) for output in outputs)
     assert float(outputs[0].mean()) == pytest.approx(0.4, abs=0.05)
@@ -283,8 +284,8 @@ def test_a_short_operator_is_captured_in_many_places_and_does_the_same_in_each()
 def test_a_graph_of_short_kernels_does_without_launches() -> None:
     eager = operator_workload(RELU, GPU)
     graph = as_graph(eager)
-    assert graph.iterations_per_round > 1000
-    assert device_time_s(graph, 20) < 0.7 * device_time_s(eager, 20_000)
+    assert graph.iterations_per_round > 300
+    assert device_time_s(graph, 100) < 0.7 * device_time_s(eager, 20_000)
 
 
 def test_what_waits_for_the_gpu_runs_as_it_is_and_says_why() -> None:

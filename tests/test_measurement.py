@@ -278,6 +278,8 @@ def test_a_slowed_device_rests_before_a_precise_measurement_is_repeated():
     slowed = "clocks held down by the power limit for 30% of the loop"
     assert tried((slowed, 0.3), ("b", 0.0)) == ("b", [0.0, REST_S])
     assert tried((slowed, 0.3), (f"b; {slowed}", 0.1)) == (f"b; {slowed}", [0.0, REST_S])
+    # It would be so again.
+    assert tried((slowed, 0.95), ("b", 0.0)) == (slowed, [0.0])
     assert tried((slowed, 0.3), ("b", 0.0), protocol=SHORT) == (slowed, [0.0])
     # What has rested once rests again, also where something else disturbed it.
     assert tried((slowed, 0.3), ("uneven: so", 0.0), ("c", 0.0)) == ("c", [0.0, REST_S, REST_S])

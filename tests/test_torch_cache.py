@@ -30,7 +30,7 @@ from opcost.torch_cache import (
     DeviceMemory,
     Layer,
     copies_beyond,
-    in_many_places,
+    in_several_places,
     repeated,
 )
 from opcost.torch_calls import Calls
@@ -112,7 +112,7 @@ def test_a_layer_in_other_memory_is_the_same_layer() -> None:
 @pytest.mark.parametrize("function", [torch.relu, torch.Tensor.add, F.relu, torch.ops.aten.relu, nn.ReLU(inplace=True)])
 def test_functions_of_all_kinds_run_on_other_memory(function: Callable[..., object]) -> None:
     layer = Layer(function, (X, X) if function is torch.Tensor.add else (X,), {})
-    moved = in_many_places(layer, made(function, WARM, *layer.args), DeviceMemory(10**6, FREE)).relocated
+    moved = in_several_places(layer, made(function, WARM, *layer.args), DeviceMemory(10**6, FREE)).relocated
     assert moved is not None
     with torch.inference_mode():
         assert torch.equal(moved()(), function(*(each.clone() for each in layer.args)))  # type: ignore[arg-type]
@@ -122,8 +122,8 @@ def test_what_does_not_fit_into_the_cache_stays_where_it_is() -> None:
     module = linear()
     layer, size = Layer(module, (X,), {}), WEIGHTS_BYTES + X.nbytes
     calls = Calls(layer.call)
-    assert in_many_places(layer, calls, DeviceMemory(size, FREE)).relocated is not None
-    assert in_many_places(layer, calls, DeviceMemory(size - 1, FREE)) is calls
+    assert in_several_places(layer, calls, DeviceMemory(size, FREE)).relocated is not None
+    assert in_several_places(layer, calls, DeviceMemory(size - 1, FREE)) is calls
 
 
 # Cold
