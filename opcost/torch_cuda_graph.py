@@ -93,7 +93,11 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
                 kept.append(calls.relocated())
                 captured.append(_captured(kept[-1], cycles, stream, pool))
     graphs, outputs = zip(*captured, strict=True)
-    return CapturedCalls(graphs, cycles, stream, (*kept, *outputs))
+    calls_in_places = CapturedCalls(graphs, cycles, stream, (*kept, *outputs))
+    for place in range(len(graphs)):
+        # The first launch brings a graph onto the device, which takes 1 us for each of its kernels.
+        calls_in_places.replay(1, place)
+    return calls_in_places
 
 
 def _division(calls: Calls, stream: torch.cuda.Stream) -> tuple[int, int]:
