@@ -8,20 +8,27 @@ Example: python general_pipeline_block2.py resnet50_32x3x224x224 --database run1
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from agreement import AT_THE_LIMIT
 from tables import SIZES, markdown, sizes
 
 TABLE = "operator_measurements.csv"
 FIGURES = {
-    "time": "time_s",
-    "energy as measured": "energy_j",
-    "energy at the reference temperature": "energy_at_reference_j",
+    "time": ("time_s", "time_standard_error_s"),
+    "energy as measured": ("energy_j", "energy_standard_error_j"),
+    "energy at the reference temperature": ("energy_at_reference_j", "energy_at_reference_standard_error_j"),
 }
+"""Columns of what is compared and of its standard error."""
+
+TWO_SIDED_95 = 1.96
+"""Standard deviations of a normal distribution."""
+
 AVERAGES = {
     "mean": ("time_s", "power_w"),
     "mean without outliers": ("time_without_outliers_s", "power_without_outliers_w"),
@@ -58,10 +65,34 @@ def repeats(rows: pd.DataFrame) -> str:
     """Return a table of how far time and energy vary over the runs."""
     groups = {"all": rows, "never at the power limit": never_at_the_limit(rows)}
     lines = []
-    for (group, members), (figure, column) in product(groups.items(), FIGURES.items()):
+    for (group, members), (figure, (column, _)) in product(groups.items(), FIGURES.items()):
         spread = variation(members, members[column])
         lines.append([f"{figure}, {group}", *sizes(spread), "" if spread.empty else str(spread.idxmax())])
     return markdown(("coefficient of variation", *SIZES, "worst operator"), lines)
+
+
+def apart(rows: pd.DataFrame, column: str, error_column: str) -> np.ndarray:
+    """Return by how many standard errors of the difference any two runs differ, operator by operator."""
+    values, errors = (rows.pivot(index="key", columns="run", values=name) for name in (column, error_column))
+    differences = [
+        (values[one] - values[other]) / np.hypot(errors[one], errors[other])
+        for one, other in combinations(values.columns, 2)
+    ]
+    return pd.concat(differences).dropna().to_numpy()
+
+
+def honesty(rows: pd.DataFrame) -> str:
+    """Return a table of how far runs differ beyond what their standard errors say."""
+    lines = []
+    for figure, columns in FIGURES.items():
+        found = apart(rows, *columns)
+        cells = ["", ""]
+        if len(found):
+            cells = [f"{np.mean(np.abs(found) < TWO_SIDED_95):.1%}", f"{math.sqrt(np.mean(found**2)):.2f}"]
+        lines.append([figure, str(len(found)), *cells])
+    return markdown(
+        ("two runs apart", "pairs", "within the 95 % interval", "root mean square, in standard errors"), lines
+    )
 
 
 def averages(rows: pd.DataFrame) -> str:
@@ -105,7 +136,7 @@ def report(tables: list[pd.DataFrame]) -> str:
         (
             f"{len(tables)} runs, {operators} operators in all of them ({left_out} in some only), "
             f"{len(boards)} boards: {', '.join(boards)}",
-            *(table(rows) for table in (repeats, averages, repeats_of_averages, meters)),
+            *(table(rows) for table in (repeats, honesty, averages, repeats_of_averages, meters)),
         )
     )
 

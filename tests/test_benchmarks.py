@@ -81,6 +81,9 @@ def run_of(*rows, board="GPU-1"):
             "power_without_outliers_w": power_w,
             "energy_j": time_s * power_w,
             "energy_at_reference_j": math.nan,
+            "time_standard_error_s": 0.5,
+            "energy_standard_error_j": 50.0,
+            "energy_at_reference_standard_error_j": math.nan,
             "notes": notes,
             "check_power_w": power_w * 1.02,
             "check_meter": "log",
@@ -120,6 +123,9 @@ def test_report_of_runs_tells_spread_averages_meters_and_boards(benchmark):
     assert "| time: median | 6 | 1.000% | 1.000% | 1.000% |" in said
     assert "| power x time: mean without outliers | 2 | 30.000% |" in said
     assert "| log against ring | 6 | +2.000% |" in said
+    # Times 9, 10, 11 and 2, 1, 3 with errors of 0.5 each: differences of 1, 1, 2 and 1, 1, 2, of 0.71 each.
+    assert "| time | 6 | 66.7% | 2.00 |" in said
+    assert "| energy at the reference temperature | 0 |  |  |" in said
 
 
 # Logging's overhead

@@ -189,7 +189,7 @@ def test_short_calls_are_captured_in_several_places(
 def test_each_run_is_in_another_place(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     replayed: list[FakeGraph] = []
     workload = as_graph(EagerWorkload(Calls(cuda.call, relocated=lambda: cuda.call), "cuda:0"))
-    monkeypatch.setattr(FakeGraph, "replay", lambda graph: replayed.append(graph))
+    monkeypatch.setattr(FakeGraph, "replay", lambda self: replayed.append(self))  # noqa: PLW0108 (a method)
     assert [workload.run(rounds) for rounds in (1, *[2] * 10)] == [0, 1, *[2] * 9]
     places = [cuda.graphs.index(graph) for graph in replayed]
     first, *others = places
