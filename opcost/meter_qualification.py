@@ -187,8 +187,9 @@ def watts_per_kelvin(course: Course, trace: PowerTrace) -> Estimate | None:
     """Return by how much power rises with the temperature, as a share per kelvin; None where that cannot be seen.
 
     From the step, while the device warms: the slope of the mean reading at each degree over the temperature, which is
-    that of the log that has one. Its error is that of a least-squares slope, each degree counted once: readings at one
-    degree are alike. A power at its cap does not follow the temperature, and has no slope.
+    that of the log that has one, each degree weighted by its readings: the first few tell of a chip that is not yet as
+    warm all through. Its error is that of a least-squares slope of as many points as degrees: readings at one degree
+    are alike. A power at its cap does not follow the temperature, and has no slope.
     """
     logs = [logged for logged in (trace, *trace.checks) if not np.isnan(logged.temperature_c).all()]
     if not logs:
@@ -201,13 +202,14 @@ def watts_per_kelvin(course: Course, trace: PowerTrace) -> Estimate | None:
     if len(np.unique(np.round(temperature_c))) < MINIMUM_TEMPERATURES:
         return None
     rounded_c = np.round(temperature_c)
-    degrees = np.unique(rounded_c)
+    degrees, readings = np.unique(rounded_c, return_counts=True)
     at_degree_w = np.array([power_w[rounded_c == degree].mean() for degree in degrees])
     at_degree_c = np.array([temperature_c[rounded_c == degree].mean() for degree in degrees])
-    slope, offset = np.polyfit(at_degree_c, at_degree_w, 1)
+    weights = readings / readings.mean()
+    slope, offset = np.polyfit(at_degree_c, at_degree_w, 1, w=np.sqrt(weights))
     residuals = at_degree_w - slope * at_degree_c - offset
-    spread = float(np.std(at_degree_c)) * math.sqrt(len(degrees))
-    error = math.sqrt(float(np.sum(residuals**2)) / max(len(degrees) - 2, 1)) / spread
+    squared_spread = float(np.sum(weights * (at_degree_c - np.average(at_degree_c, weights=weights)) ** 2))
+    error = math.sqrt(float(np.sum(weights * residuals**2)) / max(len(degrees) - 2, 1) / squared_spread)
     mean_w = float(power_w.mean())
     return Estimate(float(slope) / mean_w, error / mean_w)
 
