@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the measurements are worth, found out on one NVIDIA GPU that nothing else uses (docs/results.md): about 35 minutes.
+# What the measurements are worth, found out on one NVIDIA GPU that nothing else uses (docs/results.md): about 36 minutes.
 # Name steps to run only these. The last of them end after 8 minutes each; started again they go on where they ended.
 # Example: benchmarks/all.sh build/benchmarks            # or: benchmarks/all.sh build/benchmarks count qualify repeat
 set -euo pipefail
@@ -50,6 +50,10 @@ products() {
     "$python" benchmarks/matrix_products.py --evaluate "$output/matrix_products.csv"
 }
 
+places() {
+    "$python" benchmarks/places.py "$model" swin_t_32x3x224x224 efficientnet_b0_32x3x224x224
+}
+
 overhead() {
     "$python" benchmarks/logging_overhead.py --blocks 8
 }
@@ -64,8 +68,8 @@ fast() {
     "$python" benchmarks/fast_vs_reference.py --evaluate "$output/fast_vs_reference.csv"
 }
 
-steps=${*:-count qualify repeat products overhead cache fast}
+steps=${*:-count qualify repeat places products overhead cache fast}
 for step in $steps; do
-    declare -F "$step" > /dev/null || { echo "$step: no such step; there are: count qualify repeat products overhead cache fast"; exit 2; }
+    declare -F "$step" > /dev/null || { echo "$step: no such step; there are: count qualify repeat places products overhead cache fast"; exit 2; }
     "$step"
 done

@@ -61,11 +61,15 @@ def never_at_the_limit(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[~rows["key"].isin(rows.loc[at_limit, "key"])]
 
 
+def groups(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the rows that are told of apart."""
+    return {"all": rows, "never at the power limit": never_at_the_limit(rows)}
+
+
 def repeats(rows: pd.DataFrame) -> str:
     """Return a table of how far time and energy vary over the runs."""
-    groups = {"all": rows, "never at the power limit": never_at_the_limit(rows)}
     lines = []
-    for (group, members), (figure, (column, _)) in product(groups.items(), FIGURES.items()):
+    for (group, members), (figure, (column, _)) in product(groups(rows).items(), FIGURES.items()):
         spread = variation(members, members[column])
         lines.append([f"{figure}, {group}", *sizes(spread), "" if spread.empty else str(spread.idxmax())])
     return markdown(("coefficient of variation", *SIZES, "worst operator"), lines)
@@ -82,14 +86,17 @@ def apart(rows: pd.DataFrame, column: str, error_column: str) -> np.ndarray:
 
 
 def honesty(rows: pd.DataFrame) -> str:
-    """Return a table of how far runs differ beyond what their standard errors say."""
+    """Return a table of how far runs differ beyond what their standard errors say.
+
+    The error of an energy at the reference temperature holds that of the slope, which runs of one board have in common.
+    """
     lines = []
-    for figure, columns in FIGURES.items():
-        found = apart(rows, *columns)
+    for (group, members), (figure, columns) in product(groups(rows).items(), FIGURES.items()):
+        found = apart(members, *columns)
         cells = ["", ""]
         if len(found):
             cells = [f"{np.mean(np.abs(found) < TWO_SIDED_95):.1%}", f"{math.sqrt(np.mean(found**2)):.2f}"]
-        lines.append([figure, str(len(found)), *cells])
+        lines.append([f"{figure}, {group}", str(len(found)), *cells])
     return markdown(
         ("two runs apart", "pairs", "within the 95 % interval", "root mean square, in standard errors"), lines
     )

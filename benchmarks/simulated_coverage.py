@@ -70,6 +70,13 @@ CASES = (
     Case("rows that repeat each value fifty times", MeterModel(row_period_s=0.002), protocol=LONG),
     Case("ticks of 5 W", replace(RING, tick_w=5.0)),
     Case("times that scatter by 20 %", load=replace(LOAD, jitter_ratio=0.2)),
+    Case("ten places whose times differ by 1 %", load=replace(LOAD, places=10, place_spread_ratio=0.01)),
+    Case("ten places whose times differ by 2 %", load=replace(LOAD, places=10, place_spread_ratio=0.02)),
+    Case(
+        "ten places whose times differ by 1 %, 5 s loop",
+        load=replace(LOAD, places=10, place_spread_ratio=0.01),
+        protocol=LONG,
+    ),
     Case("warming up by 5 %, its slope known", device=WARMING, slope=Estimate(0.0025, 0.0001)),
     Case("warming up by 5 %, slope unknown", device=WARMING),
     Case("clocks that swing by 3 %", device=SWINGING),

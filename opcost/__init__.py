@@ -1,3 +1,3 @@
 """opcost: what PyTorch operators cost in time and energy on real hardware."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -18,6 +18,7 @@ import torchvision
 from torch import nn
 
 from opcost import __version__
+from opcost.calls import Calls
 from opcost.conditions import COLD, EAGER, GRAPH, WARM, Circumstances, Conditions
 from opcost.cpu_facts import cpu_product
 from opcost.cpu_load import OtherLoad
@@ -37,7 +38,6 @@ from opcost.procedure import SLOWED_FOR_S, measure, undisturbed
 from opcost.statistics import Estimate
 from opcost.subjects import Subject
 from opcost.system_clock import SystemClock
-from opcost.torch_calls import Calls
 from opcost.torch_conditions import check_overrides, precision, torch_state
 from opcost.torch_filler import Filler, additions
 from opcost.torch_inputs import DrawnInputs

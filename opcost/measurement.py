@@ -10,6 +10,7 @@ UNEVEN = "uneven"
 METERS_DISAGREE = "meters disagree"
 THERMAL_SLOWDOWN = "thermal slowdown"
 OTHER_PROCESS = "another process"
+IMPRECISE = "not within"
 SLOWED = "clocks held down by the power limit"
 DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS)
 """How notes begin that say that a figure may not be right."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from opcost.ports import MINIMUM_CHUNKS, Clock, ClockReading, MeasurementProtocol, Meter, Workload
 from opcost.power import MeanPower, MeteredPower, PowerTrace, Window, mean_power, power_and_check
-from opcost.statistics import Estimate, FloatArray, is_within, mean_of_chunks
+from opcost.statistics import Estimate, FloatArray, is_within, mean_over_places
 
 MINIMUM_PRECISE_CHUNKS = 10
 """Before that the spread of chunks says too little to stop by."""
@@ -37,7 +37,7 @@ clocks go down (H200, at 107 % of the limit; ``docs/results.md``)."""
 class Loop:
     """The raw result of a loop: consecutive chunks between two clock readings, and when the load began.
 
-    ``chunk_iterations`` are how many iterations each chunk held.
+    ``chunk_iterations`` are how many iterations each chunk held; the chunks ran in so many ``places`` in turn.
     """
 
     load_begin: ClockReading
@@ -45,6 +45,7 @@ class Loop:
     end: ClockReading
     chunk_durations_s: tuple[float, ...]
     chunk_iterations: tuple[int, ...]
+    places: int = 1
 
     @property
     def iterations(self) -> int:
@@ -53,7 +54,13 @@ class Loop:
     @property
     def time_s(self) -> Estimate:
         """The time of one iteration."""
-        return mean_of_chunks(np.array(self.chunk_durations_s), np.array(self.chunk_iterations))
+        return mean_over_places(np.array(self.chunk_durations_s), np.array(self.chunk_iterations), self.places)
+
+    @property
+    def independent_chunks(self) -> int:
+        """How many chunks tell something of their own: in places that were seen before they do not."""
+        chunks = len(self.chunk_durations_s)
+        return chunks if self.places == 1 else min(chunks, self.places)
 
     @property
     def times_s(self) -> FloatArray:
@@ -109,7 +116,10 @@ def energy_of_iteration_j(loop: Loop, power: MeteredPower) -> Estimate | None:
 def _precise_loop(
     loops: Iterator[Loop], protocol: MeasurementProtocol, meter: Meter, power_limit_w: float | None
 ) -> Loop:
-    """Return a loop as soon as its figures are precise enough, or clocks are about to go down, or it has been long."""
+    """Return a loop as soon as its figures are precise enough, or clocks are about to go down, or it has been long.
+
+    How much its places differ is not counted here: a longer loop would find the same.
+    """
     relative_error, look_s = STOP_RATIO * (protocol.relative_error or 0.0), FIRST_LOOK_S
     looks = looks_in_a_row = 0
     while True:
@@ -120,7 +130,8 @@ def _precise_loop(
             trace, look_s = meter.log(), LOOK_GROWTH * loop.duration_s
             power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
             looks += len(loop.chunk_durations_s) >= MINIMUM_PRECISE_CHUNKS
-            looks_in_a_row = looks_in_a_row + 1 if is_precise(loop, power, relative_error) else 0
+            is_enough = is_precise(replace(loop, places=1), power, relative_error)
+            looks_in_a_row = looks_in_a_row + 1 if is_enough else 0
             if looks_in_a_row and looks_in_a_row >= min(looks, LOOKS_IN_A_ROW):
                 return loop
             if _is_burst(loop, look_s) and _draws_as_much_as_it_may(loop, trace, power_limit_w):
@@ -157,8 +168,9 @@ def is_precise(loop: Loop, power: MeteredPower, relative_error: float) -> bool:
 
     Without a meter that says anything the time alone counts.
     """
-    chunks = len(loop.chunk_durations_s)
-    if chunks < MINIMUM_PRECISE_CHUNKS or not is_within(loop.time_s, chunks, relative_error):
+    chunks = loop.independent_chunks
+    is_short = len(loop.chunk_durations_s) < MINIMUM_PRECISE_CHUNKS
+    if is_short or not is_within(loop.time_s, chunks, relative_error):
         return False
     if power.trace.missing_reason is not None:
         return True
@@ -176,7 +188,7 @@ def _growing_loop(workload: Workload, clock: Clock, rounds: int, load_begin: Clo
         previous, now = now, clock.read()
         durations_s.append(now.monotonic_s - previous.monotonic_s)
         iterations.append(ended * workload.iterations_per_round)
-        yield Loop(load_begin, begin, now, tuple(durations_s), tuple(iterations))
+        yield Loop(load_begin, begin, now, tuple(durations_s), tuple(iterations), workload.places)
 
 
 def _warm_up(workload: Workload, clock: Clock, protocol: MeasurementProtocol) -> int:

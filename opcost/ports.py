@@ -43,6 +43,10 @@ class Workload(Protocol):
         """How many iterations a round holds."""
 
     @property
+    def places(self) -> int:
+        """In how many places of the memory it runs, one after the other from one ``run`` to the next."""
+
+    @property
     def notes(self) -> str:
         """How the run differs from the run inside a model; empty if it does not."""
 

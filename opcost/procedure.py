@@ -16,6 +16,7 @@ import numpy as np
 from opcost.conditions import EAGER
 from opcost.errors import CannotMeasureError
 from opcost.measurement import (
+    IMPRECISE,
     METERS_DISAGREE,
     REFERENCE_TEMPERATURE_C,
     SLOPE_SPREAD_RATIO,
@@ -84,8 +85,9 @@ def undisturbed(
 
 
 def _is_slowed_late(measurement: Measurement) -> bool:
-    """Return whether clocks went down under a load, but not for all of its loop."""
-    return SLOWED in measurement.notes and (measurement.power_capped_ratio or 0.0) < SLOWED_AT_ONCE_RATIO
+    """Return whether clocks went down under a load, but not before its loop, or not to where they stayed."""
+    is_at_once = (measurement.power_capped_ratio or 0.0) >= SLOWED_AT_ONCE_RATIO
+    return SLOWED in measurement.notes and not (is_at_once and IMPRECISE not in measurement.notes)
 
 
 def measure(
@@ -238,7 +240,7 @@ def _imprecision(loop: Loop, trace: PowerTrace, protocol: MeasurementProtocol) -
     power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
     if is_precise(loop, power, protocol.relative_error):
         return ""
-    return f"not within {protocol.relative_error:.2%} after {loop.duration_s:.2g} s"
+    return f"{IMPRECISE} {protocol.relative_error:.2%} after {loop.duration_s:.2g} s"
 
 
 def _unevenness(loop: Loop) -> str:

@@ -113,6 +113,28 @@ def mean_of_chunks(durations_s: FloatArray, iterations: npt.NDArray[np.int64]) -
     return Estimate(mean, math.sqrt(variance))
 
 
+def mean_over_places(durations_s: FloatArray, iterations: npt.NDArray[np.int64], places: int) -> Estimate:
+    """Return the time per iteration of a loop whose chunks ran in several places in turn, in s.
+
+    Its error is at least that of a mean over the places, which does not get smaller when they are visited again.
+
+    Args:
+        durations_s, iterations: as of ``mean_of_chunks``.
+        places: how many there are; chunk k ran in place k modulo that.
+
+    Raises:
+        ValueError: fewer than two chunks.
+    """
+    estimate = mean_of_chunks(durations_s, iterations)
+    seen = min(places, len(durations_s))
+    if seen < 2:
+        return estimate
+    place = np.arange(len(durations_s)) % places
+    means_s = np.bincount(place, weights=durations_s) / np.bincount(place, weights=iterations)
+    error_s = float(np.std(means_s, ddof=1)) / math.sqrt(seen)
+    return Estimate(estimate.value, max(estimate.standard_error, error_s))
+
+
 def median(values: FloatArray) -> float:
     """Return the middle one of values, shape (n,), n at least 1."""
     return float(np.median(values))

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import nn
 
+from opcost.calls import Calls
 from opcost.conditions import COLD, WARM
 from opcost.measurement import joined_notes
-from opcost.torch_calls import Calls
 from opcost.torch_flops import tensors_of
 from opcost.torch_in_place import repeatable
 from opcost.units import megabytes
@@ -75,7 +75,7 @@ class Layer:
         return [tensor for tensor in tensors_of((self.args, dict(self.kwargs))) if id(tensor) not in weights]
 
     def relocated(self) -> Layer:
-        """Return the same in other memory: all tensors with their values, layouts, and what they share."""
+        """Return the same in other memory: tensors with their values, inputs with layouts and what they share."""
         return Layer(*copy.deepcopy((self.function, self.args, self.kwargs)))
 
     def copied(self) -> Layer:
@@ -106,22 +106,12 @@ def repeated(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Ca
     Raises:
         CannotMeasureError: it cannot be made again and again.
     """
-    again = _warm(layer)
+    again = replace(_warm(layer), relocated=lambda: _warm(layer.relocated()).cycle)
     if cache == WARM:
         return again
     if again.notes:
         return replace(again, notes=joined_notes(again.notes, IN_PLACE))
-    return _cold(layer, memory()) if cache == COLD else _chained(layer)
-
-
-def in_several_places(layer: Layer, calls: Calls, memory: DeviceMemory) -> Calls:
-    """Return warm calls of a layer that can be made on other memory, if its tensors fit into the cache.
-
-    What fits is faster or slower by where it lies; what does not is read from all of the memory anyway.
-    """
-    if sum(tensor.nbytes for tensor in (*layer.weights, *layer.inputs)) > memory.cache_bytes:
-        return calls
-    return replace(calls, relocated=lambda: _warm(layer.relocated()).cycle)
+    return _cold(layer, again, memory()) if cache == COLD else _chained(layer, again)
 
 
 def _warm(layer: Layer) -> Calls:
@@ -136,11 +126,11 @@ def copies_beyond(memory: DeviceMemory, weights_bytes: int) -> int | None:
     return copies if fit else None
 
 
-def _cold(layer: Layer, memory: DeviceMemory) -> Calls:
+def _cold(layer: Layer, warm: Calls, memory: DeviceMemory) -> Calls:
     """Return calls that find no weights in the cache: those of copies in turn, or behind an eviction."""
     weights_bytes = sum(tensor.nbytes for tensor in layer.weights)
     if not weights_bytes:
-        return Calls(layer.call, notes=NO_WEIGHTS)
+        return replace(warm, notes=NO_WEIGHTS)
     copies = copies_beyond(memory, weights_bytes)
     if copies is None:
         return _behind_an_eviction(layer, EVICTING_RATIO * memory.cache_bytes)
@@ -176,12 +166,12 @@ def _reading(tensors: Sequence[torch.Tensor]) -> Callable[[], object]:
     return read
 
 
-def _chained(layer: Layer) -> Calls:
+def _chained(layer: Layer, warm: Calls) -> Calls:
     """Return calls of layers in a stack, each on the output of the one before."""
     value = layer.args[0] if layer.args else None
     with torch.inference_mode():
         if not (isinstance(value, torch.Tensor) and _is_fed_once(layer, value) and _is_like(layer.call(), value)):
-            return Calls(layer.call, notes=NO_INPUT)
+            return replace(warm, notes=NO_INPUT)
         layers = _copies(layer, CHAIN_LENGTH)
 
         def chain() -> object:
@@ -190,7 +180,7 @@ def _chained(layer: Layer) -> Calls:
                 output = each.on(output)
             return output
 
-        return Calls(layer.call, notes=RUNS_AWAY) if _runs_away(value, chain()) else Calls(chain, CHAIN_LENGTH)
+        return replace(warm, notes=RUNS_AWAY) if _runs_away(value, chain()) else Calls(chain, CHAIN_LENGTH)
 
 
 def _copies(layer: Layer, number: int) -> list[Layer]:

@@ -9,9 +9,9 @@ from functools import partial
 
 import torch
 
+from opcost.calls import Calls
 from opcost.errors import CannotMeasureError
 from opcost.ports import Workload
-from opcost.torch_calls import Calls
 from opcost.torch_workload import EagerWorkload, as_graph, refused_calls
 
 ELEMENTS = 2**22

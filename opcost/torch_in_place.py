@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from opcost.calls import Calls
 from opcost.errors import CannotMeasureError
-from opcost.torch_calls import Calls
 from opcost.torch_flops import is_composite, is_free
 
 WRITES_THE_SAME = frozenset({"zero_", "fill_", "copy_", "index_put_", "_index_put_impl_", "index_fill_"})

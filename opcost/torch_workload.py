@@ -10,13 +10,13 @@ from functools import partial
 
 import torch
 
+from opcost.calls import Calls
 from opcost.conditions import EAGER, GRAPH, WARM
 from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA, InputData
 from opcost.measurement import joined_notes
 from opcost.operators import OperatorTuple
-from opcost.torch_cache import Layer, device_memory, in_several_places, repeated
-from opcost.torch_calls import Calls
+from opcost.torch_cache import Layer, device_memory, repeated
 from opcost.torch_cuda_graph import CapturedCalls, CaptureRefusal, capture_calls
 from opcost.torch_inputs import operator_inputs
 from opcost.torch_operators import build_operator
@@ -71,6 +71,7 @@ class EagerWorkload:
     """
 
     execution = EAGER
+    places = 1
 
     def __init__(self, calls: Calls, device: str) -> None:
         self.calls = calls
@@ -111,12 +112,13 @@ class GraphWorkload:
     execution = GRAPH
 
     def __init__(self, captured: CapturedCalls, eager: EagerWorkload, overhead: GraphWorkload | None) -> None:
-        self.notes = eager.notes
+        self.notes = joined_notes(eager.notes, captured.notes)
+        self.places = len(captured.graphs)
         self.overhead = overhead
         self.iterations_per_round = captured.cycles * eager.iterations_per_round
         self._captured = captured
         self._eager = eager
-        self._places = itertools.count()
+        self._place = itertools.count()
         self._queue = DeviceQueue(eager.device)
 
     def run(self, rounds: int) -> int:
@@ -126,7 +128,7 @@ class GraphWorkload:
             CannotMeasureError: the device refused it.
         """
         with refused_calls(self._eager.device):
-            self._captured.replay(rounds, next(self._places))
+            self._captured.replay(rounds, next(self._place))
             return self._queue.started(rounds, self._captured.stream)
 
     def finish(self) -> None:
@@ -183,8 +185,6 @@ def operator_workload(
     with refused_calls(device):
         layer = Layer(*operator_call(operator, device, data))
         calls = repeated(layer, cache, partial(device_memory, device))
-        if device.startswith("cuda") and cache == WARM:
-            calls = in_several_places(layer, calls, device_memory(device))
         return EagerWorkload(calls, device)
 
 

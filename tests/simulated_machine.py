@@ -21,6 +21,7 @@ NVML's ring of power samples         ``MeterModel(averaging_time_s=0.02, update_
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -91,6 +92,7 @@ class Load:
     ``time_s`` and ``power_w`` are the true means of one iteration on a device in thermal equilibrium. ``jitter_ratio``
     is the standard deviation of one iteration's time over its mean. The first call takes ``first_call_s`` longer, and
     the device idles meanwhile. Power swings by ``swing_w`` above and below its mean, half a ``swing_period_s`` each.
+    Runs are in so many ``places`` in turn, whose times differ by ``place_spread_ratio`` (standard deviation).
     """
 
     time_s: float = 0.002
@@ -99,6 +101,8 @@ class Load:
     first_call_s: float = 0.0
     swing_w: float = 0.0
     swing_period_s: float = 0.1
+    places: int = 1
+    place_spread_ratio: float = 0.0
 
     @property
     def energy_j(self) -> float:
@@ -189,12 +193,16 @@ class SimulatedWorkload:
 
     def __init__(self, machine: SimulatedMachine, load: Load) -> None:
         self.load = load
+        self.places = load.places
         self.iterations = 0
         self._machine = machine
+        self._place = itertools.count()
+        self._place_ratios = machine.place_ratios(load)
 
     def run(self, rounds: int) -> int:
         iterations = rounds * self.iterations_per_round
-        self._machine.run_load(self.load, iterations, is_first=self.iterations == 0)
+        ratio = float(self._place_ratios[next(self._place) % self.places])
+        self._machine.run_load(self.load, iterations, is_first=self.iterations == 0, place_ratio=ratio)
         self.iterations += iterations
         return rounds
 
@@ -214,13 +222,13 @@ class SimulatedMachine(SimulatedWorkload):
         seed: int = 0,
         checks: tuple[MeterModel, ...] = (),
     ) -> None:
+        self._random = np.random.default_rng(seed)
         super().__init__(self, load or Load())
         self.device = device or Device()
         self.meter = meter or MeterModel()
         self.checks = checks
         self.is_logging = False
         self._clock_step = clock_step
-        self._random = np.random.default_rng(seed)
         self._now_s = 0.0
         self._log_begin_s = 0.0
         self._white_noise_w = self._correlated_noise = np.empty(0)
@@ -230,12 +238,19 @@ class SimulatedMachine(SimulatedWorkload):
         """Return another workload on this machine."""
         return SimulatedWorkload(self, load)
 
-    def run_load(self, load: Load, iterations: int, is_first: bool = False) -> None:
+    def place_ratios(self, load: Load) -> FloatArray:
+        """Return what iterations of a load take in each of its places, over its declared time."""
+        spread = self._random.standard_normal(load.places) if load.place_spread_ratio else np.zeros(load.places)
+        ratios: FloatArray = 1 + load.place_spread_ratio * spread
+        return ratios
+
+    def run_load(self, load: Load, iterations: int, is_first: bool = False, place_ratio: float = 1.0) -> None:
         """Advance time by that many iterations of a load."""
         if is_first:
             self.idle(load.first_call_s)
         jitter = load.jitter_ratio * self._random.standard_normal() * np.sqrt(iterations)
-        self._advance(load, load.time_s * self._slowness(load) * max(iterations + jitter, 0.01 * iterations))
+        duration_s = place_ratio * load.time_s * self._slowness(load) * max(iterations + jitter, 0.01 * iterations)
+        self._advance(load, duration_s)
 
     def idle(self, duration_s: float) -> None:
         """Advance time while the device does nothing."""

@@ -32,7 +32,9 @@ def benchmark(monkeypatch):
     return importlib.import_module
 
 
-@pytest.mark.parametrize("name", ["repeatability", "logging_overhead", "matrix_products", "fast_vs_reference"])
+@pytest.mark.parametrize(
+    "name", ["repeatability", "logging_overhead", "matrix_products", "fast_vs_reference", "places"]
+)
 def test_scripts_say_how_they_are_run(name):
     command = [sys.executable, BENCHMARKS / f"{name}.py", "--help"]
     environment = os.environ | {"PYTHONPATH": str(BENCHMARKS.parent)}
@@ -124,8 +126,8 @@ def test_report_of_runs_tells_spread_averages_meters_and_boards(benchmark):
     assert "| power x time: mean without outliers | 2 | 30.000% |" in said
     assert "| log against ring | 6 | +2.000% |" in said
     # Times 9, 10, 11 and 2, 1, 3 with errors of 0.5 each: differences of 1, 1, 2 and 1, 1, 2, of 0.71 each.
-    assert "| time | 6 | 66.7% | 2.00 |" in said
-    assert "| energy at the reference temperature | 0 |  |  |" in said
+    assert "| time, all | 6 | 66.7% | 2.00 |" in said
+    assert "| energy at the reference temperature, all | 0 |  |  |" in said
 
 
 # Logging's overhead
@@ -184,6 +186,7 @@ class Counting:
     """Counts its rounds."""
 
     iterations_per_round = 2
+    places = 1
 
     def __init__(self):
         self.rounds = 0

@@ -11,6 +11,7 @@ SCRIPTS = sorted(ROOT.glob("*.py"))
 MODULES = {path.stem: path for path in sorted((ROOT / "opcost").glob("*.py"))}
 
 IDEAS = {
+    "calls",
     "census",
     "comparison",
     "conditions",

@@ -13,6 +13,7 @@ from opcost.statistics import (
     is_within,
     mean_of_chunks,
     mean_of_readings,
+    mean_over_places,
     mean_without_outliers,
     median,
     standard_error_of,
@@ -228,6 +229,34 @@ def test_many_chunks_are_taken_together_in_batches():
     durations_s = np.repeat(batch_means, 4) + np.tile([-0.5, 0.5, 0.25, -0.25], BATCHES)
     result = mean_of_chunks(durations_s, np.ones(4 * BATCHES, dtype=np.int64))
     assert result == approximately(Estimate(2.0, np.std(batch_means, ddof=1) / math.sqrt(BATCHES)))
+
+
+@pytest.mark.parametrize("chunks", [10, 15, 20, 150, 428])
+def test_error_of_chunks_in_places_is_that_of_the_places_however_often_they_are_seen(chunks):
+    """Ten places are drawn, and are visited in turn: the mean of all is known to a tenth's root of their spread."""
+    random = np.random.default_rng(0)
+    deviations = []
+    for _ in range(400):
+        times_s = np.resize(1 + 0.01 * random.standard_normal(10), chunks)
+        time_s = mean_over_places(times_s, np.full(chunks, 1), 10)
+        deviations.append((time_s.value - 1) / time_s.standard_error)
+    within = np.mean(np.abs(deviations) < student_quantile(9))
+    assert 0.92 < within < 0.98
+
+
+def test_fewer_chunks_than_places_and_one_place_are_plain_chunks():
+    durations_s, iterations = np.array([1.0, 1.1, 0.9, 1.3]), np.array([10, 10, 10, 12])
+    plain = mean_of_chunks(durations_s, iterations)
+    assert mean_over_places(durations_s, iterations, 1) == plain
+    few = mean_over_places(durations_s[:3], iterations[:3], 10)
+    assert few.standard_error == pytest.approx(mean_of_chunks(durations_s[:3], iterations[:3]).standard_error)
+
+
+def test_noise_within_places_stays_in_the_error():
+    times_s = np.array([1.0, 1.0, 1.2, 1.2, 1.0, 1.0, 1.2, 1.2])
+    assert mean_over_places(times_s, np.full(8, 1), 2).standard_error == pytest.approx(
+        mean_of_chunks(times_s, np.full(8, 1)).standard_error
+    )
 
 
 @given(st.lists(st.tuples(positive, st.integers(1, 1000)), min_size=2, max_size=80), positive)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from opcost.apparatus import open_apparatus
+from opcost.calls import Calls
 from opcost.conditions import CACHES, CHAINED, COLD, WARM
 from opcost.errors import UserError
 from opcost.operators import TORCHVISION_MODELS, OperatorTuple, TensorSpec
@@ -30,10 +31,8 @@ from opcost.torch_cache import (
     DeviceMemory,
     Layer,
     copies_beyond,
-    in_several_places,
     repeated,
 )
-from opcost.torch_calls import Calls
 from opcost.torch_flops import tensors_of
 from opcost.torch_in_place import ELSEWHERE
 from opcost.torch_operators import function_tuple, module_tuple
@@ -109,21 +108,34 @@ def test_a_layer_in_other_memory_is_the_same_layer() -> None:
     assert moved.args[2] == 3
 
 
-@pytest.mark.parametrize("function", [torch.relu, torch.Tensor.add, F.relu, torch.ops.aten.relu, nn.ReLU(inplace=True)])
-def test_functions_of_all_kinds_run_on_other_memory(function: Callable[..., object]) -> None:
-    layer = Layer(function, (X, X) if function is torch.Tensor.add else (X,), {})
-    moved = in_several_places(layer, made(function, WARM, *layer.args), DeviceMemory(10**6, FREE)).relocated
-    assert moved is not None
+def test_a_relocated_call_reads_other_memory_than_the_first_and_than_any_other(
+    calls: list[tuple[int, torch.Tensor]],
+) -> None:
+    warm = made(linear(), WARM, X)
+    assert warm.relocated is not None
+    # Kept while all are compared: memory that is given back is used again.
+    cycles = [warm.cycle, *(warm.relocated() for _ in range(3))]
+    calls.clear()
     with torch.inference_mode():
-        assert torch.equal(moved()(), function(*(each.clone() for each in layer.args)))  # type: ignore[arg-type]
+        outputs = [cycle() for cycle in cycles]
+    assert len({place for place, _ in calls}) == 4
+    assert len({value.data_ptr() for _, value in calls}) == 4
+    assert all(torch.equal(output, outputs[0]) for output in outputs)  # type: ignore[arg-type]
 
 
-def test_what_does_not_fit_into_the_cache_stays_where_it_is() -> None:
-    module = linear()
-    layer, size = Layer(module, (X,), {}), WEIGHTS_BYTES + X.nbytes
-    calls = Calls(layer.call)
-    assert in_several_places(layer, calls, DeviceMemory(size, FREE)).relocated is not None
-    assert in_several_places(layer, calls, DeviceMemory(size - 1, FREE)) is calls
+def test_what_runs_as_warm_runs_in_several_places_as_well() -> None:
+    as_warm = [made(nn.ReLU(), COLD, X), made(nn.Linear(5, 4), CHAINED, X), made(nn.ReLU(inplace=True), COLD, X)]
+    assert all(each.relocated is not None for each in as_warm)
+    assert made(linear(), CHAINED, X).relocated is None
+
+
+@pytest.mark.parametrize("function", [torch.relu, torch.Tensor.add, F.relu, torch.ops.aten.relu, nn.ReLU(inplace=True)])
+def test_functions_of_all_kinds_run_elsewhere(function: Callable[..., object]) -> None:
+    args = (X, X) if function is torch.Tensor.add else (X,)
+    relocated = made(function, WARM, *args).relocated
+    assert relocated is not None
+    with torch.inference_mode():
+        assert torch.equal(relocated()(), function(*(each.clone() for each in args)))  # type: ignore[arg-type]
 
 
 # Cold

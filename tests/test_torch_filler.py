@@ -19,6 +19,7 @@ class Recorded:
 
     execution = "eager"
     iterations_per_round = 1
+    places = 1
     notes = ""
 
     def __init__(self) -> None:

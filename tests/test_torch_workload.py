@@ -12,10 +12,10 @@ from torch import nn
 from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import MultiScaleRoIAlign
 
+from opcost.calls import Calls
 from opcost.errors import CannotMeasureError
 from opcost.input_values import CONSTANT, NORMAL, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
 from opcost.operators import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
-from opcost.torch_calls import Calls
 from opcost.torch_conditions import PRECISIONS, precision, torch_state
 from opcost.torch_in_place import ELSEWHERE, IN_TURN, SAME_VALUES, Operation, elsewhere, repeatable
 from opcost.torch_inputs import DrawnInputs, input_statistics, operator_inputs

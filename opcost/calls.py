@@ -15,7 +15,7 @@ class Calls:
 
     ``cycle`` makes ``period`` calls, each time the same ones in the same order. ``overhead`` is what each of them does
     besides, None if nothing; ``notes`` say how they differ from calls in a model. ``relocated`` makes the same cycle on
-    other memory, None where that would change nothing.
+    other memory, None where there is but one place for it.
     """
 
     cycle: Call

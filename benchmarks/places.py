@@ -1,0 +1,96 @@
+"""How far an operator's time depends on where in memory it lies: built again in one place, and in several -> a table
+
+The operators are short ones of some models that block 0 has counted, of as many kinds as there are. Nothing else may
+run on the GPU.
+Example: PYTHONPATH=. python benchmarks/places.py resnet50_32x3x224x224 swin_t_32x3x224x224
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import mean, stdev
+
+from operators_in_turn import counts_of, in_turn
+from tables import markdown
+
+from opcost.calls import Calls
+from opcost.conditions import GRAPH
+from opcost.errors import CannotMeasureError
+from opcost.meters import NoMeter
+from opcost.ports import Clock, MeasurementProtocol, Workload
+from opcost.procedure import measure
+from opcost.subjects import Subject
+from opcost.system_clock import SystemClock
+from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
+from opcost.units import milliseconds
+
+DEVICE = "cuda"
+BUILDS = 8
+LOOK = MeasurementProtocol(warm_up_s=0.05, loop_s=1.0, relative_error=0.01)
+HEADER = ("operator", "one place", f"{BUILDS} builds", "several places", f"{BUILDS} builds", "several / one", "places")
+
+
+def built(subject: Subject, in_places: bool) -> Workload:
+    """Return an operator in graphs, in as many places as usual or in one."""
+    calls: Calls = operator_workload(subject.operator, DEVICE, subject.input_data).calls
+    return as_graph(EagerWorkload(calls if in_places else replace(calls, relocated=None), DEVICE))
+
+
+def times_s(subject: Subject, in_places: bool, clock: Clock) -> Iterator[tuple[float, int]]:
+    """Build an operator several times; yield the time of each build, and in how many places it runs.
+
+    All builds are kept until the last is measured: memory that is given back would be used again.
+    """
+    kept = []
+    for _ in range(BUILDS):
+        workload = built(subject, in_places)
+        kept.append(workload)
+        if workload.execution == GRAPH:
+            yield measure(workload, NoMeter("only times are wanted"), clock, LOOK).time_s, workload.places
+
+
+def line(subject: Subject, clock: Clock) -> list[str] | None:
+    """Return a line of the table; None for an operator that runs in one place, or in no graph."""
+    several = list(times_s(subject, True, clock))
+    if not several or several[0][1] == 1:
+        return None
+    in_places = [time_s for time_s, _ in several]
+    in_one = [time_s for time_s, _ in times_s(subject, False, clock)]
+    spreads = [f"±{stdev(found) / mean(found):.2%}" for found in (in_one, in_places)]
+    ratio = f"{mean(in_places) / mean(in_one) - 1:+.2%}"
+    one, several_text = (milliseconds(mean(found)) for found in (in_one, in_places))
+    return [f"{subject.operator}", one, spreads[0], several_text, spreads[1], ratio, str(several[0][1])]
+
+
+def lines(subjects: list[Subject], number: int) -> Iterator[list[str]]:
+    """Yield the lines of so many operators that run in several places."""
+    clock, found = SystemClock(), 0
+    for subject in subjects:
+        try:
+            cells = line(subject, clock)
+        except CannotMeasureError as error:
+            print(f"left out: {subject.operator}: {error}", file=sys.stderr)
+            continue
+        if cells is not None:
+            yield cells
+            found += 1
+        if found == number:
+            return
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("--operators", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    subjects = in_turn(counts_of(arguments.names), arguments.seed)
+    print(markdown(HEADER, lines(subjects, arguments.operators)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
