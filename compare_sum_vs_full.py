@@ -24,7 +24,7 @@ def main() -> int:
         print_json(reports)
     else:
         print_comparisons(reports, arguments.dry_run)
-    return 0
+    return int(bool(arguments.names) and any(report.reason for report in reports))
 
 
 if __name__ == "__main__":

@@ -3,19 +3,16 @@
 Example: python coverage_table.py 'resnet*' --device cpu --output docs/coverage.md
 """
 
-import argparse
 import shlex
 import sys
 from pathlib import Path
 
-from opcost.command_line import add_device, add_models, run
+from opcost.command_line import Parser, add_device, add_models, run
 from opcost.errors import UserError
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser(description=__doc__)
     add_models(parser)
     add_device(parser)
     meta_help = "run on shapes only, but for detectors, whose work depends on data"

@@ -3,15 +3,11 @@
 Example: python make_configs.py 'efficientnet_*'
 """
 
-import argparse
-
-from opcost.command_line import add_folder, add_models, run
+from opcost.command_line import Parser, add_folder, add_models, run
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser(description=__doc__)
     add_models(parser)
     add_folder(parser, "--measurements", "the models' folders")
     parser.add_argument("--dry-run", action="store_true", help="say what would be written, no more")

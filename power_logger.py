@@ -15,7 +15,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from opcost.command_line import add_folder, positive_seconds, run
+from opcost.command_line import Parser, add_folder, positive_seconds, run
 from opcost.errors import UserError
 from opcost.power_log import PowerSummary
 
@@ -47,8 +47,7 @@ def log(arguments: argparse.Namespace) -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, usage=argparse.SUPPRESS, formatter_class=form)
+    parser = Parser(description=__doc__, usage=argparse.SUPPRESS)
     parser.add_argument("--device", default="cuda", help="cuda, of which --gpu names the card, or cpu (default: cuda)")
     parser.add_argument("--gpu", help="index or UUID as `nvidia-smi -L` shows it (default: 0)")
     parser.add_argument("--interval", type=positive_seconds, help="seconds between two rows (default: 0.02, CPU 0.1)")

@@ -17,7 +17,7 @@ from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA
-from opcost.measurement import MeasurementRow
+from opcost.measurement import MeasurementRow, doubts_of
 from opcost.ports import FULL_LOOP_S, MeasurementProtocol
 from opcost.progress import Progress
 from opcost.request import FAILURES, SENTINEL_MEASUREMENTS
@@ -199,7 +199,8 @@ class Campaign:
         self._add(row)
         self._since_sentinel += 1
         energy = "no energy" if row.measurement.energy_j is None else millijoules(row.measurement.energy_j)
-        progress.finish(f"{milliseconds(row.measurement.time_s)}  {energy}")
+        doubts = "".join(f"  ({doubt})" for doubt in doubts_of(row.measurement))
+        progress.finish(f"{milliseconds(row.measurement.time_s)}  {energy}{doubts}")
         return True
 
     def _measure_sentinel(self, precision: str) -> None:

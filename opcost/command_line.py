@@ -6,6 +6,7 @@ Everything here is standard library, so that ``--help`` answers at once and befo
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import io
 import math
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from opcost.conditions import CACHES, EXECUTIONS, WARM
 from opcost.errors import UserError
@@ -51,6 +52,24 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DEVICE = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that shows descriptions as they are, takes whole options only, and complains in one line."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and end with status 2."""
+        self.exit(USER_ERROR, f"error: {message}{self._meant(message)}; see {self.prog} --help\n")
+
+    def _meant(self, message: str) -> str:
+        """Return a question for an option that nearly is one of the parser's."""
+        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
+        options = [option for action in self._actions for option in action.option_strings]
+        close = difflib.get_close_matches(unknown.partition("=")[0], options, n=1) if unknown.startswith("-") else []
+        return f"; did you mean {close[0]}?" if close else ""
+
+
 class Terminated(KeyboardInterrupt):
     """The system told the program to end: it cleans up as after Ctrl-C."""
 
@@ -70,17 +89,15 @@ def run(main: Callable[[], int]) -> NoReturn:
     sys.exit(_flushed(_status(main)))
 
 
-def pipeline_parser(description: str, example: str) -> argparse.ArgumentParser:
+def pipeline_parser(description: str, example: str) -> Parser:
     """Return a parser with the arguments of all pipeline scripts; ``example`` is a command, shown last by ``--help``.
 
     It yields ``names`` (list of str), ``device`` (str or None), ``measurements``, ``database`` (Path), ``dry_run`` and
     ``json`` (bool).
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description=description,
         epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     names_help = "a folder under the measurements folder, or a glob such as 'resnet*'; none: all that there is to do"
     parser.add_argument("names", nargs="*", metavar="NAME", help=names_help)

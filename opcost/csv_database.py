@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import fcntl
 import io
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -22,6 +23,12 @@ from opcost.errors import UserError
 Row = TypeVar("Row")
 
 BLOCK_BYTES = 65536
+
+SEPARATORS = {";": "semicolons", "\t": "tabs"}
+"""What programs write instead of commas."""
+
+NAMED_COLUMNS = 3
+"""Of those that are not this version's, in one message."""
 
 LONGEST_CELL = 100_000
 """Characters; Python's ``csv`` reads no cell of more than 131,072."""
@@ -36,10 +43,10 @@ class CsvTable(Generic[Row]):
         self._columns = self._layout.columns()
 
     def rows(self) -> list[Row]:
-        """Return all rows, oldest first; no file is no rows. A last line without its end is no row.
+        """Return all rows, oldest first; no file is no rows. A last line without its end is no row, and is warned of.
 
         Raises:
-            UserError: the header is not this version's, or a cell is not of its column's type.
+            UserError: the header is not this version's, or a cell is not of its column's type or impossible.
         """
         if not self.path.exists():
             return []
@@ -79,9 +86,17 @@ class CsvTable(Generic[Row]):
     def _complete_lines(self) -> str:
         content = self.path.read_bytes()
         # The end may be torn in the middle of a character.
-        content = content[: content.rfind(b"\n") + 1]
+        end = content.rfind(b"\n") + 1
+        if end < len(content):
+            line = content.count(b"\n") + 1
+            # All of its cells may be there, the last one cut short.
+            remedy = "end it with a line break if it is whole, or it is cut off with the next row"
+            log = logging.getLogger(__name__)
+            log.warning("%s:%d: a last line without an end is left out; %s", self.path, line, remedy)
+        content = content[:end]
         try:
-            return content.decode("utf-8")
+            # Some programs write a byte order mark first.
+            return content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
             raise UserError(f"{self.path}:{line}: no UTF-8 text; mend or delete the line") from None
@@ -93,7 +108,7 @@ class CsvTable(Generic[Row]):
         if end < size:
             os.ftruncate(descriptor, end)
         if end:
-            with self.path.open(encoding="utf-8", errors="replace", newline="") as file:
+            with self.path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
                 self._check_header(next(csv.reader([file.readline()]), []))
         return end
 
@@ -110,16 +125,20 @@ class CsvTable(Generic[Row]):
             ) from error
 
     def _check_header(self, header: list[str]) -> None:
-        expected = self._columns
-        if header != expected:
-            unknown = sorted(set(header) - set(expected))
-            missing = sorted(set(expected) - set(header))
-            names = f"unknown: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}"
-            differences = names if unknown or missing else "in another order"
-            raise UserError(
-                f"{self.path}:1: its columns are not those of this version of opcost ({differences}); "
-                "move the file away or use another --database"
-            )
+        if header != self._columns:
+            raise UserError(f"{self.path}:1: {self._header_problem(header)}")
+
+    def _header_problem(self, header: list[str]) -> str:
+        for separator, name in SEPARATORS.items():
+            if separator in "".join(header):
+                return f"its cells are separated by {name}; save it with commas and decimal points"
+        unknown, missing = set(header) - set(self._columns), set(self._columns) - set(header)
+        if len(missing) == len(self._columns):
+            return f"this is no header; begin the file with the line {','.join(self._columns[:NAMED_COLUMNS])},…"
+        named = f"unknown: {_some(unknown)}; missing: {_some(missing)}"
+        differences = named if unknown or missing else "in another order"
+        remedy = "move the file away or use another --database"
+        return f"its columns are not those of this version of opcost ({differences}); {remedy}"
 
     def _row(self, cells: list[str], line: int) -> Row:
         if len(cells) != len(self._columns):
@@ -130,6 +149,12 @@ class CsvTable(Generic[Row]):
         except _CellError as error:
             raise UserError(f"{self.path}:{line}: {error}; mend or delete the line") from None
         return row
+
+
+def _some(names: set[str]) -> str:
+    """Return some names, the first ones in the alphabet."""
+    first, more = sorted(names)[:NAMED_COLUMNS], len(names) - NAMED_COLUMNS
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "") or "none"
 
 
 class _CellError(Exception):
@@ -148,7 +173,11 @@ class _Layout:
         return [name for names in nested for name in names]
 
     def decode(self, cells: Iterator[str]) -> Any:
-        return self.row_type(**{name: _decode(name, part, cells) for name, part in self.parts})
+        values = {name: _decode(name, part, cells) for name, part in self.parts}
+        try:
+            return self.row_type(**values)
+        except ValueError as error:
+            raise _CellError(str(error)) from None
 
 
 def columns(row_type: type[Any]) -> list[str]:

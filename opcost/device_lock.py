@@ -7,6 +7,7 @@ ends. Processes with different temporary folders (``TMPDIR``, containers) do not
 from __future__ import annotations
 
 import fcntl
+import multiprocessing
 import os
 import re
 import tempfile
@@ -34,11 +35,17 @@ def device_lock(name: str) -> Iterator[None]:
     path = Path(tempfile.gettempdir()) / f"opcost-{re.sub('[^A-Za-z0-9_-]', '-', name)}.lock"
     descriptor = _locked(path, name)
     try:
-        _write_note(descriptor, f"{os.getpid()} {datetime.now().astimezone().isoformat(' ', 'seconds')}")
+        _write_note(descriptor, f"{_started_by()} {datetime.now().astimezone().isoformat(' ', 'seconds')}")
         yield
     finally:
         _write_note(descriptor, "")
         os.close(descriptor)
+
+
+def _started_by() -> int:
+    """Return the number of the process that somebody started: this one, or the one whose child this is."""
+    parent = multiprocessing.parent_process()
+    return os.getpid() if parent is None or parent.pid is None else parent.pid
 
 
 def _locked(path: Path, name: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from opcost.conditions import Circumstances, Conditions
@@ -22,6 +23,15 @@ operators reach on an H200 (45 to 62 °C)."""
 SLOPE_SPREAD_RATIO = 0.8
 """How far an operator's slope of power over temperature may be from that of the qualification's load: 0.22 to 0.52 %
 per kelvin in four operators on two H200, of which that load had the lowest (``docs/results.md``)."""
+
+
+POSITIVE = ("time_s", "energy_j", "energy_at_reference_j", "power_w", "loop_time_s")
+ERRORS = (
+    "time_standard_error_s",
+    "energy_standard_error_j",
+    "energy_at_reference_standard_error_j",
+    "power_standard_error_w",
+)
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,21 @@ class Measurement:
     executed_as: str
     notes: str
 
+    def __post_init__(self) -> None:
+        """Refuse what nothing can cost.
+
+        Raises:
+            ValueError: a time, energy or power is no number above 0, or an error none from 0 on.
+        """
+        for name in POSITIVE:
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}: {value!r} is no number above 0")
+        for name in ERRORS:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"{name}: {value!r} is no number from 0 on")
+
 
 @dataclass(frozen=True)
 class MeasurementRow:
@@ -96,6 +121,11 @@ class MeasurementRow:
 def joined_notes(*notes: str) -> str:
     """Return notes on one line, those left out that say nothing."""
     return "; ".join(filter(None, notes))
+
+
+def doubts_of(measurement: Measurement) -> list[str]:
+    """Return the notes of a measurement that something seems to have disturbed, or that is less precise than asked."""
+    return [note for note in measurement.notes.split("; ") if any(doubt in note for doubt in (*DOUBTS, IMPRECISE))]
 
 
 def is_doubtful(measurement: Measurement) -> bool:

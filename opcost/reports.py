@@ -203,7 +203,7 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
             str(report.failed),
             str(report.remaining),
             duration(report.expected_s),
-            "yes" if report.done else "no",
+            ("yes, but not here" if report.remaining else "yes") if report.done else "no",
         )
         for report in reports
     ]

@@ -19,7 +19,7 @@ from rich.table import Table
 from opcost.progress import Progress
 from opcost.units import duration
 
-PLAIN_INTERVAL_S = 1.0
+PLAIN_INTERVAL_S = 0.3
 """In a log file at most one line per this time: every result of the usual protocols, few of very fast ones."""
 
 LOG_WIDTH = 160

@@ -216,7 +216,23 @@ def test_a_broken_pipe_to_another_program_is_a_bug(tmp_path: Path) -> None:
 def test_a_wrong_argument_exits_with_status_2(tmp_path: Path) -> None:
     result = run_script(tmp_path, "pipeline_parser('a', 'b').parse_args(['--device', 'gpu'])")
     assert result.returncode == 2
-    assert result.stderr.endswith("'gpu' is no device: write cpu, cuda, or cuda:N such as cuda:0\n")
+    problem = "argument --device: 'gpu' is no device: write cpu, cuda, or cuda:N such as cuda:0"
+    assert result.stderr == f"error: {problem}; see script.py --help\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "question"),
+    [("--divice", "; did you mean --device?"), ("--jsn=1", "; did you mean --json?"), ("--zebra", ""), ("-x", "")],
+)
+def test_an_option_that_is_none_is_told_in_one_line_with_the_one_that_was_meant(
+    capsys: pytest.CaptureFixture[str], option: str, question: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        pipeline_parser("Counts.", "python count.py").parse_args([option])
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: unrecognized arguments: {option}{question}; see ")
+    assert said.count("\n") == 1
 
 
 def test_without_arguments_everything_has_its_default() -> None:

@@ -214,6 +214,52 @@ def test_columns_of_another_version_are_named(tmp_path: Path) -> None:
     assert table_in(tmp_path).path.read_text() == HEADER.replace("note", "remark") + LINE
 
 
+@pytest.mark.parametrize(("separator", "name"), [(";", "semicolons"), ("\t", "tabs")])
+def test_other_separators_are_told(tmp_path: Path, separator: str, name: str) -> None:
+    line = error_in(tmp_path, (HEADER + LINE).replace(",", separator))
+    assert line == f"1: its cells are separated by {name}; save it with commas and decimal points"
+
+
+def test_a_missing_header_is_told_and_many_columns_are_not_all_named(tmp_path: Path) -> None:
+    assert error_in(tmp_path, LINE + LINE).startswith("1: this is no header; begin the file with the line key,time_s,")
+    many = HEADER.replace("note", "a,b,c,d,e")
+    assert "unknown: a, b, c and 2 more; missing: note)" in error_in(tmp_path, many + LINE)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path: Path) -> None:
+    table = table_in(tmp_path, "\ufeff" + HEADER + LINE)
+    assert table.rows() == [ROW]
+    table.append(ROW)
+    assert table.rows() == [ROW, ROW]
+
+
+def test_a_line_without_its_end_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = table_in(tmp_path, (HEADER + LINE + LINE)[:-1])
+    assert table.rows() == [ROW]
+    assert f"{table.path}:3: a last line without an end is left out" in caplog.text
+    caplog.clear()
+    table_in(tmp_path, HEADER + LINE).rows()
+    assert caplog.text == ""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A row that refuses what cannot be."""
+
+    time_s: float
+
+    def __post_init__(self) -> None:
+        if self.time_s < 0:
+            raise ValueError(f"time_s: {self.time_s} is below 0")
+
+
+def test_a_row_that_cannot_be_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("time_s\n1.0\n-1.0\n")
+    with pytest.raises(UserError, match=r":3: time_s: -1\.0 is below 0; mend or delete the line"):
+        CsvTable(path, Checked).rows()
+
+
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from opcost.child_process import Answering, ChildProcess
 from opcost.device_lock import device_lock
 from opcost.errors import UserError
 
@@ -61,6 +62,18 @@ def test_a_device_that_another_process_measures_is_refused_with_its_number_and_t
             rf"cuda:0 is being measured by process {process.pid} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\S+; {REMEDY}"
         )
         assert re.fullmatch(pattern, refusal("cuda:0"))
+
+
+def test_the_process_that_somebody_started_is_named_not_its_child() -> None:
+    with ChildProcess(held_lock) as child:
+        child.ask("anything")
+        assert f"is being measured by process {os.getpid()} since" in refusal("child")
+
+
+@contextmanager
+def held_lock() -> Iterator[Answering]:
+    with device_lock("child"):
+        yield str
 
 
 def test_a_refusal_leaves_the_holders_lock_and_note_as_they_are() -> None:

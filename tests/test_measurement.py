@@ -269,6 +269,23 @@ def test_places_that_differ_too_much_end_a_loop_all_the_same_and_the_row_says_so
     assert "not within 1.00%" in result.notes
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("time_s", 0.0),
+        ("time_s", -1.0),
+        ("time_s", math.nan),
+        ("energy_j", math.inf),
+        ("power_w", -5.0),
+        ("time_standard_error_s", -1e-9),
+        ("energy_standard_error_j", math.nan),
+    ],
+)
+def test_what_nothing_can_cost_is_no_measurement(field, value):
+    with pytest.raises(ValueError, match=f"{field}: .* is no number"):
+        replace(measured(), **{field: value})
+
+
 def tried(*notes_and_ratios, protocol=PRECISE, error_at=None):
     """Return what ``undisturbed`` makes of such measurements, and the rests that it asked for."""
     base = measured()
@@ -323,8 +340,8 @@ def test_where_time_rises_as_power_falls_the_interval_of_the_energy_is_wide_enou
 
 def test_a_host_that_wakes_up_late_once_is_no_unevenness():
     times_s = [0.02] * 10 + [0.029, 0.011] + [0.02] * 10
-    moment = ClockReading(0.0, 0.0)
-    loop = Loop(moment, moment, moment, tuple(times_s), (10,) * len(times_s))
+    begin, end = ClockReading(0.0, 0.0), ClockReading(0.44, 0.44)
+    loop = Loop(begin, begin, end, tuple(times_s), (10,) * len(times_s))
     assert evaluate(loop, no_trace("no meter")).notes == ""
     slow = replace(loop, chunk_durations_s=tuple([0.02] * 5 + [0.05] * 17))
     assert evaluate(slow, no_trace("no meter")).notes.startswith("uneven: the median chunk took 2.5")

@@ -335,6 +335,18 @@ def test_all_mistakes_in_yaml_are_one_line_each_and_status_2(tmp_path: Path) -> 
     assert len(lines) == 5
 
 
+def test_a_named_model_without_a_whole_ends_in_status_1(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = Project(tmp_path)
+    shutil.copytree(project.measurements, copied.measurements)
+    shutil.copytree(project.database, copied.database)
+    (copied.database / "full_model_measurements.csv").unlink()
+    assert copied.main(monkeypatch, "compare_sum_vs_full.py") == 0
+    assert copied.main(monkeypatch, "compare_sum_vs_full.py", "a_resnet") == 1
+    assert "the whole model is not measured on cpu; run full_model_measurement.py a_resnet" in capsys.readouterr().out
+
+
 def test_a_name_that_no_folder_has_gets_a_suggestion_and_status_2(tmp_path: Path) -> None:
     project = new_project(tmp_path, MODELS)
     result = project.run("compare_sum_vs_full.py", "a_resnit", "zzz*")

@@ -164,6 +164,14 @@ def test_operator_measurements_show_what_failed_and_why(capsys: pytest.CaptureFi
     assert "resnet50: no energy for 2 of 48: no meter\n" in output
 
 
+@pytest.mark.parametrize(("remaining", "said"), [(0, "yes"), (33, "yes, but not here")])
+def test_what_is_done_elsewhere_is_not_told_to_be_done_here(
+    remaining: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_operator_measurements([replace(MEASURED, done=True, remaining=remaining)], dry_run=True)
+    assert f" {said} \n" in capsys.readouterr().out
+
+
 def test_a_dry_run_adds_up_the_time_that_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     print_operator_measurements([replace(MEASURED, expected_s=330.0), replace(MEASURED, expected_s=90.0)], dry_run=True)
     assert "time needed in all: 7 min 0 s\n" in capsys.readouterr().out

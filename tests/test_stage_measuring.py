@@ -393,6 +393,17 @@ def test_a_device_that_drifts_is_told_of(tmp_path: Path, caplog: pytest.LogCaptu
 PRECISE = MeasurementProtocol(warm_up_s=0.5, loop_s=30.0, relative_error=0.02)
 
 
+def test_progress_tells_of_what_is_less_precise_than_asked(tmp_path: Path) -> None:
+    wide = Load(time_s=0.001, places=10, place_spread_ratio=0.1)
+    campaign = SimulatedCampaign(tmp_path, {RELU: wide, GELU: Load(time_s=0.001)})
+    campaign.add_model("a", {RELU: 1, GELU: 1})
+    progress = RecordedProgress()
+    run(campaign, protocol=PRECISE, progress=progress)
+    told = dict(zip((name.partition("(")[0] for name in progress.names), progress.results, strict=True))
+    assert "  (not within 2.00%" in told["ReLU"]
+    assert "(" not in told["GELU"]
+
+
 def test_rows_of_a_precision_settle_that_precision_and_any_coarser_one(campaign: SimulatedCampaign) -> None:
     campaign.add_model("a", {RELU: 3})
     assert run(campaign, protocol=PRECISE)[0].measured == 1
