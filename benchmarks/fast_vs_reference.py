@@ -1,6 +1,6 @@
 """Operators measured to within 1 % and, right after that, in a long loop -> a CSV file, to which later runs add
 
-The operators are those of some models that block 0 has counted, of as many kinds as there are. Nothing else may run on
+The operators are those of some models that block 0 has counted, of all lengths and many kinds. Nothing else may run on
 the GPU.
 Example: PYTHONPATH=. python benchmarks/fast_vs_reference.py --output fast_vs_reference.csv resnet50_32x3x224x224
          PYTHONPATH=. python benchmarks/fast_vs_reference.py --evaluate fast_vs_reference.csv
@@ -17,7 +17,7 @@ from statistics import mean
 import pandas as pd
 from agreement import AT_THE_LIMIT, report
 from growing_csv import append, growing_parser, known
-from operators_in_turn import counts_of, in_turn
+from operators_in_turn import by_length, counts_of
 
 from opcost.apparatus import Apparatus, open_apparatus
 from opcost.errors import CannotMeasureError
@@ -119,7 +119,7 @@ def main() -> int:
         return 0
     if not arguments.names:
         parser.error("--output: name the models whose operators are wanted")
-    subjects = in_turn(counts_of(arguments.names), arguments.seed)[: arguments.operators]
+    subjects = by_length(counts_of(arguments.names), arguments.seed)[: arguments.operators]
     longest_s = dict.fromkeys(subjects[: arguments.long_references], arguments.long_reference_seconds)
     wanted = {subject: longest_s.get(subject) for subject in subjects}
     add_rows(arguments.output, arguments.database, wanted, arguments.reference_seconds, arguments.limit_seconds)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections import Counter
 from collections.abc import Iterable
 from itertools import zip_longest
 from pathlib import Path
@@ -11,6 +13,11 @@ from opcost.config_files import load_configs
 from opcost.operators import OperatorCount
 from opcost.request import COUNTS
 from opcost.subjects import CAPTURED, Subject, subjects_of
+
+SHORTEST_S = 1e-6
+"""Of what ``expected_s`` says: a kernel takes 1 us more than its bytes do, so this is 2 us on an H200."""
+
+LONGEST_S = 5e-3
 
 
 def counts_of(names: list[str]) -> list[OperatorCount]:
@@ -24,16 +31,45 @@ def expected_s(count: OperatorCount) -> float:
     return max(count.flop / 60e12, count.memory_bytes / 4e12)
 
 
-def in_turn(counts: Iterable[OperatorCount], seed: int) -> list[Subject]:
-    """Return what counts ask for, ordered so that any beginning has as many kinds of operators as possible.
+def by_length(counts: Iterable[OperatorCount], seed: int) -> list[Subject]:
+    """Return what counts ask for, ordered so that any beginning has operators of all lengths, and of many kinds.
 
-    Each kind begins with its longest and its shortest; the rest is shuffled.
+    What is expected to take less than ``SHORTEST_S`` or more than ``LONGEST_S`` is left out. From each octave of
+    lengths comes one in turn, of the kind that came least often so far.
     """
+    shuffled, expected = _shuffled(counts, seed)
+    octaves: dict[int, list[Subject]] = {}
+    for subject in shuffled:
+        if SHORTEST_S <= expected[subject] <= LONGEST_S:
+            octaves.setdefault(int(math.log2(expected[subject] / SHORTEST_S)), []).append(subject)
+    taken: Counter[str] = Counter()
+    ordered = []
+    while any(octaves.values()):
+        for octave in sorted(key for key, members in octaves.items() if members):
+            # Of several the first: they are shuffled.
+            subject = min(octaves[octave], key=lambda member: taken[member.operator.short_name])
+            octaves[octave].remove(subject)
+            taken[subject.operator.short_name] += 1
+            ordered.append(subject)
+    return ordered
+
+
+def _shuffled(counts: Iterable[OperatorCount], seed: int) -> tuple[list[Subject], dict[Subject, float]]:
+    """Return what counts ask for in an order that only the seed decides, and how long each is expected to take."""
     found: dict[Subject, float] = {}
     for count in counts:
         found |= dict.fromkeys(subjects_of([count], CAPTURED), expected_s(count))
     shuffled = sorted(found, key=lambda subject: subject.key)
     random.Random(seed).shuffle(shuffled)
+    return shuffled, found
+
+
+def in_turn(counts: Iterable[OperatorCount], seed: int) -> list[Subject]:
+    """Return what counts ask for, ordered so that any beginning has as many kinds of operators as possible.
+
+    Each kind begins with its longest and its shortest; the rest is shuffled.
+    """
+    shuffled, found = _shuffled(counts, seed)
     kinds: dict[str, list[Subject]] = {}
     for subject in shuffled:
         kinds.setdefault(subject.operator.short_name, []).append(subject)

@@ -13,7 +13,8 @@ THERMAL_SLOWDOWN = "thermal slowdown"
 OTHER_PROCESS = "another process"
 IMPRECISE = "not within"
 SLOWED = "clocks held down by the power limit"
-DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS)
+NO_LOG = "no temperature: the device's log has no row in the loop"
+DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS, NO_LOG)
 """How notes begin that say that a figure may not be right."""
 
 REFERENCE_TEMPERATURE_C = 50.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
@@ -175,6 +176,31 @@ def qualities(course: Course, trace: PowerTrace, reference: str | None) -> list[
     own = right.source.name if right else traces[0].source.name if traces else None
     verdict = REFERENCE if right else UNCHECKED
     return [replace(quality, verdict=verdict) if quality.meter == own else quality for quality in qualities]
+
+
+def reference_among(course: Course, trace: PowerTrace, preferred: str) -> str | None:
+    """Return the name of the meter that the others are to be held against; None where the preferred one says nothing.
+
+    That is the preferred one, unless two others agree within ``GOOD_RATIO`` that it is further off: then the first of
+    these. Energy counters of some cards are known to be wrong.
+    """
+    by_name = {logged.source.name: logged for logged in (trace, *trace.checks) if logged.missing_reason is None}
+    means_w = {
+        name: float(readings.mean())
+        for name, logged in by_name.items()
+        if len(readings := fresh_readings(logged, _after_rise(course.settled, logged)))
+    }
+    if preferred not in means_w:
+        return None
+    others_w = {name: mean_w for name, mean_w in means_w.items() if not _is_near(mean_w, means_w[preferred])}
+    for (name, mean_w), (_, other_w) in combinations(others_w.items(), 2):
+        if _is_near(mean_w, other_w):
+            return name
+    return preferred
+
+
+def _is_near(mean_w: float, other_w: float) -> bool:
+    return abs(mean_w / other_w - 1) <= GOOD_RATIO
 
 
 def idle_power_w(trace: PowerTrace, window: Window) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -18,6 +18,7 @@ from opcost.meter_qualification import (
     idle_power_w,
     qualities,
     ratio_of_means,
+    reference_among,
     run_course,
     run_quietly,
     watts_per_kelvin,
@@ -30,7 +31,8 @@ from opcost.statistics import Estimate, estimate_of, standard_error_of, value_of
 from opcost.subjects import Subject
 
 REFERENCE = COUNTER
-"""It misses no time: other meters are held against it. Where there is none, against the best other one."""
+"""It misses no time: other meters are held against it. Where there is none, or others agree that it is wrong, against
+the best other one."""
 
 SIDE = 8192
 STEADY_LOAD = Subject(
@@ -102,7 +104,7 @@ def qualified(
             )
             raise UserError(f"--meter {meter_name}: {apparatus.device} has no such meter; there are: {there_are}")
         rows = _rows_of(apparatus, table)
-        if with_meter and apparatus.meters.every_tick is not None and not _is_known(rows):
+        if with_meter and apparatus.meters.every_tick is not None and not _is_known(rows, apparatus.meters.names):
             rows += _qualified_if_possible(apparatus, table)
         found = {row.quality.meter: row.quality for row in rows}
         _tell_of_wrong_meters(found, meter_name)
@@ -139,7 +141,8 @@ def _rows_of(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[Qu
 class KnownMeter:
     """A meter with what its qualification has found: which of its traces comes first, how fast and noisy each is.
 
-    Meters that were found wrong come last. One that is chosen by name comes first, and no other stands in for it.
+    Meters that were found wrong come last, and before them those that said nothing then. One that is chosen by name
+    comes first, and no other stands in for it.
     """
 
     def __init__(self, meter: Meter, found: Mapping[str, MeterQuality], chosen: str = AUTO) -> None:
@@ -169,8 +172,11 @@ class KnownMeter:
 
     def _rank(self, trace: PowerTrace) -> int:
         quality = self._found.get(trace.source.name)
-        is_wrong = quality is not None and not quality.is_right_when_steady
-        return 0 if self._is_chosen(trace) else 2 if is_wrong else 1
+        if self._is_chosen(trace):
+            return 0
+        if quality is None:
+            return 2
+        return 1 if quality.is_right_when_steady else 3
 
     def _is_chosen(self, trace: PowerTrace) -> bool:
         return short_name(trace.source.name) == self._chosen
@@ -179,7 +185,8 @@ class KnownMeter:
         quality = self._found.get(source.name)
         if quality is None:
             return source
-        source = replace(source, rise_time_s=max(source.rise_time_s, quality.rise_time_s or 0.0))
+        rise_time_s = max(source.rise_time_s, quality.rise_time_s or 0.0)
+        source = replace(source, rise_time_s=rise_time_s, is_wrong=not quality.is_right_when_steady)
         if source.update_period_s > LONGER_READINGS * (quality.update_period_s or 0.0):
             # The noise was found in other readings: campaigns look at the counter more rarely.
             return source
@@ -194,10 +201,14 @@ def _tell_of_wrong_meters(found: Mapping[str, MeterQuality], meter_name: str) ->
             logging.getLogger(__name__).warning("%s: %s; %s", name, quality.verdict, remedy)
 
 
-def _is_known(rows: list[QualificationRow]) -> bool:
-    """Return whether a board is qualified, or was tried lately: one that never gets warmer has no slope."""
+def _is_known(rows: list[QualificationRow], names: Iterable[str]) -> bool:
+    """Return whether all meters of a board are qualified, or were tried lately: one may never say anything.
+
+    So may the slope: a board that never gets warmer has none.
+    """
+    lacking = set(names) - {short_name(row.quality.meter) for row in rows}
     latest = max((datetime.fromisoformat(row.qualified_at) for row in rows), default=None)
-    return _power_per_kelvin(rows) is not None or (
+    return (not lacking and _power_per_kelvin(rows) is not None) or (
         latest is not None and datetime.now(timezone.utc) - latest < TRIED_LATELY
     )
 
@@ -224,7 +235,7 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
     with apparatus.precision(PRECISION), apparatus.workload(STEADY_LOAD) as workload:
         course, trace = run_course(workload, apparatus.meters.every_tick(log_name), apparatus.clock, apparatus.pause)
         quiet, quiet_trace = run_quietly(workload, apparatus.meters.meter(f"{log_name}-quiet"), apparatus.clock)
-    found = qualities(course, trace, REFERENCE)
+    found = qualities(course, trace, reference_among(course, trace, REFERENCE))
     if not found:
         raise UserError(f"--qualify: {trace.missing_reason}")
     traces = {logged.source.name: logged for logged in (trace, *trace.checks)}

@@ -294,6 +294,19 @@ def test_each_kind_has_its_turn_and_begins_with_its_longest_and_shortest(benchma
         assert sides[:2] == [107, 100]
 
 
+def test_operators_of_all_lengths_come_first_and_of_these_many_kinds(benchmark):
+    module = benchmark("operators_in_turn")
+    # Of 1 us to 4 ms, from 0.25 us on to 16 ms, each length as two kinds; 4 TB/s.
+    bytes_of = {kind: [round(4e6 * 2**octave) for octave in range(-2, 15)] for kind in ("ReLU", "SiLU")}
+    counts = [count_of(f"torch.nn.{kind}", size, size) for kind, sizes in bytes_of.items() for size in sizes]
+    for seed in range(4):
+        subjects = module.by_length(counts, seed)
+        lengths = [subject.operator.inputs[0].shape[0] / 4e6 for subject in subjects]
+        assert sorted(lengths[:13]) == [2.0**octave for octave in range(13)] == sorted(lengths[13:])
+        kinds = [subject.operator.short_name for subject in subjects[:13]]
+        assert abs(kinds.count("ReLU") - kinds.count("SiLU")) == 1
+
+
 def test_an_operator_is_measured_three_times_if_that_is_asked_for(benchmark, monkeypatch, tmp_path):
     script = benchmark("fast_vs_reference")
     first, second = (Subject(count_of("torch.nn.ReLU", side, 4).operator) for side in (8, 9))

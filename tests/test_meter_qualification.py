@@ -19,6 +19,7 @@ from opcost.meter_qualification import (
     idle_power_w,
     qualities,
     ratio_of_means,
+    reference_among,
     run_course,
     run_quietly,
     watts_per_kelvin,
@@ -139,6 +140,23 @@ def test_without_the_reference_the_first_meter_is_it() -> None:
     assert not by_name["samples"].is_good
     assert by_name["samples"].is_right_when_steady
     assert not by_name["instant"].is_good
+
+
+@pytest.mark.parametrize(("scale", "reference"), [(0.8, "samples"), (0.97, "samples"), (0.99, "counter")])
+def test_a_reference_that_two_others_agree_is_wrong_is_none(scale: float, reference: str) -> None:
+    course, trace = course_of(SAMPLES, INSTANT, replace(COUNTER, scale=scale))
+    assert reference_among(course, trace, "counter") == reference
+    by_name = {quality.meter: quality for quality in qualities(course, trace, reference)}
+    assert by_name[reference].verdict == REFERENCE
+    assert by_name["counter"].is_right_when_steady == (reference == "counter")
+    assert by_name["samples"].is_right_when_steady
+
+
+def test_a_reference_stays_where_the_others_do_not_agree_or_there_is_one_other() -> None:
+    apart = course_of(replace(SAMPLES, scale=1.1), replace(INSTANT, scale=0.9), COUNTER)
+    assert reference_among(*apart, "counter") == "counter"
+    assert reference_among(*course_of(replace(SAMPLES, scale=1.1), COUNTER), "counter") == "counter"
+    assert reference_among(*course_of(SAMPLES, INSTANT), "counter") is None
 
 
 @pytest.mark.parametrize("scale", [0.97, 1.0, 1.02])

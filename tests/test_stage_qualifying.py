@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -70,6 +70,20 @@ def test_a_board_is_qualified_once_and_its_slope_goes_into_what_is_measured(
             assert apparatus.power_per_kelvin is not None
             assert apparatus.power_per_kelvin.value == pytest.approx(0.05 / 20, rel=0.1)
     assert len(table.rows()) == 1
+
+
+@pytest.mark.parametrize(("days", "rows"), [(2, 2), (0.5, 1)])
+def test_a_meter_that_came_later_asks_for_another_qualification(
+    campaign: SimulatedCampaign, table: CsvTable[QualificationRow], days: float, rows: int
+) -> None:
+    campaign.machine.device = Device(cold_power_ratio=0.95, warming_time_s=3.0, white_noise_w=1.0)
+    with qualified(campaign.open_apparatus, None, campaign.database, True):
+        (row,) = table.rows()
+    earlier = datetime.fromisoformat(row.qualified_at) - timedelta(days=days)
+    table.path.write_text(table.text([replace(row, qualified_at=earlier.isoformat())]))
+    campaign.meter_names = ("simulated", "another")
+    with qualified(campaign.open_apparatus, None, campaign.database, True):
+        assert len(table.rows()) == rows
 
 
 def test_another_driver_asks_for_another_qualification(
@@ -231,6 +245,37 @@ def test_noise_of_every_tick_is_not_that_of_a_tick_in_a_second(campaign: Simulat
     trace = meter.stop()
     noises = {logged.source.name: logged.source.noise_ratio for logged in (trace, *trace.checks)}
     assert noises == {SAMPLES: 0.03, COUNTER: 0.0, INSTANT: 0.0}
+
+
+def quality_of(meter: str, verdict: str) -> MeterQuality:
+    return MeterQuality(meter, 0.02, 0.05, 0.0, 0.01, 0.0, 0.0, verdict)
+
+
+def test_a_meter_that_said_nothing_when_it_was_qualified_comes_after_those_that_are_right(
+    campaign: SimulatedCampaign,
+) -> None:
+    models = [MeterModel(source=source) for source in (SAMPLES_SOURCE, INSTANT_SOURCE, CAMPAIGN_SOURCE)]
+    machine = SimulatedMachine(meter=models[0], checks=tuple(models[1:]))
+    found = {INSTANT: quality_of(INSTANT, GOOD), SAMPLES: quality_of(SAMPLES, "+25.0% off under a steady load")}
+    meter = KnownMeter(machine, found)
+    meter.start()
+    machine.idle(1.0)
+    trace = meter.stop()
+    order = [logged.source.name for logged in (trace, *trace.checks)]
+    assert order == [INSTANT, COUNTER, SAMPLES]
+    assert [logged.source.is_wrong for logged in (trace, *trace.checks)] == [False, False, True]
+
+
+def test_a_check_that_is_known_to_be_wrong_makes_no_row_doubtful(campaign: SimulatedCampaign) -> None:
+    wrong = MeterModel(update_period_s=0.1, scale=1.25, source=INSTANT_SOURCE)
+    ring = MeterModel(update_period_s=0.02, averaging_time_s=0.02, source=SAMPLES_SOURCE)
+    protocol = MeasurementProtocol(0.5, 2.0)
+    for verdict, is_flagged in ((GOOD, True), ("+25.0% off under a steady load", False)):
+        machine = SimulatedMachine(Load(time_s=0.01), meter=ring, checks=(wrong,))
+        found = {SAMPLES: quality_of(SAMPLES, GOOD), INSTANT: quality_of(INSTANT, verdict)}
+        result = measure(machine, KnownMeter(machine, found), machine, protocol)
+        assert result.check_meter == INSTANT
+        assert ("meters disagree" in result.notes) == is_flagged
 
 
 @pytest.mark.parametrize("error", [CannotMeasureError("out of memory"), UserError("no power")], ids=repr)
