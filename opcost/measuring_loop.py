@@ -134,7 +134,9 @@ def _precise_loop(
             looks_in_a_row = looks_in_a_row + 1 if is_enough else 0
             if looks_in_a_row and looks_in_a_row >= min(looks, LOOKS_IN_A_ROW):
                 return loop
-            if _is_burst(loop, look_s) and _draws_as_much_as_it_may(loop, trace, power_limit_w):
+            # A meter that was asked for by name is waited for: no other gives energy in its place.
+            has_power = trace.checks_stand_in or power.mean.estimate_w is not None
+            if has_power and _is_burst(loop, look_s) and _draws_as_much_as_it_may(loop, trace, power_limit_w):
                 return loop
 
 

@@ -19,7 +19,7 @@ from opcost.nvidia_nvml_counter import CAMPAIGN_SOURCE
 from opcost.nvidia_nvml_meter import SAMPLES_SOURCE
 from opcost.nvidia_smi_meter import INSTANT_SOURCE
 from opcost.operators import OperatorTuple
-from opcost.ports import MeasurementProtocol
+from opcost.ports import KnownDevice, MeasurementProtocol
 from opcost.power import PowerTrace
 from opcost.procedure import measure
 from opcost.reports import print_qualification
@@ -264,6 +264,18 @@ def test_a_meter_that_said_nothing_when_it_was_qualified_comes_after_those_that_
     order = [logged.source.name for logged in (trace, *trace.checks)]
     assert order == [INSTANT, COUNTER, SAMPLES]
     assert [logged.source.is_wrong for logged in (trace, *trace.checks)] == [False, False, True]
+
+
+def test_a_slow_meter_that_was_asked_for_gives_energy_at_the_power_limit_as_well() -> None:
+    ring = MeterModel(update_period_s=0.02, averaging_time_s=0.02, source=SAMPLES_SOURCE)
+    slow = MeterModel(update_period_s=0.1, averaging_time_s=0.025, source=INSTANT_SOURCE)
+    machine = SimulatedMachine(
+        Load(time_s=0.002, power_w=735.0), Device(white_noise_w=5.0, capping_delay_s=0.55), ring, checks=(slow,)
+    )
+    protocol = MeasurementProtocol(0.25, 30.0, relative_error=0.01)
+    result = measure(machine, KnownMeter(machine, {}, "instant"), machine, protocol, KnownDevice(power_limit_w=700.0))
+    assert result.meter == INSTANT
+    assert result.energy_j is not None
 
 
 def test_a_check_that_is_known_to_be_wrong_makes_no_row_doubtful(campaign: SimulatedCampaign) -> None:
