@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields, replace
 
 from opcost.conditions import WARM, Circumstances, Conditions
-from opcost.measurement import SLOPE_SPREAD_RATIO, SLOWED, MeasurementRow, is_doubtful
+from opcost.measurement import IMPRECISE, SLOPE_SPREAD_RATIO, SLOWED, MeasurementRow, is_doubtful
 from opcost.operators import META, OperatorCounts
 from opcost.statistics import Estimate
 from opcost.subjects import CAPTURED
@@ -81,6 +81,7 @@ def compare(
             *_circumstances(cost, full),
             *_slowed(cost, full),
             *_doubts(cost, full),
+            *_imprecise(cost),
         ),
     )
 
@@ -164,6 +165,14 @@ def _doubts(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
             f"{first.measurement.notes}"
         )
     return tuple(remarks)
+
+
+def _imprecise(cost: ModelCost) -> tuple[str, ...]:
+    """Say for what share of the summed time loops ended before they were as precise as asked."""
+    share = sum(part.time_s for part in cost.parts if IMPRECISE in part.row.measurement.notes)
+    if cost.time_s is None or share < NOTICEABLE_RATIO * cost.time_s.value:
+        return ()
+    return (f"{share / cost.time_s.value:.1%} of the summed time is less precise than it was asked for",)
 
 
 def _slowed(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:

@@ -176,6 +176,12 @@ def test_rows_on_other_values_that_are_not_summed_are_told():
     assert remark == "1 missing operators are measured under other conditions and not summed (on other values)"
 
 
+def test_what_is_less_precise_than_asked_is_told_with_its_share_of_the_summed_time():
+    imprecise = replace(RELU_ROW.measurement, notes="not within 1.00% after 0.7 s")
+    comparison = compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=imprecise))
+    assert "40.0% of the summed time is less precise than it was asked for" in comparison.remarks
+
+
 def test_doubtful_measurements_are_told_with_their_share_of_the_summed_time():
     uneven = replace(RELU_ROW.measurement, notes="uneven: the median chunk took 3.0 times the shortest")
     disagreeing = replace(FULL.measurement, notes="meters disagree: 400.0 W and 300.0 W")
