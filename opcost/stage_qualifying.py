@@ -128,7 +128,10 @@ def _qualified_if_possible(apparatus: Apparatus, table: CsvTable[QualificationRo
         log.warning("not qualified, so energies are not referred to one temperature: %s", error)
         return []
     if _power_per_kelvin(rows) is None:
-        log.warning("its temperature hardly moved, so energies are not referred to one: tomorrow's runs try again")
+        log.warning(
+            "its temperature hardly moved, or the load reached the power limit, so energies are not referred to one "
+            "temperature: tomorrow's runs try again"
+        )
     return rows
 
 

@@ -103,20 +103,24 @@ def device_memory(device: str) -> DeviceMemory:
 def repeated(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Calls:
     """Return calls of a layer that find in the cache what a mode says, one of ``CACHES``.
 
+    They can be made on other memory, but for those behind an eviction, whose overhead is measured in one place.
+
     Raises:
         CannotMeasureError: it cannot be made again and again.
     """
-    again = replace(_warm(layer), relocated=lambda: _warm(layer.relocated()).cycle)
+    calls = _in_one_place(layer, cache, memory)
+    if calls.overhead is not None:
+        return calls
+    return replace(calls, relocated=lambda: _in_one_place(layer.relocated(), cache, memory).cycle)
+
+
+def _in_one_place(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Calls:
+    again = repeatable(layer.call, tensors_of((layer.args, dict(layer.kwargs))))
     if cache == WARM:
         return again
     if again.notes:
         return replace(again, notes=joined_notes(again.notes, IN_PLACE))
-    return _cold(layer, again, memory()) if cache == COLD else _chained(layer, again)
-
-
-def _warm(layer: Layer) -> Calls:
-    """Return calls of a layer on one set of tensors."""
-    return repeatable(layer.call, tensors_of((layer.args, dict(layer.kwargs))))
+    return _cold(layer, memory()) if cache == COLD else _chained(layer)
 
 
 def copies_beyond(memory: DeviceMemory, weights_bytes: int) -> int | None:
@@ -126,11 +130,11 @@ def copies_beyond(memory: DeviceMemory, weights_bytes: int) -> int | None:
     return copies if fit else None
 
 
-def _cold(layer: Layer, warm: Calls, memory: DeviceMemory) -> Calls:
+def _cold(layer: Layer, memory: DeviceMemory) -> Calls:
     """Return calls that find no weights in the cache: those of copies in turn, or behind an eviction."""
     weights_bytes = sum(tensor.nbytes for tensor in layer.weights)
     if not weights_bytes:
-        return replace(warm, notes=NO_WEIGHTS)
+        return Calls(layer.call, notes=NO_WEIGHTS)
     copies = copies_beyond(memory, weights_bytes)
     if copies is None:
         return _behind_an_eviction(layer, EVICTING_RATIO * memory.cache_bytes)
@@ -166,12 +170,12 @@ def _reading(tensors: Sequence[torch.Tensor]) -> Callable[[], object]:
     return read
 
 
-def _chained(layer: Layer, warm: Calls) -> Calls:
+def _chained(layer: Layer) -> Calls:
     """Return calls of layers in a stack, each on the output of the one before."""
     value = layer.args[0] if layer.args else None
     with torch.inference_mode():
         if not (isinstance(value, torch.Tensor) and _is_fed_once(layer, value) and _is_like(layer.call(), value)):
-            return replace(warm, notes=NO_INPUT)
+            return Calls(layer.call, notes=NO_INPUT)
         layers = _copies(layer, CHAIN_LENGTH)
 
         def chain() -> object:
@@ -180,7 +184,7 @@ def _chained(layer: Layer, warm: Calls) -> Calls:
                 output = each.on(output)
             return output
 
-        return replace(warm, notes=RUNS_AWAY) if _runs_away(value, chain()) else Calls(chain, CHAIN_LENGTH)
+        return Calls(layer.call, notes=RUNS_AWAY) if _runs_away(value, chain()) else Calls(chain, CHAIN_LENGTH)
 
 
 def _copies(layer: Layer, number: int) -> list[Layer]:

@@ -123,10 +123,25 @@ def test_a_relocated_call_reads_other_memory_than_the_first_and_than_any_other(
     assert all(torch.equal(output, outputs[0]) for output in outputs)  # type: ignore[arg-type]
 
 
-def test_what_runs_as_warm_runs_in_several_places_as_well() -> None:
+@pytest.mark.parametrize("cache", [COLD, CHAINED])
+def test_all_modes_can_be_relocated_and_compute_the_same_there(
+    calls: list[tuple[int, torch.Tensor]], cache: str
+) -> None:
+    first = made(linear(), cache, X)
+    assert first.relocated is not None
+    other = first.relocated()
+    calls.clear()
+    with torch.inference_mode():
+        outputs = [cycle() for cycle in (first.cycle, other)]
+    assert torch.equal(outputs[0], outputs[1])  # type: ignore[arg-type]
+    places = [place for place, _ in calls]
+    assert len(set(places)) == len(places) == 2 * first.period
+
+
+def test_what_runs_as_warm_runs_in_several_places_and_what_is_behind_an_eviction_does_not() -> None:
     as_warm = [made(nn.ReLU(), COLD, X), made(nn.Linear(5, 4), CHAINED, X), made(nn.ReLU(inplace=True), COLD, X)]
     assert all(each.relocated is not None for each in as_warm)
-    assert made(linear(), CHAINED, X).relocated is None
+    assert made(linear(), COLD, X, cache_bytes=MAXIMUM_COPIES * WEIGHTS_BYTES).relocated is None
 
 
 @pytest.mark.parametrize("function", [torch.relu, torch.Tensor.add, F.relu, torch.ops.aten.relu, nn.ReLU(inplace=True)])
