@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the measurements are worth, found out on one NVIDIA GPU that nothing else uses (docs/results.md): about 36 minutes.
+# What the measurements are worth, found out on one NVIDIA GPU that nothing else uses (docs/results.md): about 45 minutes.
 # Name steps to run only these. The step `fast` ends after 8 minutes; started again it goes on where it ended.
 # Example: benchmarks/all.sh build/benchmarks            # or: benchmarks/all.sh build/benchmarks count qualify repeat
 set -euo pipefail
@@ -9,8 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PYTHONPATH=.${PYTHONPATH:+:$PYTHONPATH}
 python=${PYTHON:-python3}
 model=resnet50_32x3x224x224
-models="$model vit_l_16_32x3x224x224 efficientnet_b0_32x3x224x224 swin_t_32x3x224x224 r3d_18_8x3x16x112x112 vgg19_32x3x224x224
-deeplabv3_resnet101_32x3x520x520"
+models="$model vit_l_16_32x3x224x224 efficientnet_b0_32x3x224x224 swin_t_32x3x224x224 r3d_18_8x3x16x112x112"
+models="$models vgg19_32x3x224x224 deeplabv3_resnet101_32x3x520x520"
 mkdir -p "$output"
 
 # Blocks 0 and 1; the whitelist of the repeated runs has the residual adds, too.
@@ -69,8 +69,8 @@ fast() {
     "$python" benchmarks/fast_vs_reference.py --evaluate "$output/fast_vs_reference.csv"
 }
 
-steps=${*:-count qualify fast repeat places products overhead cache}
-for step in $steps; do
-    declare -F "$step" > /dev/null || { echo "$step: no such step; there are: count qualify fast repeat places products overhead cache"; exit 2; }
+all_steps="count qualify fast repeat places products overhead cache"
+for step in ${*:-$all_steps}; do
+    declare -F "$step" > /dev/null || { echo "$step: no such step; there are: $all_steps"; exit 2; }
     "$step"
 done

@@ -7,7 +7,6 @@ Example: PYTHONPATH=. python benchmarks/places.py resnet50_32x3x224x224 swin_t_3
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +16,7 @@ from operators_in_turn import counts_of, in_turn
 from tables import markdown
 
 from opcost.calls import Calls
+from opcost.command_line import Parser
 from opcost.conditions import GRAPH
 from opcost.errors import CannotMeasureError
 from opcost.meters import NoMeter
@@ -82,7 +82,7 @@ def lines(subjects: list[Subject], number: int) -> Iterator[list[str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument("--operators", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)

@@ -18,6 +18,8 @@ import pandas as pd
 from agreement import AT_THE_LIMIT
 from tables import SIZES, markdown, sizes
 
+from opcost.statistics import NORMAL_QUANTILE
+
 TABLE = "operator_measurements.csv"
 FIGURES = {
     "time": ("time_s", "time_standard_error_s"),
@@ -25,9 +27,6 @@ FIGURES = {
     "energy at the reference temperature": ("energy_at_reference_j", "energy_at_reference_standard_error_j"),
 }
 """Columns of what is compared and of its standard error."""
-
-TWO_SIDED_95 = 1.96
-"""Standard deviations of a normal distribution."""
 
 AVERAGES = {
     "mean": ("time_s", "power_w"),
@@ -95,7 +94,7 @@ def honesty(rows: pd.DataFrame) -> str:
         found = apart(members, *columns)
         cells = ["", ""]
         if len(found):
-            cells = [f"{np.mean(np.abs(found) < TWO_SIDED_95):.1%}", f"{math.sqrt(np.mean(found**2)):.2f}"]
+            cells = [f"{np.mean(np.abs(found) < NORMAL_QUANTILE):.1%}", f"{math.sqrt(np.mean(found**2)):.2f}"]
         lines.append([f"{figure}, {group}", str(len(found)), *cells])
     return markdown(
         ("two runs apart", "pairs", "within the 95 % interval", "root mean square, in standard errors"), lines

@@ -95,10 +95,7 @@ def pipeline_parser(description: str, example: str) -> Parser:
     It yields ``names`` (list of str), ``device`` (str or None), ``measurements``, ``database`` (Path), ``dry_run`` and
     ``json`` (bool).
     """
-    parser = Parser(
-        description=description,
-        epilog=f"example:\n  {example}",
-    )
+    parser = Parser(description=description, epilog=f"example:\n  {example}")
     names_help = "a folder under the measurements folder, or a glob such as 'resnet*'; none: all that there is to do"
     parser.add_argument("names", nargs="*", metavar="NAME", help=names_help)
     add_device(parser)

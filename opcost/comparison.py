@@ -169,10 +169,12 @@ def _doubts(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
 
 def _imprecise(cost: ModelCost) -> tuple[str, ...]:
     """Say for what share of the summed time loops ended before they were as precise as asked."""
-    share = sum(part.time_s for part in cost.parts if IMPRECISE in part.row.measurement.notes)
-    if cost.time_s is None or share < NOTICEABLE_RATIO * cost.time_s.value:
+    if cost.time_s is None:
         return ()
-    return (f"{share / cost.time_s.value:.1%} of the summed time is less precise than it was asked for",)
+    share = sum(part.time_s for part in cost.parts if IMPRECISE in part.row.measurement.notes) / cost.time_s.value
+    if share < NOTICEABLE_RATIO:
+        return ()
+    return (f"{share:.1%} of the summed time is less precise than it was asked for",)
 
 
 def _slowed(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ ERRORS = (
     "energy_at_reference_standard_error_j",
     "power_standard_error_w",
 )
+"""Columns of a measurement that are above 0 where they are known, and those that may be 0."""
 
 
 @dataclass(frozen=True)

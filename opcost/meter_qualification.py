@@ -184,23 +184,16 @@ def reference_among(course: Course, trace: PowerTrace, preferred: str) -> str | 
     That is the preferred one, unless two others agree within ``GOOD_RATIO`` that it is further off: then the first of
     these. Energy counters of some cards are known to be wrong.
     """
-    by_name = {logged.source.name: logged for logged in (trace, *trace.checks) if logged.missing_reason is None}
-    means_w = {
-        name: float(readings.mean())
-        for name, logged in by_name.items()
-        if len(readings := fresh_readings(logged, _after_rise(course.settled, logged)))
-    }
-    if preferred not in means_w:
+    traces = [logged for logged in (trace, *trace.checks) if logged.missing_reason is None]
+    right = next((logged for logged in traces if logged.source.name == preferred), None)
+    if right is None or not len(fresh_readings(right, course.settled)):
         return None
-    others_w = {name: mean_w for name, mean_w in means_w.items() if not _is_near(mean_w, means_w[preferred])}
-    for (name, mean_w), (_, other_w) in combinations(others_w.items(), 2):
-        if _is_near(mean_w, other_w):
-            return name
+    deviations = ((logged, _deviation(logged, right, course.settled)) for logged in traces)
+    others = [logged for logged, ratio in deviations if ratio is not None and abs(ratio) > GOOD_RATIO]
+    for one, other in combinations(others, 2):
+        if abs(_deviation(one, other, course.settled) or 0.0) <= GOOD_RATIO:
+            return one.source.name
     return preferred
-
-
-def _is_near(mean_w: float, other_w: float) -> bool:
-    return abs(mean_w / other_w - 1) <= GOOD_RATIO
 
 
 def idle_power_w(trace: PowerTrace, window: Window) -> float | None:
@@ -225,10 +218,10 @@ def watts_per_kelvin(course: Course, trace: PowerTrace) -> Estimate | None:
         return None
     epoch_s, power_w = fresh_rows(trace, window)
     temperature_c = np.interp(epoch_s, logs[0].epoch_s, logs[0].temperature_c)
-    if len(np.unique(np.round(temperature_c))) < MINIMUM_TEMPERATURES:
-        return None
     rounded_c = np.round(temperature_c)
     degrees, readings = np.unique(rounded_c, return_counts=True)
+    if len(degrees) < MINIMUM_TEMPERATURES:
+        return None
     at_degree_w = np.array([power_w[rounded_c == degree].mean() for degree in degrees])
     at_degree_c = np.array([temperature_c[rounded_c == degree].mean() for degree in degrees])
     weights = readings / readings.mean()

@@ -150,14 +150,9 @@ def _synchronisation_is_an_error() -> Iterator[None]:
 def _probed_s(calls: Calls, stream: torch.cuda.Stream) -> float:
     """Return what a cycle takes in a graph, where Python does not hold it up."""
     cycles = max(PROBE_CALLS // calls.period, 1)
-    graph = _captured_in_cleared_memory(calls.cycle, cycles, stream)
-    graph.replay()
-
-    def replay() -> None:
-        for _ in range(PROBE_REPLAYS):
-            graph.replay()
-
-    return _device_time_s(replay, stream) / (PROBE_REPLAYS * cycles)
+    probe = CapturedCalls((_captured_in_cleared_memory(calls.cycle, cycles, stream),), cycles, stream, (calls.cycle,))
+    probe.replay(1)
+    return _device_time_s(partial(probe.replay, PROBE_REPLAYS), stream) / (PROBE_REPLAYS * cycles)
 
 
 def _captured_in_cleared_memory(call: Call, calls: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:

@@ -176,8 +176,8 @@ def operator_workload(
     """Return an operator tuple with fresh weights and drawn inputs, ready to run on a device again and again.
 
     ``cache``, one of ``CACHES``, says what each call finds in the device's cache. An in-place operator adds and
-    subtracts in turn or writes elsewhere: in a loop it would change its own input, and with it the power. Warm on a
-    GPU, it runs in several places of the memory.
+    subtracts in turn or writes elsewhere: in a loop it would change its own input, and with it the power. In a
+    CUDA graph it runs in several places of the memory.
 
     Raises:
         CannotMeasureError: it cannot be built or repeated here.
