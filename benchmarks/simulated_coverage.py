@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
+from opcost import sentinel
 from opcost.measurement import REFERENCE_TEMPERATURE_C, SLOPE_SPREAD_RATIO, Measurement, doubts_of
-from opcost.ports import KnownDevice, MeasurementProtocol
+from opcost.ports import SHORT_WARM_UP_S, KnownDevice, MeasurementProtocol
 from opcost.power import PowerSource
 from opcost.procedure import measure
 from opcost.statistics import BATCHES, Estimate, student_quantile
@@ -21,6 +22,7 @@ from opcost.statistics import BATCHES, Estimate, student_quantile
 LOAD = Load(time_s=0.002, power_w=400.0, jitter_ratio=0.02)
 PRECISE = MeasurementProtocol(warm_up_s=0.25, loop_s=30.0, relative_error=0.01)
 LONG = MeasurementProtocol(warm_up_s=2.0, loop_s=5.0)
+SENTINEL = MeasurementProtocol(SHORT_WARM_UP_S, sentinel.LOOP_S)
 RING = MeterModel(
     update_period_s=0.02, averaging_time_s=0.02, source=PowerSource("ring", 0.06, 0.02, 0.02, repeats_values=False)
 )
@@ -84,6 +86,8 @@ CASES = (
     Case("5 % of noise, at the power limit after 0.55 s", device=CAPPING, load=TOO_MUCH, power_limit_w=700.0),
     Case("a meter 3 % too high, another right, 5 s loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=LONG),
     Case("the same, precise loop", replace(RING, scale=1.03), checks=(INSTANT,)),
+    Case("the same, the sentinel's loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=SENTINEL),
+    Case("meters of a sentinel that are both right", checks=(INSTANT,), protocol=SENTINEL),
     Case(
         "a one-second average that calls itself instant, 5 s loop",
         replace(AVERAGE, source=INSTANT.power_source),

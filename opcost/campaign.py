@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,19 +18,17 @@ from opcost.input_values import NORMAL_DATA
 from opcost.measurement import MeasurementRow, doubts_of
 from opcost.ports import FULL_LOOP_S, MeasurementProtocol
 from opcost.progress import Progress
-from opcost.request import FAILURES, SENTINEL_MEASUREMENTS
+from opcost.request import FAILURES
+from opcost.sentinel import Sentinel, measured_row
 from opcost.subjects import Subject
 from opcost.summation import best_rows
-from opcost.units import millijoules, milliseconds, percent
+from opcost.units import millijoules, milliseconds
 
 OVERHEAD_S = 0.1
 """What building an operator, its capture and the last rows of the log take on an H200."""
 
 PRECISE_LOOP_S = 0.3
 """What a loop to within 1 % takes on an H200 on average."""
-
-SENTINEL_EVERY = 50
-"""Measurements between two looks at the sentinel: at half a second each, two in a minute."""
 
 ATTEMPTS = 3
 """How many rows without energy an operator may have, where there is a meter, before its energy is given up."""
@@ -82,8 +78,7 @@ class Campaign:
     """Measures operators that a table lacks, each once, however many models want it.
 
     With an ``order_seed`` in the protocol each model's operators come in shuffled order, so that drifts do not follow
-    its layers. Where the bench has a sentinel, that is measured first, last, and after every ``SENTINEL_EVERY``
-    measurements, into a table of its own.
+    its layers. Where the bench has a sentinel, that is measured first, last, and now and then in between.
 
     A row settles its operator if its loop was at least as long or precise as the one asked for now, and if it has
     energy, or there is no meter, or energy was tried ``ATTEMPTS`` times. One that something disturbed does, too: it was
@@ -101,10 +96,7 @@ class Campaign:
         rows = [row for row in self._table.rows() if row.circumstances.is_as_good_as(*wanted)]
         self._rows = best_rows(rows)
         self._attempts = Counter(row.key for row in rows)
-        self._sentinels = CsvTable(database / SENTINEL_MEASUREMENTS, MeasurementRow)
-        self._sentinel = bench.sentinel
-        self._sentinel_rows: list[MeasurementRow] = []
-        self._since_sentinel = 0
+        self._sentinel = Sentinel(bench, protocol, database)
         self._tried: set[str] = set()
         self._failed: dict[str, str] = {}
         self._failed_before = {row.key for row in self._failures.rows()}
@@ -120,11 +112,10 @@ class Campaign:
         try:
             for work, newly_lacking in zip(works, lacking, strict=True):
                 yield work, self._outcome(work, newly_lacking, progress, dry_run)
-            if self._since_sentinel:
-                self._measure_sentinel(works[-1].config.precision)
+            self._sentinel.look_last()
         finally:
             progress.end()
-            self._tell_drift()
+            self._sentinel.tell_drift()
 
     def _outcome(self, work: Work, newly_lacking: int, progress: Progress, dry_run: bool) -> Outcome:
         keys = [self._key(work, subject) for subject in work.subjects]
@@ -183,11 +174,10 @@ class Campaign:
         if key in self._tried or self._is_settled(key):
             return False
         self._tried.add(key)
-        if not self._sentinel_rows or self._since_sentinel >= SENTINEL_EVERY:
-            self._measure_sentinel(work.config.precision)
+        self._sentinel.look_if_due(work.config.precision)
         progress.begin(_name(subject))
         try:
-            row = self._row(key, subject, work.config.precision)
+            row = measured_row(self._bench, subject, work.config.precision, self._protocol, self._circumstances)
         except CannotMeasureError as error:
             self._fail(key, subject, work.config.precision, str(error))
             progress.fail(str(error))
@@ -196,65 +186,18 @@ class Campaign:
             # A bug, or a fault that the process does not survive: the next campaign takes this operator last.
             self._fail(key, subject, work.config.precision, f"{type(error).__name__}: {error}")
             raise
+        row = self._sentinel.doubted(row)
         self._add(row)
-        self._since_sentinel += 1
         energy = "no energy" if row.measurement.energy_j is None else millijoules(row.measurement.energy_j)
         doubts = "".join(f"  ({doubt})" for doubt in doubts_of(row.measurement))
         progress.finish(f"{milliseconds(row.measurement.time_s)}  {energy}{doubts}")
         return True
-
-    def _measure_sentinel(self, precision: str) -> None:
-        """Measure what never changes, if the bench has such a thing."""
-        if self._sentinel is None:
-            return
-        key = measurement_key(self._sentinel, self._bench.conditions(precision))
-        try:
-            row = self._row(key, self._sentinel, precision)
-        except CannotMeasureError as error:
-            logging.getLogger(__name__).warning("no sentinel, so drifts are not seen: %s", error)
-            self._sentinel = None
-            return
-        self._sentinels.append(row)
-        self._sentinel_rows.append(row)
-        self._since_sentinel = 0
-
-    def _tell_drift(self) -> None:
-        """Say by how much the sentinel's figures have moved in this campaign."""
-        measured = [row.measurement for row in self._sentinel_rows]
-        energies_j = [looked_at.energy_at_reference_j or looked_at.energy_j for looked_at in measured]
-        texts = [
-            f"{name} by {percent(max(values) / min(values) - 1, digits=2)}"
-            for name, values in (
-                ("time", [looked_at.time_s for looked_at in measured]),
-                ("energy", [energy_j for energy_j in energies_j if energy_j]),
-            )
-            if len(values) > 1
-        ]
-        if texts:
-            number = len(self._sentinel_rows)
-            logging.getLogger(__name__).warning("sentinel, %d times: moved %s", number, ", ".join(texts))
 
     def _add(self, row: MeasurementRow) -> None:
         self._table.append(row)
         self._attempts[row.key] += 1
         known = [self._rows[row.key]] if row.key in self._rows else []
         self._rows |= best_rows([*known, row])
-
-    def _row(self, key: str, subject: Subject, precision: str) -> MeasurementRow:
-        log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
-        measurement = self._bench.measure(subject, precision, self._protocol, log_name)
-        return MeasurementRow(
-            key=key,
-            operator=subject.operator.operator,
-            measurement=measurement,
-            parameters=subject.operator.parameters_text,
-            inputs=subject.operator.inputs_text,
-            training_mode=subject.operator.mode,
-            input_data=str(subject.input_data),
-            order_seed=self._protocol.order_seed,
-            conditions=self._bench.conditions(precision),
-            circumstances=self._circumstances,
-        )
 
     def _fail(self, key: str, subject: Subject, precision: str, reason: str) -> None:
         self._failed[key] = reason

@@ -16,10 +16,11 @@ from opcost.conditions import measurement_key
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
 from opcost.input_values import ZEROS_DATA, InputData, InputStatistics, InputValues
-from opcost.measurement import MeasurementRow
+from opcost.measurement import MeasurementRow, is_doubtful
 from opcost.operators import OperatorTuple, TensorSpec, model_operator
 from opcost.pickle_files import read_counts, write_counts
 from opcost.ports import FULL_LOOP_S, MeasurementProtocol
+from opcost.power import PowerSource
 from opcost.request import (
     COUNTS,
     FAILURES,
@@ -349,7 +350,7 @@ def test_a_seed_shuffles_the_operators_of_a_model_and_stands_in_the_rows(tmp_pat
 def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("opcost.campaign.SENTINEL_EVERY", 2)
+    monkeypatch.setattr("opcost.sentinel.EVERY", 2)
     campaign = SimulatedCampaign(tmp_path, LOADS, sentinel=Subject(MODEL))
     campaign.add_model("a", {RELU: 1, GELU: 1, SILU: 1})
     run(campaign)
@@ -386,6 +387,44 @@ def test_a_device_that_drifts_is_told_of(tmp_path: Path, caplog: pytest.LogCaptu
     run(campaign)
     (message,) = [record.getMessage() for record in caplog.records if "sentinel" in record.getMessage()]
     assert float(message.rpartition("energy by ")[2].removesuffix(" %")) > 3
+
+
+RING = MeterModel(
+    update_period_s=0.02, averaging_time_s=0.02, source=PowerSource("ring", 0.06, 0.02, 0.02, repeats_values=False)
+)
+AT_ONCE = MeasurementProtocol(warm_up_s=0.15, loop_s=30.0, relative_error=0.02)
+
+
+@pytest.mark.parametrize(("scale", "is_told"), [(1.0, False), (1.03, True)])
+def test_a_wrong_meter_is_seen_by_the_sentinel_where_loops_are_too_short_for_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, scale: float, is_told: bool
+) -> None:
+    campaign = SimulatedCampaign(tmp_path, LOADS, meter=replace(RING, scale=scale), sentinel=Subject(MODEL))
+    campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
+    campaign.add_model("a", {RELU: 1, GELU: 1})
+    run(campaign, protocol=AT_ONCE)
+    assert [row.measurement.loop_time_s < 0.3 for row in rows(campaign)] == [True, True]
+    assert [is_doubtful(row.measurement) for row in rows(campaign)] == [is_told, is_told]
+    assert [is_doubtful(row.measurement) for row in rows(campaign, SENTINEL_MEASUREMENTS)] == [is_told, is_told]
+    assert ("all rows from here on are marked" in caplog.text) == is_told
+
+
+def test_what_was_measured_before_a_meter_went_wrong_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("opcost.sentinel.EVERY", 1)
+    campaign = SimulatedCampaign(tmp_path, LOADS, meter=RING, sentinel=Subject(MODEL))
+    campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
+
+    def go_wrong(operator: OperatorTuple) -> None:
+        if len(campaign.built) == 2:
+            campaign.machine.meter = replace(RING, scale=1.03)
+
+    campaign.before = go_wrong
+    campaign.add_model("a", {RELU: 1, GELU: 1})
+    run(campaign, protocol=AT_ONCE)
+    assert [is_doubtful(row.measurement) for row in rows(campaign)] == [False, True]
+    assert "as may be the 1 rows before" in caplog.text
 
 
 # How precise

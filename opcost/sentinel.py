@@ -1,0 +1,128 @@
+"""The sentinel: one operator that is measured again and again in a campaign, to see what changes meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from opcost.bench import Bench
+from opcost.conditions import Circumstances, measurement_key
+from opcost.csv_database import CsvTable
+from opcost.errors import CannotMeasureError
+from opcost.measurement import METERS_DISAGREE, Measurement, MeasurementRow, joined_notes
+from opcost.ports import MeasurementProtocol
+from opcost.request import SENTINEL_MEASUREMENTS
+from opcost.subjects import Subject
+from opcost.units import percent
+
+EVERY = 50
+"""Measurements between two looks: at half a second each, two in a minute."""
+
+LOOP_S = 0.8
+"""Of the sentinel where loops are to be precise: these are too short for nvidia-smi, which has a new value every 0.1 s,
+to check the meter that energies come from."""
+
+
+class Sentinel:
+    """Measures a bench's sentinel, if it has one, first, last and after every ``EVERY`` measurements, into a table.
+
+    Where two meters disagree on it, all that is measured until they agree again is in doubt.
+    """
+
+    def __init__(self, bench: Bench, protocol: MeasurementProtocol, database: Path) -> None:
+        self._bench = bench
+        self._subject = bench.sentinel
+        is_short = protocol.relative_error is not None
+        self._protocol = replace(protocol, loop_s=LOOP_S, relative_error=None) if is_short else protocol
+        # Asked for now: where a bench's process ends with its first operator, it answers no more.
+        self._circumstances = bench.circumstances(self._protocol)
+        self._table = CsvTable(database / SENTINEL_MEASUREMENTS, MeasurementRow)
+        self._rows: list[MeasurementRow] = []
+        self._measured_since = 0
+
+    def look_if_due(self, precision: str) -> None:
+        """Measure it, if that was not done yet or if so many others were measured since."""
+        if not self._rows or self._measured_since >= EVERY:
+            self._look(precision)
+
+    def look_last(self) -> None:
+        """Measure it as before, if others were measured since."""
+        if self._rows and self._measured_since:
+            self._look(self._rows[-1].conditions.precision)
+
+    def doubted(self, row: MeasurementRow) -> MeasurementRow:
+        """Count a measurement that came after the last look; return it, marked if meters disagreed then."""
+        self._measured_since += 1
+        doubt = _disagreement(self._rows[-1].measurement) if self._rows else ""
+        if not doubt or METERS_DISAGREE in row.measurement.notes:
+            return row
+        notes = joined_notes(row.measurement.notes, f"{doubt} in the sentinel before")
+        return replace(row, measurement=replace(row.measurement, notes=notes))
+
+    def tell_drift(self) -> None:
+        """Say by how much its figures have moved."""
+        measured = [row.measurement for row in self._rows]
+        energies_j = [looked_at.energy_at_reference_j or looked_at.energy_j for looked_at in measured]
+        texts = [
+            f"{name} by {percent(max(values) / min(values) - 1, digits=2)}"
+            for name, values in (
+                ("time", [looked_at.time_s for looked_at in measured]),
+                ("energy", [energy_j for energy_j in energies_j if energy_j]),
+            )
+            if len(values) > 1
+        ]
+        if texts:
+            text = "sentinel, %d times: moved %s"
+            logging.getLogger(__name__).warning(text, len(self._rows), ", ".join(texts))
+
+    def _look(self, precision: str) -> None:
+        if self._subject is None:
+            return
+        try:
+            row = measured_row(self._bench, self._subject, precision, self._protocol, self._circumstances)
+        except CannotMeasureError as error:
+            logging.getLogger(__name__).warning("no sentinel, so drifts are not seen: %s", error)
+            self._subject = None
+            return
+        doubt = _disagreement(row.measurement)
+        if doubt:
+            before = f", as may be the {self._measured_since} rows before" if self._measured_since else ""
+            text = "sentinel: %s; all rows from here on are marked for it%s: try power_logger.py --qualify"
+            logging.getLogger(__name__).warning(text, doubt, before)
+        self._table.append(row)
+        self._rows.append(row)
+        self._measured_since = 0
+
+
+def measured_row(
+    bench: Bench, subject: Subject, precision: str, protocol: MeasurementProtocol, circumstances: Circumstances
+) -> MeasurementRow:
+    """Measure an operator or a model on a bench and return its row.
+
+    Raises:
+        CannotMeasureError: it cannot be measured here.
+    """
+    conditions = bench.conditions(precision)
+    key = measurement_key(subject, conditions)
+    log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
+    measurement = bench.measure(subject, precision, protocol, log_name)
+    return MeasurementRow(
+        key=key,
+        operator=subject.operator.operator,
+        measurement=measurement,
+        parameters=subject.operator.parameters_text,
+        inputs=subject.operator.inputs_text,
+        training_mode=subject.operator.mode,
+        input_data=str(subject.input_data),
+        order_seed=protocol.order_seed,
+        conditions=conditions,
+        circumstances=circumstances,
+    )
+
+
+def _disagreement(measurement: Measurement) -> str:
+    """Return what the notes say of two meters that differ; empty if they say nothing of that."""
+    return next((note for note in measurement.notes.split("; ") if note.startswith(METERS_DISAGREE)), "")
