@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pandas as pd
 from tables import SIZES, markdown, sizes
 
@@ -11,29 +9,17 @@ TIME_RATIO, ENERGY_RATIO = 0.003, 0.01
 AT_THE_LIMIT = "the power limit"
 """In the notes of what it slows down, and of what it would slow down if it lasted."""
 
-SHORT, LONG, LONGEST = "", "_reference", "_long_reference"
+SHORT, SAME_BUILD, LONG, LONGEST, SUSTAINED = "", "_same_build", "_reference", "_long_reference", "_sustained"
+"""Parts of the columns' names: a short loop; one on the build that runs in the long ones, too; 10 s; 30 s; 5 s without
+a duty cycle."""
 
 
-def time_s(table: pd.DataFrame, loop: str) -> pd.Series:
-    """Return the times of ``SHORT``, ``LONG`` or ``LONGEST`` loops."""
-    return table[f"time{loop}_s"]
-
-
-def energy_j(table: pd.DataFrame, loop: str) -> pd.Series:
-    """Return the energies at the reference temperature."""
-    return table[f"energy{loop}_j"]
-
-
-def energy_as_measured_j(table: pd.DataFrame, loop: str) -> pd.Series:
-    """Return the energies as measured, of ``SHORT`` or ``LONG`` loops."""
-    return table[f"energy{loop}_as_measured_j"]
-
-
-FIGURES: dict[str, tuple[Callable[[pd.DataFrame, str], pd.Series], float]] = {
-    "time": (time_s, TIME_RATIO),
-    "energy at the reference temperature": (energy_j, ENERGY_RATIO),
-    "energy as measured": (energy_as_measured_j, ENERGY_RATIO),
+FIGURES = {
+    "time": ("time{}_s", TIME_RATIO),
+    "energy at the reference temperature": ("energy{}_j", ENERGY_RATIO),
+    "energy as measured": ("energy{}_as_measured_j", ENERGY_RATIO),
 }
+"""Each figure's column, with a place for the loop's part, and how far loops may differ."""
 
 
 def kinds(table: pd.DataFrame) -> set[str]:
@@ -47,6 +33,16 @@ def below_the_limit(table: pd.DataFrame) -> pd.DataFrame:
     return table[~capped & ~table["notes"].fillna("").str.contains(AT_THE_LIMIT, regex=False)]
 
 
+COMPARED = (
+    ("all", SHORT, LONG),
+    ("never at the power limit", SHORT, LONG),
+    ("the same build", SAME_BUILD, LONG),
+    ("long loop against longest", LONG, LONGEST),
+    ("in a duty cycle against sustained", LONG, SUSTAINED),
+)
+"""Which loops are held against which, and of what the table tells there."""
+
+
 def _compared(name: str, ratio: pd.Series, limit: float) -> list[str]:
     known = ratio.dropna()
     within = f"{(known.abs() <= limit).mean():.1%}" if len(known) else ""
@@ -54,24 +50,15 @@ def _compared(name: str, ratio: pd.Series, limit: float) -> list[str]:
 
 
 def lines(table: pd.DataFrame) -> list[list[str]]:
-    """Return rows of cells: each figure, of all operators and of those below the limit, and of the longest loops."""
+    """Return rows of cells: each figure, of all operators and of those below the limit, and of other loops."""
     found = []
-    for group, members in {"all": table, "never capped": below_the_limit(table)}.items():
-        for name, (figure, limit) in FIGURES.items():
-            ratio = figure(members, SHORT) / figure(members, LONG) - 1
-            found.append(_compared(f"{name}, {group}", ratio, limit))
-    if "time_repeated_s" in table:
-        at_full_clocks = table.assign(
-            time_reference_s=table["time_repeated_s"].fillna(table["time_reference_s"]),
-            energy_reference_j=table["energy_repeated_j"].fillna(table["energy_reference_j"]),
-        )
-        for name, (figure, limit) in list(FIGURES.items())[:2]:
-            ratio = figure(at_full_clocks, SHORT) / figure(at_full_clocks, LONG) - 1
-            found.append(_compared(f"{name}, all, at the limit against the same again", ratio, limit))
-    if "time_long_reference_s" in table:
-        for name, (figure, limit) in list(FIGURES.items())[:2]:
-            ratio = figure(table, LONG) / figure(table, LONGEST) - 1
-            found.append(_compared(f"{name}, long loop against longest", ratio, limit))
+    for group, one, other in COMPARED:
+        members = below_the_limit(table) if group == "never at the power limit" else table
+        for name, (column, limit) in FIGURES.items():
+            columns = [column.format(one), column.format(other)]
+            if set(columns) <= set(table.columns):
+                first, second = (members[column] for column in columns)
+                found.append(_compared(f"{name}, {group}", first / second - 1, limit))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Operators measured to within 1 % and, right after that, in a long loop -> a CSV file, to which later runs add
+"""Operators measured to within 1 % and, right after that, in long loops -> a CSV file, to which later runs add
 
 The operators are those of some models that block 0 has counted, of all lengths and many kinds. Nothing else may run on
 the GPU.
@@ -8,27 +8,28 @@ Example: PYTHONPATH=. python benchmarks/fast_vs_reference.py --output fast_vs_re
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 
 import pandas as pd
-from agreement import AT_THE_LIMIT, report
+from agreement import report
 from growing_csv import append, growing_parser, known
 from operators_in_turn import by_length, counts_of
 
 from opcost.apparatus import Apparatus, open_apparatus
 from opcost.errors import CannotMeasureError
-from opcost.measurement import Measurement
-from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
-from opcost.procedure import REST_S
+from opcost.measurement import IN_A_DUTY_CYCLE, Measurement
+from opcost.ports import GPU_WARM_UP_S, SHORT_WARM_UP_S, KnownDevice, MeasurementProtocol, protocol_for
+from opcost.procedure import measure
 from opcost.stage_qualifying import qualified
 from opcost.subjects import Subject
 
 PRECISION = "torch-default"
-REPETITIONS = 3
+SHORT = protocol_for(is_gpu=True, relative_error=0.01)
+SUSTAINED = MeasurementProtocol(GPU_WARM_UP_S, 5.0)
 
 
 def text(subject: Subject) -> str:
@@ -36,57 +37,72 @@ def text(subject: Subject) -> str:
     return f"{subject.operator} {subject.input_data}"
 
 
-def is_at_the_limit(measurement: Measurement) -> bool:
-    """Return whether the power limit slows an operator down, or would if it lasted."""
-    return AT_THE_LIMIT in measurement.notes
+def duty_cycle(measurement: Measurement) -> float:
+    """Return for what share of the time an operator ran: less than 1 if it reaches the power limit."""
+    found = re.search(rf"{IN_A_DUTY_CYCLE} (\d+)", measurement.notes)
+    return float(found[1]) / 100 if found else 1.0
+
+
+def timed(apparatus: Apparatus, subject: Subject) -> tuple[Measurement, float]:
+    """Measure an operator as block 2 does; return how long that took, too, in s, with all around it."""
+    begin_s = time.perf_counter()
+    return apparatus.measure(subject, PRECISION, SHORT, "fast"), time.perf_counter() - begin_s
+
+
+def on_one_build(
+    apparatus: Apparatus, subject: Subject, share: float, protocols: Sequence[MeasurementProtocol]
+) -> list[Measurement]:
+    """Measure an operator that is built once, so that it stays where it is in memory, in several loops."""
+    known = KnownDevice(apparatus.power_per_kelvin, apparatus.conditions(PRECISION).device_power_limit_w)
+    with apparatus.precision(PRECISION), apparatus.workload(subject, share) as workload:
+        return [
+            measure(workload, apparatus.meters.meter(f"loop-{number}"), apparatus.clock, protocol, known)
+            for number, protocol in enumerate(protocols)
+        ]
 
 
 def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s: float | None) -> dict[str, object]:
-    """Measure an operator in a short loop, which is timed with all that it takes, in a long one and a longer one.
+    """Measure an operator as block 2 does; then, built once more, in the same short loop, a long and a longer one.
 
-    At the power limit a long loop is slowed down: there the short one is repeated, too.
+    What reaches the power limit runs in a duty cycle in all of these, and then as it is for a while.
     """
-
-    def result(name: str, protocol: MeasurementProtocol) -> Measurement:
-        return apparatus.measure(subject, PRECISION, protocol, name)
-
-    begin_s = time.perf_counter()
-    short = protocol_for(is_gpu=True, relative_error=0.01)
-    fast = result("fast", short)
-    wall_s = time.perf_counter() - begin_s
-    slow = result("slow", MeasurementProtocol(GPU_WARM_UP_S, reference_s))
-    longest = None if long_s is None else result("longest", MeasurementProtocol(GPU_WARM_UP_S, long_s))
-    again = [
-        result("again", replace(short, rest_s=REST_S))
-        for _ in range(REPETITIONS if is_at_the_limit(fast) or is_at_the_limit(slow) else 0)
-    ]
-    energies_j = [one.energy_at_reference_j for one in again if one.energy_at_reference_j is not None]
+    fast, wall_s = timed(apparatus, subject)
+    share = duty_cycle(fast)
+    long_loops = [MeasurementProtocol(SHORT_WARM_UP_S, loop_s) for loop_s in (reference_s, long_s) if loop_s]
+    same, slow, *longest = on_one_build(apparatus, subject, share, [SHORT, *long_loops])
+    (sustained,) = on_one_build(apparatus, subject, 1.0, [SUSTAINED]) if share < 1 else [None]
     is_checked = slow.check_power_w is not None and slow.power_w is not None
     return {
         "operator": text(subject),
         "wall_s": wall_s,
-        "time_s": fast.time_s,
-        "time_reference_s": slow.time_s,
-        "time_long_reference_s": longest and longest.time_s,
-        "energy_j": fast.energy_at_reference_j,
-        "energy_reference_j": slow.energy_at_reference_j,
-        "energy_long_reference_j": longest and longest.energy_at_reference_j,
-        "time_repeated_s": mean(one.time_s for one in again) if again else None,
-        "energy_repeated_j": mean(energies_j) if energies_j else None,
-        "reference_duration_s": slow.loop_time_s,
-        "long_reference_duration_s": longest and longest.loop_time_s,
-        "energy_as_measured_j": fast.energy_j,
-        "energy_reference_as_measured_j": slow.energy_j,
-        "loop_time_s": fast.loop_time_s,
-        "temperature_c": fast.temperature_c,
-        "temperature_reference_c": slow.temperature_c,
+        **figures("", fast),
+        **figures("_same_build", same),
+        **figures("_reference", slow),
+        **figures("_long_reference", longest[0] if longest else None),
+        **figures("_sustained", sustained),
+        "power_readings": fast.power_readings,
         "power_capped_ratio": fast.power_capped_ratio,
         "power_capped_reference_ratio": slow.power_capped_ratio,
         "check_power_ratio_reference": slow.check_power_w / slow.power_w if is_checked else None,
         "check_meter_reference": slow.check_meter,
-        "device_uuid": apparatus.circumstances(short).device_uuid,
+        "device_uuid": apparatus.circumstances(SHORT).device_uuid,
         "notes": fast.notes,
+        "notes_reference": slow.notes,
     }
+
+
+def figures(name: str, measurement: Measurement | None) -> dict[str, object]:
+    """Return a measurement's cells; empty ones if there is none."""
+    columns = {
+        f"time{name}_s": "time_s",
+        f"time{name}_standard_error_s": "time_standard_error_s",
+        f"energy{name}_j": "energy_at_reference_j",
+        f"energy{name}_standard_error_j": "energy_at_reference_standard_error_j",
+        f"energy{name}_as_measured_j": "energy_j",
+        f"temperature{name}_c": "temperature_c",
+        f"{name.lstrip('_') or 'loop'}_duration_s": "loop_time_s",
+    }
+    return {column: getattr(measurement, field, None) for column, field in columns.items()}
 
 
 def add_rows(

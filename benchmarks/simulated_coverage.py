@@ -10,11 +10,11 @@ import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
-from simulated_machine import Device, Load, MeterModel, SimulatedMachine
+from simulated_machine import RING, Device, Load, MeterModel, SimulatedMachine
 
 from opcost import sentinel
 from opcost.measurement import REFERENCE_TEMPERATURE_C, SLOPE_SPREAD_RATIO, Measurement, doubts_of
-from opcost.ports import SHORT_WARM_UP_S, KnownDevice, MeasurementProtocol
+from opcost.ports import SHORT_WARM_UP_S, KnownDevice, MeasurementProtocol, Workload
 from opcost.power import PowerSource
 from opcost.procedure import measure
 from opcost.statistics import BATCHES, Estimate, student_quantile
@@ -23,10 +23,8 @@ LOAD = Load(time_s=0.002, power_w=400.0, jitter_ratio=0.02)
 PRECISE = MeasurementProtocol(warm_up_s=0.25, loop_s=30.0, relative_error=0.01)
 LONG = MeasurementProtocol(warm_up_s=2.0, loop_s=5.0)
 SENTINEL = MeasurementProtocol(SHORT_WARM_UP_S, sentinel.LOOP_S)
-RING = MeterModel(
-    update_period_s=0.02, averaging_time_s=0.02, source=PowerSource("ring", 0.06, 0.02, 0.02, repeats_values=False)
-)
 INSTANT = MeterModel(averaging_time_s=0.025)
+LIMIT_W = 700.0
 AVERAGE = MeterModel(averaging_time_s=1.0)
 QUIET = Device(white_noise_w=6.0)
 
@@ -42,7 +40,7 @@ class Case:
     protocol: MeasurementProtocol = PRECISE
     checks: tuple[MeterModel, ...] = ()
     slope: Estimate | None = None
-    power_limit_w: float | None = None
+    duty_cycle: float = 1.0
 
 
 LASTING_50, LASTING_500 = (
@@ -56,7 +54,7 @@ KNOWN_50, KNOWN_500 = (
 
 WARMING = replace(QUIET, cold_power_ratio=0.95, warming_time_s=5.0)
 SWINGING = replace(QUIET, clock_swing_ratio=0.03)
-CAPPING = Device(white_noise_w=40.0, capping_delay_s=0.55)
+CAPPING = replace(QUIET, capping_delay_s=0.55)
 TOO_MUCH = replace(LOAD, power_w=735.0)
 CASES = (
     Case("white noise of 0.5 % per reading"),
@@ -83,7 +81,7 @@ CASES = (
     Case("warming up by 5 %, slope unknown", device=WARMING),
     Case("warming up by 5 %, its slope twice the known one", device=WARMING, slope=Estimate(0.00125, 0.0001)),
     Case("clocks that swing by 3 %", device=SWINGING),
-    Case("5 % of noise, at the power limit after 0.55 s", device=CAPPING, load=TOO_MUCH, power_limit_w=700.0),
+    Case("735 W where the limit is 700 W, in a duty cycle", device=CAPPING, load=TOO_MUCH, duty_cycle=0.75),
     Case("a meter 3 % too high, another right, 5 s loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=LONG),
     Case("the same, precise loop", replace(RING, scale=1.03), checks=(INSTANT,)),
     Case("the same, the sentinel's loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=SENTINEL),
@@ -129,13 +127,18 @@ def holds(case: Case, result: Measurement) -> bool:
     return abs((energy_j or 0.0) - truth_j(case)) <= quantile * (error_j or 0.0)
 
 
+def workload(case: Case, machine: SimulatedMachine) -> Workload:
+    """Return a machine's own load, with pauses where there is a duty cycle."""
+    return machine.workload(case.load, case.duty_cycle) if case.duty_cycle < 1 else machine
+
+
 def results(case: Case, seeds: int) -> list[Measurement]:
     """Measure a case on as many machines."""
     machines = (
         SimulatedMachine(case.load, case.device, case.meter, seed=seed, checks=case.checks) for seed in range(seeds)
     )
     return [
-        measure(machine, machine, machine, case.protocol, KnownDevice(case.slope, case.power_limit_w))
+        measure(workload(case, machine), machine, machine, case.protocol, KnownDevice(case.slope, LIMIT_W))
         for machine in machines
     ]
 

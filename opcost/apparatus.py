@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 import torchvision
@@ -39,6 +39,7 @@ from opcost.statistics import Estimate
 from opcost.subjects import Subject
 from opcost.system_clock import SystemClock
 from opcost.torch_conditions import check_overrides, precision, torch_state
+from opcost.torch_duty_cycle import with_pauses
 from opcost.torch_filler import Filler, additions
 from opcost.torch_inputs import DrawnInputs
 from opcost.torch_workload import EagerWorkload, as_graph, one_line, operator_workload
@@ -46,21 +47,27 @@ from opcost.torch_workload import EagerWorkload, as_graph, one_line, operator_wo
 POWER_LOGS = "power_logs"
 
 
+class MakeWorkload(Protocol):
+    """Builds an operator or a model for a while, to run for a share of the time."""
+
+    def __call__(self, subject: Subject, duty_cycle: float = 1.0) -> AbstractContextManager[Workload]: ...
+
+
 @dataclass(frozen=True)
 class Apparatus:
     """What the measuring stages need of a device.
 
-    ``conditions`` takes a precision, and so does ``precision``, which sets it for a while. ``workload`` builds an
-    operator or a model for a while. ``has_meter`` says whether energy can be measured at all, also where no meter was
-    asked for. ``pause`` does nothing for some seconds. ``power_per_kelvin`` is the share by which power rises with each
-    kelvin, None where the device is not qualified. ``sentinel`` is measured now and then in a campaign, to see whether
-    the device drifts. ``disturbance`` says who else has used the device since the last call, if somebody did.
+    ``conditions`` takes a precision, and so does ``precision``, which sets it for a while. ``has_meter`` says whether
+    energy can be measured at all, also where no meter was asked for. ``pause`` does nothing for some seconds.
+    ``power_per_kelvin`` is the share by which power rises with each kelvin, None where the device is not qualified.
+    ``sentinel`` is measured now and then in a campaign, to see whether the device drifts. ``disturbance`` says who else
+    has used the device since the last call, if somebody did.
     """
 
     device: str
     clock: Clock
     meters: Meters
-    workload: Callable[[Subject], AbstractContextManager[Workload]]
+    workload: MakeWorkload
     conditions: Callable[[str], Conditions]
     circumstances: Callable[[MeasurementProtocol], Circumstances]
     precision: Callable[[str], AbstractContextManager[None]]
@@ -85,16 +92,17 @@ class Apparatus:
         names = (log_name if number == 1 else f"{log_name}-{number}" for number in itertools.count(1))
 
         def once(protocol: MeasurementProtocol) -> Measurement:
-            self.pause(protocol.rest_s)
             self.disturbance()
-            with self.precision(precision), self.workload(subject) as workload:
+            with self.precision(precision), self.workload(subject, protocol.duty_cycle) as workload:
                 measurement = measure(workload, self.meters.meter(next(names)), self.clock, protocol, known)
-            return replace(measurement, notes=joined_notes(measurement.notes, self.disturbance()))
+            measurement = replace(measurement, notes=joined_notes(measurement.notes, self.disturbance()))
+            if SLOWED in measurement.notes:
+                self.pause(SLOWED_FOR_S)
+            return measurement
 
-        measurement = undisturbed(once, protocol)
-        if SLOWED in measurement.notes:
-            self.pause(SLOWED_FOR_S)
-        return measurement
+        # A model that reaches the power limit does so in use, too.
+        at_full_clocks = protocol.relative_error is not None and not is_model(subject.operator)
+        return undisturbed(once, replace(protocol, at_full_clocks=at_full_clocks))
 
 
 OpenApparatus: TypeAlias = Callable[[str | None, Path, bool], AbstractContextManager[Apparatus]]
@@ -139,7 +147,7 @@ def open_apparatus(
                 device=device,
                 clock=SystemClock(),
                 meters=meters if filler is None else replace(meters, meter=partial(_filled, meters.meter, filler)),
-                workload=lambda subject: _workload(subject, device, execution, cache, filler),
+                workload=Workloads(device, execution, cache, filler),
                 conditions=lambda name: _conditions(device, facts, name, execution, cache),
                 circumstances=lambda protocol: _circumstances(facts, protocol),
                 precision=precision,
@@ -216,24 +224,34 @@ def _filled(meter: NamedMeter, filler: Filler, log_name: str) -> Meter:
     return FilledMeter(meter(log_name), filler)
 
 
-@contextmanager
-def _workload(subject: Subject, device: str, execution: str, cache: str, filler: Filler | None) -> Iterator[Workload]:
-    """Build a workload while the device is kept at work, and let that go on afterwards."""
-    eager = _eager_workload(subject, device, cache)
-    if filler is not None:
-        filler.pause()
-    try:
-        yield as_graph(eager) if execution == GRAPH else eager
-    finally:
-        if filler is not None:
-            filler.resume()
+@dataclass(frozen=True)
+class Workloads:
+    """Builds what runs on a device, as it is to be executed; the filler, if there is one, rests meanwhile."""
 
+    device: str
+    execution: str
+    cache: str
+    filler: Filler | None
 
-def _eager_workload(subject: Subject, device: str, cache: str) -> EagerWorkload:
-    if is_model(subject.operator):
-        model, inputs = model_and_inputs(subject.operator, device)
-        return EagerWorkload(Calls(lambda: model(*inputs)), device)
-    return operator_workload(subject.operator, device, subject.input_data, cache)
+    @contextmanager
+    def __call__(self, subject: Subject, duty_cycle: float = 1.0) -> Iterator[Workload]:
+        """Build an operator or a model while the device is kept at work, and let that go on afterwards."""
+        eager = self._eager(subject)
+        if self.filler is not None:
+            self.filler.pause()
+        try:
+            if duty_cycle < 1:
+                eager = EagerWorkload(with_pauses(eager.calls, self.device, duty_cycle), self.device)
+            yield as_graph(eager) if self.execution == GRAPH else eager
+        finally:
+            if self.filler is not None:
+                self.filler.resume()
+
+    def _eager(self, subject: Subject) -> EagerWorkload:
+        if is_model(subject.operator):
+            model, inputs = model_and_inputs(subject.operator, self.device)
+            return EagerWorkload(Calls(lambda: model(*inputs)), self.device)
+        return operator_workload(subject.operator, self.device, subject.input_data, self.cache)
 
 
 def _choose_execution(execution: str | None, device: str) -> str:

@@ -13,7 +13,7 @@ Call: TypeAlias = Callable[[], object]
 class Calls:
     """Calls of an operator that are made again and again.
 
-    ``cycle`` makes ``period`` calls, each time the same ones in the same order. ``overhead`` is what each of them does
+    ``cycle`` makes ``period`` calls, each time the same ones in the same order. ``overhead`` is what a whole cycle does
     besides, None if nothing; ``notes`` say how they differ from calls in a model. ``relocated`` makes the same cycle on
     other memory, None where there is but one place for it.
     """

@@ -13,6 +13,8 @@ THERMAL_SLOWDOWN = "thermal slowdown"
 OTHER_PROCESS = "another process"
 IMPRECISE = "not within"
 SLOWED = "clocks held down by the power limit"
+AT_LIMIT = "at the power limit of"
+IN_A_DUTY_CYCLE = "below the power limit in a duty cycle of at most"
 NO_LOG = "no temperature: the device's log has no row in the loop"
 DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS, NO_LOG)
 """How notes begin that say that a figure may not be right."""
@@ -128,6 +130,11 @@ def joined_notes(*notes: str) -> str:
 def doubts_of(measurement: Measurement) -> list[str]:
     """Return the notes of a measurement that something seems to have disturbed, or that is less precise than asked."""
     return [note for note in measurement.notes.split("; ") if any(doubt in note for doubt in (*DOUBTS, IMPRECISE))]
+
+
+def is_held_back(measurement: Measurement) -> bool:
+    """Return whether a load has reached the power limit of its device, as the notes say."""
+    return SLOWED in measurement.notes or AT_LIMIT in measurement.notes
 
 
 def is_doubtful(measurement: Measurement) -> bool:

@@ -28,10 +28,6 @@ intervals hold the truth, with two at 0.9 95 %, a fifth of the time later (``ben
 AT_THE_LIMIT_RATIO = 0.98
 """Share of the power limit from which a device slows down or soon will (H200: 686 of 700 W; capped loads draw 690)."""
 
-LONGEST_BURST_S = 0.5
-"""A load that draws as much as the device may ends by then, warm-up included, where its loop is to be precise: later
-clocks go down (H200, at 107 % of the limit; ``docs/results.md``)."""
-
 
 @dataclass(frozen=True)
 class Loop:
@@ -116,7 +112,7 @@ def energy_of_iteration_j(loop: Loop, power: MeteredPower) -> Estimate | None:
 def _precise_loop(
     loops: Iterator[Loop], protocol: MeasurementProtocol, meter: Meter, power_limit_w: float | None
 ) -> Loop:
-    """Return a loop as soon as its figures are precise enough, or clocks are about to go down, or it has been long.
+    """Return a loop as soon as its figures are precise enough, or it has been long, or full clocks are not to be had.
 
     How much its places differ is not counted here: a longer loop would find the same.
     """
@@ -136,21 +132,12 @@ def _precise_loop(
                 return loop
             # A meter that was asked for by name is waited for: no other gives energy in its place.
             has_power = trace.checks_stand_in or power.mean.estimate_w is not None
-            if has_power and _is_burst(loop, look_s) and _draws_as_much_as_it_may(loop, trace, power_limit_w):
+            if protocol.at_full_clocks and has_power and _draws_as_much_as_it_may(loop, trace, power_limit_w):
                 return loop
 
 
 def _is_long(loop: Loop, loop_s: float) -> bool:
     return loop.duration_s >= loop_s and len(loop.chunk_durations_s) >= MINIMUM_CHUNKS
-
-
-def _is_burst(loop: Loop, next_look_s: float) -> bool:
-    """Return whether the load will have lasted too long for a device at its limit before the next look.
-
-    Iterations that take as long themselves fill the fewest chunks that have an error all the same.
-    """
-    before_s = loop.begin.monotonic_s - loop.load_begin.monotonic_s
-    return before_s + next_look_s > LONGEST_BURST_S and len(loop.chunk_durations_s) >= MINIMUM_CHUNKS
 
 
 def _draws_as_much_as_it_may(loop: Loop, trace: PowerTrace, power_limit_w: float | None) -> bool:

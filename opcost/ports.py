@@ -98,14 +98,18 @@ class MeasurementProtocol:
 
     With a ``relative_error`` the loop ends as soon as the 95 % intervals of time and energy are within it, and after
     ``loop_s`` at the latest. ``order_seed`` shuffles what a campaign measures; None leaves it in the model's order.
-    ``rest_s`` is how long the device does lighter work before.
+
+    A load that draws more than the device may runs ever slower alone, but not where it runs ``at_full_clocks``: a loop
+    that ends when it is precise ends where it is at the limit, too, and is run again with pauses, for ``duty_cycle`` of
+    the time.
     """
 
     warm_up_s: float
     loop_s: float
     relative_error: float | None = None
     order_seed: int | None = None
-    rest_s: float = 0.0
+    at_full_clocks: bool = False
+    duty_cycle: float = 1.0
 
     @property
     def chunk_s(self) -> float:

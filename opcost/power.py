@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from opcost.statistics import Estimate, FloatArray, independent_averages, mean_of_readings
+from opcost.statistics import BATCHES, Estimate, FloatArray, independent_averages, mean_of_readings
 
 MINIMUM_INDEPENDENT = 1.01
 """A mean that rests on no more than one independent reading has no error that could be told."""
@@ -165,7 +165,8 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
         return MeanPower(None, math.floor(independent), reason)
     mean_w = mean_of_readings(readings, independent)
     # Noise that lasts is not seen in a short window: what the qualification saw of it is the least.
-    least_w = trace.source.noise_ratio * abs(mean_w.value) / math.sqrt(independent)
+    lasting = min(independent, _independent_of_lasting_noise(steady.duration_s, trace.source))
+    least_w = trace.source.noise_ratio * abs(mean_w.value) / math.sqrt(lasting)
     error_w = max(mean_w.standard_error, least_w)
     return MeanPower(Estimate(mean_w.value, error_w), math.floor(independent), values_w=readings)
 
@@ -269,9 +270,15 @@ def _independent_readings(fresh: int, duration_s: float, source: PowerSource) ->
     limits: list[float] = [fresh]
     if source.averaging_time_s:
         limits.append(independent_averages(duration_s, source.averaging_time_s))
-    if source.correlation_time_s:
-        limits.append(duration_s / (2 * source.correlation_time_s))
+    lasting = _independent_of_lasting_noise(duration_s, source)
+    if lasting < BATCHES:
+        # In a longer window batch means see noise that lasts, and need not take all noise for such.
+        limits.append(lasting)
     return min(limits)
+
+
+def _independent_of_lasting_noise(duration_s: float, source: PowerSource) -> float:
+    return duration_s / (2 * source.correlation_time_s) if source.correlation_time_s else math.inf
 
 
 def _known_mean(values: FloatArray) -> float | None:

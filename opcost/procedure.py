@@ -14,8 +14,10 @@ from datetime import datetime, timezone
 import numpy as np
 
 from opcost.conditions import EAGER
+from opcost.duty_cycle import DUTY_CYCLES
 from opcost.errors import CannotMeasureError
 from opcost.measurement import (
+    AT_LIMIT,
     IMPRECISE,
     METERS_DISAGREE,
     NO_LOG,
@@ -26,6 +28,7 @@ from opcost.measurement import (
     UNEVEN,
     Measurement,
     is_doubtful,
+    is_held_back,
     joined_notes,
 )
 from opcost.measuring_loop import Loop, energy_of_iteration_j, is_at_limit, is_precise, run_loop
@@ -47,18 +50,6 @@ CLOCK_STEP_S = 0.05
 TRIES = 3
 """How often is measured what seems disturbed."""
 
-REST_S = 0.7
-"""Lighter work before a load is repeated under which clocks went down late."""
-
-SLOWED_AT_ONCE_RATIO = 0.9
-"""A load of more than 105 % of the power limit, or so, lowers clocks within 0.1 s to what it will have again after any
-rest: 44 of 45 such repetitions on an H200 were in vain, 1 of 6 of loops in whose midst clocks went down
-(``docs/results.md``)."""
-
-SETTLED_RATIO = 0.01
-"""How far the median of a loop's chunks may be from their mean: further apart in one of 216 rows, by 3 %, where clocks
-were on their way down; at most 0.4 % in others."""
-
 SLOWED_FOR_S = 0.4
 """How long clocks are low and flags are up after such a load (0.3 s on an H200)."""
 
@@ -68,35 +59,27 @@ def undisturbed(
 ) -> Measurement:
     """Return a measurement that nothing seems to have disturbed; after ``TRIES`` the last one, as it is.
 
-    A precise measurement is to be of a device at its full clocks, as in the midst of lighter operators: where the power
-    limit has slowed it down after a while, it is repeated once after lighter work.
+    What is to be measured at full clocks and has reached the power limit is measured again in a lower duty cycle.
 
     Raises:
         CannotMeasureError: it cannot be measured.
     """
     measurement = measure_once(protocol)
     for _ in range(TRIES - 1):
-        is_to_rest = protocol.relative_error is not None and not protocol.rest_s and _is_slowed_late(measurement)
-        if not is_to_rest and not is_doubtful(measurement):
+        is_held = protocol.at_full_clocks and is_held_back(measurement)
+        if not is_held and not is_doubtful(measurement):
             break
-        if is_to_rest:
-            protocol = replace(protocol, rest_s=REST_S)
+        if is_held:
+            protocol = replace(protocol, duty_cycle=DUTY_CYCLES.get(protocol.duty_cycle, protocol.duty_cycle))
         try:
             measurement = measure_once(protocol)
         except CannotMeasureError:
-            # What was measured before may be doubtful, but it is there.
-            break
+            if not is_held:
+                # What was measured before may be doubtful, but it is there.
+                break
+            # It cannot pause. The loop that ended at the limit tells less of it than one that goes on.
+            return undisturbed(measure_once, replace(protocol, at_full_clocks=False, duty_cycle=1.0))
     return measurement
-
-
-def _is_slowed_late(measurement: Measurement) -> bool:
-    """Return whether clocks went down under a load, but not before its loop, or not to where they stayed.
-
-    Where they were still on their way, a few chunks were faster or slower than most.
-    """
-    is_at_once = (measurement.power_capped_ratio or 0.0) >= SLOWED_AT_ONCE_RATIO
-    is_settled = abs((measurement.time_median_s or measurement.time_s) / measurement.time_s - 1) <= SETTLED_RATIO
-    return SLOWED in measurement.notes and not (is_at_once and is_settled)
 
 
 def measure(
@@ -246,7 +229,7 @@ def _limit(power: MeteredPower, state: DeviceState, power_limit_w: float | None)
         return f"{SLOWED} for {state.power_capped_ratio:.0%} of the loop"
     if not is_at_limit(power.mean, power_limit_w):
         return ""
-    return f"at the power limit of {power_limit_w:.0f} W: slower where it lasts"
+    return f"{AT_LIMIT} {power_limit_w:.0f} W: slower where it lasts"
 
 
 def _imprecision(loop: Loop, trace: PowerTrace, protocol: MeasurementProtocol) -> str:

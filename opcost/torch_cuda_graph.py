@@ -121,7 +121,7 @@ def _warm_up(call: Call, stream: torch.cuda.Stream) -> float:
     """Make a few calls, the last one timed (s) and watched: one that waits for the device would break a capture."""
     for _ in range(WARM_UP_CALLS):
         call()
-    return _device_time_s(partial(_make_watched, call), stream)
+    return device_time_s(partial(_make_watched, call), stream)
 
 
 def _make_watched(call: Call) -> None:
@@ -152,7 +152,7 @@ def _probed_s(calls: Calls, stream: torch.cuda.Stream) -> float:
     cycles = max(PROBE_CALLS // calls.period, 1)
     probe = CapturedCalls((_captured_in_cleared_memory(calls.cycle, cycles, stream),), cycles, stream, (calls.cycle,))
     probe.replay(1)
-    return _device_time_s(partial(probe.replay, PROBE_REPLAYS), stream) / (PROBE_REPLAYS * cycles)
+    return device_time_s(partial(probe.replay, PROBE_REPLAYS), stream) / (PROBE_REPLAYS * cycles)
 
 
 def _captured_in_cleared_memory(call: Call, calls: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
@@ -196,7 +196,7 @@ def _abandon(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], stream: torch.c
             end_allocating(stream.device_index, pool)
 
 
-def _device_time_s(start: Callable[[], object], stream: torch.cuda.Stream) -> float:
+def device_time_s(start: Callable[[], object], stream: torch.cuda.Stream) -> float:
     """Return how long the device takes for what is started on a stream."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record(stream)

@@ -78,7 +78,7 @@ class EagerWorkload:
         self.device = device
         self.notes = calls.notes
         self.iterations_per_round = calls.period
-        self.overhead = None if calls.overhead is None else EagerWorkload(Calls(calls.overhead), device)
+        self.overhead = None if calls.overhead is None else EagerWorkload(Calls(calls.overhead, calls.period), device)
         self._queue = DeviceQueue(device)
 
     def with_note(self, note: str) -> EagerWorkload:

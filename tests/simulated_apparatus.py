@@ -108,10 +108,10 @@ class SimulatedCampaign:
         )
 
     @contextmanager
-    def _workload(self, subject: Subject) -> Iterator[Workload]:
+    def _workload(self, subject: Subject, duty_cycle: float = 1.0) -> Iterator[Workload]:
         self.before(subject.operator)
         self.built.append(subject.operator)
-        yield self.machine.workload(self.loads_on.get(subject, self.loads[subject.operator]))
+        yield self.machine.workload(self.loads_on.get(subject, self.loads[subject.operator]), duty_cycle)
 
     @contextmanager
     def _precision(self, name: str) -> Iterator[None]:

@@ -30,10 +30,11 @@ import numpy as np
 import numpy.typing as npt
 
 from opcost.conditions import EAGER, Circumstances, Conditions, measurement_key
+from opcost.duty_cycle import stretch
 from opcost.input_values import NORMAL_DATA, InputData
-from opcost.measurement import MeasurementRow
+from opcost.measurement import IN_A_DUTY_CYCLE, MeasurementRow
 from opcost.operators import OperatorTuple
-from opcost.ports import ClockReading, MeasurementProtocol
+from opcost.ports import ClockReading, MeasurementProtocol, Workload
 from opcost.power import PowerSource, PowerTrace, no_trace
 from opcost.procedure import measure
 from opcost.statistics import FloatArray
@@ -41,6 +42,9 @@ from opcost.subjects import Subject
 
 POWER_STEP_S = 0.005
 """The device's power is constant within one step. One value of ``white_noise_w`` lasts as long."""
+
+PARTS_OF_A_STEP = 50
+"""How finely pauses within a step are seen."""
 
 LONGEST_MEMORY_S = 3.0
 """No meter's reading depends on what was longer ago."""
@@ -166,6 +170,12 @@ class MeterModel:
         return PowerSource("simulated", rise_time_s, self.averaging_time_s, self.update_period_s)
 
 
+RING = MeterModel(
+    update_period_s=0.02, averaging_time_s=0.02, source=PowerSource("ring", 0.06, 0.02, 0.02, repeats_values=False)
+)
+"""As NVML's samples, each row a reading of its own."""
+
+
 @dataclass(frozen=True)
 class ClockStep:
     """The wall clock jumps by ``step_s`` once the machine has run for ``after_s``."""
@@ -189,25 +199,54 @@ class SimulatedWorkload:
     notes = ""
     execution = EAGER
     iterations_per_round = 1
-    overhead: SimulatedWorkload | None = None
+    overhead: Workload | None = None
+    _pause_s = 0.0
 
-    def __init__(self, machine: SimulatedMachine, load: Load) -> None:
+    def __init__(self, machine: SimulatedMachine, load: Load, duty_cycle: float = 1.0) -> None:
         self.load = load
         self.places = load.places
+        if duty_cycle < 1:
+            self.iterations_per_round, self._pause_s = stretch(load.time_s, duty_cycle)
+            self.notes = f"{IN_A_DUTY_CYCLE} {duty_cycle:.0%}"
+            self.overhead = SimulatedPause(machine, self._pause_s, self.iterations_per_round)
         self.iterations = 0
         self._machine = machine
         self._place = itertools.count()
         self._place_ratios = machine.place_ratios(load)
 
     def run(self, rounds: int) -> int:
-        iterations = rounds * self.iterations_per_round
         ratio = float(self._place_ratios[next(self._place) % self.places])
-        self._machine.run_load(self.load, iterations, is_first=self.iterations == 0, place_ratio=ratio)
-        self.iterations += iterations
+        stretches = [self.iterations_per_round] * rounds if self._pause_s else [rounds * self.iterations_per_round]
+        for iterations in stretches:
+            self._machine.run_load(self.load, iterations, is_first=self.iterations == 0, place_ratio=ratio)
+            self.iterations += iterations
+            if self._pause_s:
+                self._machine.idle(self._pause_s)
         return rounds
 
     def finish(self) -> None:
         """The device is idle whenever a run has returned."""
+
+
+class SimulatedPause:
+    """What a machine does while a load with a duty cycle pauses."""
+
+    notes = ""
+    execution = EAGER
+    places = 1
+    overhead = None
+
+    def __init__(self, machine: SimulatedMachine, pause_s: float, iterations_per_round: int) -> None:
+        self.iterations_per_round = iterations_per_round
+        self._machine = machine
+        self._pause_s = pause_s
+
+    def run(self, rounds: int) -> int:
+        self._machine.idle(rounds * self._pause_s)
+        return rounds
+
+    def finish(self) -> None:
+        """The device is idle anyway."""
 
 
 class SimulatedMachine(SimulatedWorkload):
@@ -227,16 +266,17 @@ class SimulatedMachine(SimulatedWorkload):
         self.device = device or Device()
         self.meter = meter or MeterModel()
         self.checks = checks
-        self.is_logging = False
+        self.is_logging = self.has_pauses = False
         self._clock_step = clock_step
         self._now_s = 0.0
         self._log_begin_s = 0.0
         self._white_noise_w = self._correlated_noise = np.empty(0)
         self._phases = [_Phase(-FIRST_EPOCH_S, None, 0.0)]
 
-    def workload(self, load: Load) -> SimulatedWorkload:
-        """Return another workload on this machine."""
-        return SimulatedWorkload(self, load)
+    def workload(self, load: Load, duty_cycle: float = 1.0) -> SimulatedWorkload:
+        """Return another workload on this machine, one that pauses where it has a duty cycle."""
+        self.has_pauses |= duty_cycle < 1
+        return SimulatedWorkload(self, load, duty_cycle)
 
     def place_ratios(self, load: Load) -> FloatArray:
         """Return what iterations of a load take in each of its places, over its declared time."""
@@ -367,9 +407,12 @@ class SimulatedMachine(SimulatedWorkload):
         fresh_s = np.floor(row_s / meter.update_period_s) * meter.update_period_s - meter.lag_s
         # All meters see the same noise, from a second before the log on.
         begin_s = self._log_begin_s - LONGEST_MEMORY_S
-        edges_s = np.arange(begin_s, self._now_s + POWER_STEP_S, POWER_STEP_S)
-        power_w = self._steady_power_w(edges_s[:-1]) + self._noise_w(len(edges_s) - 1)
-        energy_j = np.concatenate([[0.0], np.cumsum(power_w) * POWER_STEP_S])
+        steps = math.ceil((self._now_s - begin_s) / POWER_STEP_S) + 1
+        parts = PARTS_OF_A_STEP if self.has_pauses else 1
+        part_s = POWER_STEP_S / parts
+        edges_s = begin_s + part_s * np.arange(steps * parts + 1)
+        power_w = self._steady_power_w(edges_s[:-1]) + np.repeat(self._noise_w(steps), parts)
+        energy_j = np.concatenate([[0.0], np.cumsum(power_w) * part_s])
         last_j = np.interp(fresh_s, edges_s, energy_j)
         first_j = np.interp(fresh_s - meter.averaging_time_s, edges_s, energy_j)
         return _in_ticks((last_j - first_j) / meter.averaging_time_s, meter.tick_w)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from simulated_apparatus import SimulatedCampaign
-from simulated_machine import Load
+from simulated_machine import Device, Load
 
 from opcost.apparatus import FilledMeter
-from opcost.operators import OperatorTuple, TensorSpec
+from opcost.measurement import is_held_back
+from opcost.operators import OperatorTuple, TensorSpec, model_operator
 from opcost.ports import MeasurementProtocol, protocol_for
 from opcost.power import PowerTrace, no_trace
 from opcost.procedure import SLOWED_FOR_S
@@ -18,6 +19,8 @@ from opcost.subjects import Subject
 
 MEANWHILE = "another process came meanwhile"
 RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
+HEAVY = replace(RELU, inputs=(TensorSpec((3,), "float32"),))
+TOO_MUCH = Load(time_s=0.001, power_w=800.0)
 
 
 class Recorded:
@@ -54,27 +57,32 @@ def test_a_device_is_kept_at_work_between_measurements_and_never_within_one() ->
     assert recorded.told == ["pause", "start", "log", "resume", "stop"] * 2
 
 
-def test_a_device_rests_before_a_measurement_as_long_as_the_protocol_says(tmp_path: Path) -> None:
-    campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001)})
-    with campaign.open_apparatus(None, tmp_path, True) as apparatus:
-        ends_s = [0.0]
-        for rest_s in (0.0, 5.0):
-            apparatus.measure(Subject(RELU), "fp32", MeasurementProtocol(0.5, 1.0, rest_s=rest_s), "log")
-            ends_s.append(campaign.machine.read().monotonic_s)
-    assert ends_s[2] - ends_s[1] == pytest.approx(ends_s[1] - 5000.0 + 5.0, abs=0.2)
-    assert campaign.precisions == ["fp32", "fp32"]
-
-
 def test_a_device_rests_after_a_load_that_its_clocks_went_down_under(tmp_path: Path) -> None:
-    heavy = replace(RELU, inputs=(TensorSpec((3,), "float32"),))
-    loads = {RELU: Load(time_s=0.001, power_w=300.0), heavy: Load(time_s=0.001, power_w=800.0)}
-    campaign = SimulatedCampaign(tmp_path, loads)
+    campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001, power_w=300.0), HEAVY: TOO_MUCH})
     pauses_s: list[float] = []
     with campaign.open_apparatus(None, tmp_path, True) as opened:
         apparatus = replace(opened, pause=pauses_s.append)
-        for operator in (RELU, heavy):
+        for operator in (RELU, HEAVY):
             apparatus.measure(Subject(operator), "fp32", MeasurementProtocol(0.5, 1.0), "log")
-    assert pauses_s == [0.0, 0.0, SLOWED_FOR_S]
+    assert pauses_s == [SLOWED_FOR_S]
+
+
+def test_an_operator_is_measured_at_full_clocks_and_a_model_as_it_runs(tmp_path: Path) -> None:
+    """Only where a loop is to be precise: a long one shows what becomes of a load that lasts."""
+    model = model_operator("resnet18", None, (2, 3, 8, 8))
+    campaign = SimulatedCampaign(tmp_path, {HEAVY: TOO_MUCH, model: TOO_MUCH})
+    campaign.machine.device = Device(white_noise_w=2.0, capping_delay_s=0.55)
+    precise = MeasurementProtocol(0.15, 30.0, relative_error=0.01)
+    with campaign.open_apparatus(None, tmp_path, True) as apparatus:
+        alone, whole, long = (
+            apparatus.measure(Subject(operator), "fp32", protocol, "log")
+            for operator, protocol in ((HEAVY, precise), (model, precise), (HEAVY, MeasurementProtocol(2.0, 3.0)))
+        )
+    assert alone.time_s == pytest.approx(TOO_MUCH.time_s, rel=0.003)
+    assert alone.power_w == pytest.approx(TOO_MUCH.power_w, rel=0.01)
+    assert is_held_back(whole)
+    assert is_held_back(long)
+    assert long.time_s == pytest.approx(TOO_MUCH.time_s * 8 / 7, rel=0.003)
 
 
 def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:

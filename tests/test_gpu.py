@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from opcost.calls import Call, Calls
 from opcost.conditions import CHAINED, COLD, WARM, Conditions
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import Measurement, MeasurementRow
+from opcost.measurement import IN_A_DUTY_CYCLE, Measurement, MeasurementRow, is_held_back
 from opcost.measuring_child import open_child_bench
 from opcost.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.nvidia_nvml import NvmlGpu
@@ -359,6 +359,20 @@ def test_nvml_keeps_power_samples_of_a_gpu_at_work() -> None:
     assert len(samples) > 20
     assert all(begin_s <= epoch_s <= time.time() for epoch_s, _ in samples)
     assert max(power_w for _, power_w in samples) > 100
+
+
+def test_an_operator_beyond_the_power_limit_is_measured_at_full_clocks_in_a_duty_cycle(apparatus: Apparatus) -> None:
+    side = TensorSpec((8192, 8192), "bfloat16")
+    product = Subject(OperatorTuple("torch.matmul", (), (side, replace(side, identity=1)), mode=None))
+    lasting = apparatus.measure(product, "torch-default", MeasurementProtocol(GPU_WARM_UP_S, 3.0), "lasting")
+    if not is_held_back(lasting):
+        pytest.skip("a product of 8192 x 8192 matrices does not reach this GPU's power limit")
+    row = apparatus.measure(product, "torch-default", PRECISE, "precise")
+    assert IN_A_DUTY_CYCLE in row.notes
+    assert row.time_s < lasting.time_s
+    assert row.power_w is not None
+    assert lasting.power_w is not None
+    assert row.power_w > lasting.power_w
 
 
 def test_a_precise_measurement_takes_well_under_a_second_and_agrees_with_a_long_one(apparatus: Apparatus) -> None:

@@ -15,6 +15,7 @@ IDEAS = {
     "census",
     "comparison",
     "conditions",
+    "duty_cycle",
     "errors",
     "input_roles",
     "input_values",

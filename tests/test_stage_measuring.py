@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
-from simulated_machine import SIMULATED_CONDITIONS, Device, Load, MeterModel
+from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, MeterModel
 
 from opcost.campaign import ATTEMPTS, OVERHEAD_S, FailureRow
 from opcost.conditions import measurement_key
@@ -20,7 +20,6 @@ from opcost.measurement import MeasurementRow, is_doubtful
 from opcost.operators import OperatorTuple, TensorSpec, model_operator
 from opcost.pickle_files import read_counts, write_counts
 from opcost.ports import FULL_LOOP_S, MeasurementProtocol
-from opcost.power import PowerSource
 from opcost.request import (
     COUNTS,
     FAILURES,
@@ -389,9 +388,6 @@ def test_a_device_that_drifts_is_told_of(tmp_path: Path, caplog: pytest.LogCaptu
     assert float(message.rpartition("energy by ")[2].removesuffix(" %")) > 3
 
 
-RING = MeterModel(
-    update_period_s=0.02, averaging_time_s=0.02, source=PowerSource("ring", 0.06, 0.02, 0.02, repeats_values=False)
-)
 AT_ONCE = MeasurementProtocol(warm_up_s=0.15, loop_s=30.0, relative_error=0.02)
 
 
