@@ -37,6 +37,10 @@ WARMING_FROM_S = 0.5
 
 HALF_ROUND_S = 0.005
 PLATEAU_RATIO = 0.05
+PLATEAU_S = 0.5
+MINIMUM_ON_THE_WAY = 3
+"""Of readings between two powers, to tell how long a meter takes from one to the other."""
+
 GOOD_RATIO = 0.02
 """How far a good meter may be from the reference under a steady load."""
 
@@ -79,15 +83,18 @@ class Course:
 class MeterQuality:
     """What one meter is worth. What could not be found is None.
 
-    ``rise_time_s`` is how long after a step it shows the new power to within 5 %, ``update_period_s`` the time from one
-    new reading to the next; ``noise_ratio`` is the standard deviation of a reading over the power, slow changes left
-    out, and ``correlation_time_s`` for how long readings are alike. Deviations are from the reference meter, for
+    ``rise_time_s`` is how long after a step it shows the new power to within 5 %. It is on its way from ``lag_s`` on
+    for ``averaging_time_s``: both None where that is shorter than three readings. ``update_period_s`` is the time from
+    one new reading to the next; ``noise_ratio`` is the standard deviation of a reading over the power, slow changes
+    left out, and ``correlation_time_s`` for how long readings are alike. Deviations are from the reference meter, for
     ``pulsed_deviation_ratio`` the worst of all pulses.
     """
 
     meter: str
     update_period_s: float | None
     rise_time_s: float | None
+    lag_s: float | None
+    averaging_time_s: float | None
     noise_ratio: float | None
     correlation_time_s: float | None
     steady_deviation_ratio: float | None
@@ -255,16 +262,20 @@ def _pulses(workload: Workload, clock: Clock, pause: Callable[[float], None], on
 def _quality(course: Course, trace: PowerTrace, reference: PowerTrace) -> MeterQuality:
     epoch_s, power_w = fresh_rows(trace, course.settled)
     if len(power_w) < MINIMUM_TEMPERATURES:
-        return MeterQuality(trace.source.name, None, None, None, None, None, None, "no readings")
+        return MeterQuality(trace.source.name, None, None, None, None, None, None, None, None, "no readings")
     steady = _deviation(trace, reference, course.settled)
     pulsed = [_deviation(trace, reference, _after_rise(pulses.window, trace)) for pulses in course.pulses]
     worst = max((ratio for ratio in pulsed if ratio is not None), key=abs, default=None)
     residuals = power_w - np.polyval(np.polyfit(epoch_s - epoch_s[0], power_w, 2), epoch_s - epoch_s[0])
     period_s = float(np.percentile(np.diff(epoch_s), 25))
+    rise_time_s = _rise_time_s(trace, course.step, float(power_w.mean()))
+    lag_s, averaging_time_s = _smoothing_s(trace, course, rise_time_s)
     return MeterQuality(
         meter=trace.source.name,
         update_period_s=period_s,
-        rise_time_s=_rise_time_s(trace, course.step, float(power_w.mean())),
+        rise_time_s=rise_time_s,
+        lag_s=lag_s,
+        averaging_time_s=averaging_time_s,
         noise_ratio=float(residuals.std() / power_w.mean()),
         correlation_time_s=_correlation_time_s(residuals, period_s),
         steady_deviation_ratio=steady,
@@ -295,6 +306,27 @@ def _rise_time_s(trace: PowerTrace, step: Window, plateau_w: float) -> float | N
     epoch_s, power_w = fresh_rows(trace, step)
     near = np.abs(power_w - plateau_w) <= PLATEAU_RATIO * plateau_w
     return float(epoch_s[near][0] - step.begin_s) if near.any() else None
+
+
+def _smoothing_s(trace: PowerTrace, course: Course, rise_time_s: float | None) -> tuple[float | None, float | None]:
+    """Return how long after a step a meter's readings are on their way, and how long that takes them.
+
+    Those of a moving average are on a straight line meanwhile, from the old power to the new one. None where fewer than
+    ``MINIMUM_ON_THE_WAY`` readings are, or no line rises.
+    """
+    step = course.step
+    before_w = fresh_readings(trace, course.pause)
+    if rise_time_s is None or not len(before_w):
+        return None, None
+    after_w = fresh_readings(trace, Window(step.begin_s + rise_time_s, step.begin_s + rise_time_s + PLATEAU_S))
+    epoch_s, power_w = fresh_rows(trace, Window(step.begin_s, step.begin_s + rise_time_s))
+    low_w, high_w = float(before_w[-1]), float(np.median(after_w))
+    share = (power_w - low_w) / (high_w - low_w)
+    on_the_way = (share > PLATEAU_RATIO) & (share < 1 - PLATEAU_RATIO)
+    if np.count_nonzero(on_the_way) < MINIMUM_ON_THE_WAY:
+        return None, None
+    slope, at_begin = np.polyfit(epoch_s[on_the_way] - step.begin_s, share[on_the_way], 1)
+    return (float(-at_begin / slope), float(1 / slope)) if slope > 0 else (None, None)
 
 
 def _correlation_time_s(residuals: FloatArray, period_s: float) -> float:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from opcost.census import CensusRow
+from opcost.meter_qualification import MINIMUM_ON_THE_WAY, MeterQuality
 from opcost.selection import Share
 from opcost.terminal import print_line, print_table
 from opcost.units import UNKNOWN, duration, gigaflop, megabytes, millijoules, milliseconds, percent, ratio, watts
@@ -135,13 +136,17 @@ def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
 
 def print_qualification(rows: Sequence[QualificationRow]) -> None:
     """Print what each meter of a card is worth, and how its power follows its temperature."""
-    columns = ("meter", "a read takes", "new value every", "shows a step after", "noise", "steady", "pulsed", "verdict")
+    columns = (
+        *("meter", "a read takes", "new value every", "shows a step after", "averages over"),
+        *("noise", "steady", "pulsed", "verdict"),
+    )
     cells = [
         (
             row.quality.meter,
             milliseconds(row.read_time_s),
             milliseconds(row.quality.update_period_s),
             milliseconds(row.quality.rise_time_s),
+            _averaging(row.quality),
             percent(row.quality.noise_ratio, digits=2),
             percent(row.quality.steady_deviation_ratio, digits=2),
             percent(row.quality.pulsed_deviation_ratio, digits=2),
@@ -161,6 +166,13 @@ def print_qualification(rows: Sequence[QualificationRow]) -> None:
             print_line(f"{row.quality.meter}: read at every tick it shows {more} more than read once in a second")
     before, after = watts(rows[0].idle_power_w), watts(rows[0].idle_power_after_load_w)
     print_line(f"idle: {before} before opcost ran anything, {after} right after the load")
+
+
+def _averaging(quality: MeterQuality) -> str:
+    """Return over how long a meter averages; where that is too short to be seen, what it is at most."""
+    if quality.averaging_time_s is not None or quality.update_period_s is None:
+        return milliseconds(quality.averaging_time_s)
+    return f"under {milliseconds(MINIMUM_ON_THE_WAY * quality.update_period_s)}"
 
 
 def print_census(rows: Sequence[CensusRow]) -> None:

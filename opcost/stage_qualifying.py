@@ -188,8 +188,12 @@ class KnownMeter:
         quality = self._found.get(source.name)
         if quality is None:
             return source
-        rise_time_s = max(source.rise_time_s, quality.rise_time_s or 0.0)
-        source = replace(source, rise_time_s=rise_time_s, is_wrong=not quality.is_right_when_steady)
+        source = replace(
+            source,
+            rise_time_s=max(source.rise_time_s, quality.rise_time_s or 0.0),
+            averaging_time_s=max(source.averaging_time_s, quality.averaging_time_s or 0.0),
+            is_wrong=not quality.is_right_when_steady,
+        )
         if source.update_period_s > LONGER_READINGS * (quality.update_period_s or 0.0):
             # The noise was found in other readings: campaigns look at the counter more rarely.
             return source

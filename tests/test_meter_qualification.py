@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
@@ -24,7 +26,7 @@ from opcost.meter_qualification import (
     run_quietly,
     watts_per_kelvin,
 )
-from opcost.power import PowerSource, PowerTrace, no_trace
+from opcost.power import PowerSource, PowerTrace, Window, joined, no_trace, trace_of_power
 
 HEAVY = Load(time_s=0.01, power_w=600.0)
 
@@ -62,6 +64,38 @@ def test_declared_meters_are_found_again() -> None:
     assert rises["samples"] == pytest.approx(0.03, abs=0.02)
     assert rises["counter"] == pytest.approx(0.15, abs=0.06)
     assert rises["average"] == pytest.approx(1.0, abs=0.1)
+
+
+def test_averages_are_told_from_meters_that_are_only_late() -> None:
+    late = replace(meter("late", repeats=False, update_period_s=0.02, averaging_time_s=0.02), lag_s=0.3)
+    half = meter("half", update_period_s=0.1, averaging_time_s=0.5)
+    by_name = found(SAMPLES, COUNTER, AVERAGE, INSTANT, half, late)
+    averaging_s = {name: quality.averaging_time_s for name, quality in by_name.items()}
+    assert averaging_s["average"] == pytest.approx(1.0, rel=0.05)
+    assert averaging_s["half"] == pytest.approx(0.5, rel=0.05)
+    assert {name for name, time_s in averaging_s.items() if time_s is None} == {"samples", "counter", "instant", "late"}
+    assert by_name["average"].lag_s == pytest.approx(0.0, abs=0.06)
+
+
+def test_what_a_real_card_showed_after_a_step() -> None:
+    """An H200 with driver 580: power.draw is an average over one second, the other meters are quick."""
+    folder = Path(__file__).parent / "recordings"
+    smi = pd.read_csv(folder / "step_580_h200_smi.csv")
+    samples = pd.read_csv(folder / "step_580_h200_samples.csv")
+    traces = [
+        trace_of_power(PowerSource(name, 0.0, 0.0, period_s, repeats), table["epoch_s"].to_numpy(), power.to_numpy())
+        for name, table, power, period_s, repeats in (
+            ("samples", samples, samples["power_w"], 0.02, False),
+            ("average", smi, smi["power_average_w"], 0.1, True),
+            ("instant", smi, smi["power_instant_w"], 0.1, True),
+        )
+    ]
+    begin_s, step_s, end_s = samples["epoch_s"].iloc[0], 1795302703.04, samples["epoch_s"].iloc[-1]
+    course = Course(Window(begin_s, step_s), Window(step_s, end_s), (), Window(end_s, end_s))
+    by_name = {quality.meter: quality for quality in qualities(course, joined(traces), None)}
+    assert by_name["average"].averaging_time_s == pytest.approx(1.0, rel=0.03)
+    assert by_name["samples"].averaging_time_s is by_name["instant"].averaging_time_s is None
+    assert by_name["samples"].rise_time_s == pytest.approx(0.06, abs=0.02)
 
 
 def test_verdicts_tell_part_time_meters_from_whole_ones() -> None:

@@ -237,7 +237,7 @@ def test_a_meter_that_is_not_there_is_told_with_those_that_are(campaign: Simulat
 
 
 def test_noise_of_every_tick_is_not_that_of_a_tick_in_a_second(campaign: SimulatedCampaign) -> None:
-    found = MeterQuality(COUNTER, 0.1, 0.15, 0.03, 0.05, 0.0, 0.0, GOOD)
+    found = MeterQuality(COUNTER, 0.1, 0.15, None, None, 0.03, 0.05, 0.0, 0.0, GOOD)
     with_real_meters(campaign)
     meter = KnownMeter(campaign.machine, {COUNTER: found, SAMPLES: replace(found, meter=SAMPLES, update_period_s=0.02)})
     meter.start()
@@ -247,8 +247,8 @@ def test_noise_of_every_tick_is_not_that_of_a_tick_in_a_second(campaign: Simulat
     assert noises == {SAMPLES: 0.03, COUNTER: 0.0, INSTANT: 0.0}
 
 
-def quality_of(meter: str, verdict: str) -> MeterQuality:
-    return MeterQuality(meter, 0.02, 0.05, 0.0, 0.01, 0.0, 0.0, verdict)
+def quality_of(meter: str, verdict: str, averaging_time_s: float | None = None) -> MeterQuality:
+    return MeterQuality(meter, 0.02, 0.05, None, averaging_time_s, 0.0, 0.01, 0.0, 0.0, verdict)
 
 
 def test_a_meter_that_said_nothing_when_it_was_qualified_comes_after_those_that_are_right(
@@ -276,6 +276,18 @@ def test_a_slow_meter_that_was_asked_for_gives_energy_at_the_power_limit_as_well
     result = measure(machine, KnownMeter(machine, {}, "instant"), machine, protocol, KnownDevice(power_limit_w=700.0))
     assert result.meter == INSTANT
     assert result.energy_j is not None
+
+
+def test_an_average_that_calls_itself_instant_counts_as_one() -> None:
+    """On some drivers a field holds the average that another one is named after."""
+    average = MeterModel(update_period_s=0.1, averaging_time_s=1.0, source=INSTANT_SOURCE)
+    machine = SimulatedMachine(Load(time_s=0.01), meter=average)
+    errors_j = []
+    for averaging_time_s in (None, 1.0):
+        known = KnownMeter(machine, {INSTANT: quality_of(INSTANT, GOOD, averaging_time_s)})
+        measurement = measure(machine, known, machine, MeasurementProtocol(2.0, 5.0))
+        errors_j.append(measurement.energy_standard_error_j or 0.0)
+    assert errors_j[1] > 2 * errors_j[0] > 0
 
 
 def test_a_check_that_is_known_to_be_wrong_makes_no_row_doubtful(campaign: SimulatedCampaign) -> None:
