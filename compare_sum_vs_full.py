@@ -1,9 +1,13 @@
 """Set the sum of each model's operators beside the measured whole -> database/sum_vs_full.csv
 
+With --coverage-target: which operators does the whitelist need, so that it covers enough of each model?
 Example: python compare_sum_vs_full.py resnet18_32x3x32x32
+         python compare_sum_vs_full.py --coverage-target 0.9
 """
 
-from opcost.command_line import add_cache, add_input_data, pipeline_parser, run
+from argparse import Namespace
+
+from opcost.command_line import add_cache, add_coverage, add_input_data, pipeline_parser, run
 
 EXAMPLE = "python compare_sum_vs_full.py 'resnet*' --json"
 
@@ -13,7 +17,13 @@ def main() -> int:
     parser = pipeline_parser(description, EXAMPLE)
     add_input_data(parser)
     add_cache(parser)
+    add_coverage(parser)
     arguments = parser.parse_args()
+
+    if arguments.coverage_target is not None:
+        return advise(arguments)
+    if arguments.write_whitelist:
+        parser.error("--write-whitelist: it needs --coverage-target, such as 0.9")
 
     from opcost.reports import print_comparisons, print_json
     from opcost.request import Request
@@ -25,6 +35,20 @@ def main() -> int:
     else:
         print_comparisons(reports, arguments.dry_run)
     return int(bool(arguments.names) and any(report.reason for report in reports))
+
+
+def advise(arguments: Namespace) -> int:
+    from opcost.reports import print_advice, print_json
+    from opcost.request import Request
+    from opcost.stage_advising import advise
+
+    advice = advise(Request.from_arguments(arguments), arguments.coverage_target, arguments.write_whitelist)
+    is_written = arguments.write_whitelist and not arguments.dry_run
+    if arguments.json:
+        print_json([*advice.models, advice.all_models])
+    else:
+        print_advice(advice, is_written)
+    return int(not (is_written or advice.all_models.is_reached))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from opcost.errors import UserError
 from opcost.meter_names import AUTO, METER_CHOICES
 from opcost.subjects import CAPTURED, INPUT_DATA
 
-DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "torch", "torchvision", "yaml"})
+DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "scipy", "torch", "torchvision", "yaml"})
 """The modules that ``make install`` installs: one that is missing is the user's to mend."""
 
 DEFAULT_LOOP_S = 30.0
@@ -145,6 +145,17 @@ def add_meter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--meter", choices=METER_CHOICES, default=AUTO, help=meter_help)
 
 
+def add_coverage(parser: Parser) -> None:
+    """Add ``--coverage-target`` and ``--write-whitelist``: ``coverage_target`` (float or None), ``write_whitelist``."""
+    target_help = (
+        "instead of comparing, say whether the whitelist covers this share of each model's time and energy, such as "
+        "0.9, and which operators to add"
+    )
+    parser.add_argument("--coverage-target", type=small_ratio, metavar="RATIO", help=target_help)
+    write_help = "with --coverage-target: replace the whitelist by the smallest one that reaches it in all these models"
+    parser.add_argument("--write-whitelist", action="store_true", help=write_help)
+
+
 def add_input_data(parser: argparse.ArgumentParser) -> None:
     """Add ``--input-data``, the values that operators run on: it yields ``input_data`` (str)."""
     data_help = "values that operators run on: like those in their model, normal, or zeros (default: captured)"
@@ -183,7 +194,7 @@ def small_ratio(text: str) -> float:
     """
     value = _number(text)
     if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no relative error: write a number between 0 and 1, such as 0.01")
+        raise argparse.ArgumentTypeError(f"{text!r} is no such share: write a number between 0 and 1, such as 0.01")
     return value
 
 

@@ -105,12 +105,7 @@ def set_done(path: Path) -> bool:
     document = read_document(path, SUMMARY_EXAMPLE)
     if _validate(document, _Summary).done:
         return False
-    _, node = document.entries["done"]
-    text = document.text[: node.start_mark.index] + "true" + document.text[node.end_mark.index :]
-    try:
-        replace_file(path.resolve(), text.encode())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); make its folder writable") from None
+    _replace_value(document, "done", "true")
     return True
 
 
@@ -123,6 +118,32 @@ def load_whitelist(path: Path) -> tuple[str, ...]:
     _, operators = document.entries.get("operators", (None, None))
     names = operators.value if isinstance(operators, yaml.SequenceNode) else []
     return tuple(_validate(document, _Whitelist, doubled(names, "operators: ")).operators)
+
+
+def replace_whitelist(path: Path, names: Sequence[str]) -> None:
+    """Put other operator names into ``operator_whitelist.yml``; what stands before the list and behind it stays.
+
+    Raises UserError if the file is not valid or cannot be written.
+    """
+    load_whitelist(path)
+    document = read_document(path, WHITELIST_EXAMPLE)
+    _, node = document.entries["operators"]
+    if isinstance(node, yaml.SequenceNode) and node.flow_style:
+        text = f"[{', '.join(names)}]"
+    else:
+        lines_between = "\n" + " " * node.start_mark.column
+        text = lines_between.join(f"- {name}" for name in names) + "\n"
+    _replace_value(document, "operators", text)
+
+
+def _replace_value(document: Document, key: str, text: str) -> None:
+    """Replace the file in one step, so that a reader or a kill never meets half of it."""
+    _, node = document.entries[key]
+    content = document.text[: node.start_mark.index] + text + document.text[node.end_mark.index :]
+    try:
+        replace_file(document.path.resolve(), content.encode())
+    except OSError as error:
+        raise UserError(f"{document.path}: cannot be written ({error.strerror}); make its folder writable") from None
 
 
 def _choose_names(measurements: Path, patterns: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -15,6 +15,8 @@ from opcost.units import UNKNOWN, duration, gigaflop, megabytes, millijoules, mi
 
 if TYPE_CHECKING:
     # Only for types: a comparison must not wait for torch, which the measuring stages import.
+    from opcost.advice import CostShare
+    from opcost.stage_advising import Advice, ModelAdvice
     from opcost.stage_comparing import ComparingReport, ComparisonRow
     from opcost.stage_configs import ConfigReport
     from opcost.stage_counting import CountPlan, CountReport
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from opcost.stage_qualifying import QualificationRow
     from opcost.stage_rebuilding import RebuildReport
 
+
+OPERATORS_SHOWN = 12
+"""Operators outside the whitelist that are named on the screen."""
 
 MISSING_SHOWN = 3
 """Missing operators of one comparison that are named on the screen."""
@@ -264,6 +269,43 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
         for row in report.comparisons:
             for line in _comparison_remarks(row):
                 print_line(f"{report.name}: {line}")
+
+
+def print_advice(advice: Advice, is_written: bool) -> None:
+    """Print what the whitelist reaches of each model, what it lacks, and the smallest one that would do."""
+    columns = ("model", "of time", "of energy", "measured", "of the whole: time", "energy", "reached", "to add")
+    target = percent(advice.target_ratio, digits=0)
+    conditions = advice.conditions
+    under = f"{conditions.device_product}, {conditions.precision}, {conditions.execution}"
+    rows = [_advice_cells(model) for model in (*advice.models, advice.all_models)]
+    print_table(f"What the whitelist covers, {target} wanted ({under})", columns, rows)
+    print_line("What is not measured is estimated from FLOPs and bytes. Shares below are means over these models.")
+    lacking = [[one.operator, *_shares(one.share)] for one in advice.all_models.additions]
+    if lacking:
+        shown = lacking[:OPERATORS_SHOWN]
+        print_table("Not in the whitelist", ("operator", "of time", "of energy"), shown)
+        if len(lacking) > len(shown):
+            print_line(f"and {len(lacking) - len(shown)} more; --json names them")
+    names = ", ".join(advice.smallest)
+    print_line(f"{'written' if is_written else 'the smallest whitelist that reaches it'}: {names}")
+
+
+def _advice_cells(model: ModelAdvice) -> tuple[str, ...]:
+    to_add = [addition.operator for addition in model.additions] if model.name else []
+    return (
+        model.name or "on average",
+        percent(model.time_ratio),
+        percent(model.energy_ratio),
+        percent(model.measured_ratio, digits=0),
+        percent(model.whole_time_ratio),
+        percent(model.whole_energy_ratio),
+        "yes" if model.is_reached else "no",
+        ", ".join(to_add),
+    )
+
+
+def _shares(share: CostShare) -> tuple[str, str]:
+    return percent(share.time_ratio), percent(share.energy_ratio)
 
 
 def _comparison_cells(row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from opcost.config_files import ModelConfig, load_configs, load_whitelist, set_done
+from opcost.config_files import ModelConfig, load_configs, load_whitelist, replace_whitelist, set_done
 from opcost.config_nodes import MAXIMUM_BYTES
 from opcost.errors import UserError
 
@@ -623,6 +623,30 @@ def test_the_whitelist_is_read_in_its_order(tmp_path: Path) -> None:
     path = tmp_path / "operator_whitelist.yml"
     path.write_text("operators: # these\n  - ReLU\n  - Conv2d\n")
     assert load_whitelist(path) == ("ReLU", "Conv2d")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("# ours\noperators: # these\n  - ReLU\n  - Conv2d\n", "# ours\noperators: # these\n  - add_\n  - GELU\n"),
+        ("operators: [ReLU, Conv2d] # few\n# end\n", "operators: [add_, GELU] # few\n# end\n"),
+        ("operators:\n- ReLU", "operators:\n- add_\n- GELU\n"),
+    ],
+)
+def test_other_names_take_the_place_of_a_whitelists_own(tmp_path: Path, before: str, after: str) -> None:
+    path = tmp_path / "operator_whitelist.yml"
+    path.write_text(before)
+    replace_whitelist(path, ["add_", "GELU"])
+    assert path.read_text() == after
+    assert load_whitelist(path) == ("add_", "GELU")
+
+
+def test_a_whitelist_with_a_mistake_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "operator_whitelist.yml"
+    path.write_text("operators: []\n")
+    with pytest.raises(UserError, match="a list of 0"):
+        replace_whitelist(path, ["add_"])
+    assert path.read_text() == "operators: []\n"
 
 
 WHITELIST_LINE = "operators: [Conv2d, Linear]"

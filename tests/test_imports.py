@@ -12,11 +12,13 @@ MODULES = {path.stem: path for path in sorted((ROOT / "opcost").glob("*.py"))}
 
 IDEAS = {
     "calls",
+    "advice",
     "census",
     "comparison",
     "conditions",
     "duty_cycle",
     "errors",
+    "estimation",
     "input_roles",
     "input_values",
     "measurement",

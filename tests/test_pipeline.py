@@ -347,6 +347,29 @@ def test_a_named_model_without_a_whole_ends_in_status_1(
     assert "the whole model is not measured on cpu; run full_model_measurement.py a_resnet" in capsys.readouterr().out
 
 
+def test_advice_names_what_the_whitelist_lacks_and_writes_one_that_lacks_nothing(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = Project(tmp_path)
+    shutil.copytree(project.measurements, copied.measurements)
+    shutil.copytree(project.database, copied.database)
+    assert copied.main(monkeypatch, "compare_sum_vs_full.py", "--coverage-target", "0.9", "--json") == 1
+    *models, together = json.loads(capsys.readouterr().out)
+    assert [model["name"] for model in models] == sorted(MODELS)
+    assert together["name"] is None
+    assert any(model["additions"] for model in models)
+    assert copied.main(monkeypatch, "compare_sum_vs_full.py", "--coverage-target", "0.9", "--write-whitelist") == 0
+    assert "written: " in capsys.readouterr().out
+    assert copied.main(monkeypatch, "general_pipeline_block1.py") == 0
+    assert copied.main(monkeypatch, "compare_sum_vs_full.py", "--coverage-target", "0.9") == 0
+
+
+def test_a_whitelist_is_not_written_without_a_target(tmp_path: Path) -> None:
+    result = new_project(tmp_path, MODELS).run("compare_sum_vs_full.py", "--write-whitelist")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: --write-whitelist: it needs --coverage-target, such as 0.9; see ")
+
+
 def test_a_name_that_no_folder_has_gets_a_suggestion_and_status_2(tmp_path: Path) -> None:
     project = new_project(tmp_path, MODELS)
     result = project.run("compare_sum_vs_full.py", "a_resnit", "zzz*")

@@ -1,0 +1,163 @@
+"""Does a whitelist reach the share of a model's cost that is wanted, and if not, which operators would?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from opcost.conditions import Conditions
+from opcost.estimation import CostModel, KnownCost
+from opcost.operators import OperatorCount, OperatorCounts
+from opcost.statistics import FloatArray
+from opcost.subjects import CAPTURED
+from opcost.summation import Measurements, Part, energy_of, sum_operators
+
+Cover: TypeAlias = Callable[[FloatArray, float], Sequence[int]]
+"""Returns the fewest columns of a matrix whose sum reaches a value in each row."""
+
+
+@dataclass(frozen=True)
+class OperatorCost:
+    """What all calls of one operator's name cost in a model, in s and J: the part that is measured, and all of it.
+
+    Energies are None where nothing tells them.
+    """
+
+    time_s: float = 0.0
+    energy_j: float | None = 0.0
+    measured_time_s: float = 0.0
+
+    def plus(self, time_s: float, energy_j: float | None, is_measured: bool) -> OperatorCost:
+        """Return the same with further calls."""
+        known_j = None if energy_j is None or self.energy_j is None else self.energy_j + energy_j
+        measured_s = self.measured_time_s + (time_s if is_measured else 0.0)
+        return OperatorCost(self.time_s + time_s, known_j, measured_s)
+
+
+Costs: TypeAlias = Mapping[str, OperatorCost]
+"""A model's costs by operator's name, as whitelists spell it."""
+
+
+@dataclass(frozen=True)
+class CostShare:
+    """Shares of a model's time and energy; the energy's is None where one is not known."""
+
+    time_ratio: float
+    energy_ratio: float | None
+
+    def reaches(self, target_ratio: float) -> bool:
+        """Return whether both are as large as is wanted."""
+        return min(self.time_ratio, self.time_ratio if self.energy_ratio is None else self.energy_ratio) >= target_ratio
+
+    @property
+    def larger(self) -> float:
+        """The larger one: what leaving it out would cost at most."""
+        return max(self.time_ratio, self.energy_ratio or 0.0)
+
+
+@dataclass(frozen=True)
+class Addition:
+    """An operator that a whitelist lacks, and its shares of a model."""
+
+    operator: str
+    share: CostShare
+
+
+def known_costs(counts: Iterable[OperatorCount], measurements: Measurements, conditions: Conditions) -> list[KnownCost]:
+    """Return what operators cost that were measured under these conditions, on any values."""
+    return [
+        KnownCost(count.flop, count.memory_bytes, row.measurement.time_s, row.measurement.energy_j)
+        for count in {count.operator: count for count in counts}.values()
+        for row in measurements.of_operator(count.operator.key)
+        if row.conditions.key == conditions.key
+    ]
+
+
+def costs_of(counts: OperatorCounts, measurements: Measurements, conditions: Conditions, model: CostModel) -> Costs:
+    """Return what each operator costs in a model: as measured, and where it was not, as a cost model has it."""
+    cost = sum_operators(counts, measurements, conditions, CAPTURED)
+    found: dict[str, OperatorCost] = {}
+    for part in cost.parts:
+        name = part.subject.operator.short_name
+        found[name] = found.get(name, OperatorCost()).plus(part.time_s, _energy_j(part), is_measured=True)
+    for count in cost.missing:
+        name = count.operator.short_name
+        found[name] = found.get(name, OperatorCost()).plus(*_estimated(count, model), is_measured=False)
+    return found
+
+
+def share_of(costs: Costs, names: Collection[str]) -> CostShare:
+    """Return the share that operators of these names have in a model."""
+    chosen = [cost for name, cost in costs.items() if name in names]
+    time_s = sum(cost.time_s for cost in costs.values())
+    energies_j = [cost.energy_j for cost in costs.values()]
+    known_j = [energy_j for energy_j in energies_j if energy_j is not None]
+    is_known = len(known_j) == len(energies_j) and sum(known_j) > 0
+    return CostShare(
+        time_ratio=sum(cost.time_s for cost in chosen) / time_s if time_s else 1.0,
+        energy_ratio=sum(cost.energy_j or 0.0 for cost in chosen) / sum(known_j) if is_known else None,
+    )
+
+
+def measured_ratio(costs: Costs) -> float:
+    """Return what share of a model's time is of operators that were measured."""
+    time_s = sum(cost.time_s for cost in costs.values())
+    return sum(cost.measured_time_s for cost in costs.values()) / time_s if time_s else 0.0
+
+
+def lacking(costs: Costs, whitelist: Collection[str]) -> list[Addition]:
+    """Return the operators that a whitelist lacks, those first that contribute most."""
+    others = [Addition(name, share_of(costs, [name])) for name in costs if name not in whitelist]
+    return sorted(others, key=lambda addition: (-addition.share.larger, addition.operator))
+
+
+def to_add(costs: Costs, whitelist: Collection[str], target_ratio: float) -> list[Addition]:
+    """Return which operators to add to a whitelist so that it reaches a target, those that contribute most first."""
+    names, added = set(whitelist), []
+    for addition in lacking(costs, whitelist):
+        if share_of(costs, names).reaches(target_ratio):
+            break
+        names.add(addition.operator)
+        added.append(addition)
+    return added
+
+
+def over_all(models: Sequence[Costs], whitelist: Collection[str]) -> list[Addition]:
+    """Return the operators that a whitelist lacks with their mean shares over some models, the largest first."""
+    additions: dict[str, list[CostShare]] = {}
+    for costs in models:
+        for addition in lacking(costs, whitelist):
+            additions.setdefault(addition.operator, []).append(addition.share)
+    means = [Addition(name, _mean(shares, len(models))) for name, shares in additions.items()]
+    return sorted(means, key=lambda addition: (-addition.share.larger, addition.operator))
+
+
+def smallest_whitelist(models: Sequence[Costs], target_ratio: float, cover: Cover) -> tuple[str, ...]:
+    """Return the fewest names that reach a target in time and energy in each model, those that cost most first."""
+    names = sorted({name for costs in models for name in costs})
+    shares = [[share_of(costs, [name]) for name in names] for costs in models]
+    times = [[share.time_ratio for share in row] for row in shares]
+    energies = [[share.energy_ratio or 0.0 for share in row] for row in shares if row[0].energy_ratio is not None]
+    chosen = cover(np.array([*times, *energies]), target_ratio)
+    mean_ratios = np.mean(times, axis=0)
+    return tuple(names[index] for index in sorted(chosen, key=lambda index: (-mean_ratios[index], names[index])))
+
+
+def _mean(shares: Sequence[CostShare], models: int) -> CostShare:
+    energies = [share.energy_ratio for share in shares if share.energy_ratio is not None]
+    return CostShare(sum(share.time_ratio for share in shares) / models, sum(energies) / models if energies else None)
+
+
+def _energy_j(part: Part) -> float | None:
+    energy_j = energy_of(part.row)
+    return None if energy_j is None else part.occurrences * energy_j.value
+
+
+def _estimated(count: OperatorCount, model: CostModel) -> tuple[float, float | None]:
+    time_s = count.occurrences * model.time.cost(count.flop, count.memory_bytes)
+    if model.energy is None:
+        return time_s, None
+    return time_s, count.occurrences * model.energy.cost(count.flop, count.memory_bytes)

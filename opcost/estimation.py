@@ -1,0 +1,91 @@
+"""What an operator that was never measured probably costs, from its FLOPs and bytes.
+
+Time and energy are each a sum of three parts: so much for each FLOP, for each byte and for each call, after Choi,
+Bedard, Fowler and Vuduc, "A Roofline Model of Energy" (IPDPS 2013), with no overlap of the three. It is good enough to
+tell large parts of a model from small ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from opcost.statistics import FloatArray
+
+MINIMUM_KNOWN = 3
+"""Measured operators that a fit of three rates needs."""
+
+
+@dataclass(frozen=True)
+class KnownCost:
+    """What one call of a measured operator computes, moves and costs; the energy is None where it is not known."""
+
+    flop: int
+    memory_bytes: int
+    time_s: float
+    energy_j: float | None
+
+
+@dataclass(frozen=True)
+class Rates:
+    """A cost per FLOP, per byte and per call, none below 0."""
+
+    per_flop: float
+    per_byte: float
+    per_call: float
+
+    def cost(self, flop: int, memory_bytes: int) -> float:
+        """Return what one call costs; nothing where it neither computes nor moves anything."""
+        if not flop and not memory_bytes:
+            return 0.0
+        return flop * self.per_flop + memory_bytes * self.per_byte + self.per_call
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Rates of time in s and of energy in J; those of energy are None where too few energies are known."""
+
+    time: Rates
+    energy: Rates | None
+
+
+def fitted(known: Sequence[KnownCost]) -> CostModel:
+    """Return the rates that come nearest to measured costs, each difference as a share of the cost.
+
+    Args:
+        known: costs of at least ``MINIMUM_KNOWN`` operators.
+    """
+    with_energy = [(one, one.energy_j) for one in known if one.energy_j is not None]
+    is_enough = len(with_energy) >= MINIMUM_KNOWN
+    return CostModel(_rates([(one, one.time_s) for one in known]), _rates(with_energy) if is_enough else None)
+
+
+def _rates(known: Sequence[tuple[KnownCost, float]]) -> Rates:
+    factors = np.array([(one.flop, one.memory_bytes, 1.0) for one, _ in known])
+    costs = np.array([cost for _, cost in known])
+    return Rates(*map(float, _not_negative_least_squares(factors / costs[:, np.newaxis], np.ones(len(costs)))))
+
+
+def _not_negative_least_squares(factors: FloatArray, wanted: FloatArray) -> FloatArray:
+    """Return the coefficients, none below 0, whose sums of factors come nearest to what is wanted.
+
+    Some of them are 0 and the others those of plain least squares: with three all choices can be tried.
+    """
+    best, least = np.zeros(factors.shape[1]), float("inf")
+    for columns in _choices(factors.shape[1]):
+        scale = np.linalg.norm(factors[:, columns], axis=0)
+        # Scaled, since FLOPs and calls differ by many powers of ten; a column of zeros stays one.
+        chosen = np.linalg.lstsq(factors[:, columns] / np.where(scale, scale, 1.0), wanted, rcond=None)[0]
+        found = np.zeros(factors.shape[1])
+        found[columns] = chosen / np.where(scale, scale, 1.0)
+        squares = float(np.sum((factors @ found - wanted) ** 2))
+        if (found >= 0).all() and squares < least:
+            best, least = found, squares
+    return best
+
+
+def _choices(columns: int) -> Iterable[list[int]]:
+    return (list(chosen) for number in range(1, columns + 1) for chosen in combinations(range(columns), number))

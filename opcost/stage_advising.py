@@ -1,0 +1,176 @@
+"""Advice: whether the whitelist reaches the share of each model that is wanted, and which operators would."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from opcost.advice import (
+    Addition,
+    Costs,
+    costs_of,
+    known_costs,
+    measured_ratio,
+    over_all,
+    share_of,
+    smallest_whitelist,
+    to_add,
+)
+from opcost.conditions import Conditions
+from opcost.config_files import ModelConfig, replace_whitelist
+from opcost.csv_database import CsvTable
+from opcost.errors import UserError
+from opcost.estimation import MINIMUM_KNOWN, CostModel, fitted
+from opcost.measurement import MeasurementRow
+from opcost.operators import OperatorCounts
+from opcost.request import (
+    BLOCK_1,
+    COUNTS,
+    FULL_MODEL_MEASUREMENTS,
+    OPERATOR_MEASUREMENTS,
+    WHITELIST,
+    Request,
+    counted,
+)
+from opcost.scipy_cover import smallest_cover
+from opcost.summation import Measurements, best_rows
+
+
+@dataclass(frozen=True)
+class ModelAdvice:
+    """What a whitelist reaches of one model, or of all on average (``name`` is None), and what it lacks.
+
+    Ratios are shares of the time and energy of all operators of the model, of which ``measured_ratio`` of the time is
+    measured and the rest estimated from FLOPs and bytes; energies are None where too few are known. ``whole_..._ratio``
+    are shares of the measured whole model, None where it is not measured. ``additions`` come in the order of what they
+    contribute: for one model those that reach the target, for all models together all that is lacking.
+    """
+
+    name: str | None
+    time_ratio: float
+    energy_ratio: float | None
+    measured_ratio: float
+    whole_time_ratio: float | None
+    whole_energy_ratio: float | None
+    is_reached: bool
+    additions: tuple[Addition, ...]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What a whitelist reaches of some models, under which conditions costs hold, and the smallest that would do."""
+
+    target_ratio: float
+    conditions: Conditions
+    models: tuple[ModelAdvice, ...]
+    all_models: ModelAdvice
+    smallest: tuple[str, ...]
+
+
+def advise(request: Request, target_ratio: float, write: bool) -> Advice:
+    """Return what the whitelist reaches of each chosen model, as far as block 0 has counted them.
+
+    Args:
+        request: which models; its device restricts whose measurements are used.
+        target_ratio: the share of time and energy that is wanted in each model.
+        write: whether to replace the whitelist by the smallest one that reaches the target.
+
+    Raises:
+        UserError: nothing is counted, or too little is measured.
+    """
+    whitelist = request.whitelist()
+    models = counted(request, request.configs(), COUNTS)
+    rows = _rows_of(request)
+    conditions = _most_common(rows, {config.precision for config, _ in models})
+    measurements = Measurements(rows)
+    model = _cost_model(request, models, measurements, conditions)
+    costs = {config.name: costs_of(counts, measurements, conditions, model) for config, counts in models}
+    wholes = _wholes(request, models, conditions)
+    advised = [_advice(name, found, whitelist, target_ratio, wholes.get(name)) for name, found in costs.items()]
+    smallest = smallest_whitelist(list(costs.values()), target_ratio, smallest_cover)
+    if write and not request.dry_run:
+        replace_whitelist(request.measurements / WHITELIST, smallest)
+        logging.getLogger(__name__).warning("%s: replaced; now run %s", request.measurements / WHITELIST, BLOCK_1)
+    additions = tuple(over_all(list(costs.values()), whitelist))
+    return Advice(target_ratio, conditions, tuple(advised), _on_average(advised, additions), smallest)
+
+
+def _rows_of(request: Request) -> list[MeasurementRow]:
+    rows = CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+    device_type = None if request.device is None else request.device.partition(":")[0]
+    found = [row for row in rows if device_type in (None, row.conditions.device_type)]
+    if not found:
+        where = "" if device_type is None else f" on {device_type}"
+        raise UserError(
+            f"{request.database / OPERATOR_MEASUREMENTS}: no operator is measured{where}, so nothing tells what others "
+            "cost; run block 2 for one model, or name another folder with --database"
+        )
+    return found
+
+
+def _most_common(rows: Sequence[MeasurementRow], precisions: set[str]) -> Conditions:
+    """Return the conditions that most rows have, of those with a precision that the models have if there are any."""
+    wanted = [row.conditions for row in rows if row.conditions.precision in precisions]
+    ((conditions, _),) = Counter(wanted or [row.conditions for row in rows]).most_common(1)
+    return conditions
+
+
+def _cost_model(
+    request: Request,
+    models: Sequence[tuple[ModelConfig, OperatorCounts]],
+    measurements: Measurements,
+    conditions: Conditions,
+) -> CostModel:
+    known = known_costs([count for _, counts in models for count in counts.counts], measurements, conditions)
+    if len(known) < MINIMUM_KNOWN:
+        raise UserError(
+            f"{request.database / OPERATOR_MEASUREMENTS}: only {len(known)} operators of these models are measured, "
+            "too few to tell what the others cost; add a model that block 2 has measured, or leave the names out"
+        )
+    return fitted(known)
+
+
+def _wholes(
+    request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]], conditions: Conditions
+) -> dict[str, MeasurementRow]:
+    """Return the measured whole of each model that has one under these conditions."""
+    rows = best_rows(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows()).values()
+    by_operator = {row.key.partition("-")[0]: row for row in rows if row.conditions.key == conditions.key}
+    found = {config.name: by_operator.get(counts.model.key) for config, counts in models}
+    return {name: row for name, row in found.items() if row is not None}
+
+
+def _advice(
+    name: str, costs: Costs, whitelist: tuple[str, ...], target_ratio: float, whole: MeasurementRow | None
+) -> ModelAdvice:
+    share = share_of(costs, whitelist)
+    time_s = sum(cost.time_s for operator, cost in costs.items() if operator in whitelist)
+    energies_j = [cost.energy_j for operator, cost in costs.items() if operator in whitelist]
+    whole_j = None if whole is None else whole.measurement.energy_j
+    has_energy = share.energy_ratio is not None and whole_j is not None
+    return ModelAdvice(
+        name=name,
+        time_ratio=share.time_ratio,
+        energy_ratio=share.energy_ratio,
+        measured_ratio=measured_ratio(costs),
+        whole_time_ratio=None if whole is None else time_s / whole.measurement.time_s,
+        whole_energy_ratio=sum(energy_j or 0.0 for energy_j in energies_j) / (whole_j or 1.0) if has_energy else None,
+        is_reached=share.reaches(target_ratio),
+        additions=tuple(to_add(costs, whitelist, target_ratio)),
+    )
+
+
+def _on_average(advised: Sequence[ModelAdvice], additions: tuple[Addition, ...]) -> ModelAdvice:
+    energies = [one.energy_ratio for one in advised if one.energy_ratio is not None]
+    return ModelAdvice(
+        name=None,
+        time_ratio=sum(one.time_ratio for one in advised) / len(advised),
+        energy_ratio=sum(energies) / len(energies) if energies else None,
+        measured_ratio=sum(one.measured_ratio for one in advised) / len(advised),
+        whole_time_ratio=None,
+        whole_energy_ratio=None,
+        is_reached=all(one.is_reached for one in advised),
+        additions=additions,
+    )

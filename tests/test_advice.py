@@ -1,0 +1,184 @@
+"""Which operators a whitelist needs: what is measured counts as measured, the rest by FLOPs and bytes."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated_machine import SIMULATED_CONDITIONS, Load, SimulatedMachine, simulated_row
+
+from opcost.advice import (
+    CostShare,
+    OperatorCost,
+    costs_of,
+    known_costs,
+    lacking,
+    measured_ratio,
+    over_all,
+    share_of,
+    smallest_whitelist,
+    to_add,
+)
+from opcost.estimation import CostModel, KnownCost, Rates, fitted
+from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.scipy_cover import smallest_cover
+from opcost.summation import Measurements
+
+FREE = Rates(0.0, 0.0, 0.0)
+
+
+def operator(name: str, width: int = 4) -> OperatorTuple:
+    return OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((width,), "float32"),))
+
+
+def counts_of(*counts: OperatorCount) -> OperatorCounts:
+    return OperatorCounts(model_operator("small", None, (1, 4)), counts, 0, 0, 0, "2.11.0", "cuda")
+
+
+def costs(**times_and_energies: tuple[float, float | None]) -> dict[str, OperatorCost]:
+    return {name: OperatorCost(time_s, energy_j) for name, (time_s, energy_j) in times_and_energies.items()}
+
+
+# Rates
+
+
+@given(
+    rates=st.tuples(st.floats(1e-15, 1e-11), st.floats(1e-13, 1e-9), st.floats(1e-7, 1e-4)),
+    sizes=st.lists(
+        st.tuples(st.integers(10**6, 10**11), st.integers(10**4, 10**9)), min_size=6, max_size=30, unique=True
+    ),
+)
+def test_declared_rates_explain_the_costs_that_they_make(
+    rates: tuple[float, float, float], sizes: list[tuple[int, int]]
+) -> None:
+    declared = Rates(*rates)
+    known = [KnownCost(flop, size, declared.cost(flop, size), 5 * declared.cost(flop, size)) for flop, size in sizes]
+    found = fitted(known)
+    assert found.energy is not None
+    for one in known:
+        assert found.time.cost(one.flop, one.memory_bytes) == pytest.approx(one.time_s, rel=1e-3)
+        assert found.energy.cost(one.flop, one.memory_bytes) == pytest.approx(one.energy_j, rel=1e-3)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**12), st.integers(1, 10**9), st.floats(1e-7, 1.0)), min_size=3, max_size=20)
+)
+def test_no_rate_is_below_zero(known: list[tuple[int, int, float]]) -> None:
+    """Whatever was measured: an operator that does more never costs less."""
+    found = fitted([KnownCost(flop, size, time_s, None) for flop, size, time_s in known])
+    assert min(found.time.per_flop, found.time.per_byte, found.time.per_call) >= 0
+    assert found.energy is None
+
+
+def test_what_neither_computes_nor_moves_costs_nothing() -> None:
+    assert Rates(1.0, 1.0, 1.0).cost(0, 0) == 0.0
+    assert Rates(2.0, 3.0, 4.0).cost(5, 6) == 32.0
+
+
+# Costs
+
+
+def test_costs_are_as_measured_and_else_estimated() -> None:
+    relu, gelu = operator("ReLU"), operator("GELU")
+    row = simulated_row(relu, Load(time_s=0.001, power_w=300.0), SimulatedMachine())
+    measurements = Measurements([row])
+    counts = counts_of(
+        OperatorCount(relu, 3, 0, 100), OperatorCount(gelu, 2, 10, 100), OperatorCount(operator("GELU", 5), 1, 0, 50)
+    )
+    model = CostModel(Rates(1e-4, 1e-5, 0.0), Rates(0.1, 0.0, 0.0))
+    found = costs_of(counts, measurements, SIMULATED_CONDITIONS, model)
+    assert found["ReLU"].time_s == found["ReLU"].measured_time_s == pytest.approx(0.003, rel=0.01)
+    assert found["ReLU"].energy_j == pytest.approx(0.9, rel=0.02)
+    assert found["GELU"] == OperatorCost(pytest.approx(2 * 2e-3 + 5e-4), pytest.approx(2.0), 0.0)
+    assert measured_ratio(found) == pytest.approx(0.003 / 0.0075, rel=0.01)
+    (known,) = known_costs(counts.counts, measurements, SIMULATED_CONDITIONS)
+    assert (known.memory_bytes, known.time_s) == (100, row.measurement.time_s)
+
+
+def test_without_one_energy_no_share_of_energy_is_told() -> None:
+    model = CostModel(Rates(0.0, 1e-5, 0.0), None)
+    found = costs_of(
+        counts_of(OperatorCount(operator("ReLU"), 1, 0, 100)), Measurements([]), SIMULATED_CONDITIONS, model
+    )
+    assert share_of(found, ["ReLU"]) == CostShare(1.0, None)
+    assert share_of(found, ["ReLU"]).reaches(0.99)
+
+
+# What to add
+
+MODEL = costs(Conv2d=(6.0, 3.0), add=(1.0, 5.0), ReLU=(2.5, 1.5), view=(0.5, 0.5))
+
+
+def test_what_contributes_most_to_time_or_energy_comes_first() -> None:
+    assert [one.operator for one in lacking(MODEL, ["Conv2d"])] == ["add", "ReLU", "view"]
+    assert lacking(MODEL, ["Conv2d"])[0].share == CostShare(0.1, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("whitelist", "target", "added"),
+    [
+        (["Conv2d"], 0.35, ["add"]),
+        (["Conv2d"], 0.25, []),
+        (["Conv2d"], 0.9, ["add", "ReLU"]),
+        (["Conv2d"], 0.96, ["add", "ReLU", "view"]),
+        (["Conv2d", "add", "ReLU"], 0.9, []),
+        ([], 0.5, ["Conv2d", "add"]),
+    ],
+)
+def test_operators_are_added_until_both_reach_the_target(whitelist: list[str], target: float, added: list[str]) -> None:
+    assert [one.operator for one in to_add(MODEL, whitelist, target)] == added
+
+
+def test_over_all_models_shares_are_means() -> None:
+    other = costs(Conv2d=(1.0, 1.0), roll=(1.0, 1.0))
+    found = {one.operator: one.share for one in over_all([MODEL, other], ["Conv2d"])}
+    assert list(found) == ["add", "roll", "ReLU", "view"]
+    assert found["roll"] == CostShare(0.25, 0.25)
+    assert found["add"] == CostShare(0.05, 0.25)
+
+
+# The smallest whitelist
+
+
+def test_the_smallest_whitelist_reaches_the_target_in_each_model_and_names_the_largest_first() -> None:
+    """Greedy choices would take add, which is largest in energy, though two others do without it."""
+    one = costs(add=(0.4, 0.6), left=(0.3, 0.2), right=(0.3, 0.2))
+    other = costs(left=(0.5, 0.5), right=(0.5, 0.5))
+    assert smallest_whitelist([one, other], 0.35, smallest_cover) == ("left", "right")
+    assert set(smallest_whitelist([one, other], 0.9, smallest_cover)) == {"add", "left", "right"}
+
+
+def test_models_without_energy_are_held_to_their_time() -> None:
+    assert smallest_whitelist([costs(a=(0.6, None), b=(0.4, None))], 0.5, smallest_cover) == ("a",)
+
+
+@st.composite
+def matrices(draw: Any) -> np.ndarray:
+    rows, columns = draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    weights = np.array(
+        draw(st.lists(st.lists(st.integers(0, 20), min_size=columns, max_size=columns), min_size=rows, max_size=rows))
+    )
+    weights[:, 0] += 1
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+@given(shares=matrices(), target=st.sampled_from([0.5, 0.9, 0.99]))
+def test_a_cover_is_as_small_as_any(shares: np.ndarray, target: float) -> None:
+    """Held against all choices of columns."""
+    chosen = smallest_cover(shares, target)
+    assert (shares[:, list(chosen)].sum(axis=1) >= target - 1e-6).all()
+    fewer = combinations(range(shares.shape[1]), len(chosen) - 1)
+    assert all((shares[:, list(columns)].sum(axis=1) < target - 1e-9).any() for columns in fewer)
+
+
+def test_of_equally_small_covers_the_one_that_reaches_most_is_taken() -> None:
+    assert smallest_cover(np.array([[0.51, 0.0, 0.52], [0.5, 0.9, 0.6]]), 0.5) == (2,)
+
+
+def test_what_cannot_be_reached_is_told() -> None:
+    with pytest.raises(ValueError, match="no columns reach 0.9"):
+        smallest_cover(np.array([[0.3, 0.3]]), 0.9)

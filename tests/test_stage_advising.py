@@ -1,0 +1,112 @@
+"""Advice on the whitelist: models made of operators with declared costs, some of them measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from simulated_machine import Load
+
+from opcost.config_files import load_whitelist
+from opcost.errors import UserError
+from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.pickle_files import write_counts
+from opcost.ports import MeasurementProtocol
+from opcost.request import COUNTS, WHITELIST, model_tuple
+from opcost.stage_advising import Advice, ModelAdvice, advise
+from opcost.stage_full_models import measure_full_models
+from opcost.stage_measuring import measure_operators
+
+SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
+NAMES = ("Conv2d", "ReLU", "BatchNorm2d", "GELU")
+CONV, RELU, NORM, GELU = (OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),)) for name in NAMES)
+MODEL = model_operator("resnet18", None, (2, 3, 8, 8))
+TIMES_S = {CONV: 0.006, RELU: 0.003, NORM: 0.001}
+LOADS = {operator: Load(time_s=time_s, power_w=400.0) for operator, time_s in TIMES_S.items()}
+WHOLE = Load(time_s=0.0105, power_w=400.0)
+
+
+def count_of(operator: OperatorTuple) -> OperatorCount:
+    """A call whose bytes tell its time: a microsecond each."""
+    return OperatorCount(operator, 1, 0, round(1e6 * TIMES_S.get(operator, 0.002)))
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> SimulatedCampaign:
+    """Model ``a``, measured with its whole; model ``b`` has an operator more, which is not."""
+    campaign = SimulatedCampaign(tmp_path, {**LOADS, MODEL: WHOLE})
+    models = {
+        campaign.add_model("a", dict.fromkeys(TIMES_S, 1)): tuple(TIMES_S),
+        campaign.add_model("b", {CONV: 1}, batch=4): (CONV, GELU),
+    }
+    measure_operators(campaign.request(), lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    measure_full_models(campaign.request("a"), lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    for config, operators in models.items():
+        counts = tuple(map(count_of, operators))
+        write_counts(COUNTS.path(config), OperatorCounts(model_tuple(config), counts, 0, 10**9, 7, "2.11.0", "cuda"))
+    write_whitelist(campaign, "operators: [Conv2d]\n")
+    return campaign
+
+
+def write_whitelist(campaign: SimulatedCampaign, text: str) -> Path:
+    path = campaign.measurements / WHITELIST
+    path.write_text(text)
+    return path
+
+
+def advised(campaign: SimulatedCampaign, target: float, *names: str, write: bool = False) -> tuple[Advice, ModelAdvice]:
+    advice = advise(campaign.request(*names), target, write)
+    return advice, advice.models[0]
+
+
+def test_shares_are_of_all_operators_and_of_the_measured_whole(campaign: SimulatedCampaign) -> None:
+    advice, first = advised(campaign, 0.85)
+    assert first.name == "a"
+    assert first.time_ratio == pytest.approx(0.6, rel=0.01)
+    assert first.energy_ratio == pytest.approx(0.6, rel=0.02)
+    assert first.whole_time_ratio == pytest.approx(0.006 / 0.0105, rel=0.01)
+    assert first.whole_energy_ratio == pytest.approx(0.006 / 0.0105, rel=0.02)
+    assert first.measured_ratio == 1.0
+    assert not first.is_reached
+    assert [addition.operator for addition in first.additions] == ["ReLU"]
+    assert advice.conditions.device_product == "simulated machine"
+
+
+def test_what_is_not_measured_is_estimated_from_what_is(campaign: SimulatedCampaign) -> None:
+    advice, _ = advised(campaign, 0.7)
+    second = advice.models[1]
+    assert second.time_ratio == pytest.approx(6 / 8, rel=0.02)
+    assert second.measured_ratio == pytest.approx(6 / 8, rel=0.02)
+    assert second.whole_time_ratio is second.whole_energy_ratio is None
+    assert (second.is_reached, second.additions) == (True, ())
+
+
+def test_all_models_together_lack_what_any_of_them_lacks(campaign: SimulatedCampaign) -> None:
+    advice, _ = advised(campaign, 0.7)
+    together = advice.all_models
+    assert (together.name, together.is_reached) == (None, False)
+    assert [addition.operator for addition in together.additions] == ["ReLU", "GELU", "BatchNorm2d"]
+    assert together.additions[0].share.time_ratio == pytest.approx(0.15, rel=0.02)
+
+
+def test_the_smallest_whitelist_is_written_and_then_reaches_the_target(campaign: SimulatedCampaign) -> None:
+    path = write_whitelist(campaign, "# what we measure\noperators: # in this order\n    - Sigmoid\n")
+    assert advise(campaign.request(dry_run=True), 0.85, True).smallest == ("Conv2d", "ReLU", "GELU")
+    assert load_whitelist(path) == ("Sigmoid",)
+    advised(campaign, 0.85, write=True)
+    head = "# what we measure\noperators: # in this order\n"
+    assert path.read_text() == head + "    - Conv2d\n    - ReLU\n    - GELU\n"
+    again, _ = advised(campaign, 0.85, write=True)
+    assert again.all_models.is_reached
+    assert load_whitelist(path) == again.smallest == ("Conv2d", "ReLU", "GELU")
+
+
+def test_without_a_measurement_nothing_can_be_said(campaign: SimulatedCampaign) -> None:
+    with pytest.raises(UserError, match=r"no operator is measured on cpu, so nothing tells what others cost"):
+        advise(campaign.request(device="cpu"), 0.9, False)
+
+
+def test_one_measured_operator_does_not_tell_what_others_cost(campaign: SimulatedCampaign) -> None:
+    with pytest.raises(UserError, match=r"only 1 operators of these models are measured, too few to tell"):
+        advised(campaign, 0.9, "b")
