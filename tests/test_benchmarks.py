@@ -9,8 +9,9 @@ import os
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -18,9 +19,12 @@ import pytest
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import RING, Device, Load, MeterModel
 
+from opcost.calls import Calls
 from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
+from opcost.ports import MeasurementProtocol
 from opcost.statistics import Estimate
 from opcost.subjects import Subject
+from opcost.system_clock import SystemClock
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -33,7 +37,7 @@ def benchmark(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["repeatability", "logging_overhead", "matrix_products", "fast_vs_reference", "places"]
+    "name", ["repeatability", "logging_overhead", "matrix_products", "fast_vs_reference", "places", "short_kernels"]
 )
 def test_scripts_say_how_they_are_run(name):
     command = [sys.executable, BENCHMARKS / f"{name}.py", "--help"]
@@ -274,6 +278,51 @@ def test_products_that_a_file_has_are_not_measured_again(benchmark, monkeypatch,
     products_built = [operator for operator in campaign.built if operator.short_name == "matmul"]
     assert len(products_built) == 4
     assert {operator.inputs[0].dtype for operator in products_built} == {"bfloat16"}
+
+
+# Short kernels in turn
+
+
+def turns(*rows):
+    return pd.DataFrame(rows, columns=["kind", "calls", "alone_s", "in_turn_s", "memory_bytes"])
+
+
+def test_what_calls_take_longer_in_turn_is_told_by_number_and_size(benchmark):
+    said = benchmark("short_kernels").report(
+        turns(
+            ("copies", 2, 10e-6, 11e-6, 1e6),
+            ("copies", 2, 10e-6, 13e-6, 1e6),
+            ("different", 8, 80e-6, 88e-6, 1e6),
+            ("different", 8, 80e-6, 96e-6, 1e9),
+        )
+    )
+    assert "| 2 copies, within the cache | 2 | +0.55 us | +1.00 us | +1.45 us | +20.0% |" in said
+    assert "| 8 different, within the cache | 1 | +1.00 us | +1.00 us | +1.00 us | +10.0% |" in said
+    assert "| 8 different, beyond the cache | 1 | +2.00 us | +2.00 us | +2.00 us | +20.0% |" in said
+
+
+def test_groups_are_neighbours_and_copies_of_each(benchmark):
+    script = benchmark("short_kernels")
+    members = [script.Member(f"m{number}", Calls(int), 1, 1.0) for number in range(5)]
+    found = [(kind, [one.name for one in group]) for kind, group in script.groups(members)]
+    assert found[:3] == [
+        ("different", ["m0", "m1"]),
+        ("different", ["m2", "m3"]),
+        ("different", ["m0", "m1", "m2", "m3"]),
+    ]
+    assert ("copies", ["m4"] * 32) in found
+    assert len({script.name_of(kind, group) for kind, group in script.groups(members)}) == len(found)
+
+
+def test_operators_in_turn_take_what_they_take_together(benchmark, monkeypatch):
+    """On the CPU, where nothing is captured: the round calls each of them once."""
+    script = benchmark("short_kernels")
+    monkeypatch.setattr(script, "DEVICE", "cpu")
+    monkeypatch.setattr(script, "LOOK", MeasurementProtocol(0.0, 0.05))
+    called = Counter()
+    calls = [partial(called.update, [name]) for name in "ab"]
+    assert script.in_turn_s(calls, SystemClock()) > 0
+    assert called["a"] == called["b"] > 100
 
 
 # Short loops against long ones
