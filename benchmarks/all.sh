@@ -63,13 +63,19 @@ cache() {
     "$python" benchmarks/cache_modes.py --output "$output/cache_modes.csv" resnet34_32x3x56x56 "$model"
 }
 
+kernels() {
+    "$python" benchmarks/short_kernels.py --output "$output/short_kernels.csv" --limit-seconds 90 \
+        efficientnet_b0_32x3x224x224 resnet34_32x3x56x56 swin_t_32x3x224x224
+    "$python" benchmarks/short_kernels.py --evaluate "$output/short_kernels.csv"
+}
+
 fast() {
     # shellcheck disable=SC2086
     "$python" benchmarks/fast_vs_reference.py --database "$output/database" --output "$output/fast_vs_reference.csv" $models
     "$python" benchmarks/fast_vs_reference.py --evaluate "$output/fast_vs_reference.csv"
 }
 
-all_steps="count qualify fast repeat places products overhead cache"
+all_steps="count qualify fast repeat places products overhead cache kernels"
 for step in ${*:-$all_steps}; do
     declare -F "$step" > /dev/null || { echo "$step: no such step; there are: $all_steps"; exit 2; }
     "$step"

@@ -318,6 +318,7 @@ def test_operators_in_turn_take_what_they_take_together(benchmark, monkeypatch):
     """On the CPU, where nothing is captured: the round calls each of them once."""
     script = benchmark("short_kernels")
     monkeypatch.setattr(script, "DEVICE", "cpu")
+    monkeypatch.setattr(script, "as_graph", lambda eager: eager)
     monkeypatch.setattr(script, "LOOK", MeasurementProtocol(0.0, 0.05))
     called = Counter()
     calls = [partial(called.update, [name]) for name in "ab"]
