@@ -7,7 +7,7 @@ Example: python compare_sum_vs_full.py resnet18_32x3x32x32
 
 from argparse import Namespace
 
-from opcost.command_line import add_cache, add_coverage, add_input_data, pipeline_parser, run
+from opcost.command_line import add_cache, add_counted, add_coverage, add_input_data, pipeline_parser, run
 
 EXAMPLE = "python compare_sum_vs_full.py 'resnet*' --json"
 
@@ -17,6 +17,7 @@ def main() -> int:
     parser = pipeline_parser(description, EXAMPLE)
     add_input_data(parser)
     add_cache(parser)
+    add_counted(parser)
     add_coverage(parser)
     arguments = parser.parse_args()
 
@@ -25,11 +26,13 @@ def main() -> int:
     if arguments.write_whitelist:
         parser.error("--write-whitelist: it needs --coverage-target, such as 0.9")
 
+    from opcost.comparison import OperatorRuns
     from opcost.reports import print_comparisons, print_json
     from opcost.request import Request
     from opcost.stage_comparing import compare_models
 
-    reports = compare_models(Request.from_arguments(arguments), arguments.input_data, arguments.cache)
+    runs = OperatorRuns(arguments.input_data, arguments.cache, arguments.counted)
+    reports = compare_models(Request.from_arguments(arguments), runs)
     if arguments.json:
         print_json(reports)
     else:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from opcost.conditions import Conditions
-from opcost.estimation import CostModel, KnownCost
+from opcost.estimation import CostModel
 from opcost.operators import OperatorCount, OperatorCounts
 from opcost.statistics import FloatArray
 from opcost.subjects import CAPTURED
@@ -64,16 +64,6 @@ class Addition:
 
     operator: str
     share: CostShare
-
-
-def known_costs(counts: Iterable[OperatorCount], measurements: Measurements, conditions: Conditions) -> list[KnownCost]:
-    """Return what operators cost that were measured under these conditions, on any values."""
-    return [
-        KnownCost(count.flop, count.memory_bytes, row.measurement.time_s, row.measurement.energy_j)
-        for count in {count.operator: count for count in counts}.values()
-        for row in measurements.of_operator(count.operator.key)
-        if row.conditions.key == conditions.key
-    ]
 
 
 def costs_of(counts: OperatorCounts, measurements: Measurements, conditions: Conditions, model: CostModel) -> Costs:
@@ -157,7 +147,5 @@ def _energy_j(part: Part) -> float | None:
 
 
 def _estimated(count: OperatorCount, model: CostModel) -> tuple[float, float | None]:
-    time_s = count.occurrences * model.time.cost(count.flop, count.memory_bytes)
-    if model.energy is None:
-        return time_s, None
-    return time_s, count.occurrences * model.energy.cost(count.flop, count.memory_bytes)
+    time_s, energy_j = model.cost(count)
+    return count.occurrences * time_s, None if energy_j is None else count.occurrences * energy_j

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from opcost.conditions import CACHES, EXECUTIONS, WARM
 from opcost.errors import UserError
 from opcost.meter_names import AUTO, METER_CHOICES
-from opcost.subjects import CAPTURED, INPUT_DATA
+from opcost.subjects import ALL, CAPTURED, COUNTED, INPUT_DATA
 
 DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "scipy", "torch", "torchvision", "yaml"})
 """The modules that ``make install`` installs: one that is missing is the user's to mend."""
@@ -52,6 +52,10 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DEVICE = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
 
 
+UNRECOGNISED = "unrecognized arguments: "
+"""How argparse begins to tell of options that it does not know."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that shows descriptions as they are, takes whole options only, and complains in one line."""
 
@@ -64,7 +68,9 @@ class Parser(argparse.ArgumentParser):
 
     def _meant(self, message: str) -> str:
         """Return a question for an option that nearly is one of the parser's."""
-        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
+        if not message.startswith(UNRECOGNISED):
+            return ""
+        unknown = message.removeprefix(UNRECOGNISED).split()[0]
         options = [option for action in self._actions for option in action.option_strings]
         close = difflib.get_close_matches(unknown.partition("=")[0], options, n=1) if unknown.startswith("-") else []
         return f"; did you mean {close[0]}?" if close else ""
@@ -143,6 +149,12 @@ def add_meter(parser: argparse.ArgumentParser) -> None:
         "its qualification); rows that are there stay"
     )
     parser.add_argument("--meter", choices=METER_CHOICES, default=AUTO, help=meter_help)
+
+
+def add_counted(parser: argparse.ArgumentParser) -> None:
+    """Add ``--counted``, which operators are summed: it yields ``counted`` (str)."""
+    counted_help = "sum all operators, or only those of modules without children, as hooks see them (default: all)"
+    parser.add_argument("--counted", choices=COUNTED, default=ALL, help=counted_help)
 
 
 def add_coverage(parser: Parser) -> None:

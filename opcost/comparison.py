@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass, fields, replace
 
 from opcost.conditions import WARM, Circumstances, Conditions
+from opcost.estimation import MINIMUM_KNOWN, fitted, known_costs
+from opcost.gap import Gap, gap
 from opcost.measurement import IMPRECISE, SLOPE_SPREAD_RATIO, SLOWED, MeasurementRow, is_doubtful
-from opcost.operators import META, OperatorCounts
+from opcost.operators import META, OperatorCounts, is_leaf
 from opcost.statistics import Estimate
-from opcost.subjects import CAPTURED
+from opcost.subjects import ALL, CAPTURED, LEAF
 from opcost.summation import Measurements, ModelCost, correction_j, energy_of, sum_operators, time_of
 
 NOTICEABLE_RATIO = 0.001
@@ -18,65 +20,79 @@ NOTICEABLE_RATIO = 0.001
 
 @dataclass(frozen=True)
 class OperatorRuns:
-    """Which runs of operators are summed: on which values, one of ``INPUT_DATA``, finding what in the cache."""
+    """Which runs of operators are summed: on which values, one of ``INPUT_DATA``, finding what in the cache.
+
+    ``counted``, one of ``COUNTED``, says which of them: those of leaf modules are what hooks on modules see.
+    """
 
     input_data: str = CAPTURED
     cache: str = WARM
+    counted: str = ALL
+
+
+USUAL_RUNS = OperatorRuns()
 
 
 @dataclass(frozen=True)
 class Comparison:
     """One model under one set of conditions: its summed operators, the measured whole, and their ratios.
 
-    ``conditions`` are those of the operators: their ``cache`` may be another than the whole model's.
-    Ratios are sum / whole; their errors are one standard error. Both energies are those at the reference temperature
-    where all measurements have them (``cost.is_at_reference``), else as measured. ``remarks`` says, one line each, what
-    the reader must know: rows that exist but under other conditions, circumstances that differ and for what share of
-    the summed time.
+    ``conditions`` are those of the operators: their ``cache`` may be another than the whole model's. ``gap`` names what
+    makes the whole. Ratios are sum / whole; their errors are one standard error. Both energies are those at the
+    reference temperature where all measurements have them (``cost.is_at_reference``), else as measured. ``remarks``
+    says, one line each, what the reader must know: rows that exist but under other conditions, circumstances that
+    differ and for what share of the summed time.
     """
 
-    name: str
     conditions: Conditions
     full: MeasurementRow
     full_energy_j: Estimate | None
     cost: ModelCost
+    gap: Gap
     time_ratio: Estimate | None
     energy_ratio: Estimate | None
     remarks: tuple[str, ...]
 
 
 def compare(
-    name: str,
     counts: OperatorCounts,
     full: MeasurementRow,
     measurements: Measurements,
-    runs: OperatorRuns = OperatorRuns(),
+    runs: OperatorRuns = USUAL_RUNS,
+    dropped: OperatorCounts | None = None,
 ) -> Comparison:
     """Compare a model's summed operators with the whole, under the conditions of the whole.
 
     Args:
-        name: the model's name among the user's configs.
         counts: its (filtered) operator counts.
         full: the measurement of the whole model.
         measurements: of operators, under any conditions.
         runs: which runs of operators are summed; the whole always runs as it is.
+        dropped: the operators that the whitelist does not keep, None where they are not known.
     """
     conditions = replace(full.conditions, cache=runs.cache)
     has_reference = energy_of(full, at_reference=True) is not None
+    if runs.counted == LEAF:
+        counts, dropped = _leaves_and_others(counts, dropped)
     cost = sum_operators(counts, measurements, conditions, runs.input_data, has_reference)
+    left_out = None
+    if dropped is not None:
+        left_out = sum_operators(dropped, measurements, conditions, runs.input_data, cost.is_at_reference)
+    known = known_costs([*counts.counts, *(dropped.counts if dropped else ())], measurements, conditions)
     energy_j = energy_of(full, cost.is_at_reference)
     return Comparison(
-        name=name,
         conditions=conditions,
         full=full,
         full_energy_j=energy_j,
         cost=cost,
+        gap=gap(cost, left_out, full, energy_j, fitted(known) if len(known) >= MINIMUM_KNOWN else None),
         time_ratio=cost.time_s.divided_by(time_of(full)) if cost.time_s else None,
         energy_ratio=_energy_ratio(cost, full, energy_j),
         remarks=(
             *_under_other_conditions(cost, conditions, measurements),
             *_other_values(cost, counts, runs.input_data),
             *_other_caches(cost, runs.cache),
+            *_leaves_only(runs),
             *_temperatures(cost, full),
             *_circumstances(cost, full),
             *_slowed(cost, full),
@@ -84,6 +100,20 @@ def compare(
             *_imprecise(cost),
         ),
     )
+
+
+def _leaves_and_others(
+    counts: OperatorCounts, dropped: OperatorCounts | None
+) -> tuple[OperatorCounts, OperatorCounts | None]:
+    """Return what hooks on leaf modules would see, and all that is left out then."""
+    leaves = [count for count in counts.counts if is_leaf(count.operator, counts.composites)]
+    others = [count for count in counts.counts if count not in leaves]
+    left_out = None if dropped is None else replace(dropped, counts=(*dropped.counts, *others))
+    return replace(counts, counts=tuple(leaves)), left_out
+
+
+def _leaves_only(runs: OperatorRuns) -> tuple[str, ...]:
+    return ("the sum is of leaf modules only, as hooks on modules see them",) * (runs.counted == LEAF)
 
 
 def _under_other_conditions(cost: ModelCost, conditions: Conditions, measurements: Measurements) -> tuple[str, ...]:

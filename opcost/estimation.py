@@ -13,7 +13,10 @@ from itertools import combinations
 
 import numpy as np
 
+from opcost.conditions import Conditions
+from opcost.operators import OperatorCount
 from opcost.statistics import FloatArray
+from opcost.summation import Measurements
 
 MINIMUM_KNOWN = 3
 """Measured operators that a fit of three rates needs."""
@@ -50,6 +53,21 @@ class CostModel:
 
     time: Rates
     energy: Rates | None
+
+    def cost(self, count: OperatorCount) -> tuple[float, float | None]:
+        """Return time and energy of one call."""
+        time_s = self.time.cost(count.flop, count.memory_bytes)
+        return time_s, None if self.energy is None else self.energy.cost(count.flop, count.memory_bytes)
+
+
+def known_costs(counts: Iterable[OperatorCount], measurements: Measurements, conditions: Conditions) -> list[KnownCost]:
+    """Return what operators cost that were measured under these conditions, on any values."""
+    return [
+        KnownCost(count.flop, count.memory_bytes, row.measurement.time_s, row.measurement.energy_j)
+        for count in {count.operator: count for count in counts}.values()
+        for row in measurements.of_operator(count.operator.key)
+        if row.conditions.key == conditions.key
+    ]
 
 
 def fitted(known: Sequence[KnownCost]) -> CostModel:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, Union
 
@@ -26,6 +26,10 @@ DEFAULT_SEED = 0
 
 META = "meta"
 """torch's device for shapes without memory."""
+
+COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
+"""Classes of modules with children whose own forward computes with the children's weights, in one kernel where it can:
+one operator each. A config adds others with ``composites``."""
 
 ELLIPSIS = "..."
 """The name of the constant that stands for the dimensions between in an index."""
@@ -210,6 +214,16 @@ class OperatorCounts:
     def memory_bytes(self) -> int:
         """Bytes moved inside the counted operators."""
         return sum(count.occurrences * count.memory_bytes for count in self.counts)
+
+
+def is_leaf(operator: OperatorTuple, composites: Collection[str] = ()) -> bool:
+    """Return whether an operator is a module without children, which hooks on leaf modules see.
+
+    Args:
+        operator: any.
+        composites: classes of modules that are counted as one operator each, besides ``COMPOSITES``.
+    """
+    return not operator.is_function and operator.short_name not in (*COMPOSITES, *composites)
 
 
 def model_operator(

@@ -259,10 +259,14 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
 def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
     """Print sums beside wholes, a line for time and one for energy, then what the reader must know about each."""
     columns = ("model", "", "sum of operators", "whole model", "sum / whole", "in the sum", "missing")
-    rows = [cells for report in reports for row in report.comparisons for cells in _comparison_cells(row)]
-    if rows:
+    compared = [row for report in reports for row in report.comparisons]
+    if compared:
+        rows = [cells for row in compared for cells in _comparison_cells(row)]
         print_table("Sum of operators and whole model" + _dry(dry_run, "nothing was written"), columns, rows)
         print_line("± is one standard error within these runs; another run or board may differ by more.")
+        pieces = ("model", "", "modules", "functions", "dropped", "not measured", "not explained")
+        print_table("What makes the whole model", pieces, [cells for row in compared for cells in _gap_cells(row)])
+        print_line("What was dropped or not measured is estimated from FLOPs and bytes, where it has no row.")
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
@@ -318,6 +322,22 @@ def _comparison_cells(row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, .
         (row.name, "time", *time, f"{percent(row.flop_ratio)} of FLOPs", missing),
         (f"  {row.conditions.device_product}", "energy", *energy, f"{percent(row.memory_bytes_ratio)} of bytes", ""),
     )
+
+
+def _gap_cells(row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the pieces of the whole's time and energy as shares of it."""
+    times_s = (row.function_time_s, row.dropped_time_s, row.unmeasured_time_s, row.unexplained_time_s)
+    energies_j = (row.function_energy_j, row.dropped_energy_j, row.unmeasured_energy_j, row.unexplained_energy_j)
+    return (
+        (row.name, "time", *_pieces(row.time_s, times_s, row.full_time_s)),
+        ("", "energy", *_pieces(row.energy_j, energies_j, row.full_energy_j)),
+    )
+
+
+def _pieces(summed: float | None, others: Sequence[float | None], whole: float | None) -> list[str]:
+    functions = others[0]
+    modules = None if summed is None or functions is None else summed - functions
+    return [percent(None if value is None or not whole else value / whole) for value in (modules, *others)]
 
 
 def _comparison_remarks(row: ComparisonRow) -> list[str]:

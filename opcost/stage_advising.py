@@ -11,7 +11,6 @@ from opcost.advice import (
     Addition,
     Costs,
     costs_of,
-    known_costs,
     measured_ratio,
     over_all,
     share_of,
@@ -22,7 +21,7 @@ from opcost.conditions import Conditions
 from opcost.config_files import ModelConfig, replace_whitelist
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
-from opcost.estimation import MINIMUM_KNOWN, CostModel, fitted
+from opcost.estimation import MINIMUM_KNOWN, CostModel, fitted, known_costs
 from opcost.measurement import MeasurementRow
 from opcost.operators import OperatorCounts
 from opcost.request import (

@@ -7,14 +7,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from opcost.atomic_file import replace_file
-from opcost.comparison import Comparison, OperatorRuns, compare
-from opcost.conditions import WARM, Conditions
+from opcost.comparison import USUAL_RUNS, Comparison, OperatorRuns, compare
+from opcost.conditions import Conditions
 from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
 from opcost.measurement import REFERENCE_TEMPERATURE_C, MeasurementRow
 from opcost.operators import OperatorCounts
 from opcost.request import (
+    COUNTS,
     FULL_MODEL_MEASUREMENTS,
     FULL_MODEL_SCRIPT,
     OPERATOR_MEASUREMENTS,
@@ -22,8 +23,8 @@ from opcost.request import (
     Request,
     selected,
 )
+from opcost.selection import select
 from opcost.statistics import standard_error_of, value_of
-from opcost.subjects import CAPTURED
 from opcost.summation import Measurements, best_rows
 
 
@@ -31,8 +32,11 @@ from opcost.summation import Measurements, best_rows
 class ComparisonRow:
     """One row of ``sum_vs_full.csv``; ``time_s`` and ``energy_j`` are the sum's, errors one standard error.
 
-    Energies are those at ``reference_temperature_c``, as measured where that is None. ``input_data`` says on which
-    values the summed operators were asked for: captured, normal or zeros. ``conditions`` are those of the operators.
+    The part of the sum in functions, what was dropped or not measured (estimated where it has no row), and what is left
+    of the whole are told as ``opcost.gap.Gap`` has them; None where they are not known. Energies are those at
+    ``reference_temperature_c``, as measured where that is None. ``input_data`` says on which values the summed
+    operators were asked for: captured, normal or zeros; ``counted`` which: all, or leaf modules. ``conditions`` are
+    those of the operators.
     """
 
     key: str
@@ -41,6 +45,7 @@ class ComparisonRow:
     energy_j: float | None
     name: str
     input_data: str
+    counted: str
     time_standard_error_s: float | None
     energy_standard_error_j: float | None
     full_time_s: float
@@ -52,6 +57,14 @@ class ComparisonRow:
     time_standard_error_ratio: float | None
     energy_ratio: float | None
     energy_standard_error_ratio: float | None
+    function_time_s: float | None
+    function_energy_j: float | None
+    dropped_time_s: float | None
+    dropped_energy_j: float | None
+    unmeasured_time_s: float | None
+    unmeasured_energy_j: float | None
+    unexplained_time_s: float | None
+    unexplained_energy_j: float | None
     energy_missing_reason: str | None
     flop_ratio: float | None
     memory_bytes_ratio: float | None
@@ -72,28 +85,36 @@ class ComparingReport:
     reason: str | None
 
 
-def compare_models(request: Request, input_data: str = CAPTURED, cache: str = WARM) -> list[ComparingReport]:
+def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:
     """Compare each chosen model under every set of conditions in which the whole model was measured.
 
-    ``input_data``, one of ``INPUT_DATA``, says on which values the summed operators ran; ``cache``, one of ``CACHES``,
-    what they found in the cache.
+    Args:
+        request: which models.
+        runs: which runs of operators are summed.
     """
     models = selected(request, request.configs())
     if not request.database.is_dir():
         raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
     measurements = Measurements(CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows())
     full_rows = best_rows(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows())
-    runs = OperatorRuns(input_data, cache)
     reports = []
     for config, counts in models:
         wholes = [row for row in full_rows.values() if _is_whole(row, config, counts, request.device)]
-        comparisons = [compare(config.name, counts, whole, measurements, runs) for whole in wholes]
-        found = tuple(_comparison_row(comparison, input_data) for comparison in comparisons)
+        dropped = _dropped(request, config)
+        comparisons = [compare(counts, whole, measurements, runs, dropped) for whole in wholes]
+        found = tuple(_comparison_row(config.name, comparison, runs) for comparison in comparisons)
         reports.append(ComparingReport(config.name, found, None if found else _reason(config, request.device)))
     rows = [row for report in reports for row in report.comparisons]
     if rows and not request.dry_run:
         _write(request.database / SUM_VS_FULL, rows)
     return reports
+
+
+def _dropped(request: Request, config: ModelConfig) -> OperatorCounts | None:
+    """Return what the whitelist does not keep, None where block 0's counts are not here."""
+    if not COUNTS.path(config).exists():
+        return None
+    return select(COUNTS.read(config), request.whitelist()).dropped
 
 
 def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, device: str | None) -> bool:
@@ -106,15 +127,16 @@ def _reason(config: ModelConfig, device: str | None) -> str:
     return f"the whole model is not measured{where}; run {FULL_MODEL_SCRIPT} {config.name}"
 
 
-def _comparison_row(comparison: Comparison, input_data: str) -> ComparisonRow:
-    cost, whole = comparison.cost, comparison.full.measurement
+def _comparison_row(name: str, comparison: Comparison, runs: OperatorRuns) -> ComparisonRow:
+    cost, whole, gap = comparison.cost, comparison.full.measurement, comparison.gap
     return ComparisonRow(
         key=comparison.full.key,
         operator=comparison.full.operator,
         time_s=value_of(cost.time_s),
         energy_j=value_of(cost.energy_j),
-        name=comparison.name,
-        input_data=input_data,
+        name=name,
+        input_data=runs.input_data,
+        counted=runs.counted,
         time_standard_error_s=standard_error_of(cost.time_s),
         energy_standard_error_j=standard_error_of(cost.energy_j),
         full_time_s=whole.time_s,
@@ -126,6 +148,14 @@ def _comparison_row(comparison: Comparison, input_data: str) -> ComparisonRow:
         time_standard_error_ratio=standard_error_of(comparison.time_ratio),
         energy_ratio=value_of(comparison.energy_ratio),
         energy_standard_error_ratio=standard_error_of(comparison.energy_ratio),
+        function_time_s=gap.functions.time_s,
+        function_energy_j=gap.functions.energy_j,
+        dropped_time_s=gap.dropped.time_s,
+        dropped_energy_j=gap.dropped.energy_j,
+        unmeasured_time_s=gap.unmeasured.time_s,
+        unmeasured_energy_j=gap.unmeasured.energy_j,
+        unexplained_time_s=gap.unexplained.time_s,
+        unexplained_energy_j=gap.unexplained.energy_j,
         energy_missing_reason=cost.energy_missing_reason or whole.energy_missing_reason,
         flop_ratio=cost.flop_ratio,
         memory_bytes_ratio=cost.memory_bytes_ratio,
@@ -149,5 +179,5 @@ def _write(path: Path, new_rows: list[ComparisonRow]) -> None:
     replace_file(path, table.text(list(rows.values())).encode())
 
 
-def _place(row: ComparisonRow) -> tuple[str, str, str, str]:
-    return row.name, row.key, row.input_data, row.conditions.cache
+def _place(row: ComparisonRow) -> tuple[str, str, str, str, str]:
+    return row.name, row.key, row.input_data, row.counted, row.conditions.cache

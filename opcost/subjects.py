@@ -14,6 +14,9 @@ CAPTURED = "captured"
 INPUT_DATA = (CAPTURED, "normal", "zeros")
 """What operators may be measured on: values such as they saw in their model, normal ones, or zeros."""
 
+ALL, LEAF = COUNTED = ("all", "leaf")
+"""Which operators of a model are summed: all, or those of modules without children."""
+
 
 @dataclass(frozen=True)
 class Subject:

@@ -15,16 +15,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from opcost.errors import DescriptionError
 from opcost.input_values import InputStatistics
-from opcost.operators import META, OperatorCount, OperatorCounts, OperatorTuple, PlainValue
+from opcost.operators import COMPOSITES, META, OperatorCount, OperatorCounts, OperatorTuple, PlainValue
 from opcost.torch_flops import CostCounter, OperationCost, tensors_of, total
 from opcost.torch_inputs import input_statistics
 from opcost.torch_meta import like_a_device
 from opcost.torch_operators import function_tuple, is_property, module_tuple
 from opcost.torch_values import plain_value
-
-COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
-"""Classes of modules with children whose own forward computes with the children's weights, in one kernel where it can:
-one operator each. A config adds others with ``composites``."""
 
 
 def capture(

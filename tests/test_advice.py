@@ -15,7 +15,6 @@ from opcost.advice import (
     CostShare,
     OperatorCost,
     costs_of,
-    known_costs,
     lacking,
     measured_ratio,
     over_all,
@@ -23,7 +22,7 @@ from opcost.advice import (
     smallest_whitelist,
     to_add,
 )
-from opcost.estimation import CostModel, KnownCost, Rates, fitted
+from opcost.estimation import CostModel, KnownCost, Rates, fitted, known_costs
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
 from opcost.scipy_cover import smallest_cover
 from opcost.summation import Measurements

@@ -54,12 +54,11 @@ FULL = row_of(MODEL, (10.0, 0.3), (25.0, 1.0))
 
 
 def compared(*rows, full=FULL):
-    return compare("resnet18_32x64", COUNTS, full, Measurements(rows))
+    return compare(COUNTS, full, Measurements(rows))
 
 
 def test_ratios_are_sum_over_whole_with_both_errors():
     comparison = compared(CONVOLUTION_ROW, RELU_ROW)
-    assert comparison.name == "resnet18_32x64"
     assert comparison.full is FULL
     assert comparison.conditions == SIMULATED_CONDITIONS
     assert comparison.cost.time_s == Estimate(10.0, pytest.approx(0.4))
@@ -159,20 +158,20 @@ LOOKED_AT = replace(COUNTS, counts=(COUNTS.counts[0], replace(COUNTS.counts[1], 
 
 
 def test_operators_measured_on_other_values_are_told_with_their_share_of_the_summed_time():
-    comparison = compare("a", LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]))
+    comparison = compare(LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]))
     assert comparison.remarks == ("30.0% of the summed time is of operators measured on other values than the model's",)
-    (remark,) = compare("a", LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), OperatorRuns("normal")).remarks
+    (remark,) = compare(LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), OperatorRuns("normal")).remarks
     assert remark == "the sum is of operators on normal values, the whole model ran on its own"
 
 
 def test_values_that_are_unknown_are_told():
     on_meta = replace(COUNTS, device_type="meta")
-    (remark,) = compare("a", on_meta, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW])).remarks
+    (remark,) = compare(on_meta, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW])).remarks
     assert remark == "counted on shapes only, so the sum is of operators on normal values"
 
 
 def test_rows_on_other_values_that_are_not_summed_are_told():
-    (remark,) = compare("a", LOOKED_AT, FULL, Measurements([RELU_ROW]), OperatorRuns("zeros")).remarks
+    (remark,) = compare(LOOKED_AT, FULL, Measurements([RELU_ROW]), OperatorRuns("zeros")).remarks
     assert remark == "1 missing operators are measured under other conditions and not summed (on other values)"
 
 
@@ -219,7 +218,7 @@ def test_rows_of_the_cache_that_is_asked_for_are_summed_beside_a_warm_whole(cach
         for mode, factor in (("cold", 1.5), ("warm", 1.0), ("chained", 1.2))
         for operator, time_s in ((CONVOLUTION, 2.0 * factor), (RELU, 1.0 * factor))
     ]
-    comparison = compare("a", COUNTS, FULL, Measurements(rows), OperatorRuns(cache=cache))
+    comparison = compare(COUNTS, FULL, Measurements(rows), OperatorRuns(cache=cache))
     assert comparison.time_ratio.value == pytest.approx({"warm": 1.0, "cold": 1.5, "chained": 1.2}[cache])
     assert comparison.conditions == replace(SIMULATED_CONDITIONS, cache=cache)
     is_told = f"the sum is of operators run {cache}, the whole model ran as it is" in comparison.remarks
@@ -227,7 +226,7 @@ def test_rows_of_the_cache_that_is_asked_for_are_summed_beside_a_warm_whole(cach
 
 
 def test_rows_of_another_cache_are_named_as_such():
-    comparison = compare("a", COUNTS, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), OperatorRuns(cache="cold"))
+    comparison = compare(COUNTS, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), OperatorRuns(cache="cold"))
     assert comparison.cost.time_s is None
     (remark,) = comparison.remarks
     assert remark == "2 missing operators are measured under other conditions and not summed (cache: warm / cold)"

@@ -19,6 +19,7 @@ IDEAS = {
     "duty_cycle",
     "errors",
     "estimation",
+    "gap",
     "input_roles",
     "input_values",
     "measurement",

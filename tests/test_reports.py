@@ -73,6 +73,7 @@ COMPARED = ComparisonRow(
     energy_j=5.5,
     name="resnet50",
     input_data="captured",
+    counted="all",
     time_standard_error_s=1e-5,
     energy_standard_error_j=0.01,
     full_time_s=0.012,
@@ -84,6 +85,14 @@ COMPARED = ComparisonRow(
     time_standard_error_ratio=0.002,
     energy_ratio=None,
     energy_standard_error_ratio=None,
+    function_time_s=0.0005,
+    function_energy_j=None,
+    dropped_time_s=0.0006,
+    dropped_energy_j=None,
+    unmeasured_time_s=0.0,
+    unmeasured_energy_j=None,
+    unexplained_time_s=-0.0011,
+    unexplained_energy_j=None,
     energy_missing_reason="no meter",
     flop_ratio=0.98,
     memory_bytes_ratio=0.75,
@@ -200,7 +209,10 @@ def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytes
     print_comparisons([ComparingReport("resnet50", (COMPARED,), None)], dry_run=False)
     output = capsys.readouterr().out
     time = ["resnet50", "time", "12.50 ms", "12.00 ms", "1.042 ± 0.002", "98.0 % of FLOPs", "2 of 50"]
-    assert row_of(output, "resnet50 ") == time
+    sums, pieces = output.split("What makes the whole model")
+    assert row_of(sums, "resnet50 ") == time
+    assert row_of(pieces, "resnet50 ") == ["resnet50", "time", "100.0 %", "4.2 %", "5.0 %", "0.0 %", "-9.2 %"]
+    assert row_of(pieces, "energy ") == ["energy", "-", "-", "-", "-", "-"]
     assert row_of(output, "simulated machine") == [
         "simulated machine",
         "energy",

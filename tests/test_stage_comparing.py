@@ -12,11 +12,15 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import Load, MeterModel
 
+from opcost.comparison import OperatorRuns
+from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
-from opcost.operators import OperatorTuple, TensorSpec, model_operator
+from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.pickle_files import write_counts
 from opcost.ports import MeasurementProtocol
-from opcost.request import OPERATOR_MEASUREMENTS, SUM_VS_FULL
+from opcost.request import COUNTS, FILTERED_COUNTS, OPERATOR_MEASUREMENTS, SUM_VS_FULL, WHITELIST, model_tuple
+from opcost.selection import select
 from opcost.stage_comparing import ComparingReport, ComparisonRow, compare_models
 from opcost.stage_full_models import measure_full_models
 from opcost.stage_measuring import measure_operators
@@ -268,11 +272,11 @@ def test_sums_of_each_cache_stand_beside_one_another_in_the_file(campaign: Simul
     for cache in ("warm", "cold"):
         campaign.conditions = replace(warm, cache=cache)
         measure_parts(campaign)
-        (report,) = compare_models(campaign.request(), cache=cache)
+        (report,) = compare_models(campaign.request(), OperatorRuns(cache=cache))
         (row,) = report.comparisons
         assert (row.conditions.cache, row.missing_operators) == (cache, 0)
     assert [row.conditions.cache for row in stored(campaign)] == ["warm", "cold"]
-    compare_models(campaign.request(), cache="chained")
+    compare_models(campaign.request(), OperatorRuns(cache="chained"))
     chained = stored(campaign)[-1]
     assert (chained.conditions.cache, chained.time_s, chained.missing_operators) == ("chained", None, 3)
     assert len(stored(campaign)) == 3
@@ -290,3 +294,78 @@ def test_a_comparison_does_not_wait_for_torch() -> None:
     program = "import sys, opcost.stage_comparing, opcost.reports; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
+
+
+# What makes the whole
+
+ADD = OperatorTuple("torch.add", (), (TensorSpec((4,), "float32"),), mode=None)
+ROLL = OperatorTuple("torch.roll", (), (TensorSpec((4,), "float32"),), mode=None)
+
+
+def counts_with_bytes(config: ModelConfig, occurrences: dict[OperatorTuple, int]) -> OperatorCounts:
+    """Counts whose bytes tell an operator's time: a microsecond each."""
+    times_s = {operator: load.time_s for operator, load in PARTS.items()} | {ADD: 0.001, ROLL: 0.004}
+    counts = [
+        OperatorCount(operator, number, 0, round(1e6 * times_s[operator])) for operator, number in occurrences.items()
+    ]
+    return OperatorCounts(model_tuple(config), tuple(counts), 0, 10**6, 7, "2.11.0", "cuda")
+
+
+@pytest.fixture
+def explained(tmp_path: Path) -> SimulatedCampaign:
+    """Three modules and an addition are measured, a roll is not; the whitelist drops SiLU."""
+    occurrences = {**OCCURRENCES, ADD: 2, ROLL: 1}
+    loads = {**PARTS, ADD: Load(time_s=0.001, power_w=300.0), MODEL: Load(time_s=0.02, power_w=300.0)}
+    campaign = SimulatedCampaign(tmp_path, loads)
+    config = campaign.add_model("a", dict.fromkeys((*PARTS, ADD), 1))
+    measure_parts(campaign)
+    measure_whole(campaign)
+    (campaign.measurements / WHITELIST).write_text("operators: [ReLU, GELU, add, roll]\n")
+    counts = counts_with_bytes(config, occurrences)
+    write_counts(COUNTS.path(config), counts)
+    write_counts(FILTERED_COUNTS.path(config), select(counts, ("ReLU", "GELU", "add", "roll")).kept)
+    return campaign
+
+
+def test_the_sum_and_the_named_parts_make_the_whole(explained: SimulatedCampaign) -> None:
+    row = compared_row(explained)
+    assert row.time_s == pytest.approx(3 * 0.001 + 0.002 + 2 * 0.001, rel=1e-6)
+    assert row.function_time_s == pytest.approx(0.002, rel=1e-6)
+    assert row.dropped_time_s == pytest.approx(2 * 0.003, rel=1e-6)
+    assert row.unmeasured_time_s == pytest.approx(0.004, rel=0.01)
+    assert row.unexplained_time_s == pytest.approx(0.02 - 0.007 - 0.006 - 0.004, rel=0.02)
+    named = [row.time_s, row.dropped_time_s, row.unmeasured_time_s, row.unexplained_time_s]
+    assert sum(value or 0.0 for value in named) == pytest.approx(row.full_time_s)
+    energies = [row.energy_j, row.dropped_energy_j, row.unmeasured_energy_j, row.unexplained_energy_j]
+    assert None not in energies
+    assert sum(value or 0.0 for value in energies) == pytest.approx(row.full_energy_j)
+    assert row.dropped_energy_j == pytest.approx(2 * 0.003 * 400, rel=0.02)
+
+
+def test_of_leaf_modules_only_functions_are_dropped(explained: SimulatedCampaign) -> None:
+    (report,) = compare_models(explained.request(), OperatorRuns(counted="leaf"))
+    (row,) = report.comparisons
+    assert row.counted == "leaf"
+    assert row.time_s == pytest.approx(3 * 0.001 + 0.002, rel=1e-6)
+    assert row.function_time_s == 0.0
+    assert row.dropped_time_s == pytest.approx(2 * 0.003 + 2 * 0.001 + 0.004, rel=0.01)
+    assert row.missing_operators == 0
+    assert "the sum is of leaf modules only" in row.remarks
+    compare(explained)
+    assert [row.counted for row in stored(explained)] == ["leaf", "all"]
+
+
+def test_without_the_counts_of_block_0_nobody_knows_what_was_dropped(campaign: SimulatedCampaign) -> None:
+    measure_parts(campaign)
+    measure_whole(campaign)
+    row = compared_row(campaign)
+    assert (row.dropped_time_s, row.unexplained_time_s, row.unexplained_energy_j) == (None, None, None)
+    assert row.unmeasured_time_s == 0.0
+
+
+def test_too_few_measurements_leave_what_is_missing_unknown(explained: SimulatedCampaign) -> None:
+    path = explained.database / OPERATOR_MEASUREMENTS
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if "SiLU" not in line and "GELU" not in line))
+    row = compared_row(explained)
+    assert (row.unmeasured_time_s, row.dropped_time_s, row.unexplained_time_s) == (None, None, None)
