@@ -7,7 +7,7 @@ Example: python compare_sum_vs_full.py resnet18_32x3x32x32
 
 from argparse import Namespace
 
-from opcost.command_line import add_cache, add_counted, add_coverage, add_input_data, pipeline_parser, run
+from opcost.command_line import add_cache, add_counted, add_coverage, add_figures, add_input_data, pipeline_parser, run
 
 EXAMPLE = "python compare_sum_vs_full.py 'resnet*' --json"
 
@@ -18,6 +18,7 @@ def main() -> int:
     add_input_data(parser)
     add_cache(parser)
     add_counted(parser)
+    add_figures(parser)
     add_coverage(parser)
     arguments = parser.parse_args()
 
@@ -29,7 +30,7 @@ def main() -> int:
     from opcost.comparison import OperatorRuns
     from opcost.reports import print_comparisons, print_json
     from opcost.request import Request
-    from opcost.stage_comparing import compare_models
+    from opcost.stage_comparing import compare_models, draw_comparisons
 
     runs = OperatorRuns(arguments.input_data, arguments.cache, arguments.counted)
     reports = compare_models(Request.from_arguments(arguments), runs)
@@ -37,6 +38,8 @@ def main() -> int:
         print_json(reports)
     else:
         print_comparisons(reports, arguments.dry_run)
+    if arguments.figures is not None and not arguments.dry_run:
+        draw_comparisons(reports, arguments.figures)
     return int(bool(arguments.names) and any(report.reason for report in reports))
 
 

@@ -29,6 +29,9 @@ from opcost.subjects import ALL, CAPTURED, COUNTED, INPUT_DATA
 DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "scipy", "torch", "torchvision", "yaml"})
 """The modules that ``make install`` installs: one that is missing is the user's to mend."""
 
+EXTRAS = {"matplotlib": "figures"}
+"""Modules that not everybody needs, and the extra of ``pyproject.toml`` that installs them."""
+
 DEFAULT_LOOP_S = 30.0
 """``opcost.measurement.FULL_LOOP_S``, which cannot be imported here: it needs numpy."""
 
@@ -151,6 +154,12 @@ def add_meter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--meter", choices=METER_CHOICES, default=AUTO, help=meter_help)
 
 
+def add_figures(parser: argparse.ArgumentParser) -> None:
+    """Add ``--figures``, a folder for figures: it yields ``figures`` (Path or None)."""
+    figures_help = "also draw parity, operators and errors as PNG and SVG into this folder (needs matplotlib)"
+    parser.add_argument("--figures", type=Path, metavar="DIR", help=figures_help)
+
+
 def add_counted(parser: argparse.ArgumentParser) -> None:
     """Add ``--counted``, which operators are summed: it yields ``counted`` (str)."""
     counted_help = "sum all operators, or only those of modules without children, as hooks see them (default: all)"
@@ -259,8 +268,10 @@ def _status(main: Callable[[], int]) -> int | str | None:
 def _mendable(error: ModuleNotFoundError | OSError) -> str | None:
     """Return what the user can do about an error, None if it is a bug."""
     if isinstance(error, ModuleNotFoundError):
-        is_ours = error.name not in DEPENDENCIES
         remedy = "run 'make install' and use .venv/bin/python"
+        if error.name in EXTRAS:
+            remedy = f"run {sys.executable} -m pip install '.[{EXTRAS[error.name]}]'"
+        is_ours = error.name not in DEPENDENCIES | EXTRAS.keys()
         return None if is_ours else f"{error.name} is not installed for {sys.executable}; {remedy}"
     if error.filename is None and error.errno in NO_SPACE:
         remedy = "free some space, or name folders on another disk"

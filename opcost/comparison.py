@@ -34,6 +34,15 @@ USUAL_RUNS = OperatorRuns()
 
 
 @dataclass(frozen=True)
+class KindCost:
+    """What all summed calls of one kind of operator cost in a model; energy as the sum's, None where one is unknown."""
+
+    operator: str
+    time_s: float
+    energy_j: float | None
+
+
+@dataclass(frozen=True)
 class Comparison:
     """One model under one set of conditions: its summed operators, the measured whole, and their ratios.
 
@@ -52,6 +61,19 @@ class Comparison:
     time_ratio: Estimate | None
     energy_ratio: Estimate | None
     remarks: tuple[str, ...]
+
+
+def kinds_of(cost: ModelCost) -> tuple[KindCost, ...]:
+    """Return what each kind of operator costs in a sum, the one that takes most time first."""
+    kinds: dict[str, KindCost] = {}
+    for part in cost.parts:
+        name, energy_j = part.subject.operator.short_name, energy_of(part.row, cost.is_at_reference)
+        known = kinds.get(name, KindCost(name, 0.0, 0.0))
+        together_j = None
+        if energy_j is not None and known.energy_j is not None:
+            together_j = known.energy_j + part.occurrences * energy_j.value
+        kinds[name] = KindCost(name, known.time_s + part.time_s, together_j)
+    return tuple(sorted(kinds.values(), key=lambda kind: -kind.time_s))
 
 
 def compare(

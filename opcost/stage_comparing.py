@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opcost.atomic_file import replace_file
-from opcost.comparison import USUAL_RUNS, Comparison, OperatorRuns, compare
+from opcost.comparison import USUAL_RUNS, Comparison, KindCost, OperatorRuns, compare, kinds_of
 from opcost.conditions import Conditions
 from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
@@ -24,8 +26,11 @@ from opcost.request import (
     selected,
 )
 from opcost.selection import select
-from opcost.statistics import standard_error_of, value_of
+from opcost.statistics import Estimate, estimate_of, standard_error_of, value_of
 from opcost.summation import Measurements, best_rows
+
+if TYPE_CHECKING:
+    from opcost.charts import ComparedModel
 
 
 @dataclass(frozen=True)
@@ -78,11 +83,15 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class ComparingReport:
-    """What the comparison found for one model: a row for each set of conditions, or why there is none."""
+    """What the comparison found for one model: a row for each set of conditions, or why there is none.
+
+    ``kinds`` holds for each row what each kind of operator costs in its sum.
+    """
 
     name: str
     comparisons: tuple[ComparisonRow, ...]
     reason: str | None
+    kinds: tuple[tuple[KindCost, ...], ...] = ()
 
 
 def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:
@@ -103,11 +112,42 @@ def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[Co
         dropped = _dropped(request, config)
         comparisons = [compare(counts, whole, measurements, runs, dropped) for whole in wholes]
         found = tuple(_comparison_row(config.name, comparison, runs) for comparison in comparisons)
-        reports.append(ComparingReport(config.name, found, None if found else _reason(config, request.device)))
+        kinds = tuple(kinds_of(comparison.cost) for comparison in comparisons)
+        reports.append(ComparingReport(config.name, found, None if found else _reason(config, request.device), kinds))
     rows = [row for report in reports for row in report.comparisons]
     if rows and not request.dry_run:
         _write(request.database / SUM_VS_FULL, rows)
     return reports
+
+
+def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[Path]:
+    """Draw figures of what was compared; return the files, none if there is nothing to draw.
+
+    A model that was compared under several sets of conditions is told apart by their device and execution.
+    """
+    # Matplotlib, which comparisons without figures need not have.
+    from opcost.charts import write_figures
+
+    models = [
+        _compared_model(row, kinds, several=len(report.comparisons) > 1)
+        for report in reports
+        for row, kinds in zip(report.comparisons, report.kinds, strict=True)
+    ]
+    return write_figures(models, folder) if models else []
+
+
+def _compared_model(row: ComparisonRow, kinds: tuple[KindCost, ...], several: bool) -> ComparedModel:
+    from opcost.charts import ComparedModel
+
+    conditions = row.conditions
+    return ComparedModel(
+        name=f"{row.name} ({conditions.device_product}, {conditions.execution})" if several else row.name,
+        time_s=estimate_of(row.time_s, row.time_standard_error_s),
+        full_time_s=Estimate(row.full_time_s, row.full_time_standard_error_s),
+        energy_j=estimate_of(row.energy_j, row.energy_standard_error_j),
+        full_energy_j=estimate_of(row.full_energy_j, row.full_energy_standard_error_j),
+        kinds=kinds,
+    )
 
 
 def _dropped(request: Request, config: ModelConfig) -> OperatorCounts | None:

@@ -7,14 +7,18 @@ An unknown value (``None``) is shown as a dash, never as zero.
 UNKNOWN = "-"
 
 
+MILLI = 1e-3
+"""Of a second or joule: what people read."""
+
+
 def milliseconds(time_s: float | None) -> str:
     """Return a time in s as text in ms, four significant digits."""
-    return UNKNOWN if time_s is None else f"{_significant(time_s * 1e3)} ms"
+    return UNKNOWN if time_s is None else f"{_significant(time_s / MILLI)} ms"
 
 
 def millijoules(energy_j: float | None) -> str:
     """Return an energy in J as text in mJ, four significant digits."""
-    return UNKNOWN if energy_j is None else f"{_significant(energy_j * 1e3)} mJ"
+    return UNKNOWN if energy_j is None else f"{_significant(energy_j / MILLI)} mJ"
 
 
 def watts(power_w: float | None) -> str:

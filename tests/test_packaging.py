@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import opcost
-from opcost.command_line import DEPENDENCIES
+from opcost.command_line import DEPENDENCIES, EXTRAS
 from opcost.csv_database import columns
 from opcost.measurement import MeasurementRow
 
@@ -104,7 +104,16 @@ def test_declared_are_the_modules_that_a_missing_dependency_is_told_of(pyproject
 
 def test_nothing_is_imported_that_is_not_declared() -> None:
     imported = {name for path in (*SCRIPTS, *ROOT.glob("opcost/*.py")) for name in third_party_imports(path)}
-    assert imported <= DEPENDENCIES | {"pydantic_core"}, "pydantic brings pydantic_core; all else is declared"
+    declared = DEPENDENCIES | EXTRAS.keys()
+    assert imported <= declared | {"pydantic_core"}, "pydantic brings pydantic_core; all else is declared"
+
+
+def test_extras_install_what_not_everybody_needs_and_tests_have_it_all(pyproject: dict[str, Any]) -> None:
+    extras = pyproject["project"]["optional-dependencies"]
+    for module, extra in EXTRAS.items():
+        (line,) = extras[extra]
+        assert line.startswith(module)
+        assert line in extras["test"]
 
 
 def test_all_checks_hold_for_the_oldest_python_supported(pyproject: dict[str, Any]) -> None:

@@ -364,6 +364,14 @@ def test_advice_names_what_the_whitelist_lacks_and_writes_one_that_lacks_nothing
     assert copied.main(monkeypatch, "compare_sum_vs_full.py", "--coverage-target", "0.9") == 0
 
 
+def test_figures_are_drawn_beside_the_comparison(
+    project: Project, compared: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    result = project.run("compare_sum_vs_full.py", "a_resnet", "--figures", str(tmp_path / "figures"))
+    assert result.returncode == 0, result.stderr
+    assert {path.name for path in (tmp_path / "figures").glob("*.svg")} == {"parity.svg", "operators.svg", "errors.svg"}
+
+
 def test_a_whitelist_is_not_written_without_a_target(tmp_path: Path) -> None:
     result = new_project(tmp_path, MODELS).run("compare_sum_vs_full.py", "--write-whitelist")
     assert (result.returncode, result.stdout) == (2, "")

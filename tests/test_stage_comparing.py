@@ -21,7 +21,7 @@ from opcost.pickle_files import write_counts
 from opcost.ports import MeasurementProtocol
 from opcost.request import COUNTS, FILTERED_COUNTS, OPERATOR_MEASUREMENTS, SUM_VS_FULL, WHITELIST, model_tuple
 from opcost.selection import select
-from opcost.stage_comparing import ComparingReport, ComparisonRow, compare_models
+from opcost.stage_comparing import ComparingReport, ComparisonRow, compare_models, draw_comparisons
 from opcost.stage_full_models import measure_full_models
 from opcost.stage_measuring import measure_operators
 
@@ -353,6 +353,19 @@ def test_of_leaf_modules_only_functions_are_dropped(explained: SimulatedCampaign
     assert "the sum is of leaf modules only" in row.remarks
     compare(explained)
     assert [row.counted for row in stored(explained)] == ["leaf", "all"]
+
+
+def test_figures_show_each_comparison_with_its_kinds_of_operators(explained: SimulatedCampaign) -> None:
+    reports = compare(explained)
+    (kinds,) = reports[0].kinds
+    assert {kind.operator: kind.time_s for kind in kinds} == pytest.approx(
+        {"ReLU": 0.003, "GELU": 0.002, "add": 0.002}, rel=1e-6
+    )
+    files = draw_comparisons(reports, explained.folder / "figures")
+    assert len(files) == 6
+    assert all(path.stat().st_size > 1000 for path in files)
+    assert draw_comparisons([ComparingReport("a", (), "not measured")], explained.folder / "none") == []
+    assert not (explained.folder / "none").exists()
 
 
 def test_without_the_counts_of_block_0_nobody_knows_what_was_dropped(campaign: SimulatedCampaign) -> None:

@@ -1,0 +1,172 @@
+"""Figures of comparisons, for a paper: each as PNG and as SVG.
+
+Colours are those of Okabe and Ito, which colour-blind eyes can tell apart; hatches tell them apart in black and white.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from opcost.comparison import KindCost
+from opcost.statistics import NORMAL_QUANTILE, Estimate
+from opcost.units import MILLI
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++", "oo")
+QUANTITIES = (("time", "ms"), ("energy", "mJ"))
+KINDS_SHOWN = len(COLOURS) - 1
+OTHERS = "others"
+NAMED = 3
+"""Models furthest from the line that are named in the parity plot."""
+
+BAND_RATIO = 0.05
+RESOLUTION_DPI = 200
+STYLE: Any = {"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "opcost"}
+
+
+@dataclass(frozen=True)
+class ComparedModel:
+    """One model: its summed operators beside the measured whole, and what each kind of operator costs in the sum."""
+
+    name: str
+    time_s: Estimate | None
+    full_time_s: Estimate
+    energy_j: Estimate | None
+    full_energy_j: Estimate | None
+    kinds: tuple[KindCost, ...]
+
+    def pair(self, quantity: str) -> tuple[Estimate, Estimate] | None:
+        """Return sum and whole of ``time`` or ``energy``, None where one is not known."""
+        summed, whole = (self.time_s, self.full_time_s) if quantity == "time" else (self.energy_j, self.full_energy_j)
+        return None if summed is None or whole is None else (summed, whole)
+
+
+def write_figures(models: Sequence[ComparedModel], folder: Path) -> list[Path]:
+    """Draw all figures of some models into a folder; return the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(STYLE):
+        figures = {"parity": parity(models), "operators": operators(models), "errors": errors(models)}
+        return [path for name, figure in figures.items() for path in _saved(figure, folder / name)]
+
+
+def parity(models: Sequence[ComparedModel]) -> Figure:
+    """Draw each model's sum over its whole, with 95 % intervals: on the line, the parts make the whole."""
+    figure = Figure(figsize=(7.0, 3.4), layout="constrained")
+    for axes, (quantity, unit) in zip(figure.subplots(1, 2), QUANTITIES, strict=True):
+        points = [(model.name, *pair) for model in models if (pair := model.pair(quantity))]
+        _draw_parity(axes, points)
+        axes.set_xlabel(f"{quantity} of the whole model ({unit})")
+        axes.set_ylabel(f"{quantity}, operators summed ({unit})")
+    return figure
+
+
+def operators(models: Sequence[ComparedModel]) -> Figure:
+    """Draw what kinds of operators each sum consists of, as shares of the measured whole, which is 100 %."""
+    shown = _largest_kinds(models)
+    figure = Figure(figsize=(7.0, 1.4 + 0.28 * len(models)), layout="constrained")
+    for axes, (quantity, _) in zip(figure.subplots(1, 2, sharey=True), QUANTITIES, strict=True):
+        _draw_stacks(axes, models, quantity, shown)
+        axes.set_xlabel(f"{quantity}, share of the measured whole model")
+    # The first model on top; the axes share it.
+    figure.axes[0].invert_yaxis()
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+def errors(models: Sequence[ComparedModel]) -> Figure:
+    """Draw how far each sum is from its whole, with 95 % intervals, in the order of the times."""
+    figure = Figure(figsize=(7.0, 1.2 + 0.22 * len(models)), layout="constrained")
+    axes = figure.subplots()
+    ordered = sorted(models, key=lambda model: ratio.value if (ratio := _ratio(model, "time")) else 0.0)
+    for (quantity, _), marker, colour, face in zip(QUANTITIES, "os", COLOURS, (COLOURS[0], "none"), strict=False):
+        found = [(row, ratio) for row, model in enumerate(ordered) if (ratio := _ratio(model, quantity)) is not None]
+        axes.errorbar(
+            [ratio.value - 1 for _, ratio in found],
+            [row for row, _ in found],
+            xerr=[NORMAL_QUANTILE * ratio.standard_error for _, ratio in found],
+            fmt=marker,
+            color=colour,
+            markerfacecolor=face,
+            markersize=5,
+            linewidth=1,
+            label=quantity,
+        )
+    axes.axvline(0.0, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(ordered)), [model.name for model in ordered])
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_xlabel("operators summed, less the measured whole, as a share of it")
+    axes.legend(frameon=False)
+    return figure
+
+
+def _draw_parity(axes: Axes, points: Sequence[tuple[str, Estimate, Estimate]]) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    if not points:
+        axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center")
+        return
+    wholes, sums = [whole for _, _, whole in points], [summed for _, summed, _ in points]
+    x, y = ([one.value / MILLI for one in column] for column in (wholes, sums))
+    x_spans, y_spans = ([NORMAL_QUANTILE * one.standard_error / MILLI for one in column] for column in (wholes, sums))
+    axes.errorbar(x, y, xerr=x_spans, yerr=y_spans, fmt="o", color=COLOURS[0], markersize=4, linewidth=1)
+    ends = [0.7 * min(*x, *y), 1.4 * max(*x, *y)]
+    axes.plot(ends, ends, color="black", linewidth=0.8)
+    for ratio in (1 - BAND_RATIO, 1 + BAND_RATIO):
+        axes.plot(ends, [ratio * end for end in ends], color="black", linewidth=0.5, linestyle=":")
+    furthest = sorted(range(len(points)), key=lambda index: -abs(math.log(y[index] / x[index])))
+    for index in furthest[:NAMED]:
+        # Above the line to the left, below it to the right: names of neighbours rarely meet.
+        offset, side = ((-4, 4), "right") if y[index] > x[index] else ((4, -8), "left")
+        place = (x[index], y[index])
+        axes.annotate(points[index][0], place, xytext=offset, textcoords="offset points", ha=side, fontsize=6)
+
+
+def _draw_stacks(axes: Axes, models: Sequence[ComparedModel], quantity: str, shown: Sequence[str]) -> None:
+    left = [0.0] * len(models)
+    looks = [*list(zip(COLOURS, HATCHES, strict=True))[: len(shown)], (COLOURS[-1], HATCHES[-1])]
+    for kind, (colour, hatch) in zip([*shown, OTHERS], looks, strict=True):
+        widths = [_share(model, quantity, kind, shown) for model in models]
+        axes.barh(range(len(models)), widths, left=left, color=colour, hatch=hatch, edgecolor="white", label=kind)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.axvline(1.0, color="black", linewidth=1.2)
+    axes.set_yticks(range(len(models)), [model.name for model in models])
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+
+
+def _largest_kinds(models: Sequence[ComparedModel]) -> list[str]:
+    """Return the kinds that take most time, as a mean share of a model."""
+    shares: dict[str, float] = {}
+    for model in models:
+        for kind in model.kinds:
+            shares[kind.operator] = shares.get(kind.operator, 0.0) + kind.time_s / model.full_time_s.value
+    return sorted(shares, key=lambda operator: (-shares[operator], operator))[:KINDS_SHOWN]
+
+
+def _share(model: ComparedModel, quantity: str, kind: str, shown: Sequence[str]) -> float:
+    pair = model.pair(quantity)
+    if pair is None:
+        return 0.0
+    chosen = [one for one in model.kinds if one.operator == kind or (kind == OTHERS and one.operator not in shown)]
+    return sum(one.time_s if quantity == "time" else one.energy_j or 0.0 for one in chosen) / pair[1].value
+
+
+def _ratio(model: ComparedModel, quantity: str) -> Estimate | None:
+    pair = model.pair(quantity)
+    return None if pair is None else pair[0].divided_by(pair[1])
+
+
+def _saved(figure: Figure, path: Path) -> Iterator[Path]:
+    for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
+        file = path.with_suffix(suffix)
+        figure.savefig(file, dpi=RESOLUTION_DPI, metadata=metadata)
+        yield file
