@@ -12,6 +12,9 @@ from opcost.command_line import add_cache, add_counted, add_coverage, add_figure
 EXAMPLE = "python compare_sum_vs_full.py 'resnet*' --json"
 
 
+COMPARISON_OPTIONS = ("input_data", "cache", "counted", "figures")
+
+
 def main() -> int:
     description = "Sum time and energy of each model's operators by occurrence and compare with the whole model."
     parser = pipeline_parser(description, EXAMPLE)
@@ -23,6 +26,9 @@ def main() -> int:
     arguments = parser.parse_args()
 
     if arguments.coverage_target is not None:
+        unused = [option for option in COMPARISON_OPTIONS if getattr(arguments, option) != parser.get_default(option)]
+        if unused:
+            parser.error(f"--coverage-target: it has no --{unused[0].replace('_', '-')}; leave that out")
         return advise(arguments)
     if arguments.write_whitelist:
         parser.error("--write-whitelist: it needs --coverage-target, such as 0.9")
@@ -40,7 +46,7 @@ def main() -> int:
         print_comparisons(reports, arguments.dry_run)
     if arguments.figures is not None and not arguments.dry_run:
         draw_comparisons(reports, arguments.figures)
-    return int(bool(arguments.names) and any(report.reason for report in reports))
+    return int(bool(arguments.names) and any(report.lacks_a_sum for report in reports))
 
 
 def advise(arguments: Namespace) -> int:
@@ -51,7 +57,7 @@ def advise(arguments: Namespace) -> int:
     advice = advise(Request.from_arguments(arguments), arguments.coverage_target, arguments.write_whitelist)
     is_written = arguments.write_whitelist and not arguments.dry_run
     if arguments.json:
-        print_json([*advice.models, advice.all_models])
+        print_json([advice])
     else:
         print_advice(advice, is_written)
     return int(not (is_written or advice.all_models.is_reached))

@@ -172,7 +172,7 @@ def add_coverage(parser: Parser) -> None:
         "instead of comparing, say whether the whitelist covers this share of each model's time and energy, such as "
         "0.9, and which operators to add"
     )
-    parser.add_argument("--coverage-target", type=small_ratio, metavar="RATIO", help=target_help)
+    parser.add_argument("--coverage-target", type=coverage_ratio, metavar="RATIO", help=target_help)
     write_help = "with --coverage-target: replace the whitelist by the smallest one that reaches it in all these models"
     parser.add_argument("--write-whitelist", action="store_true", help=write_help)
 
@@ -208,14 +208,28 @@ def positive_seconds(text: str) -> float:
 
 
 def small_ratio(text: str) -> float:
-    """Return a ratio above 0 and below 1: a type for argparse.
+    """Return a relative error above 0 and below 1: a type for argparse.
 
     Raises:
         argparse.ArgumentTypeError: it is no such number.
     """
+    return _ratio(text, "relative error", "0.01")
+
+
+def coverage_ratio(text: str) -> float:
+    """Return a share above 0 and below 1: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no such number.
+    """
+    return _ratio(text, "share", "0.9")
+
+
+def _ratio(text: str, what: str, example: str) -> float:
     value = _number(text)
     if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no such share: write a number between 0 and 1, such as 0.01")
+        remedy = f"write a number between 0 and 1, such as {example}"
+        raise argparse.ArgumentTypeError(f"{text!r} is no {what}: {remedy}")
     return value
 
 

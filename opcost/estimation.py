@@ -81,6 +81,13 @@ def fitted(known: Sequence[KnownCost]) -> CostModel:
     return CostModel(_rates([(one, one.time_s) for one in known]), _rates(with_energy) if is_enough else None)
 
 
+def quartiles(model: CostModel, known: Sequence[KnownCost]) -> tuple[float, float, float]:
+    """Return the quartiles of estimated over measured time: how far estimates can be trusted."""
+    ratios = [model.time.cost(one.flop, one.memory_bytes) / one.time_s for one in known]
+    lower, middle, upper = map(float, np.quantile(ratios, (0.25, 0.5, 0.75)))
+    return lower, middle, upper
+
+
 def _rates(known: Sequence[tuple[KnownCost, float]]) -> Rates:
     factors = np.array([(one.flop, one.memory_bytes, 1.0) for one, _ in known])
     costs = np.array([cost for _, cost in known])

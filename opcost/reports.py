@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from opcost.stage_rebuilding import RebuildReport
 
 
+MOSTLY = 0.5
+"""A share of measured time below which a verdict rests on estimates."""
+
 OPERATORS_SHOWN = 12
 """Operators outside the whitelist that are named on the screen."""
 
@@ -264,6 +267,7 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
         rows = [cells for row in compared for cells in _comparison_cells(row)]
         print_table("Sum of operators and whole model" + _dry(dry_run, "nothing was written"), columns, rows)
         print_line("± is one standard error within these runs; another run or board may differ by more.")
+        print_line("")
         pieces = ("model", "", "modules", "functions", "dropped", "not measured", "not explained")
         print_table("What makes the whole model", pieces, [cells for row in compared for cells in _gap_cells(row)])
         print_line("What was dropped or not measured is estimated from FLOPs and bytes, where it has no row.")
@@ -278,32 +282,37 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
 def print_advice(advice: Advice, is_written: bool) -> None:
     """Print what the whitelist reaches of each model, what it lacks, and the smallest one that would do."""
     columns = ("model", "of time", "of energy", "measured", "of the whole: time", "energy", "reached", "to add")
-    target = percent(advice.target_ratio, digits=0)
-    conditions = advice.conditions
-    under = f"{conditions.device_product}, {conditions.precision}, {conditions.execution}"
-    rows = [_advice_cells(model) for model in (*advice.models, advice.all_models)]
-    print_table(f"What the whitelist covers, {target} wanted ({under})", columns, rows)
-    print_line("What is not measured is estimated from FLOPs and bytes. Shares below are means over these models.")
+    conditions, target = advice.conditions, f"{100 * advice.target_ratio:g} % wanted"
+    under = f"{target} ({conditions.device_product}, {conditions.precision}, {conditions.execution})"
+    title = "What the whitelist covered before" if is_written else "What the whitelist covers"
+    print_table(f"{title}, {under}", columns, [_advice_cells(model) for model in (*advice.models, advice.all_models)])
+    lower, _, upper = advice.estimated_ratios
+    print_line(
+        "What is not measured is estimated from FLOPs and bytes: half of what is measured comes out at "
+        f"{lower:.2f} to {upper:.2f} times its time."
+    )
     lacking = [[one.operator, *_shares(one.share)] for one in advice.all_models.additions]
     if lacking:
         shown = lacking[:OPERATORS_SHOWN]
-        print_table("Not in the whitelist", ("operator", "of time", "of energy"), shown)
+        print_line("")
+        print_table("Not in the whitelist", ("mean share of a model", "of time", "of energy"), shown)
         if len(lacking) > len(shown):
             print_line(f"and {len(lacking) - len(shown)} more; --json names them")
-    names = ", ".join(advice.smallest)
-    print_line(f"{'written' if is_written else 'the smallest whitelist that reaches it'}: {names}")
+    print_line(f"{'written' if is_written else 'the smallest whitelist that reaches it'}: {', '.join(advice.smallest)}")
+    if advice.no_longer:
+        print_line(f"no longer in it: {', '.join(advice.no_longer)}")
 
 
 def _advice_cells(model: ModelAdvice) -> tuple[str, ...]:
     to_add = [addition.operator for addition in model.additions] if model.name else []
     return (
-        model.name or "on average",
+        model.name or "mean; reached by all",
         percent(model.time_ratio),
         percent(model.energy_ratio),
         percent(model.measured_ratio, digits=0),
         percent(model.whole_time_ratio),
         percent(model.whole_energy_ratio),
-        "yes" if model.is_reached else "no",
+        ("yes" if model.is_reached else "no") + (", estimated" if model.measured_ratio < MOSTLY else ""),
         ", ".join(to_add),
     )
 

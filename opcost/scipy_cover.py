@@ -13,7 +13,7 @@ TIE_WEIGHT = 0.5
 
 
 def smallest_cover(shares: FloatArray, target_ratio: float) -> tuple[int, ...]:
-    """Return the fewest columns whose sum reaches a target in each row, and of several such choices the best.
+    """Return the fewest columns, at least one, whose sum reaches a target in each row, and of several choices the best.
 
     Args:
         shares: what each column has of each row, shape (rows, columns), none below 0, each row's sum about 1.
@@ -25,7 +25,10 @@ def smallest_cover(shares: FloatArray, target_ratio: float) -> tuple[int, ...]:
     columns = shares.shape[1]
     solution = milp(
         c=1 - TIE_WEIGHT * shares.mean(axis=0),
-        constraints=LinearConstraint(shares, lb=target_ratio - ROUNDING),
+        constraints=[
+            LinearConstraint(shares, lb=target_ratio - ROUNDING),
+            LinearConstraint(np.ones((1, columns)), lb=1.0),
+        ],
         bounds=Bounds(0, 1),
         integrality=np.ones(columns),
         options={"mip_rel_gap": 0.0},

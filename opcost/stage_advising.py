@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opcost.advice import (
     Addition,
@@ -21,9 +21,9 @@ from opcost.conditions import Conditions
 from opcost.config_files import ModelConfig, replace_whitelist
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
-from opcost.estimation import MINIMUM_KNOWN, CostModel, fitted, known_costs
+from opcost.estimation import MINIMUM_KNOWN, fitted, known_costs, quartiles
 from opcost.measurement import MeasurementRow
-from opcost.operators import OperatorCounts
+from opcost.operators import OperatorCount, OperatorCounts
 from opcost.request import (
     BLOCK_1,
     COUNTS,
@@ -59,17 +59,26 @@ class ModelAdvice:
 
 @dataclass(frozen=True)
 class Advice:
-    """What a whitelist reaches of some models, under which conditions costs hold, and the smallest that would do."""
+    """What a whitelist reaches of some models, under which conditions costs hold, and the smallest that would do.
+
+    ``estimated_ratios`` are the quartiles of estimated over measured time, of the operators that are measured.
+    ``no_longer`` is what the smallest whitelist lacks of the present one.
+    """
 
     target_ratio: float
     conditions: Conditions
+    estimated_ratios: tuple[float, float, float]
     models: tuple[ModelAdvice, ...]
     all_models: ModelAdvice
     smallest: tuple[str, ...]
+    no_longer: tuple[str, ...]
 
 
 def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     """Return what the whitelist reaches of each chosen model, as far as block 0 has counted them.
+
+    Costs are those under the conditions in which most operators of these models are measured. What others cost is
+    estimated from all models that are counted, named or not.
 
     Args:
         request: which models; its device restricts whose measurements are used.
@@ -82,9 +91,16 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     whitelist = request.whitelist()
     models = counted(request, request.configs(), COUNTS)
     rows = _rows_of(request)
-    conditions = _most_common(rows, {config.precision for config, _ in models})
+    conditions = _most_common(rows, {count.operator.key for _, counts in models for count in counts.counts})
     measurements = Measurements(rows)
-    model = _cost_model(request, models, measurements, conditions)
+    known = known_costs(_all_counts(request), measurements, conditions)
+    if len(known) < MINIMUM_KNOWN:
+        raise UserError(
+            f"{request.database / OPERATOR_MEASUREMENTS}: of all counted models {len(known)} operators are measured on "
+            f"{conditions.device_product} ({conditions.execution}), too few to tell what others cost; measure more with "
+            "block 2, or count a model that is measured with block 0"
+        )
+    model = fitted(known)
     costs = {config.name: costs_of(counts, measurements, conditions, model) for config, counts in models}
     wholes = _wholes(request, models, conditions)
     advised = [_advice(name, found, whitelist, target_ratio, wholes.get(name)) for name, found in costs.items()]
@@ -93,7 +109,15 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
         replace_whitelist(request.measurements / WHITELIST, smallest)
         logging.getLogger(__name__).warning("%s: replaced; now run %s", request.measurements / WHITELIST, BLOCK_1)
     additions = tuple(over_all(list(costs.values()), whitelist))
-    return Advice(target_ratio, conditions, tuple(advised), _on_average(advised, additions), smallest)
+    return Advice(
+        target_ratio=target_ratio,
+        conditions=conditions,
+        estimated_ratios=quartiles(model, known),
+        models=tuple(advised),
+        all_models=_on_average(advised, additions),
+        smallest=smallest,
+        no_longer=tuple(name for name in whitelist if name not in smallest),
+    )
 
 
 def _rows_of(request: Request) -> list[MeasurementRow]:
@@ -109,26 +133,17 @@ def _rows_of(request: Request) -> list[MeasurementRow]:
     return found
 
 
-def _most_common(rows: Sequence[MeasurementRow], precisions: set[str]) -> Conditions:
-    """Return the conditions that most rows have, of those with a precision that the models have if there are any."""
-    wanted = [row.conditions for row in rows if row.conditions.precision in precisions]
+def _most_common(rows: Sequence[MeasurementRow], operator_keys: set[str]) -> Conditions:
+    """Return the conditions under which most of some operators are measured; of all rows, if none is."""
+    wanted = [row.conditions for row in rows if row.key.partition("-")[0] in operator_keys]
     ((conditions, _),) = Counter(wanted or [row.conditions for row in rows]).most_common(1)
     return conditions
 
 
-def _cost_model(
-    request: Request,
-    models: Sequence[tuple[ModelConfig, OperatorCounts]],
-    measurements: Measurements,
-    conditions: Conditions,
-) -> CostModel:
-    known = known_costs([count for _, counts in models for count in counts.counts], measurements, conditions)
-    if len(known) < MINIMUM_KNOWN:
-        raise UserError(
-            f"{request.database / OPERATOR_MEASUREMENTS}: only {len(known)} operators of these models are measured, "
-            "too few to tell what the others cost; add a model that block 2 has measured, or leave the names out"
-        )
-    return fitted(known)
+def _all_counts(request: Request) -> list[OperatorCount]:
+    """Return the counts of all models that have some, also of those that are not asked for."""
+    everything = replace(request, names=())
+    return [count for _, counts in counted(everything, everything.configs(), COUNTS) for count in counts.counts]
 
 
 def _wholes(

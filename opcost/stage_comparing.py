@@ -93,6 +93,11 @@ class ComparingReport:
     reason: str | None
     kinds: tuple[tuple[KindCost, ...], ...] = ()
 
+    @property
+    def lacks_a_sum(self) -> bool:
+        """Whether there is no whole, or one with nothing to set beside it."""
+        return self.reason is not None or any(row.time_s is None for row in self.comparisons)
+
 
 def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:
     """Compare each chosen model under every set of conditions in which the whole model was measured.

@@ -178,6 +178,10 @@ def test_of_equally_small_covers_the_one_that_reaches_most_is_taken() -> None:
     assert smallest_cover(np.array([[0.51, 0.0, 0.52], [0.5, 0.9, 0.6]]), 0.5) == (2,)
 
 
+def test_a_cover_is_never_empty() -> None:
+    assert smallest_cover(np.array([[0.4, 0.6]]), 1e-12) == (1,)
+
+
 def test_what_cannot_be_reached_is_told() -> None:
     with pytest.raises(ValueError, match="no columns reach 0.9"):
         smallest_cover(np.array([[0.3, 0.3]]), 0.9)

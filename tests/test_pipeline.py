@@ -354,14 +354,21 @@ def test_advice_names_what_the_whitelist_lacks_and_writes_one_that_lacks_nothing
     shutil.copytree(project.measurements, copied.measurements)
     shutil.copytree(project.database, copied.database)
     assert copied.main(monkeypatch, "compare_sum_vs_full.py", "--coverage-target", "0.9", "--json") == 1
-    *models, together = json.loads(capsys.readouterr().out)
-    assert [model["name"] for model in models] == sorted(MODELS)
-    assert together["name"] is None
-    assert any(model["additions"] for model in models)
+    (advice,) = json.loads(capsys.readouterr().out)
+    assert [model["name"] for model in advice["models"]] == sorted(MODELS)
+    assert any(model["additions"] for model in advice["models"])
+    assert len(advice["smallest"]) > 1
     assert copied.main(monkeypatch, "compare_sum_vs_full.py", "--coverage-target", "0.9", "--write-whitelist") == 0
     assert "written: " in capsys.readouterr().out
     assert copied.main(monkeypatch, "general_pipeline_block1.py") == 0
     assert copied.main(monkeypatch, "compare_sum_vs_full.py", "--coverage-target", "0.9") == 0
+
+
+@pytest.mark.parametrize("option", [["--cache", "chained"], ["--counted", "leaf"], ["--figures", "figures"]])
+def test_advice_refuses_what_only_comparisons_have(tmp_path: Path, option: list[str]) -> None:
+    result = new_project(tmp_path, MODELS).run("compare_sum_vs_full.py", "--coverage-target", "0.9", *option)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: --coverage-target: it has no {option[0]}; leave that out; see ")
 
 
 def test_figures_are_drawn_beside_the_comparison(

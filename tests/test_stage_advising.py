@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
-from simulated_machine import Load
+from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
 from opcost.config_files import load_whitelist
+from opcost.csv_database import CsvTable
 from opcost.errors import UserError
+from opcost.measurement import MeasurementRow
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
 from opcost.pickle_files import write_counts
 from opcost.ports import MeasurementProtocol
-from opcost.request import COUNTS, WHITELIST, model_tuple
+from opcost.request import COUNTS, OPERATOR_MEASUREMENTS, WHITELIST, model_tuple
 from opcost.stage_advising import Advice, ModelAdvice, advise
 from opcost.stage_full_models import measure_full_models
 from opcost.stage_measuring import measure_operators
@@ -108,5 +111,28 @@ def test_without_a_measurement_nothing_can_be_said(campaign: SimulatedCampaign) 
 
 
 def test_one_measured_operator_does_not_tell_what_others_cost(campaign: SimulatedCampaign) -> None:
-    with pytest.raises(UserError, match=r"only 1 operators of these models are measured, too few to tell"):
+    path = campaign.database / OPERATOR_MEASUREMENTS
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if "ReLU" not in line and "BatchNorm2d" not in line))
+    with pytest.raises(UserError, match=r"of all counted models 1 operators are measured on simulated machine"):
         advised(campaign, 0.9, "b")
+
+
+def test_what_others_cost_is_told_by_all_counted_models_whichever_are_named(campaign: SimulatedCampaign) -> None:
+    alone, (together, *_) = advised(campaign, 0.7, "b")[1], advised(campaign, 0.7)[0].models[1:]
+    assert alone == together
+
+
+def test_costs_are_those_of_the_device_on_which_these_models_are_measured(campaign: SimulatedCampaign) -> None:
+    """Another device has more rows, of other operators."""
+    elsewhere = replace(SIMULATED_CONDITIONS, device_product="elsewhere")
+    operators = [OperatorTuple("torch.nn.ReLU", (), (TensorSpec((side,), "float32"),)) for side in range(10, 20)]
+    table = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow)
+    for operator in operators:
+        table.append(simulated_row(operator, conditions=elsewhere))
+    assert advised(campaign, 0.9, "a")[0].conditions.device_product == "simulated machine"
+
+
+def test_what_the_smallest_whitelist_leaves_out_is_told(campaign: SimulatedCampaign) -> None:
+    write_whitelist(campaign, "operators: [Conv2d, Linear]\n")
+    assert advised(campaign, 0.7)[0].no_longer == ("Linear",)
