@@ -30,7 +30,9 @@ def kinds(table: pd.DataFrame) -> set[str]:
 def below_the_limit(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of operators that were never capped, in no loop that the table tells of."""
     capped = table[["power_capped_ratio", "power_capped_reference_ratio"]].fillna(0.0).max(axis=1) > 0
-    return table[~capped & ~table["notes"].fillna("").str.contains(AT_THE_LIMIT, regex=False)]
+    for column in {"notes", "notes_reference"} & set(table.columns):
+        capped |= table[column].fillna("").str.contains(AT_THE_LIMIT, regex=False)
+    return table[~capped]
 
 
 COMPARED = (

@@ -31,6 +31,7 @@ COLUMNS = (
     *("time_s", "time_standard_error_s", "power_w", "power_standard_error_w", "energy_j"),
     *("energy_at_reference_j", "temperature_c", "power_capped_ratio", "meter", "loop_time_s", "notes"),
 )
+BOARD = "device_uuid"
 
 
 def neighbours(table: pd.DataFrame) -> pd.DataFrame:
@@ -95,7 +96,8 @@ def measure_products(path: Path, database: Path, seed: int, limit_s: float) -> N
             left = torch.empty(m, SIDE, dtype=torch.bfloat16, device="meta")
             product = Subject(function_tuple(torch.matmul, (left, weight), {}))
             row = apparatus.measure(product, PRECISION, protocol, f"product-{m}")
-            append(path, {"m": m} | {name: getattr(row, name) for name in COLUMNS})
+            board = {BOARD: apparatus.circumstances(protocol).device_uuid}
+            append(path, {"m": m} | {name: getattr(row, name) for name in COLUMNS} | board)
 
 
 def main() -> int:

@@ -22,6 +22,7 @@ from opcost.statistics import BATCHES, Estimate, student_quantile
 LOAD = Load(time_s=0.002, power_w=400.0, jitter_ratio=0.02)
 PRECISE = MeasurementProtocol(warm_up_s=0.25, loop_s=30.0, relative_error=0.01)
 LONG = MeasurementProtocol(warm_up_s=2.0, loop_s=5.0)
+LONGER = MeasurementProtocol(warm_up_s=2.0, loop_s=6.1)
 SENTINEL = MeasurementProtocol(SHORT_WARM_UP_S, sentinel.LOOP_S)
 INSTANT = MeterModel(averaging_time_s=0.025)
 LIMIT_W = 700.0
@@ -52,6 +53,10 @@ KNOWN_50, KNOWN_500 = (
 )
 """What a qualification finds of such noise: it sees a little less of what lasts long."""
 
+KNOWN_100 = replace(RING, source=replace(RING.power_source, correlation_time_s=0.1, noise_ratio=0.002))
+LOADS_OWN = Device(white_noise_w=1.0, correlated_noise_w=16.0, correlation_time_s=0.1)
+"""A load's noise that no qualification has seen: it runs another load."""
+
 WARMING = replace(QUIET, cold_power_ratio=0.95, warming_time_s=5.0)
 SWINGING = replace(QUIET, clock_swing_ratio=0.03)
 CAPPING = replace(QUIET, capping_delay_s=0.55)
@@ -63,6 +68,7 @@ CASES = (
     Case("the same, qualified", KNOWN_50, LASTING_50),
     Case("noise that lasts 0.5 s, not qualified", device=LASTING_500),
     Case("the same, qualified", KNOWN_500, LASTING_500),
+    Case("noise of the load that lasts 0.1 s, the meter's own known, 6 s loop", KNOWN_100, LOADS_OWN, protocol=LONGER),
     Case("an average over 1 s, 5 s loop", AVERAGE, protocol=LONG),
     Case("a window of 25 ms every 100 ms, 5 s loop", INSTANT, protocol=LONG),
     Case("the same, precise loop", INSTANT),

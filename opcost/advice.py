@@ -13,10 +13,14 @@ from opcost.estimation import CostModel
 from opcost.operators import OperatorCount, OperatorCounts
 from opcost.statistics import FloatArray
 from opcost.subjects import CAPTURED
-from opcost.summation import Measurements, Part, energy_of, sum_operators
+from opcost.summation import Measurements, energy_of, sum_operators
 
 Cover: TypeAlias = Callable[[FloatArray, float], Sequence[int]]
 """Returns the fewest columns of a matrix whose sum reaches a value in each row."""
+
+
+ROUNDING = 2e-6
+"""Below a target that is still taken for reached: a solver is content with a millionth."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,8 @@ class CostShare:
 
     def reaches(self, target_ratio: float) -> bool:
         """Return whether both are as large as is wanted."""
-        return min(self.time_ratio, self.time_ratio if self.energy_ratio is None else self.energy_ratio) >= target_ratio
+        least = min(self.time_ratio, self.time_ratio if self.energy_ratio is None else self.energy_ratio)
+        return least >= target_ratio - ROUNDING
 
     @property
     def larger(self) -> float:
@@ -69,10 +74,14 @@ class Addition:
 def costs_of(counts: OperatorCounts, measurements: Measurements, conditions: Conditions, model: CostModel) -> Costs:
     """Return what each operator costs in a model: as measured, and where it was not, as a cost model has it."""
     cost = sum_operators(counts, measurements, conditions, CAPTURED)
+    by_operator = {count.operator: count for count in counts.counts}
     found: dict[str, OperatorCost] = {}
     for part in cost.parts:
-        name = part.subject.operator.short_name
-        found[name] = found.get(name, OperatorCost()).plus(part.time_s, _energy_j(part), is_measured=True)
+        name, (_, estimated_j) = part.subject.operator.short_name, model.cost(by_operator[part.subject.operator])
+        measured_j = energy_of(part.row)
+        energy_j = estimated_j if measured_j is None else measured_j.value
+        together_j = None if energy_j is None else part.occurrences * energy_j
+        found[name] = found.get(name, OperatorCost()).plus(part.time_s, together_j, is_measured=True)
     for count in cost.missing:
         name = count.operator.short_name
         found[name] = found.get(name, OperatorCost()).plus(*_estimated(count, model), is_measured=False)
@@ -121,7 +130,8 @@ def over_all(models: Sequence[Costs], whitelist: Collection[str]) -> list[Additi
     for costs in models:
         for addition in lacking(costs, whitelist):
             additions.setdefault(addition.operator, []).append(addition.share)
-    means = [Addition(name, _mean(shares, len(models))) for name, shares in additions.items()]
+    with_energy = sum(share_of(costs, costs).energy_ratio is not None for costs in models)
+    means = [Addition(name, _mean(shares, len(models), with_energy)) for name, shares in additions.items()]
     return sorted(means, key=lambda addition: (-addition.share.larger, addition.operator))
 
 
@@ -136,14 +146,12 @@ def smallest_whitelist(models: Sequence[Costs], target_ratio: float, cover: Cove
     return tuple(names[index] for index in sorted(chosen, key=lambda index: (-mean_ratios[index], names[index])))
 
 
-def _mean(shares: Sequence[CostShare], models: int) -> CostShare:
+def _mean(shares: Sequence[CostShare], models: int, with_energy: int) -> CostShare:
+    """Return mean shares over so many models, of which some have energies; those not listed have none of it."""
     energies = [share.energy_ratio for share in shares if share.energy_ratio is not None]
-    return CostShare(sum(share.time_ratio for share in shares) / models, sum(energies) / models if energies else None)
-
-
-def _energy_j(part: Part) -> float | None:
-    energy_j = energy_of(part.row)
-    return None if energy_j is None else part.occurrences * energy_j.value
+    return CostShare(
+        sum(share.time_ratio for share in shares) / models, sum(energies) / with_energy if with_energy else None
+    )
 
 
 def _estimated(count: OperatorCount, model: CostModel) -> tuple[float, float | None]:

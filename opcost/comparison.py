@@ -100,7 +100,8 @@ def compare(
     left_out = None
     if dropped is not None:
         left_out = sum_operators(dropped, measurements, conditions, runs.input_data, cost.is_at_reference)
-    known = known_costs([*counts.counts, *(dropped.counts if dropped else ())], measurements, conditions)
+    everything = [*counts.counts, *(dropped.counts if dropped else ())]
+    known = known_costs(everything, measurements, conditions, cost.is_at_reference)
     energy_j = energy_of(full, cost.is_at_reference)
     return Comparison(
         conditions=conditions,

@@ -105,7 +105,8 @@ def set_done(path: Path) -> bool:
     document = read_document(path, SUMMARY_EXAMPLE)
     if _validate(document, _Summary).done:
         return False
-    _replace_value(document, "done", "true")
+    _, node = document.entries["done"]
+    _replace_text(document, (node.start_mark.index, node.end_mark.index), "true")
     return True
 
 
@@ -128,18 +129,22 @@ def replace_whitelist(path: Path, names: Sequence[str]) -> None:
     load_whitelist(path)
     document = read_document(path, WHITELIST_EXAMPLE)
     _, node = document.entries["operators"]
-    if isinstance(node, yaml.SequenceNode) and node.flow_style:
-        text = f"[{', '.join(names)}]"
-    else:
-        lines_between = "\n" + " " * node.start_mark.column
-        text = lines_between.join(f"- {name}" for name in names) + "\n"
-    _replace_value(document, "operators", text)
+    begin, end = node.start_mark.index, node.end_mark.index
+    text = f"[{', '.join(names)}]"
+    if isinstance(node, yaml.SequenceNode) and not node.flow_style:
+        # To PyYAML a block list ends where something else begins: here it ends with its last item's line.
+        last = document.text.find("\n", node.value[-1].end_mark.index)
+        end = len(document.text) if last < 0 else last + 1
+        new_line = "\r\n" if "\r\n" in document.text else "\n"
+        indent = " " * node.start_mark.column
+        text = indent.join(f"- {name}{new_line}" for name in names)
+    _replace_text(document, (begin, end), text)
 
 
-def _replace_value(document: Document, key: str, text: str) -> None:
+def _replace_text(document: Document, place: tuple[int, int], text: str) -> None:
     """Replace the file in one step, so that a reader or a kill never meets half of it."""
-    _, node = document.entries[key]
-    content = document.text[: node.start_mark.index] + text + document.text[node.end_mark.index :]
+    begin, end = place
+    content = document.text[:begin] + text + document.text[end:]
     try:
         replace_file(document.path.resolve(), content.encode())
     except OSError as error:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from opcost.errors import CannotMeasureError
 
-DUTY_CYCLES = {1.0: 0.75, 0.75: 0.5}
-"""For what share of the time a load runs next, where it has reached the power limit: of 700 W, and 140 W in the pauses,
-they allow for 887 W and 1260 W."""
+DUTY_CYCLES = (0.75, 0.5)
+"""For what share of the time, at most, a load runs that has reached the power limit: with 700 W, and 140 W in the
+pauses, they allow for 887 W and 1260 W."""
 
 BUSY_S = 3.5e-3
 """How long calls follow each other between two pauses: so long that what they find in the cache, and what of theirs is

@@ -15,8 +15,8 @@ import numpy as np
 
 from opcost.conditions import Conditions
 from opcost.operators import OperatorCount
-from opcost.statistics import FloatArray
-from opcost.summation import Measurements
+from opcost.statistics import FloatArray, value_of
+from opcost.summation import Measurements, energy_of
 
 MINIMUM_KNOWN = 3
 """Measured operators that a fit of three rates needs."""
@@ -60,10 +60,15 @@ class CostModel:
         return time_s, None if self.energy is None else self.energy.cost(count.flop, count.memory_bytes)
 
 
-def known_costs(counts: Iterable[OperatorCount], measurements: Measurements, conditions: Conditions) -> list[KnownCost]:
-    """Return what operators cost that were measured under these conditions, on any values."""
+def known_costs(
+    counts: Iterable[OperatorCount], measurements: Measurements, conditions: Conditions, at_reference: bool = False
+) -> list[KnownCost]:
+    """Return what operators cost that were measured under these conditions, on any values.
+
+    Energies are as measured, or those at the reference temperature.
+    """
     return [
-        KnownCost(count.flop, count.memory_bytes, row.measurement.time_s, row.measurement.energy_j)
+        KnownCost(count.flop, count.memory_bytes, row.measurement.time_s, value_of(energy_of(row, at_reference)))
         for count in {count.operator: count for count in counts}.values()
         for row in measurements.of_operator(count.operator.key)
         if row.conditions.key == conditions.key

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from opcost.ports import MINIMUM_CHUNKS, Clock, ClockReading, MeasurementProtocol, Meter, Workload
-from opcost.power import MeanPower, MeteredPower, PowerTrace, Window, mean_power, power_and_check
+from opcost.power import MeanPower, MeteredPower, Window, power_and_check
 from opcost.statistics import Estimate, FloatArray, is_within, mean_over_places
 
 MINIMUM_PRECISE_CHUNKS = 10
@@ -34,6 +34,7 @@ class Loop:
     """The raw result of a loop: consecutive chunks between two clock readings, and when the load began.
 
     ``chunk_iterations`` are how many iterations each chunk held; the chunks ran in so many ``places`` in turn.
+    ``is_at_limit`` says that it ended since its load drew as much as the device may.
     """
 
     load_begin: ClockReading
@@ -42,6 +43,7 @@ class Loop:
     chunk_durations_s: tuple[float, ...]
     chunk_iterations: tuple[int, ...]
     places: int = 1
+    is_at_limit: bool = False
 
     @property
     def iterations(self) -> int:
@@ -130,20 +132,12 @@ def _precise_loop(
             looks_in_a_row = looks_in_a_row + 1 if is_enough else 0
             if looks_in_a_row and looks_in_a_row >= min(looks, LOOKS_IN_A_ROW):
                 return loop
-            # A meter that was asked for by name is waited for: no other gives energy in its place.
-            has_power = trace.checks_stand_in or power.mean.estimate_w is not None
-            if protocol.at_full_clocks and has_power and _draws_as_much_as_it_may(loop, trace, power_limit_w):
-                return loop
+            if protocol.at_full_clocks and is_at_limit(power.mean, power_limit_w):
+                return replace(loop, is_at_limit=True)
 
 
 def _is_long(loop: Loop, loop_s: float) -> bool:
     return loop.duration_s >= loop_s and len(loop.chunk_durations_s) >= MINIMUM_CHUNKS
-
-
-def _draws_as_much_as_it_may(loop: Loop, trace: PowerTrace, power_limit_w: float | None) -> bool:
-    """Return whether any meter says so: the one that energies are taken from may not have enough readings yet."""
-    powers = (mean_power(logged, loop.load_begin.epoch_s, loop.window) for logged in (trace, *trace.checks))
-    return any(is_at_limit(power, power_limit_w) for power in powers)
 
 
 def is_at_limit(power: MeanPower, power_limit_w: float | None) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from opcost.ports import Clock, Meter, Workload
 from opcost.power import PowerTrace, Window, device_state, fresh_readings, fresh_rows
-from opcost.statistics import Estimate, FloatArray
+from opcost.statistics import Estimate, correlation_length
 
 PAUSE_S = 2.0
 STEP_S = 12.0
@@ -277,7 +277,7 @@ def _quality(course: Course, trace: PowerTrace, reference: PowerTrace) -> MeterQ
         lag_s=lag_s,
         averaging_time_s=averaging_time_s,
         noise_ratio=float(residuals.std() / power_w.mean()),
-        correlation_time_s=_correlation_time_s(residuals, period_s),
+        correlation_time_s=correlation_length(residuals) * period_s,
         steady_deviation_ratio=steady,
         pulsed_deviation_ratio=worst,
         verdict=_verdict(steady, worst),
@@ -327,18 +327,3 @@ def _smoothing_s(trace: PowerTrace, course: Course, rise_time_s: float | None) -
         return None, None
     slope, at_begin = np.polyfit(epoch_s[on_the_way] - step.begin_s, share[on_the_way], 1)
     return (float(-at_begin / slope), float(1 / slope)) if slope > 0 else (None, None)
-
-
-def _correlation_time_s(residuals: FloatArray, period_s: float) -> float:
-    """Return the integral of the autocorrelation up to its first zero: readings further apart are independent.
-
-    Half a period is that of independent readings.
-    """
-    variance = float(np.mean(residuals**2))
-    total = 0.5
-    for lag in range(1, len(residuals) // 2):
-        correlation = float(np.mean(residuals[:-lag] * residuals[lag:])) / variance if variance else 0.0
-        if correlation <= 0:
-            break
-        total += correlation
-    return total * period_s

@@ -14,10 +14,21 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from opcost.statistics import BATCHES, Estimate, FloatArray, independent_averages, mean_of_readings
+from opcost.statistics import (
+    BATCHES,
+    Estimate,
+    FloatArray,
+    correlation_length,
+    independent_averages,
+    mean_of_readings,
+)
 
 MINIMUM_INDEPENDENT = 1.01
 """A mean that rests on no more than one independent reading has no error that could be told."""
+
+LONG_ENOUGH = 2 * BATCHES
+"""Independent readings, by the noise that the qualification found, from which a window tells of its own noise: batches
+are then four times as long as that lasts."""
 
 MINIMUM_READINGS = 5
 """Fewer fresh readings than this give no energy: their spread says too little about the error of their mean."""
@@ -157,16 +168,16 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
     if len(readings) < MINIMUM_READINGS:
         reason = f"{len(readings)} fresh readings of {trace.source.name} in the window, {MINIMUM_READINGS} needed"
         return MeanPower(None, len(readings), reason)
-    if np.ptp(readings) == 0:
-        return _power_of_one_value(trace, readings)
-    independent = _independent_readings(len(readings), steady.duration_s, trace.source)
+    independent = _independent_readings(readings, steady.duration_s, trace.source)
     if independent < MINIMUM_INDEPENDENT:
         reason = f"{trace.source.name} wanders for longer than the window lasts: {steady.duration_s:.2f} s"
         return MeanPower(None, math.floor(independent), reason)
-    mean_w = mean_of_readings(readings, independent)
     # Noise that lasts is not seen in a short window: what the qualification saw of it is the least.
     lasting = min(independent, _independent_of_lasting_noise(steady.duration_s, trace.source))
-    least_w = trace.source.noise_ratio * abs(mean_w.value) / math.sqrt(lasting)
+    least_w = trace.source.noise_ratio * abs(float(readings.mean())) / math.sqrt(lasting)
+    if np.ptp(readings) == 0:
+        return _power_of_one_value(trace, readings, least_w)
+    mean_w = mean_of_readings(readings, independent)
     error_w = max(mean_w.standard_error, least_w)
     return MeanPower(Estimate(mean_w.value, error_w), math.floor(independent), values_w=readings)
 
@@ -196,7 +207,7 @@ def power_and_check(trace: PowerTrace, load_begin_s: float, window: Window) -> t
     return best, next((power for power in known if power is not best), None)
 
 
-def _power_of_one_value(trace: PowerTrace, readings: FloatArray) -> MeanPower:
+def _power_of_one_value(trace: PowerTrace, readings: FloatArray, least_w: float) -> MeanPower:
     """Return a power that did not move: known to within the meter's step, if the meter has ever moved.
 
     A value anywhere within a step is equally likely, so its standard error is the step / sqrt(12).
@@ -205,7 +216,7 @@ def _power_of_one_value(trace: PowerTrace, readings: FloatArray) -> MeanPower:
     if not steps.any():
         reason = f"{trace.source.name} showed one single value, {readings[0]:g} W, from begin to end: it may be stuck"
         return MeanPower(None, len(readings), reason)
-    error_w = float(steps[steps > 0].min()) / math.sqrt(12)
+    error_w = max(float(steps[steps > 0].min()) / math.sqrt(12), least_w)
     return MeanPower(Estimate(float(readings[0]), error_w), len(readings), values_w=readings)
 
 
@@ -266,14 +277,15 @@ def device_state(trace: PowerTrace, window: Window) -> DeviceState:
     return state
 
 
-def _independent_readings(fresh: int, duration_s: float, source: PowerSource) -> float:
-    limits: list[float] = [fresh]
+def _independent_readings(readings: FloatArray, duration_s: float, source: PowerSource) -> float:
+    limits: list[float] = [len(readings)]
     if source.averaging_time_s:
         limits.append(independent_averages(duration_s, source.averaging_time_s))
     lasting = _independent_of_lasting_noise(duration_s, source)
-    if lasting < BATCHES:
-        # In a longer window batch means see noise that lasts, and need not take all noise for such.
-        limits.append(lasting)
+    if LONG_ENOUGH <= lasting < math.inf:
+        # Such a window shows itself how long its noise lasts: that of a load may be of another kind than the meter's.
+        lasting = len(readings) / (2 * correlation_length(readings - readings.mean()))
+    limits.append(lasting)
     return min(limits)
 
 

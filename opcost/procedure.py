@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -59,26 +60,34 @@ def undisturbed(
 ) -> Measurement:
     """Return a measurement that nothing seems to have disturbed; after ``TRIES`` the last one, as it is.
 
-    What is to be measured at full clocks and has reached the power limit is measured again in a lower duty cycle.
+    What is to be measured at full clocks and has reached the power limit is measured again in lower duty cycles, and
+    where that is no remedy either, as it is.
 
     Raises:
         CannotMeasureError: it cannot be measured.
     """
+    measurement = _tried(measure_once, protocol)
+    in_pauses = [replace(protocol, duty_cycle=duty_cycle) for duty_cycle in DUTY_CYCLES]
+    # A loop that ended at the limit tells less of it than one that goes on.
+    for other in (*in_pauses, replace(protocol, at_full_clocks=False)):
+        if not (protocol.at_full_clocks and is_held_back(measurement)):
+            break
+        with suppress(CannotMeasureError):
+            measurement = _tried(measure_once, other)
+    return measurement
+
+
+def _tried(measure_once: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol) -> Measurement:
+    """Return a measurement that is not doubtful, after ``TRIES`` the last one."""
     measurement = measure_once(protocol)
     for _ in range(TRIES - 1):
-        is_held = protocol.at_full_clocks and is_held_back(measurement)
-        if not is_held and not is_doubtful(measurement):
+        if not is_doubtful(measurement):
             break
-        if is_held:
-            protocol = replace(protocol, duty_cycle=DUTY_CYCLES.get(protocol.duty_cycle, protocol.duty_cycle))
         try:
             measurement = measure_once(protocol)
         except CannotMeasureError:
-            if not is_held:
-                # What was measured before may be doubtful, but it is there.
-                break
-            # It cannot pause. The loop that ended at the limit tells less of it than one that goes on.
-            return undisturbed(measure_once, replace(protocol, at_full_clocks=False, duty_cycle=1.0))
+            # What was measured before may be doubtful, but it is there.
+            break
     return measurement
 
 
@@ -180,7 +189,7 @@ def evaluate(
             _disagreement(power, check),
             _lost_log(state, device),
             _heat(state),
-            _limit(power, state, device.power_limit_w),
+            _limit(loop, power, state, device.power_limit_w),
         ),
     )
 
@@ -223,11 +232,11 @@ def _heat(state: DeviceState) -> str:
     return f"{THERMAL_SLOWDOWN} for {ratio:.0%} of the loop" if ratio else ""
 
 
-def _limit(power: MeteredPower, state: DeviceState, power_limit_w: float | None) -> str:
+def _limit(loop: Loop, power: MeteredPower, state: DeviceState, power_limit_w: float | None) -> str:
     """Return a remark on clocks that the power limit holds down, or would if the load lasted."""
     if state.power_capped_ratio:
         return f"{SLOWED} for {state.power_capped_ratio:.0%} of the loop"
-    if not is_at_limit(power.mean, power_limit_w):
+    if not loop.is_at_limit and not is_at_limit(power.mean, power_limit_w):
         return ""
     return f"{AT_LIMIT} {power_limit_w:.0f} W: slower where it lasts"
 

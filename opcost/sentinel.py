@@ -54,10 +54,13 @@ class Sentinel:
             self._look(self._rows[-1].conditions.precision)
 
     def doubted(self, row: MeasurementRow) -> MeasurementRow:
-        """Count a measurement that came after the last look; return it, marked if meters disagreed then."""
+        """Count a measurement that came after the last look; return it.
+
+        It is marked if meters disagreed then, unless it has a check of its own.
+        """
         self._measured_since += 1
         doubt = _disagreement(self._rows[-1].measurement) if self._rows else ""
-        if not doubt or METERS_DISAGREE in row.measurement.notes:
+        if not doubt or row.measurement.check_power_w is not None:
             return row
         notes = joined_notes(row.measurement.notes, f"{doubt} in the sentinel before")
         return replace(row, measurement=replace(row.measurement, notes=notes))
@@ -90,7 +93,7 @@ class Sentinel:
         doubt = _disagreement(row.measurement)
         if doubt:
             before = f", as may be the {self._measured_since} rows before" if self._measured_since else ""
-            text = "sentinel: %s; all rows from here on are marked for it%s: try power_logger.py --qualify"
+            text = "sentinel: %s; rows from here on are marked for it%s: try power_logger.py --qualify"
             logging.getLogger(__name__).warning(text, doubt, before)
         self._table.append(row)
         self._rows.append(row)

@@ -97,8 +97,8 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     if len(known) < MINIMUM_KNOWN:
         raise UserError(
             f"{request.database / OPERATOR_MEASUREMENTS}: of all counted models {len(known)} operators are measured on "
-            f"{conditions.device_product} ({conditions.execution}), too few to tell what others cost; measure more with "
-            "block 2, or count a model that is measured with block 0"
+            f"{conditions.device_product} ({conditions.execution}), too few to tell what others cost; measure more "
+            "with block 2, or count a model that is measured with block 0"
         )
     model = fitted(known)
     costs = {config.name: costs_of(counts, measurements, conditions, model) for config, counts in models}

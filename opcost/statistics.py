@@ -72,6 +72,24 @@ def mean_of_readings(readings: FloatArray, independent: float) -> Estimate:
     return Estimate(batches.value, max(from_spread, batches.standard_error))
 
 
+def correlation_length(residuals: FloatArray) -> float:
+    """Return the integral of the autocorrelation of evenly spaced values up to its first zero, in steps.
+
+    Means of n values have the error of n / (2 x this) independent ones: independent values have a half.
+
+    Args:
+        residuals: values less their mean, or less a trend, shape (n,).
+    """
+    variance = float(np.mean(residuals**2))
+    total = 0.5
+    for lag in range(1, len(residuals) // 2):
+        correlation = float(np.mean(residuals[:-lag] * residuals[lag:])) / variance if variance else 0.0
+        if correlation <= 0:
+            break
+        total += correlation
+    return total
+
+
 def independent_averages(duration_s: float, averaging_time_s: float) -> float:
     """Return how many independent values a moving average shows within a window, above 1.
 

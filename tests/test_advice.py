@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_machine import SIMULATED_CONDITIONS, Load, SimulatedMachine, simulated_row
+from simulated_machine import SIMULATED_CONDITIONS, Load, MeterModel, SimulatedMachine, simulated_row
 
 from opcost.advice import (
     CostShare,
@@ -98,6 +98,15 @@ def test_costs_are_as_measured_and_else_estimated() -> None:
     assert (known.memory_bytes, known.time_s) == (100, row.measurement.time_s)
 
 
+def test_a_measured_operator_without_energy_has_the_estimated_one() -> None:
+    relu = operator("ReLU")
+    row = simulated_row(relu, Load(time_s=0.001), SimulatedMachine(meter=MeterModel(missing_reason="no meter")))
+    counts = counts_of(OperatorCount(relu, 3, 10, 100))
+    model = CostModel(Rates(1.0, 0.0, 0.0), Rates(0.1, 0.0, 0.0))
+    (cost,) = costs_of(counts, Measurements([row]), SIMULATED_CONDITIONS, model).values()
+    assert (cost.time_s, cost.energy_j) == (pytest.approx(0.003, rel=0.01), pytest.approx(3.0))
+
+
 def test_without_one_energy_no_share_of_energy_is_told() -> None:
     model = CostModel(Rates(0.0, 1e-5, 0.0), None)
     found = costs_of(
@@ -140,6 +149,12 @@ def test_over_all_models_shares_are_means() -> None:
     assert found["add"] == CostShare(0.05, 0.25)
 
 
+def test_mean_shares_of_energy_are_over_the_models_that_have_one() -> None:
+    one, other = costs(Conv2d=(0.95, 0.2), add=(0.05, 0.8)), costs(Conv2d=(0.5, None), add=(0.5, None))
+    (addition,) = over_all([one, other], ["Conv2d"])
+    assert addition.share == CostShare(pytest.approx(0.275), pytest.approx(0.8))
+
+
 # The smallest whitelist
 
 
@@ -149,6 +164,12 @@ def test_the_smallest_whitelist_reaches_the_target_in_each_model_and_names_the_l
     other = costs(left=(0.5, 0.5), right=(0.5, 0.5))
     assert smallest_whitelist([one, other], 0.35, smallest_cover) == ("left", "right")
     assert set(smallest_whitelist([one, other], 0.9, smallest_cover)) == {"add", "left", "right"}
+
+
+def test_a_list_that_a_solver_finds_enough_is_enough() -> None:
+    """A solver is content with what is a millionth too little."""
+    model = costs(a=(0.9 - 5e-7, 0.9 - 5e-7), b=(0.1 + 5e-7, 0.1 + 5e-7))
+    assert share_of(model, smallest_whitelist([model], 0.9, smallest_cover)).reaches(0.9)
 
 
 def test_models_without_energy_are_held_to_their_time() -> None:

@@ -630,14 +630,16 @@ def test_the_whitelist_is_read_in_its_order(tmp_path: Path) -> None:
     [
         ("# ours\noperators: # these\n  - ReLU\n  - Conv2d\n", "# ours\noperators: # these\n  - add_\n  - GELU\n"),
         ("operators: [ReLU, Conv2d] # few\n# end\n", "operators: [add_, GELU] # few\n# end\n"),
+        ("operators:\n  - ReLU # old\n\n# end\n", "operators:\n  - add_\n  - GELU\n\n# end\n"),
+        ("# a\r\noperators:\r\n- ReLU\r\n# b\r\n", "# a\r\noperators:\r\n- add_\r\n- GELU\r\n# b\r\n"),
         ("operators:\n- ReLU", "operators:\n- add_\n- GELU\n"),
     ],
 )
 def test_other_names_take_the_place_of_a_whitelists_own(tmp_path: Path, before: str, after: str) -> None:
     path = tmp_path / "operator_whitelist.yml"
-    path.write_text(before)
+    path.write_bytes(before.encode())
     replace_whitelist(path, ["add_", "GELU"])
-    assert path.read_text() == after
+    assert path.read_bytes() == after.encode()
     assert load_whitelist(path) == ("add_", "GELU")
 
 

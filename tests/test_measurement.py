@@ -205,9 +205,32 @@ def test_noise_that_lasts_is_within_the_interval_where_a_qualification_has_found
 def test_noise_of_a_load_itself_is_not_taken_for_noise_that_lasts():
     """A kernel whose power differs from sample to sample: in a loop of seconds batch means tell one from the other."""
     known = replace(RING, source=replace(RING.power_source, correlation_time_s=0.1, noise_ratio=0.002))
-    noisy = [measured(device=Device(white_noise_w=40.0), meter=known, protocol=PRECISE, seed=seed) for seed in range(5)]
+    noisy = [
+        measured(device=Device(white_noise_w=40.0), meter=known, protocol=PRECISE, seed=seed) for seed in range(40)
+    ]
     assert np.median([m.loop_time_s for m in noisy]) < 10.0
-    assert all(_holds_precisely(m) for m in noisy)
+    assert np.mean([_holds_precisely(m) for m in noisy]) > 0.85
+
+
+def test_noise_of_a_load_that_lasts_is_seen_in_a_window_of_seconds():
+    """The qualification tells nothing of it; its time is that after which windows tell it themselves."""
+    known = replace(RING, source=replace(RING.power_source, correlation_time_s=0.1, noise_ratio=0.002))
+    lasting = Device(white_noise_w=1.0, correlated_noise_w=16.0, correlation_time_s=0.1)
+    protocol = MeasurementProtocol(0.5, 3.1)
+    held = [
+        _holds_precisely(measured(device=lasting, meter=known, protocol=protocol, seed=seed)) for seed in range(200)
+    ]
+    assert np.mean(held) >= 0.92
+
+
+def test_a_power_that_did_not_move_has_the_noise_that_a_qualification_found():
+    known = replace(RING, tick_w=5.0, source=replace(RING.power_source, correlation_time_s=0.05, noise_ratio=0.01))
+    result = measured(device=Device(white_noise_w=1.0), meter=known, protocol=replace(SHORT, loop_s=0.5))
+    assert result.power_w == 400.0
+    assert result.power_standard_error_w > 5 / math.sqrt(12)
+    wandering = replace(known, source=replace(known.source, correlation_time_s=0.5))
+    nothing = measured(device=Device(white_noise_w=1.0), meter=wandering, protocol=replace(SHORT, loop_s=0.5))
+    assert "wanders for longer than the window lasts" in nothing.energy_missing_reason
 
 
 def test_a_loop_that_never_becomes_precise_ends_after_its_longest_time():
@@ -260,6 +283,16 @@ def test_pauses_fit_into_a_reading_and_leave_no_more_than_the_duty_cycle(cycle_s
     busy_s = cycles * cycle_s
     assert busy_s / (busy_s + pause_s) <= duty_cycle * (1 + 1e-9)
     assert (READING_S / (busy_s + pause_s)) == pytest.approx(round(READING_S / (busy_s + pause_s)))
+
+
+@pytest.mark.parametrize(("scale", "is_wrong"), [(1.05, True), (1.01, False)])
+def test_another_meter_that_reads_more_does_not_end_a_loop(scale, is_wrong):
+    other = replace(RING, scale=scale, source=PowerSource("counter", 0.06, 0.02, 0.02, False, is_wrong=is_wrong))
+    load, device = replace(CAPPED, power_w=682.0), Device(white_noise_w=8.0)
+    machine = SimulatedMachine(load, device, RING, checks=(other,))
+    result = measure(machine, machine, machine, replace(PRECISE, relative_error=0.003, at_full_clocks=True), LIMITED)
+    assert result.notes == ""
+    assert result.loop_time_s > 0.3
 
 
 def test_a_loop_at_the_power_limit_ends_at_the_first_look_if_full_clocks_are_wanted():
@@ -370,8 +403,10 @@ def test_what_reaches_the_power_limit_is_measured_in_lower_duty_cycles():
     full = replace(PRECISE, at_full_clocks=True)
     assert tried(slowed, "b", protocol=full) == ("b", [1.0, 0.75])
     assert tried(drawn, slowed, "c", protocol=full) == ("c", [1.0, 0.75, 0.5])
-    assert tried(drawn, drawn, drawn, protocol=full) == (drawn, [1.0, 0.75, 0.5])
+    assert tried(drawn, drawn, drawn, f"d; {slowed}", protocol=full) == (f"d; {slowed}", [1.0, 0.75, 0.5, 1.0])
     assert tried(drawn, "uneven: so", "c", protocol=full) == ("c", [1.0, 0.75, 0.75])
+    uneven = "uneven: so"
+    assert tried(uneven, uneven, drawn, uneven, drawn, "d", protocol=full) == ("d", [1.0, 1.0, 1.0, 0.75, 0.75, 0.5])
     assert tried(f"of the overhead: {slowed}", "b", protocol=full) == ("b", [1.0, 0.75])
     assert tried(slowed) == (slowed, [1.0])
 
