@@ -46,6 +46,9 @@ POWER_STEP_S = 0.005
 PARTS_OF_A_STEP = 50
 """How finely pauses within a step are seen."""
 
+LONGEST_PAUSE_S = 0.02
+"""In longer ones a device forgets that it was near its power limit."""
+
 LONGEST_MEMORY_S = 3.0
 """No meter's reading depends on what was longer ago."""
 
@@ -122,9 +125,9 @@ class Device:
     ``warming_time_s``. A load's power is ``cold_power_ratio`` of its declared one at the idle temperature.
     ``white_noise_w`` is the standard deviation of power from one step to the next; ``correlated_noise_w`` of a noise
     that forgets itself with ``correlation_time_s``. ``power_capped`` is 1 where power reaches ``power_limit_w``. A load
-    that would draw more draws that much from ``capping_delay_s`` after its begin on, if that is declared, and takes so
-    much longer that its energy stays. Clocks swing by ``clock_swing_ratio`` to either side: where they are low, power
-    is and time is not.
+    that would draw more, on average over its pauses, draws that much from ``capping_delay_s`` after its begin on, if
+    that is declared, and takes so much longer that its energy stays. Clocks swing by ``clock_swing_ratio`` to either
+    side: where they are low, power is and time is not.
     """
 
     idle_power_w: float = 80.0
@@ -186,11 +189,17 @@ class ClockStep:
 
 @dataclass(frozen=True)
 class _Phase:
-    """A time in which the device does one thing, until the next phase begins. ``warmth`` is 0 cold, 1 in balance."""
+    """A time in which the device does one thing, until the next phase begins. ``warmth`` is 0 cold, 1 in balance.
+
+    It belongs to a burst: the same load, but for short pauses, from ``burst_begin_s`` on. ``burst_power_w`` is the mean
+    power since then, pauses included: that of the load where it begins.
+    """
 
     begin_s: float
     load: Load | None
     warmth_at_begin: float
+    burst_begin_s: float = -math.inf
+    burst_power_w: float = 0.0
 
 
 class SimulatedWorkload:
@@ -268,7 +277,7 @@ class SimulatedMachine(SimulatedWorkload):
         self.checks = checks
         self.is_logging = self.has_pauses = False
         self._clock_step = clock_step
-        self._now_s = 0.0
+        self._now_s = self._burst_energy_j = 0.0
         self._log_begin_s = 0.0
         self._white_noise_w = self._correlated_noise = np.empty(0)
         self._phases = [_Phase(-FIRST_EPOCH_S, None, 0.0)]
@@ -341,9 +350,10 @@ class SimulatedMachine(SimulatedWorkload):
 
     def _slowness(self, load: Load) -> float:
         """Return how much longer an iteration takes now than declared."""
-        phase = self._phases[-1]
-        busy_s = self._now_s - phase.begin_s if load == phase.load else 0.0
-        capped = max(load.power_w / self.device.power_limit_w, 1.0) if busy_s >= self.device.capping_delay_s else 1.0
+        phase = self._phases[-1] if load == self._phases[-1].load else self._next_phase(load)
+        is_capped = self._now_s - phase.burst_begin_s >= self.device.capping_delay_s
+        is_capped &= phase.burst_power_w >= self.device.power_limit_w
+        capped = load.power_w / self.device.power_limit_w if is_capped else 1.0
         return capped * (1 + float(self._swing(np.array([self._now_s]))[0]))
 
     def _swing(self, at_s: FloatArray) -> FloatArray:
@@ -353,9 +363,23 @@ class SimulatedMachine(SimulatedWorkload):
 
     def _advance(self, load: Load | None, duration_s: float) -> None:
         if load != self._phases[-1].load:
-            warmth = float(self._warmth(np.array([self._now_s]))[0])
-            self._phases.append(_Phase(self._now_s, load, warmth))
+            self._phases.append(self._next_phase(load))
+        if self._phases[-1].burst_begin_s == self._now_s:
+            self._burst_energy_j = 0.0
+        self._burst_energy_j += duration_s * (self.device.idle_power_w if load is None else load.power_w)
         self._now_s += duration_s
+
+    def _next_phase(self, load: Load | None) -> _Phase:
+        """Return the phase that begins now if the device does something else."""
+        warmth = float(self._warmth(np.array([self._now_s]))[0])
+        last = self._phases[-1]
+        before = self._phases[-2].load if len(self._phases) > 1 else None
+        is_pause = last.load is None and self._now_s - last.begin_s < LONGEST_PAUSE_S and before == load
+        if load is not None and not is_pause:
+            return _Phase(self._now_s, load, warmth, self._now_s, load.power_w)
+        span_s = self._now_s - last.burst_begin_s
+        mean_w = self._burst_energy_j / span_s if 0 < span_s < math.inf else 0.0
+        return _Phase(self._now_s, load, warmth, last.burst_begin_s, mean_w)
 
     def _epoch_s(self, at_s: FloatArray) -> FloatArray:
         step = self._clock_step
@@ -365,10 +389,13 @@ class SimulatedMachine(SimulatedWorkload):
     def _phase_index(self, at_s: FloatArray) -> npt.NDArray[np.int64]:
         return np.searchsorted([phase.begin_s for phase in self._phases], at_s, side="right") - 1
 
-    def _busy_s(self, at_s: FloatArray) -> FloatArray:
-        """Return for how long the device has done what it does."""
-        begin_s: FloatArray = np.array([phase.begin_s for phase in self._phases])[self._phase_index(at_s)]
-        return at_s - begin_s
+    def _is_throttled(self, at_s: FloatArray) -> npt.NDArray[np.bool_]:
+        """Return where a burst has drawn more than the device may for long enough."""
+        index = self._phase_index(at_s)
+        begin_s = np.array([phase.burst_begin_s for phase in self._phases])[index]
+        mean_w = np.array([phase.burst_power_w for phase in self._phases])[index]
+        throttled: npt.NDArray[np.bool_] = at_s - begin_s >= self.device.capping_delay_s
+        return throttled & (mean_w >= self.device.power_limit_w)
 
     def _warmth(self, at_s: FloatArray) -> FloatArray:
         """Return how warm the device is: 0 cold, 1 in equilibrium under load."""
@@ -390,17 +417,15 @@ class SimulatedMachine(SimulatedWorkload):
         swing_w = np.array([load.swing_w for load in loads])[index] * np.where(phase_ratio < 0.5, 1, -1)
         is_busy = np.array([phase.load is not None for phase in self._phases])[index]
         missing_ratio = is_busy * (1 - self.device.cold_power_ratio) * (1 - self._warmth(at_s))
-        busy_s = self._busy_s(at_s)
         declared_w = np.array([load.power_w for load in loads])[index]
-        is_capped = busy_s >= self.device.capping_delay_s
+        is_capped = self._is_throttled(at_s)
         drawn_w = np.where(is_capped, np.minimum(declared_w, self.device.power_limit_w), declared_w)
         return (drawn_w + swing_w) * (1 - missing_ratio) * (1 - is_busy * self._swing(at_s))
 
     def _is_capped(self, at_s: FloatArray) -> npt.NDArray[np.bool_]:
         """Return where the power limit holds clocks down; where no delay is declared, wherever power is as large."""
-        is_late: npt.NDArray[np.bool_] = self._busy_s(at_s) >= self.device.capping_delay_s
-        is_large = self._steady_power_w(at_s) >= self.device.power_limit_w
-        return is_large & (is_late | math.isinf(self.device.capping_delay_s))
+        is_large: npt.NDArray[np.bool_] = self._steady_power_w(at_s) >= self.device.power_limit_w
+        return is_large if math.isinf(self.device.capping_delay_s) else is_large & self._is_throttled(at_s)
 
     def _readings_w(self, row_s: FloatArray, meter: MeterModel) -> FloatArray:
         """Return what a meter shows at each row."""

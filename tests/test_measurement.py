@@ -269,6 +269,15 @@ def test_an_operator_that_draws_more_than_its_device_may_is_measured_with_pauses
     assert result.notes in {680.0: [""], 735.0: IN_TURN[:1], 950.0: IN_TURN}[power_w]
 
 
+def test_pauses_that_are_too_few_do_not_help():
+    """Half of 3000 W is beyond the limit, too."""
+    load = replace(CAPPED, power_w=3000.0)
+    result = at_full_clocks(load, CAPPING)
+    assert is_held_back(result)
+    assert IN_A_DUTY_CYCLE not in result.notes
+    assert result.loop_time_s > 0.2
+
+
 def test_what_is_too_long_for_pauses_is_measured_at_the_limit():
     load = replace(CAPPED, time_s=0.03)
     result = at_full_clocks(load, CAPPING)

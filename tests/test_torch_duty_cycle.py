@@ -1,0 +1,80 @@
+"""Pauses between calls: what runs how often, and what of it is overhead. On a GPU: tests/test_gpu.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from opcost import torch_duty_cycle
+from opcost.calls import Calls
+from opcost.errors import CannotMeasureError
+from opcost.torch_duty_cycle import with_pauses
+
+CLOCK_HZ = 2e9
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was called, in order; pauses with their length."""
+    made: list[str] = []
+    monkeypatch.setattr(
+        torch_duty_cycle, "_pause", lambda clocks, _: made.append(f"pause of {1e3 * clocks / CLOCK_HZ:.3f} ms")
+    )
+    return made
+
+
+def taking(monkeypatch: pytest.MonkeyPatch, cycle_s: float) -> None:
+    """Let a cycle take so long, and a pause as long as its clocks."""
+
+    def time_s(call: Callable[[], object], calls: int, _: str) -> float:
+        return torch_duty_cycle.PROBE_CLOCKS / CLOCK_HZ if calls == 1 else cycle_s
+
+    monkeypatch.setattr(torch_duty_cycle, "_time_s", time_s)
+
+
+def test_calls_run_for_a_while_and_then_pause(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    taking(monkeypatch, 1e-3)
+    calls = with_pauses(Calls(partial(made.append, "call"), notes="as it is"), "cuda", 0.75)
+    calls.cycle()
+    # 4 ms of calls (3.5 ms, rounded), and a third of a reading in all.
+    assert made == ["call"] * 4 + ["pause of 2.667 ms"]
+    assert calls.period == 4
+    assert calls.notes == "as it is; below the power limit in a duty cycle of at most 75 %"
+    made.clear()
+    assert calls.overhead is not None
+    calls.overhead()
+    assert made == ["pause of 2.667 ms"]
+    assert calls.relocated is None
+
+
+def test_an_overhead_of_each_cycle_stays_one(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    taking(monkeypatch, 1.75e-3)
+    cold = Calls(partial(made.append, "turn"), period=3, overhead=partial(made.append, "evict"))
+    calls = with_pauses(cold, "cuda", 0.5)
+    calls.cycle()
+    assert made == ["turn", "turn", "pause of 6.500 ms"]
+    assert calls.period == 6
+    made.clear()
+    assert calls.overhead is not None
+    calls.overhead()
+    assert made == ["evict", "evict", "pause of 6.500 ms"]
+
+
+def test_calls_on_other_memory_pause_as_well(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    taking(monkeypatch, 4e-3)
+    places = iter("ab")
+    calls = Calls(partial(made.append, "first"), relocated=lambda: partial(made.append, next(places)))
+    relocated = with_pauses(calls, "cuda", 0.75).relocated
+    assert relocated is not None
+    one, other = relocated(), relocated()
+    other()
+    one()
+    assert made == ["b", "pause of 2.667 ms", "a", "pause of 2.667 ms"]
+
+
+def test_calls_that_fill_a_reading_have_no_room_for_pauses(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    taking(monkeypatch, 16e-3)
+    with pytest.raises(CannotMeasureError, match=r"0\.016 s are too long for pauses"):
+        with_pauses(Calls(partial(made.append, "call")), "cuda", 0.75)
