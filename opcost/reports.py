@@ -306,15 +306,22 @@ def print_advice(advice: Advice, is_written: bool) -> None:
 def _advice_cells(model: ModelAdvice) -> tuple[str, ...]:
     to_add = [addition.operator for addition in model.additions] if model.name else []
     return (
-        model.name or "mean; reached by all",
+        model.name or "on average",
         percent(model.time_ratio),
         percent(model.energy_ratio),
         percent(model.measured_ratio, digits=0),
         percent(model.whole_time_ratio),
         percent(model.whole_energy_ratio),
-        ("yes" if model.is_reached else "no") + (", estimated" if model.measured_ratio < MOSTLY else ""),
+        _reached(model),
         ", ".join(to_add),
     )
+
+
+def _reached(model: ModelAdvice) -> str:
+    """Return whether a model reaches the target, or whether all do."""
+    if model.name is None:
+        return "by all" if model.is_reached else "not by all"
+    return ("yes" if model.is_reached else "no") + (", estimated" if model.measured_ratio < MOSTLY else "")
 
 
 def _shares(share: CostShare) -> tuple[str, str]:
