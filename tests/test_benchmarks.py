@@ -37,7 +37,16 @@ def benchmark(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["repeatability", "logging_overhead", "matrix_products", "fast_vs_reference", "places", "short_kernels"]
+    "name",
+    [
+        "repeatability",
+        "logging_overhead",
+        "matrix_products",
+        "fast_vs_reference",
+        "places",
+        "short_kernels",
+        "sum_vs_full",
+    ],
 )
 def test_scripts_say_how_they_are_run(name):
     command = [sys.executable, BENCHMARKS / f"{name}.py", "--help"]
@@ -449,3 +458,39 @@ def test_agreement_of_long_loops_and_of_meters_is_told_where_it_is_known(benchma
 def test_what_is_noted_to_be_at_the_limit_is_not_below_it(benchmark):
     table = pairs_of(notes=["at the power limit of 700 W", math.nan, ""])
     assert list(benchmark("agreement").below_the_limit(table)["time_reference_s"]) == [1e-3]
+
+
+# Sums and wholes
+
+
+def test_comparisons_of_a_database_become_rows_that_replace_older_ones(benchmark, tmp_path):
+    script = benchmark("sum_vs_full")
+    database = BENCHMARKS.parent / "database"
+    first = script.joined(pd.DataFrame(), [database])
+    assert set(first["config"]) == {"resnet34_32x3x56x56", "resnet50_32x3x224x224"}
+    assert set(first["input_data"]) == {"captured", "normal"}
+    older = first.assign(sum_time_s=1.0)
+    pd.testing.assert_frame_equal(script.joined(older, [database]), first)
+    first.to_csv(tmp_path / "rows.csv", index=False)
+    again = script.joined(pd.read_csv(tmp_path / "rows.csv"), [database])
+    pd.testing.assert_frame_equal(again[first.columns], first, check_dtype=False)
+
+
+def test_sums_are_held_against_wholes_by_how_they_were_run(benchmark):
+    table = pd.DataFrame(
+        {
+            "config": ["a", "b", "a"],
+            "execution": ["graph", "graph", "eager"],
+            "counted": "all",
+            "input_data": "captured",
+            "sum_time_s": [0.99, 1.02, 0.5],
+            "full_time_s": 1.0,
+            "sum_energy_j": [math.nan, 1.1, math.nan],
+            "full_energy_j": 1.0,
+        }
+    )
+    said = benchmark("sum_vs_full").report(table)
+    assert "| time, graph, all, captured | 2 | +0.50% | 1.50% | 1.95% | 2.00% | b |" in said
+    assert "| energy, graph, all, captured | 1 | +10.00% | 10.00% | 10.00% | 10.00% | b |" in said
+    assert "| time, eager, all, captured | 1 | -50.00% |" in said
+    assert "energy, eager" not in said

@@ -1,0 +1,90 @@
+"""Comparisons of some databases as rows for others to read, and how far sums are from wholes -> CSV, and a table
+
+Rows that the file has of the same model under the same conditions are replaced.
+Example: PYTHONPATH=. python benchmarks/sum_vs_full.py --output docs/data/sum_vs_full.csv database
+         PYTHONPATH=. python benchmarks/sum_vs_full.py --evaluate docs/data/sum_vs_full.csv
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import product
+from pathlib import Path
+
+import pandas as pd
+from tables import markdown
+
+from opcost.command_line import Parser
+from opcost.csv_database import CsvTable
+from opcost.request import SUM_VS_FULL
+from opcost.stage_comparing import ComparisonRow
+
+PLACE = ["config", "gpu", "mode", "precision", "memory_format", "execution", "cache", "counted", "input_data"]
+"""Columns that tell one row from another."""
+
+GROUP = ["execution", "counted", "input_data"]
+HEADER = ("sum / whole - 1", "models", "signed median", "median", "95 %", "worst", "worst model")
+
+
+def row(compared: ComparisonRow) -> dict[str, object]:
+    """Return what others want to know of a comparison; models run in inference mode, on contiguous inputs."""
+    conditions = compared.conditions
+    return {
+        "config": compared.name,
+        "model": compared.operator.rpartition(".")[2],
+        "gpu": conditions.device_product,
+        "date": compared.compared_at[:10],
+        "mode": "inference",
+        "precision": conditions.precision,
+        "memory_format": "contiguous_format",
+        "execution": conditions.execution,
+        "cache": conditions.cache,
+        "counted": compared.counted,
+        "input_data": compared.input_data,
+        "missing_operators": compared.missing_operators,
+        "sum_time_s": compared.time_s,
+        "full_time_s": compared.full_time_s,
+        "correction_time_s": None,
+        "sum_energy_j": compared.energy_j,
+        "full_energy_j": compared.full_energy_j,
+        "correction_energy_j": None,
+    }
+
+
+def joined(table: pd.DataFrame, databases: list[Path]) -> pd.DataFrame:
+    """Return a table with the comparisons of some databases: the last row of each place stays."""
+    found = [row(one) for folder in databases for one in CsvTable(folder / SUM_VS_FULL, ComparisonRow).rows()]
+    rows = [*table.to_dict("records"), *found]
+    return pd.DataFrame(rows).drop_duplicates(PLACE, keep="last").sort_values(PLACE, ignore_index=True)
+
+
+def report(table: pd.DataFrame) -> str:
+    """Return how far sums are from wholes, for each way of running, counting and feeding them."""
+    lines = []
+    for (group, rows), quantity in product(table.groupby(GROUP), ("time_s", "energy_j")):
+        ratio = (rows[f"sum_{quantity}"] / rows[f"full_{quantity}"] - 1).dropna()
+        if ratio.empty:
+            continue
+        sizes = [f"{ratio.abs().quantile(at):.2%}" for at in (0.5, 0.95, 1.0)]
+        worst = rows["config"][ratio.abs().idxmax()]
+        name = f"{quantity.partition('_')[0]}, {', '.join(map(str, group))}"
+        lines.append([name, str(len(ratio)), f"{ratio.median():+.2%}", *sizes, str(worst)])
+    return markdown(HEADER, lines)
+
+
+def main() -> int:
+    parser = Parser(description=__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--output", type=Path, help="put the comparisons of databases into this file")
+    what.add_argument("--evaluate", type=Path, metavar="FILE", help="tell how far sums are from wholes")
+    parser.add_argument("databases", nargs="*", type=Path, metavar="DATABASE")
+    arguments = parser.parse_args()
+    if arguments.output:
+        known = pd.read_csv(arguments.output) if arguments.output.exists() else pd.DataFrame()
+        joined(known, arguments.databases).to_csv(arguments.output, index=False)
+    print(report(pd.read_csv(arguments.evaluate or arguments.output)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
