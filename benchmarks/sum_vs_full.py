@@ -7,6 +7,7 @@ Example: PYTHONPATH=. python benchmarks/sum_vs_full.py --output docs/data/sum_vs
 
 from __future__ import annotations
 
+import math
 import sys
 from itertools import product
 from pathlib import Path
@@ -44,10 +45,10 @@ def row(compared: ComparisonRow) -> dict[str, object]:
         "missing_operators": compared.missing_operators,
         "sum_time_s": compared.time_s,
         "full_time_s": compared.full_time_s,
-        "correction_time_s": None,
+        "correction_time_s": math.nan,
         "sum_energy_j": compared.energy_j,
         "full_energy_j": compared.full_energy_j,
-        "correction_energy_j": None,
+        "correction_energy_j": math.nan,
     }
 
 

@@ -64,6 +64,12 @@ class Project:
     def summaries(self) -> dict[str, bytes]:
         return {path.parent.name: path.read_bytes() for path in self.measurements.glob("*/summary.yml")}
 
+    def copied_to(self, folder: Path) -> Project:
+        copied = Project(folder)
+        shutil.copytree(self.measurements, copied.measurements)
+        shutil.copytree(self.database, copied.database)
+        return copied
+
     def files(self) -> list[Path]:
         return sorted([*self.measurements.rglob("*"), *self.database.rglob("*")])
 
@@ -283,9 +289,7 @@ def test_chained_operators_get_rows_of_their_own_and_are_compared_when_asked_for
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    copied = Project(tmp_path)
-    shutil.copytree(project.measurements, copied.measurements)
-    shutil.copytree(project.database, copied.database)
+    copied = project.copied_to(tmp_path)
     chained = ("a_resnet", "--cache", "chained")
     assert copied.main(monkeypatch, "general_pipeline_block2.py", *chained, "--seconds", "0.05", "--json") == 0
     rows = copied.rows()[len(project.rows()) :]
@@ -338,9 +342,7 @@ def test_all_mistakes_in_yaml_are_one_line_each_and_status_2(tmp_path: Path) -> 
 def test_a_named_model_without_a_whole_ends_in_status_1(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copied = Project(tmp_path)
-    shutil.copytree(project.measurements, copied.measurements)
-    shutil.copytree(project.database, copied.database)
+    copied = project.copied_to(tmp_path)
     (copied.database / "full_model_measurements.csv").unlink()
     assert copied.main(monkeypatch, "compare_sum_vs_full.py") == 0
     assert copied.main(monkeypatch, "compare_sum_vs_full.py", "a_resnet") == 1
@@ -350,9 +352,7 @@ def test_a_named_model_without_a_whole_ends_in_status_1(
 def test_advice_names_what_the_whitelist_lacks_and_writes_one_that_lacks_nothing(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copied = Project(tmp_path)
-    shutil.copytree(project.measurements, copied.measurements)
-    shutil.copytree(project.database, copied.database)
+    copied = project.copied_to(tmp_path)
     assert copied.main(monkeypatch, "compare_sum_vs_full.py", "--coverage-target", "0.9", "--json") == 1
     (advice,) = json.loads(capsys.readouterr().out)
     assert [model["name"] for model in advice["models"]] == sorted(MODELS)
