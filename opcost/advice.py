@@ -10,6 +10,7 @@ import numpy as np
 
 from opcost.conditions import Conditions
 from opcost.estimation import CostModel
+from opcost.measurement import is_doubtful
 from opcost.operators import OperatorCount, OperatorCounts
 from opcost.statistics import FloatArray
 from opcost.subjects import CAPTURED
@@ -25,20 +26,26 @@ ROUNDING = 2e-6
 
 @dataclass(frozen=True)
 class OperatorCost:
-    """What all calls of one operator's name cost in a model, in s and J: the part that is measured, and all of it.
+    """What all calls of one operator's name cost in a model, in s and J; the energy is None where nothing tells it.
 
-    Energies are None where nothing tells them.
+    ``measured_time_s`` is the part of the time that is measured, ``doubtful_time_s`` the part of that whose rows say
+    that something was amiss.
     """
 
     time_s: float = 0.0
     energy_j: float | None = 0.0
     measured_time_s: float = 0.0
+    doubtful_time_s: float = 0.0
 
-    def plus(self, time_s: float, energy_j: float | None, is_measured: bool) -> OperatorCost:
-        """Return the same with further calls."""
-        known_j = None if energy_j is None or self.energy_j is None else self.energy_j + energy_j
-        measured_s = self.measured_time_s + (time_s if is_measured else 0.0)
-        return OperatorCost(self.time_s + time_s, known_j, measured_s)
+    def plus(self, other: OperatorCost) -> OperatorCost:
+        """Return the cost of both."""
+        known_j = None if other.energy_j is None or self.energy_j is None else self.energy_j + other.energy_j
+        return OperatorCost(
+            self.time_s + other.time_s,
+            known_j,
+            self.measured_time_s + other.measured_time_s,
+            self.doubtful_time_s + other.doubtful_time_s,
+        )
 
 
 Costs: TypeAlias = Mapping[str, OperatorCost]
@@ -81,10 +88,12 @@ def costs_of(counts: OperatorCounts, measurements: Measurements, conditions: Con
         measured_j = energy_of(part.row)
         energy_j = estimated_j if measured_j is None else measured_j.value
         together_j = None if energy_j is None else part.occurrences * energy_j
-        found[name] = found.get(name, OperatorCost()).plus(part.time_s, together_j, is_measured=True)
+        doubtful_s = part.time_s if is_doubtful(part.row.measurement) else 0.0
+        cost_of_part = OperatorCost(part.time_s, together_j, part.time_s, doubtful_s)
+        found[name] = found.get(name, OperatorCost()).plus(cost_of_part)
     for count in cost.missing:
         name = count.operator.short_name
-        found[name] = found.get(name, OperatorCost()).plus(*_estimated(count, model), is_measured=False)
+        found[name] = found.get(name, OperatorCost()).plus(_estimated(count, model))
     return found
 
 
@@ -103,8 +112,17 @@ def share_of(costs: Costs, names: Collection[str]) -> CostShare:
 
 def measured_ratio(costs: Costs) -> float:
     """Return what share of a model's time is of operators that were measured."""
+    return _ratio(costs, sum(cost.measured_time_s for cost in costs.values()))
+
+
+def doubtful_ratio(costs: Costs) -> float:
+    """Return what share of a model's time is of measurements that say that something was amiss."""
+    return _ratio(costs, sum(cost.doubtful_time_s for cost in costs.values()))
+
+
+def _ratio(costs: Costs, part_s: float) -> float:
     time_s = sum(cost.time_s for cost in costs.values())
-    return sum(cost.measured_time_s for cost in costs.values()) / time_s if time_s else 0.0
+    return part_s / time_s if time_s else 0.0
 
 
 def lacking(costs: Costs, whitelist: Collection[str]) -> list[Addition]:
@@ -154,6 +172,6 @@ def _mean(shares: Sequence[CostShare], models: int, with_energy: int) -> CostSha
     )
 
 
-def _estimated(count: OperatorCount, model: CostModel) -> tuple[float, float | None]:
+def _estimated(count: OperatorCount, model: CostModel) -> OperatorCost:
     time_s, energy_j = model.cost(count)
-    return count.occurrences * time_s, None if energy_j is None else count.occurrences * energy_j
+    return OperatorCost(count.occurrences * time_s, None if energy_j is None else count.occurrences * energy_j)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from opcost.census import CensusRow
+from opcost.comparison import NOTICEABLE_RATIO
 from opcost.meter_qualification import MINIMUM_ON_THE_WAY, MeterQuality
 from opcost.selection import Share
 from opcost.terminal import print_line, print_table
@@ -291,6 +292,9 @@ def print_advice(advice: Advice, is_written: bool) -> None:
         "What is not measured is estimated from FLOPs and bytes: half of what is measured comes out at "
         f"{lower:.2f} to {upper:.2f} times its time."
     )
+    for model in advice.models:
+        if model.doubtful_ratio >= NOTICEABLE_RATIO:
+            print_line(f"{model.name}: {percent(model.doubtful_ratio)} of its time is of doubtful measurements")
     lacking = [[one.operator, *_shares(one.share)] for one in advice.all_models.additions]
     if lacking:
         shown = lacking[:OPERATORS_SHOWN]

@@ -11,6 +11,7 @@ from opcost.advice import (
     Addition,
     Costs,
     costs_of,
+    doubtful_ratio,
     measured_ratio,
     over_all,
     share_of,
@@ -42,8 +43,9 @@ class ModelAdvice:
     """What a whitelist reaches of one model, or of all on average (``name`` is None), and what it lacks.
 
     Ratios are shares of the time and energy of all operators of the model, of which ``measured_ratio`` of the time is
-    measured and the rest estimated from FLOPs and bytes; energies are None where too few are known. ``whole_..._ratio``
-    are shares of the measured whole model, None where it is not measured. ``additions`` come in the order of what they
+    measured (``doubtful_ratio`` of it by rows that something disturbed) and the rest estimated from FLOPs and bytes;
+    energies are None where too few are known. ``whole_..._ratio`` are shares of the measured whole model, None where it
+    is not measured. ``additions`` come in the order of what they
     contribute: for one model those that reach the target, for all models together all that is lacking.
     """
 
@@ -51,6 +53,7 @@ class ModelAdvice:
     time_ratio: float
     energy_ratio: float | None
     measured_ratio: float
+    doubtful_ratio: float
     whole_time_ratio: float | None
     whole_energy_ratio: float | None
     is_reached: bool
@@ -169,6 +172,7 @@ def _advice(
         time_ratio=share.time_ratio,
         energy_ratio=share.energy_ratio,
         measured_ratio=measured_ratio(costs),
+        doubtful_ratio=doubtful_ratio(costs),
         whole_time_ratio=None if whole is None else time_s / whole.measurement.time_s,
         whole_energy_ratio=sum(energy_j or 0.0 for energy_j in energies_j) / (whole_j or 1.0) if has_energy else None,
         is_reached=share.reaches(target_ratio),
@@ -183,6 +187,7 @@ def _on_average(advised: Sequence[ModelAdvice], additions: tuple[Addition, ...])
         time_ratio=sum(one.time_ratio for one in advised) / len(advised),
         energy_ratio=sum(energies) / len(energies) if energies else None,
         measured_ratio=sum(one.measured_ratio for one in advised) / len(advised),
+        doubtful_ratio=sum(one.doubtful_ratio for one in advised) / len(advised),
         whole_time_ratio=None,
         whole_energy_ratio=None,
         is_reached=all(one.is_reached for one in advised),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -15,6 +16,7 @@ from opcost.advice import (
     CostShare,
     OperatorCost,
     costs_of,
+    doubtful_ratio,
     lacking,
     measured_ratio,
     over_all,
@@ -92,10 +94,21 @@ def test_costs_are_as_measured_and_else_estimated() -> None:
     found = costs_of(counts, measurements, SIMULATED_CONDITIONS, model)
     assert found["ReLU"].time_s == found["ReLU"].measured_time_s == pytest.approx(0.003, rel=0.01)
     assert found["ReLU"].energy_j == pytest.approx(0.9, rel=0.02)
+    assert doubtful_ratio(found) == 0.0
     assert found["GELU"] == OperatorCost(pytest.approx(2 * 2e-3 + 5e-4), pytest.approx(2.0), 0.0)
     assert measured_ratio(found) == pytest.approx(0.003 / 0.0075, rel=0.01)
     (known,) = known_costs(counts.counts, measurements, SIMULATED_CONDITIONS)
     assert (known.memory_bytes, known.time_s) == (100, row.measurement.time_s)
+
+
+def test_what_was_disturbed_is_told_apart() -> None:
+    relu, gelu = operator("ReLU"), operator("GELU")
+    rows = [simulated_row(one, Load(time_s=0.001), SimulatedMachine()) for one in (relu, gelu)]
+    rows[0] = replace(rows[0], measurement=replace(rows[0].measurement, notes="uneven: so"))
+    counts = counts_of(OperatorCount(relu, 1, 0, 100), OperatorCount(gelu, 3, 0, 100))
+    found = costs_of(counts, Measurements(rows), SIMULATED_CONDITIONS, CostModel(FREE, None))
+    assert doubtful_ratio(found) == pytest.approx(0.25, rel=0.01)
+    assert measured_ratio(found) == 1.0
 
 
 def test_a_measured_operator_without_energy_has_the_estimated_one() -> None:
