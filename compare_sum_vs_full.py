@@ -11,7 +11,6 @@ from opcost.command_line import add_cache, add_counted, add_coverage, add_figure
 
 EXAMPLE = "python compare_sum_vs_full.py 'resnet*' --json"
 
-
 COMPARISON_OPTIONS = ("input_data", "cache", "counted", "figures")
 
 
@@ -29,7 +28,7 @@ def main() -> int:
         unused = [option for option in COMPARISON_OPTIONS if getattr(arguments, option) != parser.get_default(option)]
         if unused:
             parser.error(f"--coverage-target: it has no --{unused[0].replace('_', '-')}; leave that out")
-        return advise(arguments)
+        return tell_coverage(arguments)
     if arguments.write_whitelist:
         parser.error("--write-whitelist: it needs --coverage-target, such as 0.9")
 
@@ -49,7 +48,7 @@ def main() -> int:
     return int(bool(arguments.names) and any(report.lacks_a_sum for report in reports))
 
 
-def advise(arguments: Namespace) -> int:
+def tell_coverage(arguments: Namespace) -> int:
     from opcost.reports import print_advice, print_json
     from opcost.request import Request
     from opcost.stage_advising import advise

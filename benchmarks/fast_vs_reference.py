@@ -14,9 +14,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
 from agreement import report
-from growing_csv import append, growing_parser, known
+from growing_csv import append, growing_parser, known, parsed
 from operators_in_turn import by_length, counts_of
 
 from opcost.apparatus import Apparatus, open_apparatus
@@ -129,12 +128,9 @@ def main() -> int:
     parser.add_argument("--reference-seconds", type=float, default=10.0)
     parser.add_argument("--long-references", type=int, default=8, help="how many get a still longer loop")
     parser.add_argument("--long-reference-seconds", type=float, default=30.0)
-    arguments = parser.parse_args()
-    if arguments.evaluate:
-        print(report(pd.read_csv(arguments.evaluate)))
+    arguments = parsed(parser, report)
+    if arguments is None:
         return 0
-    if not arguments.names:
-        parser.error("--output: name the models whose operators are wanted")
     subjects = by_length(counts_of(arguments.names), arguments.seed)[: arguments.operators]
     longest_s = dict.fromkeys(subjects[: arguments.long_references], arguments.long_reference_seconds)
     wanted = {subject: longest_s.get(subject) for subject in subjects}

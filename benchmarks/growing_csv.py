@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import pandas as pd
 
 from opcost.command_line import add_folder
 
@@ -23,6 +25,17 @@ def growing_parser(description: str | None, evaluate_help: str) -> argparse.Argu
     add_folder(parser, "--database", "where the qualification of the board's meters is kept")
     parser.add_argument("--seed", type=int, default=0)
     return parser
+
+
+def parsed(parser: argparse.ArgumentParser, report: Callable[[pd.DataFrame], str]) -> argparse.Namespace | None:
+    """Return the arguments of a program that measures models named by ``names``; None once a file was told of."""
+    arguments = parser.parse_args()
+    if arguments.evaluate:
+        print(report(pd.read_csv(arguments.evaluate)))
+        return None
+    if not arguments.names:
+        parser.error("--output: name the models whose operators are wanted")
+    return arguments
 
 
 def known(path: Path, column: str) -> set[str]:

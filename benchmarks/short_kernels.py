@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
-from growing_csv import append, growing_parser, known
+from growing_csv import append, growing_parser, known, parsed
 from operators_in_turn import counts_of, expected_s
 from tables import markdown
 
@@ -173,12 +173,9 @@ def main() -> int:
     parser = growing_parser(__doc__, "tell how much longer calls take in turn")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--operators", type=int, default=32)
-    arguments = parser.parse_args()
-    if arguments.evaluate:
-        print(report(pd.read_csv(arguments.evaluate)))
+    arguments = parsed(parser, report)
+    if arguments is None:
         return 0
-    if not arguments.names:
-        parser.error("--output: name the models whose operators are wanted")
     add_rows(arguments.output, arguments.names, arguments.operators, arguments.seed, arguments.limit_seconds)
     return 0
 

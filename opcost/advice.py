@@ -11,10 +11,10 @@ import numpy as np
 from opcost.conditions import Conditions
 from opcost.estimation import CostModel
 from opcost.measurement import is_doubtful
-from opcost.operators import OperatorCount, OperatorCounts
-from opcost.statistics import FloatArray
+from opcost.operators import OperatorCounts
+from opcost.statistics import FloatArray, total_if_known
 from opcost.subjects import CAPTURED
-from opcost.summation import Measurements, energy_of, sum_operators
+from opcost.summation import Measurements, sum_operators
 
 Cover: TypeAlias = Callable[[FloatArray, float], Sequence[int]]
 """Returns the fewest columns of a matrix whose sum reaches a value in each row."""
@@ -39,10 +39,9 @@ class OperatorCost:
 
     def plus(self, other: OperatorCost) -> OperatorCost:
         """Return the cost of both."""
-        known_j = None if other.energy_j is None or self.energy_j is None else self.energy_j + other.energy_j
         return OperatorCost(
             self.time_s + other.time_s,
-            known_j,
+            total_if_known([self.energy_j, other.energy_j]),
             self.measured_time_s + other.measured_time_s,
             self.doubtful_time_s + other.doubtful_time_s,
         )
@@ -84,16 +83,15 @@ def costs_of(counts: OperatorCounts, measurements: Measurements, conditions: Con
     by_operator = {count.operator: count for count in counts.counts}
     found: dict[str, OperatorCost] = {}
     for part in cost.parts:
-        name, (_, estimated_j) = part.subject.operator.short_name, model.cost(by_operator[part.subject.operator])
-        measured_j = energy_of(part.row)
-        energy_j = estimated_j if measured_j is None else measured_j.value
-        together_j = None if energy_j is None else part.occurrences * energy_j
+        name, energy_j = part.subject.operator.short_name, part.energy_j()
+        if energy_j is None:
+            _, energy_j = model.cost(by_operator[part.subject.operator], part.occurrences)
         doubtful_s = part.time_s if is_doubtful(part.row.measurement) else 0.0
-        cost_of_part = OperatorCost(part.time_s, together_j, part.time_s, doubtful_s)
+        cost_of_part = OperatorCost(part.time_s, energy_j, part.time_s, doubtful_s)
         found[name] = found.get(name, OperatorCost()).plus(cost_of_part)
     for count in cost.missing:
-        name = count.operator.short_name
-        found[name] = found.get(name, OperatorCost()).plus(_estimated(count, model))
+        name, cost_of_calls = count.operator.short_name, OperatorCost(*model.cost(count, count.occurrences))
+        found[name] = found.get(name, OperatorCost()).plus(cost_of_calls)
     return found
 
 
@@ -101,12 +99,10 @@ def share_of(costs: Costs, names: Collection[str]) -> CostShare:
     """Return the share that operators of these names have in a model."""
     chosen = [cost for name, cost in costs.items() if name in names]
     time_s = sum(cost.time_s for cost in costs.values())
-    energies_j = [cost.energy_j for cost in costs.values()]
-    known_j = [energy_j for energy_j in energies_j if energy_j is not None]
-    is_known = len(known_j) == len(energies_j) and sum(known_j) > 0
+    energy_j = total_if_known(cost.energy_j for cost in costs.values())
     return CostShare(
         time_ratio=sum(cost.time_s for cost in chosen) / time_s if time_s else 1.0,
-        energy_ratio=sum(cost.energy_j or 0.0 for cost in chosen) / sum(known_j) if is_known else None,
+        energy_ratio=sum(cost.energy_j or 0.0 for cost in chosen) / energy_j if energy_j else None,
     )
 
 
@@ -170,8 +166,3 @@ def _mean(shares: Sequence[CostShare], models: int, with_energy: int) -> CostSha
     return CostShare(
         sum(share.time_ratio for share in shares) / models, sum(energies) / with_energy if with_energy else None
     )
-
-
-def _estimated(count: OperatorCount, model: CostModel) -> OperatorCost:
-    time_s, energy_j = model.cost(count)
-    return OperatorCost(count.occurrences * time_s, None if energy_j is None else count.occurrences * energy_j)

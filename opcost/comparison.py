@@ -10,7 +10,7 @@ from opcost.estimation import MINIMUM_KNOWN, fitted, known_costs
 from opcost.gap import Gap, gap
 from opcost.measurement import IMPRECISE, SLOPE_SPREAD_RATIO, SLOWED, MeasurementRow, is_doubtful
 from opcost.operators import META, OperatorCounts, is_leaf
-from opcost.statistics import Estimate
+from opcost.statistics import Estimate, total_if_known
 from opcost.subjects import ALL, CAPTURED, LEAF
 from opcost.summation import Measurements, ModelCost, correction_j, energy_of, sum_operators, time_of
 
@@ -67,12 +67,10 @@ def kinds_of(cost: ModelCost) -> tuple[KindCost, ...]:
     """Return what each kind of operator costs in a sum, the one that takes most time first."""
     kinds: dict[str, KindCost] = {}
     for part in cost.parts:
-        name, energy_j = part.subject.operator.short_name, energy_of(part.row, cost.is_at_reference)
+        name = part.subject.operator.short_name
         known = kinds.get(name, KindCost(name, 0.0, 0.0))
-        together_j = None
-        if energy_j is not None and known.energy_j is not None:
-            together_j = known.energy_j + part.occurrences * energy_j.value
-        kinds[name] = KindCost(name, known.time_s + part.time_s, together_j)
+        energy_j = total_if_known([known.energy_j, part.energy_j(cost.is_at_reference)])
+        kinds[name] = KindCost(name, known.time_s + part.time_s, energy_j)
     return tuple(sorted(kinds.values(), key=lambda kind: -kind.time_s))
 
 

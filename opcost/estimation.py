@@ -54,10 +54,10 @@ class CostModel:
     time: Rates
     energy: Rates | None
 
-    def cost(self, count: OperatorCount) -> tuple[float, float | None]:
-        """Return time and energy of one call."""
-        time_s = self.time.cost(count.flop, count.memory_bytes)
-        return time_s, None if self.energy is None else self.energy.cost(count.flop, count.memory_bytes)
+    def cost(self, count: OperatorCount, calls: int) -> tuple[float, float | None]:
+        """Return time and energy of so many calls of an operator."""
+        time_s = calls * self.time.cost(count.flop, count.memory_bytes)
+        return time_s, None if self.energy is None else calls * self.energy.cost(count.flop, count.memory_bytes)
 
 
 def known_costs(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opcost.estimation import CostModel
 from opcost.measurement import MeasurementRow
 from opcost.operators import OperatorCount
-from opcost.statistics import Estimate
-from opcost.summation import ModelCost, Part, energy_of
+from opcost.statistics import Estimate, total_if_known
+from opcost.summation import ModelCost, Part
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Piece:
 
     def plus(self, other: Piece) -> Piece:
         """Return both together."""
-        return Piece(_total([self.time_s, other.time_s]), _total([self.energy_j, other.energy_j]))
+        return Piece(total_if_known([self.time_s, other.time_s]), total_if_known([self.energy_j, other.energy_j]))
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,8 @@ def gap(
 
 
 def _measured(parts: Sequence[Part], at_reference: bool) -> Piece:
-    energies = [(part.occurrences, energy_of(part.row, at_reference)) for part in parts]
-    return Piece(
-        time_s=math.fsum(part.time_s for part in parts),
-        energy_j=_total(None if energy is None else number * energy.value for number, energy in energies),
-    )
+    energies_j = (part.energy_j(at_reference) for part in parts)
+    return Piece(math.fsum(part.time_s for part in parts), total_if_known(energies_j))
 
 
 def _estimated(counts: Sequence[OperatorCount], model: CostModel | None) -> Piece:
@@ -92,20 +89,8 @@ def _estimated(counts: Sequence[OperatorCount], model: CostModel | None) -> Piec
         return Piece()
     if model is None:
         return Piece(None, None)
-    costs = [(count.occurrences, *model.cost(count)) for count in counts]
-    return Piece(
-        time_s=math.fsum(number * time_s for number, time_s, _ in costs),
-        energy_j=_total(None if energy_j is None else number * energy_j for number, _, energy_j in costs),
-    )
-
-
-def _total(values: Iterable[float | None]) -> float | None:
-    total = 0.0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
+    costs = [model.cost(count, count.occurrences) for count in counts]
+    return Piece(math.fsum(time_s for time_s, _ in costs), total_if_known(energy_j for _, energy_j in costs))
 
 
 def _difference(whole: float | None, known: float | None) -> float | None:

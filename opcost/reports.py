@@ -8,15 +8,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from opcost.census import CensusRow
-from opcost.comparison import NOTICEABLE_RATIO
-from opcost.meter_qualification import MINIMUM_ON_THE_WAY, MeterQuality
 from opcost.selection import Share
 from opcost.terminal import print_line, print_table
 from opcost.units import UNKNOWN, duration, gigaflop, megabytes, millijoules, milliseconds, percent, ratio, watts
 
 if TYPE_CHECKING:
-    # Only for types: a comparison must not wait for torch, which the measuring stages import.
+    # Only for types: a comparison must not wait for torch, which the measuring stages import, nor block 1 for numpy.
     from opcost.advice import CostShare
+    from opcost.meter_qualification import MeterQuality
     from opcost.stage_advising import Advice, ModelAdvice
     from opcost.stage_comparing import ComparingReport, ComparisonRow
     from opcost.stage_configs import ConfigReport
@@ -179,6 +178,8 @@ def print_qualification(rows: Sequence[QualificationRow]) -> None:
 
 def _averaging(quality: MeterQuality) -> str:
     """Return over how long a meter averages; where that is too short to be seen, what it is at most."""
+    from opcost.meter_qualification import MINIMUM_ON_THE_WAY
+
     if quality.averaging_time_s is not None or quality.update_period_s is None:
         return milliseconds(quality.averaging_time_s)
     return f"under {milliseconds(MINIMUM_ON_THE_WAY * quality.update_period_s)}"
@@ -282,6 +283,8 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
 
 def print_advice(advice: Advice, is_written: bool) -> None:
     """Print what the whitelist reaches of each model, what it lacks, and the smallest one that would do."""
+    from opcost.comparison import NOTICEABLE_RATIO
+
     columns = ("model", "of time", "of energy", "measured", "of the whole: time", "energy", "reached", "to add")
     conditions, target = advice.conditions, f"{100 * advice.target_ratio:g} % wanted"
     under = f"{target} ({conditions.device_product}, {conditions.precision}, {conditions.execution})"

@@ -7,7 +7,6 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from opcost.statistics import FloatArray
 
-ROUNDING = 1e-9
 TIE_WEIGHT = 0.5
 """Of the mean sum, which is at most 1: of equally small choices the one that reaches most."""
 
@@ -26,7 +25,7 @@ def smallest_cover(shares: FloatArray, target_ratio: float) -> tuple[int, ...]:
     solution = milp(
         c=1 - TIE_WEIGHT * shares.mean(axis=0),
         constraints=[
-            LinearConstraint(shares, lb=target_ratio - ROUNDING),
+            LinearConstraint(shares, lb=target_ratio),
             LinearConstraint(np.ones((1, columns)), lb=1.0),
         ],
         bounds=Bounds(0, 1),

@@ -12,7 +12,7 @@ from opcost.bench import Bench
 from opcost.conditions import Circumstances, measurement_key
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
-from opcost.measurement import METERS_DISAGREE, Measurement, MeasurementRow, joined_notes
+from opcost.measurement import METERS_DISAGREE, Measurement, MeasurementRow, doubts_of, joined_notes
 from opcost.ports import MeasurementProtocol
 from opcost.request import SENTINEL_MEASUREMENTS
 from opcost.subjects import Subject
@@ -128,4 +128,4 @@ def measured_row(
 
 def _disagreement(measurement: Measurement) -> str:
     """Return what the notes say of two meters that differ; empty if they say nothing of that."""
-    return next((note for note in measurement.notes.split("; ") if note.startswith(METERS_DISAGREE)), "")
+    return next((note for note in doubts_of(measurement) if note.startswith(METERS_DISAGREE)), "")

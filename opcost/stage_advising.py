@@ -24,7 +24,7 @@ from opcost.csv_database import CsvTable
 from opcost.errors import UserError
 from opcost.estimation import MINIMUM_KNOWN, fitted, known_costs, quartiles
 from opcost.measurement import MeasurementRow
-from opcost.operators import OperatorCount, OperatorCounts
+from opcost.operators import OperatorCounts
 from opcost.request import (
     BLOCK_1,
     COUNTS,
@@ -45,8 +45,8 @@ class ModelAdvice:
     Ratios are shares of the time and energy of all operators of the model, of which ``measured_ratio`` of the time is
     measured (``doubtful_ratio`` of it by rows that something disturbed) and the rest estimated from FLOPs and bytes;
     energies are None where too few are known. ``whole_..._ratio`` are shares of the measured whole model, None where it
-    is not measured. ``additions`` come in the order of what they
-    contribute: for one model those that reach the target, for all models together all that is lacking.
+    is not measured. ``additions`` come in the order of what they contribute: for one model those that reach the target,
+    for all models together all that is lacking.
     """
 
     name: str | None
@@ -96,7 +96,9 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     rows = _rows_of(request)
     conditions = _most_common(rows, {count.operator.key for _, counts in models for count in counts.counts})
     measurements = Measurements(rows)
-    known = known_costs(_all_counts(request), measurements, conditions)
+    everything = _all_counted(request) if request.names else models
+    counts = [count for _, counts in everything for count in counts.counts]
+    known = known_costs(counts, measurements, conditions)
     if len(known) < MINIMUM_KNOWN:
         raise UserError(
             f"{request.database / OPERATOR_MEASUREMENTS}: of all counted models {len(known)} operators are measured on "
@@ -143,10 +145,11 @@ def _most_common(rows: Sequence[MeasurementRow], operator_keys: set[str]) -> Con
     return conditions
 
 
-def _all_counts(request: Request) -> list[OperatorCount]:
-    """Return the counts of all models that have some, also of those that are not asked for."""
+def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
+    """Return all models that are counted, also those that are not asked for."""
     everything = replace(request, names=())
-    return [count for _, counts in counted(everything, everything.configs(), COUNTS) for count in counts.counts]
+    configs = [config for config in everything.configs() if COUNTS.path(config).exists()]
+    return counted(everything, configs, COUNTS)
 
 
 def _wholes(

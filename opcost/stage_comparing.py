@@ -111,10 +111,11 @@ def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[Co
         raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
     measurements = Measurements(CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows())
     full_rows = best_rows(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows())
+    whitelist = request.whitelist_if_any()
     reports = []
     for config, counts in models:
         wholes = [row for row in full_rows.values() if _is_whole(row, config, counts, request.device)]
-        dropped = _dropped(request, config)
+        dropped = _dropped(config, whitelist)
         comparisons = [compare(counts, whole, measurements, runs, dropped) for whole in wholes]
         found = tuple(_comparison_row(config.name, comparison, runs) for comparison in comparisons)
         kinds = tuple(kinds_of(comparison.cost) for comparison in comparisons)
@@ -155,11 +156,11 @@ def _compared_model(row: ComparisonRow, kinds: tuple[KindCost, ...], several: bo
     )
 
 
-def _dropped(request: Request, config: ModelConfig) -> OperatorCounts | None:
-    """Return what the whitelist does not keep, None where block 0's counts are not here."""
-    if not COUNTS.path(config).exists():
+def _dropped(config: ModelConfig, whitelist: tuple[str, ...] | None) -> OperatorCounts | None:
+    """Return what the whitelist does not keep, None where that or block 0's counts are not here."""
+    if whitelist is None or not COUNTS.path(config).exists():
         return None
-    return select(COUNTS.read(config), request.whitelist()).dropped
+    return select(COUNTS.read(config), whitelist).dropped
 
 
 def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, device: str | None) -> bool:

@@ -72,6 +72,16 @@ def mean_of_readings(readings: FloatArray, independent: float) -> Estimate:
     return Estimate(batches.value, max(from_spread, batches.standard_error))
 
 
+def total_if_known(values: Iterable[float | None]) -> float | None:
+    """Return the sum of some values, None if one of them is not known."""
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
 def correlation_length(residuals: FloatArray) -> float:
     """Return the integral of the autocorrelation of evenly spaced values up to its first zero, in steps.
 

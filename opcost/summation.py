@@ -27,6 +27,11 @@ class Part:
         """The time of all these calls."""
         return self.occurrences * self.row.measurement.time_s
 
+    def energy_j(self, at_reference: bool = False) -> float | None:
+        """Return the energy of all these calls, as measured or at the reference temperature, None where it has none."""
+        energy_j = energy_of(self.row, at_reference)
+        return None if energy_j is None else self.occurrences * energy_j.value
+
     @property
     def is_on_other_values(self) -> bool:
         """Whether the measurement was made on another kind of values."""
