@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from agreement import report
@@ -28,7 +29,7 @@ from opcost.subjects import Subject
 
 PRECISION = "torch-default"
 SHORT = protocol_for(is_gpu=True, relative_error=0.01)
-SUSTAINED = MeasurementProtocol(GPU_WARM_UP_S, 5.0)
+SUSTAINED = MeasurementProtocol(GPU_WARM_UP_S, 3.0)
 
 
 def text(subject: Subject) -> str:
@@ -56,7 +57,7 @@ def on_one_build(
     with apparatus.precision(PRECISION), apparatus.workload(subject, share) as workload:
         return [
             measure(workload, apparatus.meters.meter(f"loop-{number}"), apparatus.clock, protocol, known)
-            for number, protocol in enumerate(protocols)
+            for number, protocol in enumerate(replace(protocol, duty_cycle=share) for protocol in protocols)
         ]
 
 

@@ -44,7 +44,8 @@ class PowerSource:
 
     What a qualification has found, both 0 where unknown: ``correlation_time_s`` is the integral of the noise's
     autocorrelation, half an update period for independent readings; ``noise_ratio`` the standard deviation of a
-    reading, as a share of the power. ``is_wrong`` says that it was found off under a steady load.
+    reading, as a share of the power. ``is_wrong`` says that it was found off under a steady load,
+    ``is_for_steady_loads`` that it was right there and wrong under pulses.
     """
 
     name: str
@@ -55,6 +56,7 @@ class PowerSource:
     correlation_time_s: float = 0.0
     noise_ratio: float = 0.0
     is_wrong: bool = False
+    is_for_steady_loads: bool = False
 
 
 NO_POWER_SOURCE = PowerSource("none", rise_time_s=0.0, averaging_time_s=0.0)

@@ -127,6 +127,8 @@ def _measure(
         loop = run_loop(workload, clock, protocol, meter, device.power_limit_w)
     finally:
         trace = meter.stop()
+    if protocol.duty_cycle < 1:
+        trace = _seen_with_pauses(trace)
     notes = joined_notes(workload.notes, _imprecision(loop, trace, protocol))
     return evaluate(loop, trace, device, workload.execution, notes)
 
@@ -207,6 +209,17 @@ def at_reference(
     kelvin = (REFERENCE_TEMPERATURE_C - temperature_c) * (1 - slowed_ratio)
     slope_error = math.hypot(power_per_kelvin.standard_error, SLOPE_SPREAD_RATIO * power_per_kelvin.value)
     return energy_j.multiplied_by(Estimate(1 + kelvin * power_per_kelvin.value, abs(kelvin) * slope_error))
+
+
+def _seen_with_pauses(trace: PowerTrace) -> PowerTrace:
+    """Return a trace of whose checks those tell no power that are right for steady loads only."""
+    return replace(trace, checks=tuple(map(_silent_if_for_steady_loads, trace.checks)))
+
+
+def _silent_if_for_steady_loads(check: PowerTrace) -> PowerTrace:
+    """Return a check that still tells temperatures and clocks, but no power if pauses would make that wrong."""
+    reason = "it is right for steady loads only, and this one has pauses"
+    return replace(check, missing_reason=reason) if check.source.is_for_steady_loads else check
 
 
 def _lost_log(state: DeviceState, device: KnownDevice) -> str:

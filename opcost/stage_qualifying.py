@@ -14,6 +14,7 @@ from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
 from opcost.meter_names import AUTO, COUNTER, SAMPLES, short_name
 from opcost.meter_qualification import (
+    STEADY_ONLY,
     MeterQuality,
     idle_power_w,
     qualities,
@@ -193,6 +194,7 @@ class KnownMeter:
             rise_time_s=max(source.rise_time_s, quality.rise_time_s or 0.0),
             averaging_time_s=max(source.averaging_time_s, quality.averaging_time_s or 0.0),
             is_wrong=not quality.is_right_when_steady,
+            is_for_steady_loads=quality.verdict == STEADY_ONLY,
         )
         if source.update_period_s > LONGER_READINGS * (quality.update_period_s or 0.0):
             # The noise was found in other readings: campaigns look at the counter more rarely.
