@@ -12,17 +12,17 @@ DUTY_CYCLES = (0.75, 0.5)
 """For what share of the time, at most, a load runs that has reached the power limit: with 700 W, and 140 W in the
 pauses, they allow for 887 W and 1260 W."""
 
-BUSY_S = 2e-3
+BUSY_S = 1e-3
 """How long calls follow each other between two pauses, at most, where one call does not take longer: so long that what
 they find in the cache, and what of theirs is still written to memory in a pause, hardly counts; so short that NVML's
-samples smooth pauses (on an H200 a mean over 3 s was good to 0.2 % where pauses came every 4 ms, to 5 % at 10 ms)."""
+samples smooth pauses (on an H200 a mean over 1 s was good to 0.3 % where pauses came every 2.5 ms, to 0.65 % at 6 ms)."""
 
 READING_S = 0.02
 """How often NVML has a new sample, which sees a part of that time."""
 
-OUT_OF_STEP = 0.382
-"""Pauses come this part of their period out of step with samples, the smaller part of the golden section: so samples,
-one after the other, see all of a period alike. In step, all would see the same part of it."""
+OUT_OF_STEP = (0.382, 0.618)
+"""Pauses come one of these parts of their period out of step with samples, those of the golden section: so samples, one
+after the other, see all of a period alike. In step, all would see the same part of it."""
 
 
 def stretch(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
@@ -37,7 +37,8 @@ def stretch(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
     """
     cycles = max(int(BUSY_S / cycle_s), 1)
     busy_s = cycles * cycle_s
-    pauses_per_reading = int(READING_S * duty_cycle / busy_s - OUT_OF_STEP) + OUT_OF_STEP
+    most = READING_S * duty_cycle / busy_s
+    pauses_per_reading = max(int(most - part) + part for part in OUT_OF_STEP)
     if pauses_per_reading < 1:
         raise CannotMeasureError(f"{busy_s:.3g} s are too long for pauses within {READING_S} s")
     return cycles, READING_S / pauses_per_reading - busy_s

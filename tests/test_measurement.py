@@ -291,7 +291,7 @@ def test_pauses_leave_no_more_than_the_duty_cycle_and_are_out_of_step_with_readi
     cycles, pause_s = stretch(cycle_s, duty_cycle)
     busy_s = cycles * cycle_s
     assert busy_s / (busy_s + pause_s) <= duty_cycle * (1 + 1e-9)
-    assert READING_S / (busy_s + pause_s) % 1 == pytest.approx(OUT_OF_STEP)
+    assert any(READING_S / (busy_s + pause_s) % 1 == pytest.approx(part) for part in OUT_OF_STEP)
 
 
 @pytest.mark.parametrize("time_s", [2e-4, 0.0012, 0.002])
