@@ -15,9 +15,11 @@ IMPRECISE = "not within"
 SLOWED = "clocks held down by the power limit"
 AT_LIMIT = "at the power limit of"
 IN_A_DUTY_CYCLE = "below the power limit in a duty cycle of at most"
+OF_THE_OVERHEAD = "of the overhead:"
 NO_LOG = "no temperature: the device's log has no row in the loop"
-DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS, NO_LOG)
-"""How notes begin that say that a figure may not be right."""
+DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS, NO_LOG, f"{OF_THE_OVERHEAD} {SLOWED}")
+"""How notes begin that say that a figure may not be right. A pause that was measured while clocks were still low is too
+long, and too much of it is subtracted."""
 
 REFERENCE_TEMPERATURE_C = 50.0
 """To which energies are referred, so that figures from a cool and a warm device can be compared: in the midst of what
@@ -134,7 +136,7 @@ def doubts_of(measurement: Measurement) -> list[str]:
 
 def is_held_back(measurement: Measurement) -> bool:
     """Return whether a load has reached the power limit of its device, as the notes say."""
-    return SLOWED in measurement.notes or AT_LIMIT in measurement.notes
+    return any(note.startswith((SLOWED, AT_LIMIT)) for note in measurement.notes.split("; "))
 
 
 def is_doubtful(measurement: Measurement) -> bool:
