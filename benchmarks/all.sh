@@ -61,6 +61,7 @@ overhead() {
 
 cache() {
     "$python" benchmarks/cache_modes.py --output "$output/cache_modes.csv" resnet34_32x3x56x56 "$model"
+    "$python" benchmarks/cache_modes.py --evaluate "$output/cache_modes.csv"
 }
 
 kernels() {

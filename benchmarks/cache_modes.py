@@ -1,21 +1,23 @@
-"""Sums of operators beside the whole model, by what operators find in the cache: warm, cold, chained
+"""Operators by what they find in the cache, warm, cold or chained, beside their whole models -> a CSV file
 
 Times only, in CUDA graphs, on the values that operators see in their model. The models are those that block 0 has
-counted. Prints a Markdown table, and writes each kind of operator into a CSV file. Nothing else may run on the GPU.
+counted. Nothing else may run on the GPU.
 Example: PYTHONPATH=. python benchmarks/cache_modes.py --output cache_modes.csv resnet50_32x3x224x224
+         PYTHONPATH=. python benchmarks/cache_modes.py --evaluate cache_modes.csv
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+import pandas as pd
+from growing_csv import append, growing_parser, known, parsed
+from tables import markdown
 
 from opcost.apparatus import Apparatus, open_apparatus
 from opcost.conditions import CACHES, CHAINED, COLD, GRAPH, WARM
@@ -30,75 +32,14 @@ from opcost.torch_cache import AS_WARM
 from opcost.units import percent, ratio
 
 PRECISE = MeasurementProtocol(warm_up_s=0.1, loop_s=1.0, relative_error=0.005)
-HEADER = (
-    "model",
-    "whole (ms)",
-    *(f"sum {cache} / whole" for cache in CACHES),
-    "share of time with weights",
-    "share of time chained",
-    "left out",
-)
+WHOLE = "whole"
+"""The kind of a row that holds a model."""
 
 
-@dataclass(frozen=True)
-class Timed:
-    """All calls of one operator in a model, or of one kind of operators, in each mode.
-
-    ``with_weights_s`` and ``chained_calls_s`` are the part of the warm time that did not run as warm when asked to be
-    cold and chained; ``noise_s`` is the standard error of the cold time.
-    """
-
-    kind: str
-    calls: int
-    warm_s: float
-    cold_s: float
-    chained_s: float
-    noise_s: float
-    with_weights_s: float
-    chained_calls_s: float
-
-
-class OutOfTime(Exception):  # noqa: N818 (the user asked for it)
-    """The time is up."""
-
-
-class Bench:
-    """A device in each of the modes; everything is measured once.
-
-    Args:
-        apparatuses: one for each mode.
-        check_time: raises ``OutOfTime`` when nothing more is to begin.
-    """
-
-    def __init__(self, apparatuses: dict[str, Apparatus], check_time: Callable[[], None]) -> None:
-        self._apparatuses = apparatuses
-        self._check_time = check_time
-        self._known: dict[tuple[Subject, str, str], Measurement] = {}
-
-    def measured(self, subject: Subject, cache: str, precision: str) -> Measurement:
-        """Return a subject's measurement in a mode."""
-        place = (subject, cache, precision)
-        if place not in self._known:
-            self._check_time()
-            apparatus = self._apparatuses[cache]
-            with apparatus.precision(precision), apparatus.workload(subject) as workload:
-                self._known[place] = measure(workload, apparatus.meters.meter("none"), apparatus.clock, PRECISE)
-        return self._known[place]
-
-    def timed(self, subject: Subject, calls: int, precision: str) -> Timed:
-        """Return the times of an operator's calls."""
-        warm, cold, chained = (self.measured(subject, cache, precision) for cache in (WARM, COLD, CHAINED))
-        warm_s = calls * warm.time_s
-        return Timed(
-            kind=subject.operator.short_name,
-            calls=calls,
-            warm_s=warm_s,
-            cold_s=calls * cold.time_s,
-            chained_s=calls * chained.time_s,
-            noise_s=calls * cold.time_standard_error_s,
-            with_weights_s=warm_s * runs_otherwise(cold),
-            chained_calls_s=warm_s * runs_otherwise(chained),
-        )
+def measured(apparatus: Apparatus, subject: Subject, precision: str) -> Measurement:
+    """Measure how long a subject takes."""
+    with apparatus.precision(precision), apparatus.workload(subject) as workload:
+        return measure(workload, apparatus.meters.meter("none"), apparatus.clock, PRECISE)
 
 
 def runs_otherwise(measurement: Measurement) -> bool:
@@ -106,94 +47,88 @@ def runs_otherwise(measurement: Measurement) -> bool:
     return not any(note in measurement.notes for note in AS_WARM)
 
 
-def operators_timed(bench: Bench, config: ModelConfig) -> Iterator[Timed | CannotMeasureError]:
-    """Yield the times of each operator of a model that moves anything, or why there is none."""
+def wanted(config: ModelConfig) -> Iterator[tuple[Subject, str, int]]:
+    """Yield a model, then each of its operators that moves anything, with their kinds and numbers of calls."""
+    yield Subject(model_tuple(config)), WHOLE, 1
     counts = [count for count in COUNTS.read(config).counts if count.memory_bytes]
     for subject, calls in subjects_of(counts, CAPTURED).items():
-        try:
-            yield bench.timed(subject, calls, config.precision)
-        except CannotMeasureError as error:
-            print(f"{config.name}: left out: {subject.operator}: {error}", file=sys.stderr)
-            yield error
+        yield subject, subject.operator.short_name, calls
 
 
-def total(kind: str, parts: list[Timed]) -> Timed:
-    """Return the sum of some operators; the errors of their means are independent."""
-    names = [field.name for field in fields(Timed) if field.name not in ("kind", "calls", "noise_s")]
-    sums = {name: sum(getattr(part, name) for part in parts) for name in names}
-    noise_s = sum(part.noise_s**2 for part in parts) ** 0.5
-    return Timed(kind=kind, calls=sum(part.calls for part in parts), noise_s=noise_s, **sums)
+def row(apparatuses: Mapping[str, Apparatus], subject: Subject, kind: str, precision: str) -> dict[str, object]:
+    """Measure a subject in each mode; a model as it runs."""
+    modes = (WARM,) if kind == WHOLE else CACHES
+    found = {mode: measured(apparatuses[mode], subject, precision) for mode in modes}
+    return {f"{mode}_s": found[mode].time_s if mode in found else None for mode in CACHES} | {
+        "cold_standard_error_s": found[COLD].time_standard_error_s if COLD in found else None,
+        "has_cold": COLD in found and runs_otherwise(found[COLD]),
+        "has_chain": CHAINED in found and runs_otherwise(found[CHAINED]),
+    }
 
 
-def by_kind(parts: list[Timed]) -> list[Timed]:
-    """Return the sum of each kind of operators, the slowest first."""
-    kinds = {part.kind for part in parts}
-    sums = [total(kind, [part for part in parts if part.kind == kind]) for kind in kinds]
-    return sorted(sums, key=lambda each: -each.warm_s)
+def add_rows(path: Path, configs: list[ModelConfig], apparatuses: Mapping[str, Apparatus], limit_s: float) -> None:
+    """Measure what a file lacks, until a time is up."""
+    begin_s, done = time.monotonic(), known(path, "subject")
+    for config in configs:
+        for subject, kind, calls in wanted(config):
+            name = f"{config.name}: {subject.operator} {subject.input_data}"
+            if time.monotonic() - begin_s > limit_s:
+                return
+            if name in done:
+                continue
+            try:
+                found = row(apparatuses, subject, kind, config.precision)
+            except CannotMeasureError as error:
+                print(f"left out: {name}: {error}", file=sys.stderr)
+                continue
+            append(path, {"model": config.name, "kind": kind, "subject": name, "calls": calls, **found})
 
 
-def cells(name: str, whole_s: float, summed: Timed, left_out: int) -> tuple[str, ...]:
-    """Return a model's line of the table."""
-    return (
-        name,
-        f"{whole_s * 1e3:.4g}",
-        *(ratio(time_s / whole_s) for time_s in (summed.warm_s, summed.cold_s, summed.chained_s)),
-        percent(summed.with_weights_s / summed.warm_s),
-        percent(summed.chained_calls_s / summed.warm_s),
-        str(left_out),
+def report(table: pd.DataFrame) -> str:
+    """Return sums beside whole models, and the sums of each kind in them, in Markdown."""
+    operators = table[table["kind"] != WHOLE]
+    whole_s = table[table["kind"] == WHOLE].set_index("model")[f"{WARM}_s"]
+    models = [_line(name, rows, whole_s[name]) for name, rows in operators.groupby("model") if name in whole_s]
+    kinds = [
+        _line(f"{name}: {kind}", rows, whole_s[name])
+        for (name, kind), rows in operators.groupby(["model", "kind"])
+        if name in whole_s
+    ]
+    header = (
+        "part of the whole",
+        "operators",
+        *(f"sum {cache}" for cache in CACHES),
+        "share of its time with weights",
+        "chained",
     )
+    return "\n\n".join((markdown(header, models), markdown(header, kinds)))
 
 
-def print_line(values: tuple[str, ...]) -> None:
-    print(f"| {' | '.join(values)} |", flush=True)
+def _line(name: str, rows: pd.DataFrame, whole_s: float) -> list[str]:
+    sums_s = {cache: float((rows["calls"] * rows[f"{cache}_s"]).sum()) for cache in CACHES}
+    warm_s = rows["calls"] * rows[f"{WARM}_s"]
+    shares = (float((warm_s * rows[column].astype(bool)).sum() / warm_s.sum()) for column in ("has_cold", "has_chain"))
+    return [name, str(len(rows)), *(ratio(time_s / whole_s) for time_s in sums_s.values()), *map(percent, shares)]
 
 
-def run_model(bench: Bench, config: ModelConfig, table: csv.DictWriter[str]) -> None:
-    """Measure a model, print its line, and write its kinds of operators."""
-    whole = bench.measured(Subject(model_tuple(config)), WARM, config.precision)
-    found = list(operators_timed(bench, config))
-    parts = [part for part in found if isinstance(part, Timed)]
-    for kind in by_kind(parts):
-        table.writerow({"model": config.name, "whole_s": whole.time_s, **vars(kind)})
-    if parts:
-        print_line(cells(config.name, whole.time_s, total("all", parts), len(found) - len(parts)))
+@contextmanager
+def opened(device: str) -> Iterator[Mapping[str, Apparatus]]:
+    """Open a device in each of the modes, without its meters."""
+    with ExitStack() as stack:
+        database = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        yield {cache: stack.enter_context(open_apparatus(device, database, False, GRAPH, cache)) for cache in CACHES}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="+", metavar="NAME")
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--limit-seconds", type=float, default=480.0, help="begin nothing after that")
+    parser = growing_parser(__doc__, "tell how far the sums are from the whole models")
+    parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--device", default="cuda")
-    arguments = parser.parse_args()
-    end_s = time.monotonic() + arguments.limit_seconds
-
-    def check_time() -> None:
-        if time.monotonic() > end_s:
-            raise OutOfTime
-
+    arguments = parsed(parser, report)
+    if arguments is None:
+        return 0
     configs = load_configs(Path("measurements"), arguments.names)
-    with ExitStack() as stack, arguments.output.open("w", newline="") as file:
-        database = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        opened = {
-            cache: stack.enter_context(open_apparatus(arguments.device, database, False, GRAPH, cache))
-            for cache in CACHES
-        }
-        table = csv.DictWriter(
-            file, ["model", "whole_s", *(field.name for field in fields(Timed))], lineterminator="\n"
-        )
-        table.writeheader()
-        print_line(HEADER)
-        print_line(("---",) * len(HEADER))
-        bench = Bench(opened, check_time)
-        for config in configs:
-            try:
-                run_model(bench, config, table)
-            except OutOfTime:
-                print(f"out of time at {config.name}", file=sys.stderr)
-                break
-            except CannotMeasureError as error:
-                print(f"{config.name}: left out: {error}", file=sys.stderr)
+    with opened(arguments.device) as apparatuses:
+        add_rows(arguments.output, configs, apparatuses, arguments.limit_seconds)
     return 0
 
 

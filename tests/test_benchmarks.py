@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -46,6 +47,7 @@ def benchmark(monkeypatch):
         "places",
         "short_kernels",
         "sum_vs_full",
+        "cache_modes",
     ],
 )
 def test_scripts_say_how_they_are_run(name):
@@ -333,6 +335,44 @@ def test_operators_in_turn_take_what_they_take_together(benchmark, monkeypatch):
     calls = [partial(called.update, [name]) for name in "ab"]
     assert script.in_turn_s(calls, SystemClock()) > 0
     assert called["a"] == called["b"] > 100
+
+
+# What operators find in the cache
+
+
+def test_sums_of_each_cache_mode_are_told_beside_the_whole(benchmark):
+    columns = ["model", "kind", "calls", "warm_s", "cold_s", "chained_s", "has_cold", "has_chain"]
+    rows = [
+        ("m", "whole", 1, 0.010, math.nan, math.nan, False, False),
+        ("m", "Conv2d", 2, 0.003, 0.004, 0.0035, True, True),
+        ("m", "ReLU", 3, 0.001, 0.001, 0.001, False, True),
+        ("whole not measured yet", "ReLU", 3, 0.001, 0.001, 0.001, False, True),
+    ]
+    said = benchmark("cache_modes").report(pd.DataFrame(rows, columns=columns))
+    assert "| m | 2 | 0.900 | 1.100 | 1.000 | 66.7 % | 100.0 % |" in said
+    assert "| m: ReLU | 1 | 0.300 | 0.300 | 0.300 | 0.0 % | 100.0 % |" in said
+    assert "not measured yet" not in said
+
+
+def test_operators_are_measured_in_each_cache_mode_once(benchmark, tmp_path, monkeypatch):
+    script = benchmark("cache_modes")
+    operator, model = count_of("torch.nn.ReLU", 8, 4).operator, count_of("torchvision.models.m", 8, 4).operator
+    config = SimpleNamespace(name="m", precision="fp32")
+    monkeypatch.setattr(script, "wanted", lambda _: [(Subject(model), "whole", 1), (Subject(operator), "ReLU", 3)])
+    with ExitStack() as stack:
+        opened = {}
+        for cache, time_s in (("warm", 0.001), ("cold", 0.002), ("chained", 0.0015)):
+            folder = tmp_path / cache
+            folder.mkdir()
+            campaign = SimulatedCampaign(folder, {operator: Load(time_s=time_s), model: Load(time_s=0.01)})
+            opened[cache] = stack.enter_context(campaign.open_apparatus(None, folder, True))
+        for _ in range(2):
+            script.add_rows(tmp_path / "rows.csv", [config], opened, 60.0)
+    rows = pd.read_csv(tmp_path / "rows.csv")
+    assert list(rows.kind) == ["whole", "ReLU"]
+    assert list(rows.warm_s) == pytest.approx([0.01, 0.001], rel=1e-3)
+    assert (rows.cold_s[1], rows.chained_s[1]) == pytest.approx((0.002, 0.0015), rel=1e-3)
+    assert math.isnan(rows.cold_s[0])
 
 
 # Short loops against long ones
