@@ -22,7 +22,7 @@ from operators_in_turn import by_length, counts_of
 from opcost.apparatus import Apparatus, open_apparatus
 from opcost.errors import CannotMeasureError
 from opcost.measurement import IN_A_DUTY_CYCLE, Measurement
-from opcost.ports import GPU_WARM_UP_S, SHORT_WARM_UP_S, KnownDevice, MeasurementProtocol, protocol_for
+from opcost.ports import GPU_WARM_UP_S, SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.procedure import measure
 from opcost.stage_qualifying import qualified
 from opcost.subjects import Subject
@@ -53,7 +53,7 @@ def on_one_build(
     apparatus: Apparatus, subject: Subject, share: float, protocols: Sequence[MeasurementProtocol]
 ) -> list[Measurement]:
     """Measure an operator that is built once, so that it stays where it is in memory, in several loops."""
-    known = KnownDevice(apparatus.power_per_kelvin, apparatus.conditions(PRECISION).device_power_limit_w)
+    known = apparatus.known(PRECISION)
     with apparatus.precision(PRECISION), apparatus.workload(subject, share) as workload:
         return [
             measure(workload, apparatus.meters.meter(f"loop-{number}"), apparatus.clock, protocol, known)

@@ -32,7 +32,7 @@ from opcost.nvidia_nvml import NvmlError, NvmlGpu
 from opcost.nvidia_nvml_processes import OtherProcesses
 from opcost.nvidia_smi import NvidiaSmiError
 from opcost.operators import META, OperatorTuple, seed_of
-from opcost.ports import Clock, KnownDevice, MeasurementProtocol, Meter, Workload
+from opcost.ports import GPU_REPEATABILITY, Clock, KnownDevice, MeasurementProtocol, Meter, Repeatability, Workload
 from opcost.power import PowerTrace
 from opcost.procedure import SLOWED_FOR_S, measure, undisturbed
 from opcost.statistics import Estimate
@@ -82,13 +82,18 @@ class Apparatus:
         """Whether the device is a GPU."""
         return self.device.startswith("cuda")
 
+    def known(self, precision: str) -> KnownDevice:
+        """Return what is known of the device beforehand."""
+        repeatability = GPU_REPEATABILITY if self.is_gpu else Repeatability()
+        return KnownDevice(self.power_per_kelvin, self.conditions(precision).device_power_limit_w, repeatability)
+
     def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure an operator or a model; its raw power log gets a name.
 
         Raises:
             CannotMeasureError: it cannot be measured here.
         """
-        known = KnownDevice(self.power_per_kelvin, self.conditions(precision).device_power_limit_w)
+        known = self.known(precision)
         names = (log_name if number == 1 else f"{log_name}-{number}" for number in itertools.count(1))
 
         def once(protocol: MeasurementProtocol) -> Measurement:

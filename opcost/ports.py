@@ -132,15 +132,29 @@ ProtocolFor: TypeAlias = Callable[[bool], MeasurementProtocol]
 
 
 @dataclass(frozen=True)
+class Repeatability:
+    """Standard deviations of time and power from one run to the next, as shares, beyond what a loop shows itself."""
+
+    time_ratio: float = 0.0
+    power_ratio: float = 0.0
+
+
+GPU_REPEATABILITY = Repeatability(time_ratio=0.002, power_ratio=0.0025)
+"""With these, 95 % of the intervals of two runs' times hold their difference, and 96 % of those of energies at one
+temperature (ResNet-50's operators, three runs on each of two H200, ``docs/results.md``)."""
+
+
+@dataclass(frozen=True)
 class KnownDevice:
     """What is known of a device beforehand, None where it is not.
 
     ``power_per_kelvin`` is the share by which its power rises with each kelvin, ``power_limit_w`` the power at which it
-    slows down.
+    slows down. ``repeatability`` is by how much what is built and measured once more differs beyond its own errors.
     """
 
     power_per_kelvin: Estimate | None = None
     power_limit_w: float | None = None
+    repeatability: Repeatability = Repeatability()
 
 
 UNKNOWN_DEVICE = KnownDevice()

@@ -32,7 +32,7 @@ from opcost.measurement import (
     is_held_back,
     joined_notes,
 )
-from opcost.measuring_loop import Loop, energy_of_iteration_j, is_at_limit, is_precise, run_loop
+from opcost.measuring_loop import Loop, is_at_limit, is_precise, run_loop
 from opcost.overhead import without_overhead
 from opcost.ports import UNKNOWN_DEVICE, Clock, KnownDevice, MeasurementProtocol, Meter, Workload
 from opcost.power import DeviceState, MeteredPower, PowerTrace, device_state, no_trace, power_and_check
@@ -149,11 +149,14 @@ def evaluate(
     Power is that of the trace; where it has none in the window, that of the first of its checks that has, if they may
     stand in.
     """
-    time_s, window = loop.time_s, loop.window
+    window = loop.window
     trace = _without_rows_if_clock_stepped(trace, loop)
     power, check = power_and_check(trace, loop.load_begin.epoch_s, window)
-    power_w = power.mean.estimate_w
-    energy_j = energy_of_iteration_j(loop, power)
+    time_s = loop.time_s.with_relative_error(device.repeatability.time_ratio)
+    mean_w = power.mean.estimate_w
+    power_w = None if mean_w is None else mean_w.with_relative_error(device.repeatability.power_ratio)
+    # As if independent: where a device slows down time rises as power falls, and the error is too large.
+    energy_j = None if power_w is None else power_w.multiplied_by(time_s)
     check_w = None if check is None else check.mean.estimate_w
     state = device_state(trace, window)
     slowed_ratio = (state.power_capped_ratio or 0.0) if is_at_limit(power.mean, device.power_limit_w) else 0.0

@@ -85,6 +85,14 @@ def test_an_operator_is_measured_at_full_clocks_and_a_model_as_it_runs(tmp_path:
     assert long.time_s == pytest.approx(TOO_MUCH.time_s * 8 / 7, rel=0.003)
 
 
+@pytest.mark.parametrize(("device", "is_gpu"), [("cuda:0", True), ("cpu", False)])
+def test_what_runs_on_a_gpu_differ_by_is_known(tmp_path: Path, device: str, is_gpu: bool) -> None:
+    """It was measured on GPUs only."""
+    campaign = SimulatedCampaign(tmp_path, {}, device=device)
+    with campaign.open_apparatus(None, tmp_path, True) as apparatus:
+        assert (apparatus.known("fp32").repeatability.time_ratio > 0) == is_gpu
+
+
 def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001)})
     with campaign.open_apparatus(None, tmp_path, True) as opened:

@@ -29,7 +29,7 @@ from opcost.errors import CannotMeasureError
 from opcost.measurement import IN_A_DUTY_CYCLE, METERS_DISAGREE, is_doubtful, is_held_back
 from opcost.measuring_loop import Loop, run_loop
 from opcost.overhead import without_overhead
-from opcost.ports import UNKNOWN_DEVICE, ClockReading, KnownDevice, MeasurementProtocol
+from opcost.ports import UNKNOWN_DEVICE, ClockReading, KnownDevice, MeasurementProtocol, Repeatability
 from opcost.power import PowerSource, no_trace
 from opcost.procedure import at_reference, evaluate, measure, undisturbed
 from opcost.statistics import BATCHES, Estimate, student_quantile
@@ -388,6 +388,22 @@ def test_places_that_differ_too_much_end_a_loop_all_the_same_and_the_row_says_so
 def test_what_nothing_can_cost_is_no_measurement(field, value):
     with pytest.raises(ValueError, match=f"{field}: .* is no number"):
         replace(measured(), **{field: value})
+
+
+def test_errors_hold_what_differs_between_runs_and_loops_do_not_wait_for_it():
+    known = KnownDevice(repeatability=Repeatability(time_ratio=0.003, power_ratio=0.004))
+    machines = SimulatedMachine(LOAD, NOISY, RING), SimulatedMachine(LOAD, NOISY, RING)
+    alone, one_of_many = (
+        measure(machine, machine, machine, PRECISE, device)
+        for machine, device in zip(machines, (UNKNOWN_DEVICE, known), strict=True)
+    )
+    assert one_of_many.loop_time_s == alone.loop_time_s
+    for name, ratio in (("time", 0.003), ("power", 0.004), ("energy", 0.005)):
+        unit = {"time": "s", "power": "w", "energy": "j"}[name]
+        value, error = getattr(one_of_many, f"{name}_{unit}"), f"{name}_standard_error_{unit}"
+        assert value == getattr(alone, f"{name}_{unit}")
+        expected = math.hypot(getattr(alone, error), ratio * value)
+        assert getattr(one_of_many, error) == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_log_of_the_device_that_has_ended_makes_a_row_doubtful():
