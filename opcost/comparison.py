@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, fields, replace
 
 from opcost.conditions import WARM, Circumstances, Conditions
+from opcost.eager_regime import EagerCost, eager_cost
 from opcost.estimation import MINIMUM_KNOWN, fitted, known_costs
 from opcost.gap import Gap, gap
 from opcost.measurement import IMPRECISE, SLOPE_SPREAD_RATIO, SLOWED, MeasurementRow, is_doubtful
@@ -13,6 +14,7 @@ from opcost.operators import META, OperatorCounts, is_leaf
 from opcost.statistics import Estimate, total_if_known
 from opcost.subjects import ALL, CAPTURED, LEAF
 from opcost.summation import Measurements, ModelCost, correction_j, energy_of, sum_operators, time_of
+from opcost.units import milliseconds, ratio
 
 NOTICEABLE_RATIO = 0.001
 """A share of the time below which nothing is said: a thousandth of it is slower by some percent."""
@@ -47,10 +49,11 @@ class Comparison:
     """One model under one set of conditions: its summed operators, the measured whole, and their ratios.
 
     ``conditions`` are those of the operators: their ``cache`` may be another than the whole model's. ``gap`` names what
-    makes the whole. Ratios are sum / whole; their errors are one standard error. Both energies are those at the
-    reference temperature where all measurements have them (``cost.is_at_reference``), else as measured. ``remarks``
-    says, one line each, what the reader must know: rows that exist but under other conditions, circumstances that
-    differ and for what share of the summed time.
+    makes the whole; ``eager`` is what an eager run of the summed operators should cost, None where that is not known.
+    Ratios are sum / whole; their errors are one standard error. Both energies are those at the reference temperature
+    where all measurements have them (``cost.is_at_reference``), else as measured. ``remarks`` says, one line each, what
+    the reader must know: rows that exist but under other conditions, circumstances that differ and for what share of
+    the summed time.
     """
 
     conditions: Conditions
@@ -58,6 +61,7 @@ class Comparison:
     full_energy_j: Estimate | None
     cost: ModelCost
     gap: Gap
+    eager: EagerCost | None
     time_ratio: Estimate | None
     energy_ratio: Estimate | None
     remarks: tuple[str, ...]
@@ -101,12 +105,14 @@ def compare(
     everything = [*counts.counts, *(dropped.counts if dropped else ())]
     known = known_costs(everything, measurements, conditions, cost.is_at_reference)
     energy_j = energy_of(full, cost.is_at_reference)
+    eager = eager_cost(cost, measurements)
     return Comparison(
         conditions=conditions,
         full=full,
         full_energy_j=energy_j,
         cost=cost,
         gap=gap(cost, left_out, full, energy_j, fitted(known) if len(known) >= MINIMUM_KNOWN else None),
+        eager=eager,
         time_ratio=cost.time_s.divided_by(time_of(full)) if cost.time_s else None,
         energy_ratio=_energy_ratio(cost, full, energy_j),
         remarks=(
@@ -117,6 +123,7 @@ def compare(
             *_temperatures(cost, full),
             *_circumstances(cost, full),
             *_slowed(cost, full),
+            *_eager_regime(eager, full),
             *_doubts(cost, full),
             *_imprecise(cost),
         ),
@@ -238,6 +245,18 @@ def _slowed(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
         return ()
     whole = "unknown for the whole model" if theirs is None else f"the whole model for {theirs:.1%} of its own"
     return (f"{SLOWED}: operators for {ours:.1%} of the summed time, {whole}",)
+
+
+def _eager_regime(eager: EagerCost | None, full: MeasurementRow) -> tuple[str, ...]:
+    """Say whether the device or the host decides how long an eager run takes."""
+    if eager is None:
+        return ()
+    who = "the host, which launches" if eager.is_launch_bound else "the device"
+    return (
+        f"an eager run waits for {who}: {milliseconds(eager.device_time_s)} on the device, "
+        f"{milliseconds(eager.launch_time_s)} of launches; the longer is {ratio(eager.time_s / time_of(full).value)} "
+        "of the whole",
+    )
 
 
 def _circumstance_differences(row: MeasurementRow, full: MeasurementRow) -> list[str]:

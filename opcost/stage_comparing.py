@@ -38,7 +38,9 @@ class ComparisonRow:
     """One row of ``sum_vs_full.csv``; ``time_s`` and ``energy_j`` are the sum's, errors one standard error.
 
     The part of the sum in functions, what was dropped or not measured (estimated where it has no row), and what is left
-    of the whole are told as ``opcost.gap.Gap`` has them; None where they are not known. Energies are those at
+    of the whole are told as ``opcost.gap.Gap`` has them; None where they are not known. What an eager run of the summed
+    operators should take on the device, and for its launches, and its energy, are told as ``opcost.eager_regime`` has
+    them. Energies are those at
     ``reference_temperature_c``, as measured where that is None. ``input_data`` says on which values the summed
     operators were asked for: captured, normal or zeros; ``counted`` which: all, or leaf modules. ``conditions`` are
     those of the operators.
@@ -70,6 +72,9 @@ class ComparisonRow:
     unmeasured_energy_j: float | None
     unexplained_time_s: float | None
     unexplained_energy_j: float | None
+    eager_device_time_s: float | None
+    eager_launch_time_s: float | None
+    eager_energy_j: float | None
     energy_missing_reason: str | None
     flop_ratio: float | None
     memory_bytes_ratio: float | None
@@ -174,7 +179,7 @@ def _reason(config: ModelConfig, device: str | None) -> str:
 
 
 def _comparison_row(name: str, comparison: Comparison, runs: OperatorRuns) -> ComparisonRow:
-    cost, whole, gap = comparison.cost, comparison.full.measurement, comparison.gap
+    cost, whole, gap, eager = comparison.cost, comparison.full.measurement, comparison.gap, comparison.eager
     return ComparisonRow(
         key=comparison.full.key,
         operator=comparison.full.operator,
@@ -202,6 +207,9 @@ def _comparison_row(name: str, comparison: Comparison, runs: OperatorRuns) -> Co
         unmeasured_energy_j=gap.unmeasured.energy_j,
         unexplained_time_s=gap.unexplained.time_s,
         unexplained_energy_j=gap.unexplained.energy_j,
+        eager_device_time_s=None if eager is None else eager.device_time_s,
+        eager_launch_time_s=None if eager is None else eager.launch_time_s,
+        eager_energy_j=None if eager is None else eager.energy_j,
         energy_missing_reason=cost.energy_missing_reason or whole.energy_missing_reason,
         flop_ratio=cost.flop_ratio,
         memory_bytes_ratio=cost.memory_bytes_ratio,

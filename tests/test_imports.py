@@ -17,6 +17,7 @@ IDEAS = {
     "comparison",
     "conditions",
     "duty_cycle",
+    "eager_regime",
     "errors",
     "estimation",
     "gap",
