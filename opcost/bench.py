@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from opcost.conditions import WARM, Circumstances, Conditions
-from opcost.measurement import Measurement
+from opcost.conditions import WARM, Circumstances, Conditions, measurement_key
+from opcost.measurement import Measurement, MeasurementRow
 from opcost.meter_names import AUTO
 from opcost.ports import MeasurementProtocol
 from opcost.subjects import Subject
@@ -42,6 +44,32 @@ class Bench(Protocol):
         Raises:
             CannotMeasureError: it cannot be measured here.
         """
+
+
+def measured_row(
+    bench: Bench, subject: Subject, precision: str, protocol: MeasurementProtocol, circumstances: Circumstances
+) -> MeasurementRow:
+    """Measure an operator or a model on a bench and return its row.
+
+    Raises:
+        CannotMeasureError: it cannot be measured here.
+    """
+    conditions = bench.conditions(precision)
+    key = measurement_key(subject, conditions)
+    log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
+    measurement = bench.measure(subject, precision, protocol, log_name)
+    return MeasurementRow(
+        key=key,
+        operator=subject.operator.operator,
+        measurement=measurement,
+        parameters=subject.operator.parameters_text,
+        inputs=subject.operator.inputs_text,
+        training_mode=subject.operator.mode,
+        input_data=str(subject.input_data),
+        order_seed=protocol.order_seed,
+        conditions=conditions,
+        circumstances=circumstances,
+    )
 
 
 @dataclass(frozen=True)

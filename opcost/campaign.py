@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from opcost.bench import Bench
+from opcost.bench import Bench, measured_row
 from opcost.conditions import Circumstances, Conditions, measurement_key
 from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
@@ -19,7 +19,7 @@ from opcost.measurement import MeasurementRow, doubts_of
 from opcost.ports import FULL_LOOP_S, MeasurementProtocol
 from opcost.progress import Progress
 from opcost.request import FAILURES
-from opcost.sentinel import Sentinel, measured_row
+from opcost.sentinel import Sentinel
 from opcost.subjects import Subject
 from opcost.summation import best_rows
 from opcost.units import millijoules, milliseconds

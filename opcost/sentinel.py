@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 
-from opcost.bench import Bench
-from opcost.conditions import Circumstances, measurement_key
+from opcost.bench import Bench, measured_row
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
 from opcost.measurement import METERS_DISAGREE, Measurement, MeasurementRow, doubts_of, joined_notes
 from opcost.ports import MeasurementProtocol
 from opcost.request import SENTINEL_MEASUREMENTS
-from opcost.subjects import Subject
 from opcost.units import percent
 
 EVERY = 50
@@ -98,32 +94,6 @@ class Sentinel:
         self._table.append(row)
         self._rows.append(row)
         self._measured_since = 0
-
-
-def measured_row(
-    bench: Bench, subject: Subject, precision: str, protocol: MeasurementProtocol, circumstances: Circumstances
-) -> MeasurementRow:
-    """Measure an operator or a model on a bench and return its row.
-
-    Raises:
-        CannotMeasureError: it cannot be measured here.
-    """
-    conditions = bench.conditions(precision)
-    key = measurement_key(subject, conditions)
-    log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
-    measurement = bench.measure(subject, precision, protocol, log_name)
-    return MeasurementRow(
-        key=key,
-        operator=subject.operator.operator,
-        measurement=measurement,
-        parameters=subject.operator.parameters_text,
-        inputs=subject.operator.inputs_text,
-        training_mode=subject.operator.mode,
-        input_data=str(subject.input_data),
-        order_seed=protocol.order_seed,
-        conditions=conditions,
-        circumstances=circumstances,
-    )
 
 
 def _disagreement(measurement: Measurement) -> str:

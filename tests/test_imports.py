@@ -18,6 +18,7 @@ IDEAS = {
     "conditions",
     "duty_cycle",
     "eager_regime",
+    "evaluation",
     "errors",
     "estimation",
     "gap",

@@ -26,12 +26,13 @@ from simulated_machine import (
 
 from opcost.duty_cycle import DUTY_CYCLES, OUT_OF_STEP, READING_S, stretch
 from opcost.errors import CannotMeasureError
+from opcost.evaluation import at_reference, evaluate
 from opcost.measurement import IN_A_DUTY_CYCLE, METERS_DISAGREE, is_doubtful, is_held_back
 from opcost.measuring_loop import Loop, run_loop
 from opcost.overhead import without_overhead
 from opcost.ports import UNKNOWN_DEVICE, ClockReading, KnownDevice, MeasurementProtocol, Repeatability
 from opcost.power import PowerSource, no_trace
-from opcost.procedure import at_reference, evaluate, measure, undisturbed
+from opcost.procedure import measure, undisturbed
 from opcost.statistics import BATCHES, Estimate, student_quantile
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=3.0)

@@ -1,0 +1,176 @@
+"""What a loop and a power trace say: time, power and energy per iteration, and what is to be remarked on them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import datetime, timezone
+
+import numpy as np
+
+from opcost.conditions import EAGER
+from opcost.measurement import (
+    AT_LIMIT,
+    METERS_DISAGREE,
+    NO_LOG,
+    REFERENCE_TEMPERATURE_C,
+    SLOPE_SPREAD_RATIO,
+    SLOWED,
+    THERMAL_SLOWDOWN,
+    UNEVEN,
+    Measurement,
+    joined_notes,
+)
+from opcost.measuring_loop import Loop, is_at_limit
+from opcost.ports import UNKNOWN_DEVICE, KnownDevice
+from opcost.power import DeviceState, MeteredPower, PowerTrace, device_state, no_trace, power_and_check
+from opcost.statistics import Estimate, mean_without_outliers, median, standard_error_of, value_of
+
+UNEVEN_RATIO = 1.5
+"""Undisturbed loops stay far below: 1.1 is a lot on a GPU, also where Python launches it."""
+
+DISAGREEMENT_RATIO = 0.02
+"""Two sound meters of one GPU agree within 0.5 % under a steady load (H200, ``docs/results.md``)."""
+
+CLOCK_STEP_S = 0.05
+"""A wall clock that moved against the monotonic one by more than half a meter's update period was stepped."""
+
+HARDLY_SLOWED_RATIO = 0.05
+"""Low clocks for this share of a loop change its time by less than 0.3 %: they are lower by 5 % or so (H200)."""
+
+
+def evaluate(
+    loop: Loop,
+    trace: PowerTrace,
+    device: KnownDevice = UNKNOWN_DEVICE,
+    executed_as: str = EAGER,
+    notes: str = "",
+) -> Measurement:
+    """Return time and energy per iteration of a loop, given the power trace that was logged meanwhile.
+
+    Power is that of the trace; where it has none in the window, that of the first of its checks that has, if they may
+    stand in.
+    """
+    window = loop.window
+    trace = _without_rows_if_clock_stepped(trace, loop)
+    power, check = power_and_check(trace, loop.load_begin.epoch_s, window)
+    time_s = loop.time_s.with_relative_error(device.repeatability.time_ratio)
+    mean_w = power.mean.estimate_w
+    power_w = None if mean_w is None else mean_w.with_relative_error(device.repeatability.power_ratio)
+    # As if independent: where a device slows down time rises as power falls, and the error is too large.
+    energy_j = None if power_w is None else power_w.multiplied_by(time_s)
+    check_w = None if check is None else check.mean.estimate_w
+    state = device_state(trace, window)
+    slowed_ratio = (state.power_capped_ratio or 0.0) if is_at_limit(power.mean, device.power_limit_w) else 0.0
+    at_reference_j = at_reference(energy_j, state.temperature_c, device.power_per_kelvin, slowed_ratio)
+    return Measurement(
+        time_s=time_s.value,
+        energy_j=value_of(energy_j),
+        time_standard_error_s=time_s.standard_error,
+        energy_standard_error_j=standard_error_of(energy_j),
+        energy_missing_reason=power.mean.missing_reason,
+        time_median_s=median(loop.times_s),
+        time_without_outliers_s=mean_without_outliers(loop.times_s),
+        power_median_w=None if power_w is None else median(power.mean.values_w),
+        power_without_outliers_w=None if power_w is None else mean_without_outliers(power.mean.values_w),
+        energy_at_reference_j=value_of(at_reference_j),
+        energy_at_reference_standard_error_j=standard_error_of(at_reference_j),
+        power_w=value_of(power_w),
+        power_standard_error_w=standard_error_of(power_w),
+        power_readings=power.mean.readings,
+        meter=power.meter,
+        check_power_w=value_of(check_w),
+        check_power_standard_error_w=standard_error_of(check_w),
+        check_meter=None if check is None else check.meter,
+        iterations=loop.iterations,
+        loop_time_s=loop.duration_s,
+        started_at=_iso(loop.begin.epoch_s),
+        ended_at=_iso(loop.end.epoch_s),
+        temperature_c=state.temperature_c,
+        memory_temperature_c=state.memory_temperature_c,
+        sm_clock_hz=state.sm_clock_hz,
+        power_capped_ratio=state.power_capped_ratio,
+        thermal_slowdown_ratio=state.thermal_slowdown_ratio,
+        busy_ratio=state.busy_ratio,
+        power_log=trace.log_name,
+        executed_as=executed_as,
+        notes=joined_notes(
+            notes,
+            _unevenness(loop),
+            _disagreement(power, check),
+            _lost_log(state, device),
+            _heat(state),
+            _limit(loop, power, state, device.power_limit_w),
+        ),
+    )
+
+
+def at_reference(
+    energy_j: Estimate | None, temperature_c: float | None, power_per_kelvin: Estimate | None, slowed_ratio: float = 0.0
+) -> Estimate | None:
+    """Return an energy as it would be at ``REFERENCE_TEMPERATURE_C``, None where anything that it takes is unknown.
+
+    The error grows with the distance in temperature: operators differ in how their power follows it. Power does not
+    follow it while it is held at its limit, for ``slowed_ratio`` of the time.
+    """
+    if energy_j is None or temperature_c is None or power_per_kelvin is None:
+        return None
+    kelvin = (REFERENCE_TEMPERATURE_C - temperature_c) * (1 - slowed_ratio)
+    slope_error = math.hypot(power_per_kelvin.standard_error, SLOPE_SPREAD_RATIO * power_per_kelvin.value)
+    return energy_j.multiplied_by(Estimate(1 + kelvin * power_per_kelvin.value, abs(kelvin) * slope_error))
+
+
+def _lost_log(state: DeviceState, device: KnownDevice) -> str:
+    """Return a remark on a log that has ended though the device has one: without it nobody knows how hot it was."""
+    return NO_LOG if state.temperature_c is None and device.power_per_kelvin is not None else ""
+
+
+def _disagreement(power: MeteredPower, check: MeteredPower | None) -> str:
+    """Return a remark on two meters of which one must be wrong, and none is known to be."""
+    power_w, check_w = power.mean.estimate_w, None if check is None else check.mean.estimate_w
+    if power_w is None or check is None or check_w is None or check.trace.source.is_wrong:
+        return ""
+    difference_w = abs(power_w.value - check_w.value)
+    error_w = math.hypot(power_w.standard_error, check_w.standard_error)
+    if difference_w <= max(DISAGREEMENT_RATIO * power_w.value, 3 * error_w):
+        return ""
+    return f"{METERS_DISAGREE}: {power_w.value:.1f} W and {check_w.value:.1f} W"
+
+
+def _heat(state: DeviceState) -> str:
+    """Return a remark on a device that was too hot to run at its clocks."""
+    ratio = state.thermal_slowdown_ratio
+    return f"{THERMAL_SLOWDOWN} for {ratio:.0%} of the loop" if ratio else ""
+
+
+def _limit(loop: Loop, power: MeteredPower, state: DeviceState, power_limit_w: float | None) -> str:
+    """Return a remark on clocks that the power limit holds down, or would if the load lasted."""
+    if (state.power_capped_ratio or 0.0) > HARDLY_SLOWED_RATIO:
+        return f"{SLOWED} for {state.power_capped_ratio:.0%} of the loop"
+    if not loop.is_at_limit and not is_at_limit(power.mean, power_limit_w):
+        return ""
+    return f"{AT_LIMIT} {power_limit_w:.0f} W: slower where it lasts"
+
+
+def _unevenness(loop: Loop) -> str:
+    """Return a remark on chunks that take much longer than the shortest: something else may use the device.
+
+    Two neighbours are taken together: a host that wakes up late makes one chunk longer and the next one shorter.
+    """
+    durations_s, iterations = np.array(loop.chunk_durations_s), np.array(loop.chunk_iterations)
+    times_s = (durations_s[:-1] + durations_s[1:]) / (iterations[:-1] + iterations[1:])
+    excess = median(times_s) / float(times_s.min())
+    return f"{UNEVEN}: the median chunk took {excess:.1f} times the shortest" if excess > UNEVEN_RATIO else ""
+
+
+def _without_rows_if_clock_stepped(trace: PowerTrace, loop: Loop) -> PowerTrace:
+    step_s = (loop.end.epoch_s - loop.load_begin.epoch_s) - (loop.end.monotonic_s - loop.load_begin.monotonic_s)
+    says_nothing = all(logged.missing_reason is not None for logged in (trace, *trace.checks))
+    if abs(step_s) <= CLOCK_STEP_S or says_nothing:
+        return trace
+    reason = f"the system clock was stepped by {step_s:+.2f} s during the measurement, so the power log cannot be cut"
+    return replace(no_trace(reason), source=trace.source, log_name=trace.log_name)
+
+
+def _iso(epoch_s: float) -> str:
+    return datetime.fromtimestamp(epoch_s, tz=timezone.utc).isoformat(timespec="milliseconds")
