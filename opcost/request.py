@@ -140,7 +140,16 @@ def _leave_out(mistakes: list[str], unless: bool) -> None:
         logging.getLogger(__name__).warning("left out: %s", mistake)
 
 
-def selected(request: Request, configs: list[ModelConfig]) -> list[tuple[ModelConfig, OperatorCounts]]:
+@dataclass(frozen=True)
+class SelectedModel:
+    """A config with what the whitelist keeps of its counts, and what it drops, None where block 0's are not here."""
+
+    config: ModelConfig
+    kept: OperatorCounts
+    dropped: OperatorCounts | None
+
+
+def selected(request: Request, configs: list[ModelConfig]) -> list[SelectedModel]:
     """Return the configs with their filtered counts, if these are not empty (they would be done at once) and what the
     whitelist keeps.
 
@@ -154,11 +163,12 @@ def selected(request: Request, configs: list[ModelConfig]) -> list[tuple[ModelCo
     found, mistakes = [], []
     for config, kept in models:
         path = FILTERED_COUNTS.path(config)
+        selection = select(COUNTS.read(config), whitelist) if COUNTS.path(config).exists() else None
         if not kept.counts:
             mistakes.append(f"{path}: the whitelist keeps no operator; mend it and run {BLOCK_1} {config.name}")
-        elif COUNTS.path(config).exists() and select(COUNTS.read(config), whitelist).kept != kept:
+        elif selection is not None and selection.kept != kept:
             mistakes.append(f"{path}: no longer what the whitelist keeps of operators.pkl; run {BLOCK_1} {config.name}")
         else:
-            found.append((config, kept))
+            found.append(SelectedModel(config, kept, None if selection is None else selection.dropped))
     _leave_out(mistakes, unless=bool(request.names) or not found)
     return found

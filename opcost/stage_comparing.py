@@ -17,7 +17,6 @@ from opcost.errors import UserError
 from opcost.measurement import REFERENCE_TEMPERATURE_C, MeasurementRow
 from opcost.operators import OperatorCounts
 from opcost.request import (
-    COUNTS,
     FULL_MODEL_MEASUREMENTS,
     FULL_MODEL_SCRIPT,
     OPERATOR_MEASUREMENTS,
@@ -25,7 +24,6 @@ from opcost.request import (
     Request,
     selected,
 )
-from opcost.selection import select
 from opcost.statistics import Estimate, estimate_of, standard_error_of, value_of
 from opcost.summation import Measurements, best_rows
 
@@ -116,12 +114,11 @@ def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[Co
         raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
     measurements = Measurements(CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows())
     full_rows = best_rows(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows())
-    whitelist = request.whitelist_if_any()
     reports = []
-    for config, counts in models:
-        wholes = [row for row in full_rows.values() if _is_whole(row, config, counts, request.device)]
-        dropped = _dropped(config, whitelist)
-        comparisons = [compare(counts, whole, measurements, runs, dropped) for whole in wholes]
+    for model in models:
+        config = model.config
+        wholes = [row for row in full_rows.values() if _is_whole(row, config, model.kept, request.device)]
+        comparisons = [compare(model.kept, whole, measurements, runs, model.dropped) for whole in wholes]
         found = tuple(_comparison_row(config.name, comparison, runs) for comparison in comparisons)
         kinds = tuple(kinds_of(comparison.cost) for comparison in comparisons)
         reports.append(ComparingReport(config.name, found, None if found else _reason(config, request.device), kinds))
@@ -159,13 +156,6 @@ def _compared_model(row: ComparisonRow, kinds: tuple[KindCost, ...], several: bo
         full_energy_j=estimate_of(row.full_energy_j, row.full_energy_standard_error_j),
         kinds=kinds,
     )
-
-
-def _dropped(config: ModelConfig, whitelist: tuple[str, ...] | None) -> OperatorCounts | None:
-    """Return what the whitelist does not keep, None where that or block 0's counts are not here."""
-    if whitelist is None or not COUNTS.path(config).exists():
-        return None
-    return select(COUNTS.read(config), whitelist).dropped
 
 
 def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, device: str | None) -> bool:

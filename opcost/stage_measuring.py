@@ -16,6 +16,7 @@ from opcost.request import (
     BLOCK_0,
     OPERATOR_MEASUREMENTS,
     Request,
+    SelectedModel,
     selected,
 )
 from opcost.subjects import CAPTURED, subjects_of
@@ -61,8 +62,8 @@ def measure_operators(
     """
     models = selected(request, request.open_configs())
     _tell_of_unknown_values(models, input_data)
-    works = [Work(config, tuple(subjects_of(counts.counts, input_data))) for config, counts in models]
-    on_own_values = [work for work, (_, counts) in zip(works, models, strict=True) if _has_values(counts, input_data)]
+    works = [Work(model.config, tuple(subjects_of(model.kept.counts, input_data))) for model in models]
+    on_own_values = [work for work, model in zip(works, models, strict=True) if _has_values(model.kept, input_data)]
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         protocol = protocol_for(bench.is_gpu)
         campaign = Campaign(bench, protocol, request.database, OPERATOR_MEASUREMENTS)
@@ -81,8 +82,8 @@ def _has_values(counts: OperatorCounts, input_data: str) -> bool:
     return input_data == CAPTURED and counts.device_type != META
 
 
-def _tell_of_unknown_values(models: list[tuple[ModelConfig, OperatorCounts]], input_data: str) -> None:
-    names = [config.name for config, counts in models if counts.device_type == META]
+def _tell_of_unknown_values(models: list[SelectedModel], input_data: str) -> None:
+    names = [model.config.name for model in models if model.kept.device_type == META]
     if names and input_data == CAPTURED:
         text = "%s: counted on shapes only, so operators are measured on normal values; %s without --meta looks at them"
         logging.getLogger(__name__).warning(text, ", ".join(names), BLOCK_0)
