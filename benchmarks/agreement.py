@@ -10,7 +10,7 @@ AT_THE_LIMIT = "the power limit"
 """In the notes of what it slows down, and of what it would slow down if it lasted."""
 
 SHORT, SAME_BUILD, LONG, LONGEST, SUSTAINED = "", "_same_build", "_reference", "_long_reference", "_sustained"
-"""Parts of the columns' names: a short loop; one on the build that runs in the long ones, too; 10 s; 30 s; 5 s without
+"""Parts of the columns' names: a short loop; one on the build that runs in the long ones, too; 10 s; 30 s; 3 s without
 a duty cycle."""
 
 

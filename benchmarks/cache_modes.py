@@ -70,7 +70,8 @@ def add_rows(path: Path, configs: list[ModelConfig], apparatuses: Mapping[str, A
     """Measure what a file lacks, until a time is up."""
     begin_s, done = time.monotonic(), known(path, "subject")
     for config in configs:
-        for subject, kind, calls in wanted(config):
+        subjects = list(wanted(config))
+        for subject, kind, calls in subjects:
             name = f"{config.name}: {subject.operator} {subject.input_data}"
             if time.monotonic() - begin_s > limit_s:
                 return
@@ -81,19 +82,24 @@ def add_rows(path: Path, configs: list[ModelConfig], apparatuses: Mapping[str, A
             except CannotMeasureError as error:
                 print(f"left out: {name}: {error}", file=sys.stderr)
                 continue
-            append(path, {"model": config.name, "kind": kind, "subject": name, "calls": calls, **found})
+            whole = {"operators": len(subjects) - 1 if kind == WHOLE else None}
+            append(path, {"model": config.name, "kind": kind, "subject": name, "calls": calls, **whole, **found})
 
 
 def report(table: pd.DataFrame) -> str:
-    """Return sums beside whole models, and the sums of each kind in them, in Markdown."""
-    operators = table[table["kind"] != WHOLE]
-    whole_s = table[table["kind"] == WHOLE].set_index("model")[f"{WARM}_s"]
-    models = [_line(name, rows, whole_s[name]) for name, rows in operators.groupby("model") if name in whole_s]
-    kinds = [
-        _line(f"{name}: {kind}", rows, whole_s[name])
-        for (name, kind), rows in operators.groupby(["model", "kind"])
-        if name in whole_s
-    ]
+    """Return sums beside whole models of which no operator lacks, and the sums of each kind in them, in Markdown."""
+    wholes = table[table["kind"] == WHOLE].set_index("model")
+    operators = dict(list(table[table["kind"] != WHOLE].groupby("model")))
+    is_whole = {name: len(operators.get(name, ())) == row["operators"] for name, row in wholes.iterrows()}
+    models, kinds, lacking = [], [], []
+    for name, whole_s in wholes[f"{WARM}_s"].items():
+        if not is_whole[name]:
+            lacking.append(
+                f"{name}: {len(operators.get(name, ()))} of {wholes['operators'][name]:.0f} operators measured"
+            )
+            continue
+        models.append(_line(name, operators[name], whole_s))
+        kinds += [_line(f"{name}: {kind}", rows, whole_s) for kind, rows in operators[name].groupby("kind")]
     header = (
         "part of the whole",
         "operators",
@@ -101,7 +107,7 @@ def report(table: pd.DataFrame) -> str:
         "share of its time with weights",
         "chained",
     )
-    return "\n\n".join((markdown(header, models), markdown(header, kinds)))
+    return "\n\n".join((markdown(header, models), markdown(header, kinds), *lacking))
 
 
 def _line(name: str, rows: pd.DataFrame, whole_s: float) -> list[str]:

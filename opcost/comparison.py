@@ -14,7 +14,7 @@ from opcost.operators import META, OperatorCounts, is_leaf
 from opcost.statistics import Estimate, total_if_known
 from opcost.subjects import ALL, CAPTURED, LEAF
 from opcost.summation import Measurements, ModelCost, correction_j, energy_of, sum_operators, time_of
-from opcost.units import milliseconds, ratio
+from opcost.units import milliseconds, percent, ratio
 
 NOTICEABLE_RATIO = 0.001
 """A share of the time below which nothing is said: a thousandth of it is slower by some percent."""
@@ -123,7 +123,7 @@ def compare(
             *_temperatures(cost, full),
             *_circumstances(cost, full),
             *_slowed(cost, full),
-            *_eager_regime(eager, full),
+            *_eager_regime(eager, cost, full),
             *_doubts(cost, full),
             *_imprecise(cost),
         ),
@@ -247,15 +247,17 @@ def _slowed(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
     return (f"{SLOWED}: operators for {ours:.1%} of the summed time, {whole}",)
 
 
-def _eager_regime(eager: EagerCost | None, full: MeasurementRow) -> tuple[str, ...]:
-    """Say whether the device or the host decides how long an eager run takes."""
+def _eager_regime(eager: EagerCost | None, cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
+    """Say whether the device or the host decides how long an eager run of the summed operators takes."""
     if eager is None:
         return ()
     who = "the host, which launches" if eager.is_launch_bound else "the device"
+    assumed = f", {percent(eager.assumed_ratio)} of them assumed" if eager.assumed_ratio else ""
+    without = f", {len(cost.missing)} operators missing" if cost.missing else ""
     return (
-        f"an eager run waits for {who}: {milliseconds(eager.device_time_s)} on the device, "
-        f"{milliseconds(eager.launch_time_s)} of launches; the longer is {ratio(eager.time_s / time_of(full).value)} "
-        "of the whole",
+        f"an eager run of the summed operators waits for {who}: {milliseconds(eager.device_time_s)} on the device, "
+        f"{milliseconds(eager.launch_time_s)} of launches{assumed}; the longer is "
+        f"{ratio(eager.time_s / time_of(full).value)} of the whole{without}",
     )
 
 

@@ -26,6 +26,11 @@ OUT_OF_STEP = (0.382, 0.618)
 after the other, see all of a period alike. In step, all would see the same part of it."""
 
 
+def cycles_between_pauses(cycle_s: float) -> int:
+    """Return how many cycles of calls follow each other, given what one takes in s."""
+    return max(int(BUSY_S / cycle_s), 1)
+
+
 def stretch(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
     """Return how many cycles of calls to make before a pause, and how long that is to last in s.
 
@@ -36,10 +41,10 @@ def stretch(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
     Raises:
         CannotMeasureError: a cycle and its pause are longer than what a reading can smooth.
     """
-    cycles = max(int(BUSY_S / cycle_s), 1)
+    cycles = cycles_between_pauses(cycle_s)
     busy_s = cycles * cycle_s
     most = READING_S * duty_cycle / busy_s
     pauses_per_reading = max(int(most - part) + part for part in OUT_OF_STEP)
-    if pauses_per_reading < 1:
+    if pauses_per_reading < 2:
         raise CannotMeasureError(f"{busy_s:.3g} s are too long for pauses within {READING_S} s")
     return cycles, READING_S / pauses_per_reading - busy_s

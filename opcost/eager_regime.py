@@ -17,22 +17,27 @@ from opcost.measurement import MeasurementRow
 from opcost.statistics import total_if_known, value_of
 from opcost.summation import Measurements, ModelCost, Part, energy_of
 
-LAUNCH_BOUND_RATIO = 1.5
-"""An eager loop that takes so much longer than the graph waits for the host. Where it waits for the device it takes 1
-to 4 us longer, for the gaps between kernels (H200)."""
+LONG_RATIO = 1.1
+"""An eager loop that takes at most so much longer than the graph waits for the device alone, and tells the gap between
+two eager kernels: 1 to 4 us where they take 40 us and more (H200)."""
+
+WAITING_RATIO = 1.25
+"""One that takes so much longer than graph and gap waits for the host: what it takes is a launch."""
 
 
 @dataclass(frozen=True)
 class EagerCost:
-    """What the device needs for an eager run of a model's operators, gaps between kernels included, and the host.
+    """What the device needs for an eager run of the summed operators, gaps between kernels included, and the host.
 
-    ``energy_j`` is what the whole should take then, as measured: the operators' energy in graphs, and for the rest of
-    the time the power of a device that waits; None where it is not known.
+    ``energy_j`` is what the run should take then: the operators' energy in graphs, and for the rest of the time the
+    power of a device that waits; None where it is not known. ``assumed_ratio`` is the share of the launches of kinds
+    of which no loop waits for them.
     """
 
     device_time_s: float
     launch_time_s: float
     energy_j: float | None
+    assumed_ratio: float
 
     @property
     def time_s(self) -> float:
@@ -53,6 +58,11 @@ class Twins:
     graph: MeasurementRow
 
     @property
+    def calls(self) -> int:
+        """How many there are."""
+        return self.part.occurrences
+
+    @property
     def kind(self) -> str:
         """The name of the operator."""
         return self.part.subject.operator.short_name
@@ -67,33 +77,29 @@ class Twins:
         """A call's time in a graph."""
         return self.graph.measurement.time_s
 
-    @property
-    def is_launch_bound(self) -> bool:
-        """Whether the eager loop waits for the host."""
-        return self.eager_s > LAUNCH_BOUND_RATIO * self.graph_s
-
 
 def eager_cost(cost: ModelCost, measurements: Measurements) -> EagerCost | None:
     """Return what an eager run of summed operators should cost.
 
-    None where the sum is of no eager runs, an operator has no row in a graph, or none waits for the host alone, so that
+    None where the sum is of no eager runs, an operator has no row in a graph, or no loop waits for the host, so that
     nothing is known of launches. A launch takes what it takes for the kind of operator, whatever its size: the median
-    of those whose loops wait for it; where none does, that of all kinds, but no more than the shortest loop of its
-    kind.
+    of the loops that wait for it; where none does, that of all kinds, but no more than the shortest loop of its kind.
+    On the device a call takes what its eager loop takes, if that is well above its launch, else what it takes in a
+    graph and a gap: an operator of several kernels has several gaps.
     """
     twins = _twins(cost, measurements)
-    waiting = [one for one in twins if one.is_launch_bound]
+    gaps_s = [one.eager_s - one.graph_s for one in twins if one.eager_s <= LONG_RATIO * one.graph_s]
+    gap_s = max(median(gaps_s), 0.0) if gaps_s else 0.0
+    waiting = [one for one in twins if one.eager_s > WAITING_RATIO * (one.graph_s + gap_s)]
     if not waiting:
         return None
-    gaps_s = [one.eager_s - one.graph_s for one in twins if not one.is_launch_bound]
-    gap_s = max(median(gaps_s), 0.0) if gaps_s else 0.0
-    usual_s = median(one.eager_s for one in waiting)
-    launches_s = {kind: _launch_s([one for one in twins if one.kind == kind], usual_s) for kind in _kinds(twins)}
-    device_s = math.fsum(
-        one.part.occurrences * (one.graph_s + gap_s if one.is_launch_bound else one.eager_s) for one in twins
-    )
-    launch_s = math.fsum(one.part.occurrences * launches_s[one.kind] for one in twins)
-    return EagerCost(device_s, launch_s, _energy_j(twins, waiting, max(device_s, launch_s)))
+    launches_s = {one.kind: _launch_s(one.kind, twins, waiting) for one in twins}
+    device_s = math.fsum(one.calls * _on_device_s(one, launches_s[one.kind], gap_s) for one in twins)
+    known = {one.kind for one in waiting}
+    launch_s = math.fsum(one.calls * launches_s[one.kind] for one in twins)
+    assumed_s = math.fsum(one.calls * launches_s[one.kind] for one in twins if one.kind not in known)
+    energy_j = _energy_j(twins, waiting, max(device_s, launch_s), cost.is_at_reference)
+    return EagerCost(device_s, launch_s, energy_j, assumed_s / launch_s)
 
 
 def _twins(cost: ModelCost, measurements: Measurements) -> list[Twins]:
@@ -108,41 +114,38 @@ def _twins(cost: ModelCost, measurements: Measurements) -> list[Twins]:
     return found
 
 
-def _kinds(twins: Iterable[Twins]) -> set[str]:
-    return {one.kind for one in twins}
+def _launch_s(kind: str, twins: Iterable[Twins], waiting: Sequence[Twins]) -> float:
+    known_s = [one.eager_s for one in waiting if one.kind == kind]
+    if known_s:
+        return median(known_s)
+    return min(median(one.eager_s for one in waiting), *(one.eager_s for one in twins if one.kind == kind))
 
 
-def _launch_s(twins: Sequence[Twins], usual_s: float) -> float:
-    waiting_s = [one.eager_s for one in twins if one.is_launch_bound]
-    return median(waiting_s) if waiting_s else min(usual_s, *(one.eager_s for one in twins))
+def _on_device_s(one: Twins, launch_s: float, gap_s: float) -> float:
+    is_longer = one.eager_s > WAITING_RATIO * launch_s
+    return one.eager_s if is_longer else min(one.eager_s, one.graph_s + gap_s)
 
 
-def _energy_j(twins: Iterable[Twins], waiting: Sequence[Twins], time_s: float) -> float | None:
+def _energy_j(twins: Sequence[Twins], waiting: Sequence[Twins], time_s: float, at_reference: bool) -> float | None:
     """Return the energy in graphs, and for the rest of the time what a waiting device draws.
 
     That is known by what loops that wait take more, in energy and in time, than graphs.
     """
     is_alike = all(one.graph.input_data == one.part.row.input_data for one in twins)
-    graphs_j = total_if_known(_calls_j(one) for one in twins)
-    powers_w = [_waiting_w(one) for one in waiting]
+    graphs_j = total_if_known(_calls_j(one, at_reference) for one in twins)
+    powers_w = [_waiting_w(one, at_reference) for one in waiting]
     known_w = [power_w for power_w in powers_w if power_w is not None]
     if graphs_j is None or len(known_w) < len(powers_w) or not is_alike:
         return None
-    graphs_s = math.fsum(one.part.occurrences * one.graph_s for one in twins)
+    graphs_s = math.fsum(one.calls * one.graph_s for one in twins)
     return graphs_j + max(time_s - graphs_s, 0.0) * max(median(known_w), 0.0)
 
 
-def _calls_j(one: Twins) -> float | None:
-    energy_j = _joules(one.graph)
-    return None if energy_j is None else one.part.occurrences * energy_j
+def _calls_j(one: Twins, at_reference: bool) -> float | None:
+    energy_j = value_of(energy_of(one.graph, at_reference))
+    return None if energy_j is None else one.calls * energy_j
 
 
-def _waiting_w(one: Twins) -> float | None:
-    eager_j, graph_j = _joules(one.part.row), _joules(one.graph)
-    if eager_j is None or graph_j is None:
-        return None
-    return (eager_j - graph_j) / (one.eager_s - one.graph_s)
-
-
-def _joules(row: MeasurementRow) -> float | None:
-    return value_of(energy_of(row))
+def _waiting_w(one: Twins, at_reference: bool) -> float | None:
+    eager_j, graph_j = (value_of(energy_of(row, at_reference)) for row in (one.part.row, one.graph))
+    return None if eager_j is None or graph_j is None else (eager_j - graph_j) / (one.eager_s - one.graph_s)

@@ -21,8 +21,8 @@ from opcost.measurement import (
     Measurement,
     joined_notes,
 )
-from opcost.measuring_loop import Loop, is_at_limit
-from opcost.ports import UNKNOWN_DEVICE, KnownDevice
+from opcost.measuring_loop import Loop, energy_of_iteration_j, is_at_limit
+from opcost.ports import UNKNOWN_DEVICE, KnownDevice, Repeatability
 from opcost.power import DeviceState, MeteredPower, PowerTrace, device_state, no_trace, power_and_check
 from opcost.statistics import Estimate, mean_without_outliers, median, standard_error_of, value_of
 
@@ -35,8 +35,8 @@ DISAGREEMENT_RATIO = 0.02
 CLOCK_STEP_S = 0.05
 """A wall clock that moved against the monotonic one by more than half a meter's update period was stepped."""
 
-HARDLY_SLOWED_RATIO = 0.05
-"""Low clocks for this share of a loop change its time by less than 0.3 %: they are lower by 5 % or so (H200)."""
+HARDLY_SLOWED_RATIO = 0.02
+"""Low clocks for this share of a loop change its time by 0.4 % at most: they are lower by a quarter at most (H200)."""
 
 
 def evaluate(
@@ -54,11 +54,8 @@ def evaluate(
     window = loop.window
     trace = _without_rows_if_clock_stepped(trace, loop)
     power, check = power_and_check(trace, loop.load_begin.epoch_s, window)
-    time_s = loop.time_s.with_relative_error(device.repeatability.time_ratio)
-    mean_w = power.mean.estimate_w
-    power_w = None if mean_w is None else mean_w.with_relative_error(device.repeatability.power_ratio)
-    # As if independent: where a device slows down time rises as power falls, and the error is too large.
-    energy_j = None if power_w is None else power_w.multiplied_by(time_s)
+    time_s, power_w = loop.time_s, power.mean.estimate_w
+    energy_j = energy_of_iteration_j(loop, power)
     check_w = None if check is None else check.mean.estimate_w
     state = device_state(trace, window)
     slowed_ratio = (state.power_capped_ratio or 0.0) if is_at_limit(power.mean, device.power_limit_w) else 0.0
@@ -103,6 +100,25 @@ def evaluate(
             _limit(loop, power, state, device.power_limit_w),
         ),
     )
+
+
+def with_repeatability(measurement: Measurement, repeatability: Repeatability) -> Measurement:
+    """Return a measurement whose errors hold what builds and runs differ by, too."""
+    time, power = repeatability.time_ratio, repeatability.power_ratio
+    energy = math.hypot(time, power)
+    return replace(
+        measurement,
+        time_standard_error_s=math.hypot(measurement.time_standard_error_s, time * measurement.time_s),
+        power_standard_error_w=_with_error(measurement.power_w, measurement.power_standard_error_w, power),
+        energy_standard_error_j=_with_error(measurement.energy_j, measurement.energy_standard_error_j, energy),
+        energy_at_reference_standard_error_j=_with_error(
+            measurement.energy_at_reference_j, measurement.energy_at_reference_standard_error_j, energy
+        ),
+    )
+
+
+def _with_error(value: float | None, error: float | None, ratio: float) -> float | None:
+    return None if value is None or error is None else math.hypot(error, ratio * value)
 
 
 def at_reference(

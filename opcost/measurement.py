@@ -18,8 +18,8 @@ IN_A_DUTY_CYCLE = "below the power limit in a duty cycle of at most"
 OF_THE_OVERHEAD = "of the overhead:"
 NO_LOG = "no temperature: the device's log has no row in the loop"
 DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS, NO_LOG, f"{OF_THE_OVERHEAD} {SLOWED}")
-"""How notes begin that say that a figure may not be right. A pause that was measured while clocks were still low is too
-long, and too much of it is subtracted."""
+"""What is in notes that say that a figure may not be right. A pause that was measured while clocks were still low is
+too long, and too much of it is subtracted."""
 
 REFERENCE_TEMPERATURE_C = 50.0
 """To which energies are referred, so that figures from a cool and a warm device can be compared: in the midst of what
@@ -135,8 +135,14 @@ def doubts_of(measurement: Measurement) -> list[str]:
 
 
 def is_held_back(measurement: Measurement) -> bool:
-    """Return whether a load has reached the power limit of its device, as the notes say."""
-    return any(note.startswith((SLOWED, AT_LIMIT)) for note in measurement.notes.split("; "))
+    """Return whether a load, or its overhead, has reached the power limit of its device, as the notes say.
+
+    Pauses never do: where clocks were low in them, they still were from the load before.
+    """
+    limits = [SLOWED, AT_LIMIT]
+    if IN_A_DUTY_CYCLE not in measurement.notes:
+        limits += [f"{OF_THE_OVERHEAD} {limit}" for limit in limits]
+    return any(note.startswith(tuple(limits)) for note in measurement.notes.split("; "))
 
 
 def is_doubtful(measurement: Measurement) -> bool:

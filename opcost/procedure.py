@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from opcost.duty_cycle import DUTY_CYCLES
 from opcost.errors import CannotMeasureError
-from opcost.evaluation import evaluate
+from opcost.evaluation import evaluate, with_repeatability
 from opcost.measurement import IMPRECISE, Measurement, is_doubtful, is_held_back, joined_notes
 from opcost.measuring_loop import Loop, is_precise, run_loop
 from opcost.overhead import without_overhead
@@ -50,10 +50,13 @@ def undisturbed(
 
 
 def _tried(measure_once: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol) -> Measurement:
-    """Return a measurement that is not doubtful, after ``TRIES`` the last one."""
+    """Return a measurement that is not doubtful, after ``TRIES`` the last one.
+
+    One that is to be followed by a lower duty cycle is not repeated.
+    """
     measurement = measure_once(protocol)
     for _ in range(TRIES - 1):
-        if not is_doubtful(measurement):
+        if not is_doubtful(measurement) or (protocol.at_full_clocks and is_held_back(measurement)):
             break
         try:
             measurement = measure_once(protocol)
@@ -84,11 +87,13 @@ def measure(
     Raises:
         CannotMeasureError: the overhead alone takes as long.
     """
-    if workload.overhead is None:
-        return _measure(workload, meter, clock, protocol, device)
-    # It comes first, so that the log that the meter keeps is the workload's.
-    overhead = measure(workload.overhead, meter, clock, protocol, device)
-    return without_overhead(_measure(workload, meter, clock, protocol, device), overhead, protocol.relative_error)
+    # An overhead comes first, so that the log that the meter keeps is the workload's.
+    overhead = None if workload.overhead is None else _measure(workload.overhead, meter, clock, protocol, device)
+    measurement = _measure(workload, meter, clock, protocol, device)
+    if overhead is not None:
+        measurement = without_overhead(measurement, overhead, protocol.relative_error)
+    # Last, since the overhead is of the same build and run.
+    return with_repeatability(measurement, device.repeatability)
 
 
 def _measure(

@@ -29,10 +29,6 @@ class Estimate:
         """Return ``count`` times this estimate: n calls of one operator share one mean, so the error grows by n."""
         return Estimate(count * self.value, abs(count) * self.standard_error)
 
-    def with_relative_error(self, ratio: float) -> Estimate:
-        """Return the same value with a further, independent error of this share of it."""
-        return Estimate(self.value, math.hypot(self.standard_error, ratio * self.value))
-
     def multiplied_by(self, other: Estimate) -> Estimate:
         """Return the product with an independent estimate, to first order (as energy = power x time)."""
         error = math.hypot(self.value * other.standard_error, other.value * self.standard_error)

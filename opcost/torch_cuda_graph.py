@@ -150,9 +150,26 @@ def _synchronisation_is_an_error() -> Iterator[None]:
 def _probed_s(calls: Calls, stream: torch.cuda.Stream) -> float:
     """Return what a cycle takes in a graph, where Python does not hold it up."""
     cycles = max(PROBE_CALLS // calls.period, 1)
-    probe = CapturedCalls((_captured_in_cleared_memory(calls.cycle, cycles, stream),), cycles, stream, (calls.cycle,))
+    return _replayed_s(calls.cycle, cycles, stream) / cycles
+
+
+def time_in_graph_s(call: Call, calls: int, device: str) -> float:
+    """Return what so many calls take together, in s, in a graph that is replayed.
+
+    Raises:
+        CaptureRefusal: a call cannot be captured.
+    """
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream), torch.inference_mode():
+        _warm_up(call, stream)
+        return _replayed_s(call, calls, stream)
+
+
+def _replayed_s(call: Call, calls: int, stream: torch.cuda.Stream) -> float:
+    probe = CapturedCalls((_captured_in_cleared_memory(call, calls, stream),), calls, stream, (call,))
     probe.replay(1)
-    return device_time_s(partial(probe.replay, PROBE_REPLAYS), stream) / (PROBE_REPLAYS * cycles)
+    return device_time_s(partial(probe.replay, PROBE_REPLAYS), stream) / PROBE_REPLAYS
 
 
 def _captured_in_cleared_memory(call: Call, calls: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:

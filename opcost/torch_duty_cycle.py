@@ -7,9 +7,9 @@ from functools import partial
 import torch
 
 from opcost.calls import Call, Calls
-from opcost.duty_cycle import stretch
+from opcost.duty_cycle import cycles_between_pauses, stretch
 from opcost.measurement import IN_A_DUTY_CYCLE, joined_notes
-from opcost.torch_cuda_graph import device_time_s
+from opcost.torch_cuda_graph import CaptureRefusal, device_time_s, time_in_graph_s
 from opcost.units import percent
 
 PROBE_CALLS = 8
@@ -30,7 +30,7 @@ def with_pauses(calls: Calls, device: str, duty_cycle: float) -> Calls:
     Raises:
         CannotMeasureError: the calls are too long for pauses.
     """
-    cycles, pause_s = stretch(_time_s(calls.cycle, PROBE_CALLS, device), duty_cycle)
+    cycles, pause_s = stretch(_cycle_s(calls.cycle, device), duty_cycle)
     clock_hz = PROBE_CLOCKS / _time_s(partial(_pause, PROBE_CLOCKS, device), 1, device)
     pause = partial(_pause, max(round(pause_s * clock_hz), 1), device)
 
@@ -61,6 +61,19 @@ def _pause(clocks: int, device: str) -> None:
     with torch.cuda.device(device):
         # torch's own tests keep a GPU busy with it; there is no public name for a kernel that does nothing for a while.
         torch.cuda._sleep(clocks)
+
+
+def _cycle_s(cycle: Call, device: str) -> float:
+    """Return what a cycle takes, in a graph if it can be captured: eager kernels are further apart.
+
+    The second look is at as many as will follow each other, so that the gap between two replays does not count.
+    """
+    try:
+        few_s = time_in_graph_s(cycle, PROBE_CALLS, device) / PROBE_CALLS
+        cycles = cycles_between_pauses(few_s)
+        return time_in_graph_s(cycle, cycles, device) / cycles
+    except CaptureRefusal:
+        return _time_s(cycle, PROBE_CALLS, device)
 
 
 def _time_s(call: Call, calls: int, device: str) -> float:

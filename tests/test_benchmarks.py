@@ -341,17 +341,19 @@ def test_operators_in_turn_take_what_they_take_together(benchmark, monkeypatch):
 
 
 def test_sums_of_each_cache_mode_are_told_beside_the_whole(benchmark):
-    columns = ["model", "kind", "calls", "warm_s", "cold_s", "chained_s", "has_cold", "has_chain"]
+    columns = ["model", "kind", "calls", "operators", "warm_s", "cold_s", "chained_s", "has_cold", "has_chain"]
     rows = [
-        ("m", "whole", 1, 0.010, math.nan, math.nan, False, False),
-        ("m", "Conv2d", 2, 0.003, 0.004, 0.0035, True, True),
-        ("m", "ReLU", 3, 0.001, 0.001, 0.001, False, True),
-        ("whole not measured yet", "ReLU", 3, 0.001, 0.001, 0.001, False, True),
+        ("m", "whole", 1, 2, 0.010, math.nan, math.nan, False, False),
+        ("m", "Conv2d", 2, math.nan, 0.003, 0.004, 0.0035, True, True),
+        ("m", "ReLU", 3, math.nan, 0.001, 0.001, 0.001, False, True),
+        ("other", "whole", 1, 2, 0.010, math.nan, math.nan, False, False),
+        ("other", "ReLU", 3, math.nan, 0.001, 0.001, 0.001, False, True),
     ]
     said = benchmark("cache_modes").report(pd.DataFrame(rows, columns=columns))
     assert "| m | 2 | 0.900 | 1.100 | 1.000 | 66.7 % | 100.0 % |" in said
     assert "| m: ReLU | 1 | 0.300 | 0.300 | 0.300 | 0.0 % | 100.0 % |" in said
-    assert "not measured yet" not in said
+    assert "| other" not in said
+    assert said.endswith("other: 1 of 2 operators measured")
 
 
 def test_operators_are_measured_in_each_cache_mode_once(benchmark, tmp_path, monkeypatch):
@@ -370,6 +372,7 @@ def test_operators_are_measured_in_each_cache_mode_once(benchmark, tmp_path, mon
             script.add_rows(tmp_path / "rows.csv", [config], opened, 60.0)
     rows = pd.read_csv(tmp_path / "rows.csv")
     assert list(rows.kind) == ["whole", "ReLU"]
+    assert rows.operators[0] == 1
     assert list(rows.warm_s) == pytest.approx([0.01, 0.001], rel=1e-3)
     assert (rows.cold_s[1], rows.chained_s[1]) == pytest.approx((0.002, 0.0015), rel=1e-3)
     assert math.isnan(rows.cold_s[0])

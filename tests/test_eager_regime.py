@@ -83,9 +83,24 @@ def test_a_model_of_short_kernels_waits_for_its_launches():
 def test_a_launch_that_no_loop_waits_for_takes_what_others_take_and_no_longer_than_its_loop():
     short, long = ("ReLU", 1), ("MaxPool2d", 8)
     assert eager_of({short: 2e-6, long: 99e-6}, {short: 1, long: 1}).launch_time_s == pytest.approx(12e-6)
-    quick = ("MaxPool2d", 1)
-    shortest_s = eager_of({short: 2e-6, quick: 8.5e-6}, {short: 1, quick: 1}).launch_time_s
-    assert shortest_s == pytest.approx(6e-6 + 6e-6)
+    assert eager_of({short: 2e-6, long: 99e-6}, {short: 3, long: 1}).assumed_ratio == pytest.approx(0.25)
+    other = ("Conv2d", 1)
+    quick = eager_of({other: 2e-6, ("MaxPool2d", 1): 8.5e-6}, {other: 1, ("MaxPool2d", 1): 1})
+    assert quick.launch_time_s == pytest.approx(15e-6 + 9.5e-6)
+
+
+@pytest.mark.parametrize("device_s", [6e-6, 9e-6, 10.5e-6, 13e-6, 14.5e-6, 20e-6])
+def test_kernels_about_as_long_as_a_launch_are_told_apart_from_it(device_s):
+    """They wait for both by turns; what the device needs is known by the graph."""
+    short, about, long = ("Conv2d", 1), ("Conv2d", 2), ("Conv2d", 8)
+    found = eager_of({short: 4e-6, about: device_s, long: 2e-3}, {short: 1, about: 200, long: 1})
+    assert found.device_time_s == pytest.approx(200 * (device_s + GAP_S) + 2e-3 + 4e-6 + 2 * GAP_S)
+    assert found.launch_time_s == pytest.approx(202 * 15e-6)
+
+
+def test_loops_that_wait_for_long_gaps_only_tell_no_launch():
+    times_s = {("ReLU", size): 50e-6 + size * 1e-6 for size in range(3)}
+    assert eager_of(times_s, dict.fromkeys(times_s, 1)) is None
 
 
 @pytest.mark.parametrize("left_out", ["a graph", "an eager loop that waits", "eager"])
@@ -109,7 +124,7 @@ def test_an_energy_on_other_values_is_none():
     measurements = Measurements([elsewhere, eager])
     conditions = replace(SIMULATED_CONDITIONS, execution=EAGER)
     found = eager_cost(sum_operators(counts_of({("ReLU", 1): 1}), measurements, conditions, "normal"), measurements)
-    assert found == EagerCost(pytest.approx(2e-6), pytest.approx(6e-6), None)
+    assert found == EagerCost(pytest.approx(2e-6), pytest.approx(6e-6), None, 0.0)
 
 
 def test_the_comparison_tells_what_an_eager_run_waits_for():
@@ -119,7 +134,7 @@ def test_the_comparison_tells_what_an_eager_run_waits_for():
     assert found.eager.is_launch_bound
     told = [remark for remark in found.remarks if "eager" in remark]
     assert told == [
-        "an eager run waits for the host, which launches: 0.02000 ms on the device, 0.06000 ms of launches; the longer "
-        "is 0.923 of the whole"
+        "an eager run of the summed operators waits for the host, which launches: 0.02000 ms on the device, "
+        "0.06000 ms of launches; the longer is 0.923 of the whole"
     ]
     assert compare(counts_of({("ReLU", 1): 10}), row(MODEL, 65e-6, 0.01, GRAPH), Measurements([graph])).eager is None

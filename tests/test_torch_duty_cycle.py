@@ -10,6 +10,7 @@ import pytest
 from opcost import torch_duty_cycle
 from opcost.calls import Calls
 from opcost.errors import CannotMeasureError
+from opcost.torch_cuda_graph import CaptureRefusal
 from opcost.torch_duty_cycle import with_pauses
 
 CLOCK_HZ = 2e9
@@ -25,13 +26,19 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def taking(monkeypatch: pytest.MonkeyPatch, cycle_s: float) -> None:
-    """Let a cycle take so long, and a pause as long as its clocks."""
+def taking(monkeypatch: pytest.MonkeyPatch, cycle_s: float, is_captured: bool = True) -> None:
+    """Let a cycle take so long, 10 % longer where it is not captured, and a pause as long as its clocks."""
 
-    def time_s(call: Callable[[], object], calls: int, _: str) -> float:
-        return torch_duty_cycle.PROBE_CLOCKS / CLOCK_HZ if calls == 1 else cycle_s
+    def in_graph_s(call: Callable[[], object], calls: int, _: str) -> float:
+        if not is_captured:
+            raise CaptureRefusal("it waits")
+        return calls * cycle_s
 
-    monkeypatch.setattr(torch_duty_cycle, "_time_s", time_s)
+    def eager_s(call: Callable[[], object], calls: int, _: str) -> float:
+        return torch_duty_cycle.PROBE_CLOCKS / CLOCK_HZ if calls == 1 else 1.1 * cycle_s
+
+    monkeypatch.setattr(torch_duty_cycle, "time_in_graph_s", in_graph_s)
+    monkeypatch.setattr(torch_duty_cycle, "_time_s", eager_s)
 
 
 def test_calls_run_for_a_while_and_then_pause(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,3 +85,10 @@ def test_calls_that_fill_a_reading_have_no_room_for_pauses(made: list[str], monk
     taking(monkeypatch, 16e-3)
     with pytest.raises(CannotMeasureError, match=r"0\.016 s are too long for pauses"):
         with_pauses(Calls(partial(made.append, "call")), "cuda", 0.75)
+
+
+def test_calls_that_are_not_captured_are_timed_as_they_are(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    taking(monkeypatch, 1e-3 / 1.1, is_captured=False)
+    with_pauses(Calls(partial(made.append, "call")), "cuda", 0.5).cycle()
+    # 1 ms of calls, and a reading in 9.618 parts.
+    assert made == ["call", "pause of 1.079 ms"]
