@@ -15,7 +15,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
+from statistics import mean, stdev
 
 import pandas as pd
 from growing_csv import append, growing_parser, known, parsed
@@ -35,6 +37,8 @@ from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
 DEVICE = "cuda"
 LOOK = MeasurementProtocol(warm_up_s=0.05, loop_s=1.0, relative_error=0.005)
 COPIES, DIFFERENT = "copies", "different"
+SEPARATOR = " | "
+COPIES_SUFFIX = r" \| \d+ times$"
 GROUPS = (2, 4, 8, 16, 32)
 """How many run in turn: two of them fit into the cache, thirty-two do not."""
 
@@ -90,10 +94,19 @@ def copies_of(one: Member, number: int) -> list[Call]:
 
 
 def groups(members: Sequence[Member]) -> Iterator[tuple[str, list[Member]]]:
-    """Yield what runs in turn: copies of each operator in all numbers, and neighbours of the shuffled ones."""
-    for size in GROUPS:
-        for first in range(0, len(members) - size + 1, size):
-            yield DIFFERENT, list(members[first : first + size])
+    """Yield what runs in turn: neighbours, by size and as shuffled, and copies of each operator in all numbers.
+
+    By size, so that there are groups of many that fit into the cache together: what they take longer is for being
+    different.
+    """
+    seen = set()
+    by_size = sorted(members, key=lambda one: one.memory_bytes)
+    for order, size in product((by_size, members), GROUPS):
+        for first in range(0, len(order) - size + 1, size):
+            group = list(order[first : first + size])
+            if name_of(DIFFERENT, group) not in seen:
+                seen.add(name_of(DIFFERENT, group))
+                yield DIFFERENT, group
     for size in GROUPS:
         for one in members:
             yield COPIES, [one] * size
@@ -115,7 +128,7 @@ def row(kind: str, group: Sequence[Member], clock: Clock) -> dict[str, object]:
 def name_of(kind: str, group: Sequence[Member]) -> str:
     """Return how the file names a group."""
     names = [group[0].name, f"{len(group)} times"] if kind == COPIES else [one.name for one in group]
-    return " | ".join(names)
+    return SEPARATOR.join(names)
 
 
 def measured(wanted: Sequence[tuple[Subject, int]], number: int, clock: Clock) -> list[Member]:
@@ -166,7 +179,34 @@ def report(table: pd.DataFrame) -> str:
                 f"{ratio[rows.index].median():+.1%}",
             ]
         )
-    return markdown(("a call in turn, over alone", "groups", "5 %", "median", "95 %", "median ratio"), cells)
+    told = markdown(("a call in turn, over alone", "groups", "5 %", "median", "95 %", "median ratio"), cells)
+    return f"{told}\n\n{_beside_copies(table)}"
+
+
+def _beside_copies(table: pd.DataFrame) -> str:
+    """Return by how much calls of different operators take longer than copies of the same ones, in Markdown.
+
+    Both are beyond the cache, so that what is left is for being different. Groups are left out of which an operator has
+    no copies beyond the cache.
+    """
+    excess_s = (table["in_turn_s"] - table["alone_s"]) / table["calls"]
+    beyond = table["memory_bytes"] > CACHE_BYTES
+    copies = table[(table["kind"] == COPIES) & beyond].assign(excess_s=excess_s).sort_values("calls")
+    names = copies["group"].str.replace(COPIES_SUFFIX, "", regex=True)
+    of_copies_s = dict(zip(names, copies["excess_s"], strict=True))
+    rows: dict[int, list[float]] = {}
+    for index, one in table[(table["kind"] == DIFFERENT) & beyond].iterrows():
+        members = str(one["group"]).split(SEPARATOR)
+        if all(name in of_copies_s for name in members):
+            mean_s = sum(of_copies_s[name] for name in members) / len(members)
+            rows.setdefault(int(one["calls"]), []).append(float(excess_s[index]) - mean_s)
+    header = ("a call among different ones, over their copies", "groups", "mean", "standard error")
+    return markdown(header, (_mean_cells(calls, found_s) for calls, found_s in sorted(rows.items())))
+
+
+def _mean_cells(calls: int, found_s: Sequence[float]) -> tuple[str, str, str, str]:
+    error = f"{1e6 * stdev(found_s) / len(found_s) ** 0.5:.2f} us" if len(found_s) > 1 else ""
+    return f"{calls} different, beyond the cache", str(len(found_s)), f"{1e6 * mean(found_s):+.2f} us", error
 
 
 def main() -> int:
