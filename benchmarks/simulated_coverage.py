@@ -57,6 +57,7 @@ KNOWN_100 = replace(RING, source=replace(RING.power_source, correlation_time_s=0
 LOADS_OWN = Device(white_noise_w=1.0, correlated_noise_w=16.0, correlation_time_s=0.1)
 """A load's noise that no qualification has seen: it runs another load."""
 
+PART_TIME_RING = replace(RING, update_period_s=0.01988, row_period_s=0.01988, averaging_time_s=0.01)
 WARMING = replace(QUIET, cold_power_ratio=0.95, warming_time_s=5.0)
 SWINGING = replace(QUIET, clock_swing_ratio=0.03)
 CAPPING = replace(QUIET, capping_delay_s=0.55)
@@ -87,7 +88,8 @@ CASES = (
     Case("warming up by 5 %, slope unknown", device=WARMING),
     Case("warming up by 5 %, its slope twice the known one", device=WARMING, slope=Estimate(0.00125, 0.0001)),
     Case("clocks that swing by 3 %", device=SWINGING),
-    Case("735 W where the limit is 700 W, in a duty cycle", device=CAPPING, load=TOO_MUCH, duty_cycle=0.75),
+    Case("735 W where the limit is 700 W, in a duty cycle", device=CAPPING, load=TOO_MUCH, duty_cycle=0.85),
+    Case("such a cycle, by a ring that sees half of the time", PART_TIME_RING, CAPPING, TOO_MUCH, duty_cycle=0.85),
     Case("a meter 3 % too high, another right, 5 s loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=LONG),
     Case("the same, precise loop", replace(RING, scale=1.03), checks=(INSTANT,)),
     Case("the same, the sentinel's loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=SENTINEL),
