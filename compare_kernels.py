@@ -1,4 +1,4 @@
-"""Profile models and their operator tuples alone: the same kernels, in the same time? -> a table
+"""Profile models and their operator tuples alone: the same kernels, in the same time? -> database/kernel_times.csv
 
 Example: python compare_kernels.py resnet50_32x3x224x224 --device cuda
 """

@@ -26,6 +26,7 @@ FAILURES = "failures.csv"
 METER_QUALIFICATIONS = "meter_qualifications.csv"
 SENTINEL_MEASUREMENTS = "sentinel_measurements.csv"
 SUM_VS_FULL = "sum_vs_full.csv"
+KERNEL_TIMES = "kernel_times.csv"
 
 Check: TypeAlias = Callable[[ModelConfig], list[str]]
 

@@ -14,11 +14,13 @@ from opcost.conditions import Conditions
 from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
+from opcost.kernel_times import KernelErrors, KernelTimeRow, kernel_errors
 from opcost.measurement import REFERENCE_TEMPERATURE_C, MeasurementRow
 from opcost.operators import OperatorCounts
 from opcost.request import (
     FULL_MODEL_MEASUREMENTS,
     FULL_MODEL_SCRIPT,
+    KERNEL_TIMES,
     OPERATOR_MEASUREMENTS,
     SUM_VS_FULL,
     Request,
@@ -26,9 +28,13 @@ from opcost.request import (
 )
 from opcost.statistics import Estimate, estimate_of, standard_error_of, value_of
 from opcost.summation import Measurements, best_rows
+from opcost.units import percent, ratio
 
 if TYPE_CHECKING:
     from opcost.charts import ComparedModel
+
+KINDS_TOLD = 4
+"""Of operators whose kernels differ most from those in the model."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +42,10 @@ class ComparisonRow:
     """One row of ``sum_vs_full.csv``; ``time_s`` and ``energy_j`` are the sum's, errors one standard error.
 
     The part of the sum in functions, what was dropped or not measured (estimated where it has no row), and what is left
-    of the whole are told as ``opcost.gap.Gap`` has them; None where they are not known. What an eager run of the summed
-    operators should take on the device, and for its launches, and its energy, are told as ``opcost.eager_regime`` has
-    them. Energies are those at
-    ``reference_temperature_c``, as measured where that is None. ``input_data`` says on which values the summed
+    of the whole are told as ``opcost.gap.Gap`` has them; what an eager run of the summed operators should take on the
+    device, and for its launches, and its energy, as ``opcost.eager_regime`` has them; by how much kernels alone differ
+    from those in the model as ``opcost.kernel_times`` has it. All are None where they are not known. Energies are those
+    at ``reference_temperature_c``, as measured where that is None. ``input_data`` says on which values the summed
     operators were asked for: captured, normal or zeros; ``counted`` which: all, or leaf modules. ``conditions`` are
     those of the operators.
     """
@@ -73,6 +79,8 @@ class ComparisonRow:
     eager_device_time_s: float | None
     eager_launch_time_s: float | None
     eager_energy_j: float | None
+    kernel_error_ratio: float | None
+    absolute_kernel_error_ratio: float | None
     energy_missing_reason: str | None
     flop_ratio: float | None
     memory_bytes_ratio: float | None
@@ -114,12 +122,18 @@ def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[Co
         raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
     measurements = Measurements(CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows())
     full_rows = best_rows(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows())
+    kernels = CsvTable(request.database / KERNEL_TIMES, KernelTimeRow).rows()
     reports = []
     for model in models:
         config = model.config
         wholes = [row for row in full_rows.values() if _is_whole(row, config, model.kept, request.device)]
         comparisons = [compare(model.kept, whole, measurements, runs, model.dropped) for whole in wholes]
-        found = tuple(_comparison_row(config.name, comparison, runs) for comparison in comparisons)
+        found = tuple(
+            _comparison_row(
+                config.name, comparison, runs, kernel_errors(kernels, model.kept.model.key, comparison.conditions)
+            )
+            for comparison in comparisons
+        )
         kinds = tuple(kinds_of(comparison.cost) for comparison in comparisons)
         reports.append(ComparingReport(config.name, found, None if found else _reason(config, request.device), kinds))
     rows = [row for report in reports for row in report.comparisons]
@@ -168,7 +182,9 @@ def _reason(config: ModelConfig, device: str | None) -> str:
     return f"the whole model is not measured{where}; run {FULL_MODEL_SCRIPT} {config.name}"
 
 
-def _comparison_row(name: str, comparison: Comparison, runs: OperatorRuns) -> ComparisonRow:
+def _comparison_row(
+    name: str, comparison: Comparison, runs: OperatorRuns, errors: KernelErrors | None
+) -> ComparisonRow:
     cost, whole, gap, eager = comparison.cost, comparison.full.measurement, comparison.gap, comparison.eager
     return ComparisonRow(
         key=comparison.full.key,
@@ -200,15 +216,27 @@ def _comparison_row(name: str, comparison: Comparison, runs: OperatorRuns) -> Co
         eager_device_time_s=None if eager is None else eager.device_time_s,
         eager_launch_time_s=None if eager is None else eager.launch_time_s,
         eager_energy_j=None if eager is None else eager.energy_j,
+        kernel_error_ratio=None if errors is None else errors.ratio,
+        absolute_kernel_error_ratio=None if errors is None else errors.absolute_ratio,
         energy_missing_reason=cost.energy_missing_reason or whole.energy_missing_reason,
         flop_ratio=cost.flop_ratio,
         memory_bytes_ratio=cost.memory_bytes_ratio,
         summed_operators=len(cost.summed),
         missing_operators=len(cost.missing),
         missing=" | ".join(str(count.operator) for count in cost.missing),
-        remarks=" | ".join(comparison.remarks),
+        remarks=" | ".join((*comparison.remarks, *_kernels_told(errors))),
         compared_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         conditions=comparison.conditions,
+    )
+
+
+def _kernels_told(errors: KernelErrors | None) -> tuple[str, ...]:
+    if errors is None:
+        return ()
+    kinds = ", ".join(f"{kind} {100 * error:+.1f} %" for kind, error in errors.by_kind[:KINDS_TOLD])
+    return (
+        f"kernels alone take {ratio(1 + errors.ratio)} of their time in the model; by kind they differ by "
+        f"{percent(errors.absolute_ratio)} of it in all: {kinds}",
     )
 
 

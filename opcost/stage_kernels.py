@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import Any
 
-from opcost.apparatus import model_and_inputs, run_once
+from opcost.apparatus import OpenApparatus, model_and_inputs, open_apparatus, run_once
+from opcost.conditions import EAGER, WARM, Conditions
 from opcost.config_files import ModelConfig
-from opcost.devices import choose_device
+from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
+from opcost.kernel_times import KernelTimeRow, kernel_key
 from opcost.model_sources import check_model
 from opcost.operators import OperatorTuple
 from opcost.progress import Progress
-from opcost.request import Request, model_tuple
+from opcost.request import KERNEL_TIMES, Request, model_tuple
 from opcost.torch_capture import watch
 from opcost.torch_profile import Kernel, Mark, profiled
 from opcost.torch_workload import operator_workload
@@ -72,26 +75,50 @@ class Launched:
         return Launched(Counter(kernel.name for kernel in kernels), sum(kernel.time_s for kernel in kernels))
 
 
-def compare_kernels(request: Request, progress: Progress) -> list[KernelsReport]:
-    """Profile each chosen model, then its tuples alone.
+def compare_kernels(
+    request: Request, progress: Progress, open_device: OpenApparatus = open_apparatus
+) -> list[KernelsReport]:
+    """Profile each chosen model, then its tuples alone, into ``kernel_times.csv``; in a dry run only say what would be.
 
     Raises:
         UserError: there is no GPU.
     """
     configs = request.configs(check_model)
-    device = choose_device(request.device)
-    if not device.startswith("cuda"):
-        raise UserError("--device cpu: kernels are compared on a GPU; name one with --device cuda")
+    table = CsvTable(request.database / KERNEL_TIMES, KernelTimeRow)
     progress.start(len(configs), None)
     reports = []
     try:
-        for config in configs:
-            progress.begin(config.name)
-            reports.append(_compare(config, device))
-            progress.finish(f"{percent(reports[-1].same_kernels_ratio)} of the time in the same kernels alone")
+        with open_device(request.device, request.database, False) as apparatus:
+            if not apparatus.is_gpu:
+                raise UserError("--device cpu: kernels are compared on a GPU; name one with --device cuda")
+            for config in configs:
+                progress.begin(config.name)
+                with apparatus.precision(config.precision):
+                    report = _compare(config, apparatus.device)
+                if not request.dry_run:
+                    for row in _rows(report, config, apparatus.conditions(config.precision)):
+                        table.append(row)
+                reports.append(report)
+                progress.finish(f"{percent(report.same_kernels_ratio)} of the time in the same kernels alone")
     finally:
         progress.end()
     return reports
+
+
+def _rows(report: KernelsReport, config: ModelConfig, conditions: Conditions) -> Iterator[KernelTimeRow]:
+    profiled_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    for kind in report.kinds:
+        yield KernelTimeRow(
+            key=kernel_key(model_tuple(config).key, conditions),
+            name=config.name,
+            operator=kind.operator,
+            calls=kind.calls,
+            in_model_time_s=kind.in_model_s,
+            alone_time_s=kind.alone_s,
+            same_kernels_time_s=kind.same_kernels_s,
+            profiled_at=profiled_at,
+            conditions=replace(conditions, execution=EAGER, cache=WARM),
+        )
 
 
 def _compare(config: ModelConfig, device: str) -> KernelsReport:

@@ -24,6 +24,7 @@ IDEAS = {
     "gap",
     "input_roles",
     "input_values",
+    "kernel_times",
     "measurement",
     "measuring_loop",
     "joined_meter",

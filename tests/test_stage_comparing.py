@@ -16,10 +16,19 @@ from opcost.comparison import OperatorRuns
 from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
+from opcost.kernel_times import KernelTimeRow, kernel_key
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
 from opcost.pickle_files import write_counts
 from opcost.ports import MeasurementProtocol
-from opcost.request import COUNTS, FILTERED_COUNTS, OPERATOR_MEASUREMENTS, SUM_VS_FULL, WHITELIST, model_tuple
+from opcost.request import (
+    COUNTS,
+    FILTERED_COUNTS,
+    KERNEL_TIMES,
+    OPERATOR_MEASUREMENTS,
+    SUM_VS_FULL,
+    WHITELIST,
+    model_tuple,
+)
 from opcost.selection import select
 from opcost.stage_comparing import ComparingReport, ComparisonRow, compare_models, draw_comparisons
 from opcost.stage_full_models import measure_full_models
@@ -353,6 +362,23 @@ def test_of_leaf_modules_only_functions_are_dropped(explained: SimulatedCampaign
     assert "the sum is of leaf modules only" in row.remarks
     compare(explained)
     assert [row.counted for row in stored(explained)] == ["leaf", "all"]
+
+
+def test_kernels_that_were_profiled_are_told_by_kind(explained: SimulatedCampaign) -> None:
+    assert compare(explained)[0].comparisons[0].kernel_error_ratio is None
+    row = compared_row(explained)
+    table = CsvTable(explained.database / KERNEL_TIMES, KernelTimeRow)
+    key = kernel_key(row.key.partition("-")[0], row.conditions)
+    for operator, in_model_s, alone_s in (("ReLU", 0.006, 0.0055), ("add", 0.004, 0.0042)):
+        kernels = (in_model_s, alone_s, in_model_s)
+        table.append(KernelTimeRow(key, row.name, operator, 1, *kernels, "2026-11-22", row.conditions))
+    row = compared_row(explained)
+    assert row.kernel_error_ratio == pytest.approx(-0.03)
+    assert row.absolute_kernel_error_ratio == pytest.approx(0.07)
+    assert row.remarks.endswith(
+        "kernels alone take 0.970 of their time in the model; by kind they differ by 7.0 % of it in all: "
+        "ReLU -5.0 %, add +2.0 %"
+    )
 
 
 def test_figures_show_each_comparison_with_its_kinds_of_operators(explained: SimulatedCampaign) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from simulated_apparatus import RecordedProgress
+from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from test_stage_counting import add_model
 
 from opcost import stage_kernels
+from opcost.conditions import EAGER
+from opcost.csv_database import CsvTable
 from opcost.errors import UserError
-from opcost.request import Request
+from opcost.kernel_times import KernelTimeRow
+from opcost.request import KERNEL_TIMES, Request
 from opcost.stage_kernels import KernelsReport, compare_kernels
 from opcost.torch_profile import Kernel, Mark
 
@@ -54,13 +58,16 @@ class FakeProfiler:
         return kernels
 
 
-def compared(folder: Path, monkeypatch: pytest.MonkeyPatch, alone_name: str) -> KernelsReport:
+def compared(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, alone_name: str, dry_run: bool = False
+) -> tuple[KernelsReport, list[KernelTimeRow]]:
     monkeypatch.setattr("opcost.stage_kernels.profiled", FakeProfiler(alone_name))
     # The model itself runs on the CPU.
-    monkeypatch.setattr("opcost.stage_kernels.choose_device", lambda _: "cuda:0")
     monkeypatch.setattr("opcost.stage_kernels._compare", on_cpu(stage_kernels._compare))
-    (report,) = compare_kernels(request_for(folder, "cuda"), RecordedProgress())
-    return report
+    campaign = SimulatedCampaign(folder, {}, device="cuda:0")
+    request = replace(request_for(folder, "cuda"), dry_run=dry_run)
+    (report,) = compare_kernels(request, RecordedProgress(), campaign.open_apparatus)
+    return report, CsvTable(request.database / KERNEL_TIMES, KernelTimeRow).rows()
 
 
 def on_cpu(compare: Callable[..., KernelsReport]) -> Callable[..., KernelsReport]:
@@ -68,16 +75,26 @@ def on_cpu(compare: Callable[..., KernelsReport]) -> Callable[..., KernelsReport
 
 
 def test_shares_are_of_all_kernel_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = compared(tmp_path, monkeypatch, "kernel")
+    report, rows = compared(tmp_path, monkeypatch, "kernel")
     assert report.counted_ratio == pytest.approx(1 / 1.5)
     assert report.same_kernels_ratio == report.counted_ratio
     assert report.differences == ()
     assert {kind.operator for kind in report.kinds} >= {"Conv2d", "ReLU", "cat"}
     assert all(kind.in_model_s == kind.alone_s == kind.same_kernels_s == kind.calls for kind in report.kinds)
+    assert [(row.operator, row.calls, row.in_model_time_s) for row in rows] == [
+        (kind.operator, kind.calls, kind.in_model_s) for kind in report.kinds
+    ]
+    assert {row.conditions.execution for row in rows} == {EAGER}
+
+
+def test_a_dry_run_writes_no_kernel_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report, rows = compared(tmp_path, monkeypatch, "kernel", dry_run=True)
+    assert report.kinds
+    assert rows == []
 
 
 def test_other_kernels_alone_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = compared(tmp_path, monkeypatch, "another")
+    report, _ = compared(tmp_path, monkeypatch, "another")
     assert report.same_kernels_ratio == 0
     assert all("alone 1 x another; in the model 1 x kernel" in line for line in report.differences)
     assert not torch.is_inference_mode_enabled()
