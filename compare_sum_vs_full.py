@@ -16,7 +16,7 @@ COMPARISON_OPTIONS = ("input_data", "cache", "counted", "figures")
 
 def main() -> int:
     description = "Sum time and energy of each model's operators by occurrence and compare with the whole model."
-    parser = pipeline_parser(description, EXAMPLE)
+    parser = pipeline_parser(description, EXAMPLE, "whatever was measured on")
     add_input_data(parser)
     add_cache(parser)
     add_counted(parser)

@@ -15,7 +15,7 @@ from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA
-from opcost.measurement import MeasurementRow, doubts_of
+from opcost.measurement import MeasurementRow, doubts_of, is_doubtful
 from opcost.ports import FULL_LOOP_S, MeasurementProtocol
 from opcost.progress import Progress
 from opcost.request import FAILURES
@@ -31,7 +31,7 @@ PRECISE_LOOP_S = 0.3
 """What a loop to within 1 % takes on an H200 on average."""
 
 ATTEMPTS = 3
-"""How many rows without energy an operator may have, where there is a meter, before its energy is given up."""
+"""How many rows an operator may have that are disturbed, or lack energy where there is a meter, before it is left so."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class Campaign:
     With an ``order_seed`` in the protocol each model's operators come in shuffled order, so that drifts do not follow
     its layers. Where the bench has a sentinel, that is measured first, last, and now and then in between.
 
-    A row settles its operator if its loop was at least as long or precise as the one asked for now, and if it has
-    energy, or there is no meter, or energy was tried ``ATTEMPTS`` times. One that something disturbed does, too: it was
-    measured three times, and it says so.
+    A row settles its operator if its loop was at least as long or precise as the one asked for now, and if nothing
+    disturbed it and it has energy, or there is no meter; or if there are ``ATTEMPTS`` rows. What is disturbed now need
+    not be so in another run.
     """
 
     def __init__(self, bench: Bench, protocol: MeasurementProtocol, database: Path, table_name: str) -> None:
@@ -161,8 +161,8 @@ class Campaign:
         row = self._rows.get(key)
         if row is None:
             return False
-        has_energy = row.measurement.energy_j is not None
-        return has_energy or not self._bench.has_meter or self._attempts[key] >= ATTEMPTS
+        lacks_energy = row.measurement.energy_j is None and self._bench.has_meter
+        return not (lacks_energy or is_doubtful(row.measurement)) or self._attempts[key] >= ATTEMPTS
 
     def _is_suspect(self, work: Work, subject: Subject) -> bool:
         key = self._key(work, subject)

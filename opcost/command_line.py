@@ -98,16 +98,20 @@ def run(main: Callable[[], int]) -> NoReturn:
     sys.exit(_flushed(_status(main)))
 
 
-def pipeline_parser(description: str, example: str) -> Parser:
+USUAL_DEVICE = "cuda where there is one, else cpu"
+
+
+def pipeline_parser(description: str, example: str, device_default: str = USUAL_DEVICE) -> Parser:
     """Return a parser with the arguments of all pipeline scripts; ``example`` is a command, shown last by ``--help``.
 
+    ``device_default`` says which device is meant where none is named.
     It yields ``names`` (list of str), ``device`` (str or None), ``measurements``, ``database`` (Path), ``dry_run`` and
     ``json`` (bool).
     """
     parser = Parser(description=description, epilog=f"example:\n  {example}")
     names_help = "a folder under the measurements folder, or a glob such as 'resnet*'; none: all that there is to do"
     parser.add_argument("names", nargs="*", metavar="NAME", help=names_help)
-    add_device(parser)
+    add_device(parser, device_default)
     add_folder(parser, "--measurements", "the models' folders")
     add_folder(parser, "--database", "the tables of results")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done and how long it takes, no more")
@@ -241,9 +245,9 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
+def add_device(parser: argparse.ArgumentParser, default: str = USUAL_DEVICE) -> None:
     """Add ``--device``: it yields ``device`` (str or None)."""
-    device_help = "cpu, cuda or cuda:N (default: cuda where there is one, else cpu)"
+    device_help = f"cpu, cuda or cuda:N (default: {default})"
     parser.add_argument("--device", type=device_name, metavar="DEVICE", help=device_help)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opcost.advice import (
+    MOSTLY,
     Addition,
     Costs,
     costs_of,
@@ -111,6 +112,7 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     advised = [_advice(name, found, whitelist, target_ratio, wholes.get(name)) for name, found in costs.items()]
     smallest = smallest_whitelist(list(costs.values()), target_ratio, smallest_cover)
     if write and not request.dry_run:
+        _refuse_guesses(costs, conditions)
         replace_whitelist(request.measurements / WHITELIST, smallest)
         logging.getLogger(__name__).warning("%s: replaced; now run %s", request.measurements / WHITELIST, BLOCK_1)
     additions = tuple(over_all(list(costs.values()), whitelist))
@@ -123,6 +125,17 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
         smallest=smallest,
         no_longer=tuple(name for name in whitelist if name not in smallest),
     )
+
+
+def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:
+    """Refuse to choose a whitelist by costs that are mostly estimated."""
+    guessed = [name for name, found in costs.items() if measured_ratio(found) < MOSTLY]
+    if guessed:
+        raise UserError(
+            f"--write-whitelist: less than {MOSTLY:.0%} of the time of {', '.join(guessed)} is measured on "
+            f"{conditions.device_product} ({conditions.execution}); measure more with block 2, name other models, or "
+            "another --device"
+        )
 
 
 def _rows_of(request: Request) -> list[MeasurementRow]:

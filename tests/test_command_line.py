@@ -54,7 +54,10 @@ def run_script(folder: Path, body: str, **environment: str) -> subprocess.Comple
 def start_script(folder: Path, body: str) -> subprocess.Popen[str]:
     """Start a script, wait until its main has printed a line, and return it."""
     command = write_script(folder, body)
+    # Tests that run under nohup would hand on that hangups are ignored.
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGHUP, hangup)
     assert process.stdout is not None
     process.stdout.readline()
     return process

@@ -182,13 +182,13 @@ def test_what_is_less_precise_than_asked_is_told_with_its_share_of_the_summed_ti
 
 
 def test_doubtful_measurements_are_told_with_their_share_of_the_summed_time():
-    uneven = replace(RELU_ROW.measurement, notes="uneven: the median chunk took 3.0 times the shortest")
+    uneven = replace(RELU_ROW.measurement, notes="in place; uneven: the median chunk took 3.0 times the shortest")
     disagreeing = replace(FULL.measurement, notes="meters disagree: 400.0 W and 300.0 W")
     full = replace(FULL, measurement=disagreeing)
     assert compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=uneven), full=full).remarks == (
         "the whole model's measurement is doubtful: meters disagree: 400.0 W and 300.0 W",
         "40.0% of the summed time is of doubtful measurements, such as torch.nn.ReLU: "
-        "uneven: the median chunk took 3.0 times the shortest",
+        "uneven: the median chunk took 3.0 times the shortest; a later run measures them again",
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
-from opcost.config_files import load_whitelist
+from opcost.config_files import load_configs, load_whitelist
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
 from opcost.measurement import MeasurementRow
@@ -61,6 +61,18 @@ def write_whitelist(campaign: SimulatedCampaign, text: str) -> Path:
 def advised(campaign: SimulatedCampaign, target: float, *names: str, write: bool = False) -> tuple[Advice, ModelAdvice]:
     advice = advise(campaign.request(*names), target, write)
     return advice, advice.models[0]
+
+
+def test_no_whitelist_is_chosen_by_what_is_mostly_estimated(campaign: SimulatedCampaign) -> None:
+    (config,) = load_configs(campaign.measurements, ["b"])
+    unmeasured = OperatorCount(OperatorTuple("torch.nn.Softmax"), 1, 0, 50_000)
+    counts = (count_of(CONV), unmeasured)
+    write_counts(COUNTS.path(config), OperatorCounts(model_tuple(config), counts, 0, 10**9, 7, "2.11.0", "cuda"))
+    whitelist = (campaign.measurements / WHITELIST).read_text()
+    advised(campaign, 0.85)
+    with pytest.raises(UserError, match="--write-whitelist: less than 50% of the time of b is measured on simulated"):
+        advised(campaign, 0.85, write=True)
+    assert (campaign.measurements / WHITELIST).read_text() == whitelist
 
 
 def test_shares_are_of_all_operators_and_of_the_measured_whole(campaign: SimulatedCampaign) -> None:

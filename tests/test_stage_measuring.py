@@ -590,6 +590,27 @@ def test_energy_is_given_up_after_some_attempts(tmp_path: Path) -> None:
     assert [run(campaign)[0].measured for _ in range(ATTEMPTS + 1)] == [1] * ATTEMPTS + [0]
 
 
+def test_an_operator_that_something_disturbed_is_measured_again_by_later_runs(campaign: SimulatedCampaign) -> None:
+    """Three rows at most: what is uneven by itself stays so."""
+    campaign.add_model("a", {RELU: 1})
+    table = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow)
+
+    def disturb_all() -> None:
+        notes = "another process came to the GPU meanwhile, one of 7"
+        rows = [replace(row, measurement=replace(row.measurement, notes=notes)) for row in table.rows()]
+        table.path.write_text(table.text(rows))
+
+    assert run(campaign)[0].measured == 1
+    disturb_all()
+    (report,) = run(campaign, dry_run=True)
+    assert (report.found, report.remaining) == (0, 1)
+    assert [run(campaign)[0].measured for _ in range(2)] == [1, 0]
+    disturb_all()
+    assert run(campaign)[0].measured == 1
+    disturb_all()
+    assert run(campaign)[0].measured == 0
+
+
 def test_done_that_cannot_be_set_does_not_end_the_campaign(
     campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture
 ) -> None:
