@@ -31,7 +31,7 @@ PRECISE_LOOP_S = 0.3
 """What a loop to within 1 % takes on an H200 on average."""
 
 ATTEMPTS = 3
-"""How many rows an operator may have that are disturbed, or lack energy where there is a meter, before it is left so."""
+"""How many rows an operator may have that are disturbed, or lack energy where there is a meter, until it is left so."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opcost.advice import (
-    MOSTLY,
     Addition,
     Costs,
     costs_of,
@@ -128,13 +127,12 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
 
 
 def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:
-    """Refuse to choose a whitelist by costs that are mostly estimated."""
-    guessed = [name for name, found in costs.items() if measured_ratio(found) < MOSTLY]
+    """Refuse to choose a whitelist by estimates alone: the device may be another than the user has in mind."""
+    guessed = [name for name, found in costs.items() if not measured_ratio(found)]
     if guessed:
         raise UserError(
-            f"--write-whitelist: less than {MOSTLY:.0%} of the time of {', '.join(guessed)} is measured on "
-            f"{conditions.device_product} ({conditions.execution}); measure more with block 2, name other models, or "
-            "another --device"
+            f"--write-whitelist: no operator of {', '.join(guessed)} is measured on {conditions.device_product} "
+            f"({conditions.execution}); measure some with block 2, name other models, or another --device"
         )
 
 
