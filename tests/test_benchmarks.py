@@ -529,8 +529,8 @@ def test_comparisons_of_a_database_become_rows_that_replace_older_ones(benchmark
     script = benchmark("sum_vs_full")
     database = BENCHMARKS.parent / "database"
     first = script.joined(pd.DataFrame(), [database])
-    assert set(first["config"]) == {"resnet34_32x3x56x56", "resnet50_32x3x224x224"}
-    assert set(first["input_data"]) == {"captured", "normal"}
+    assert set(first["config"]) >= {"resnet34_32x3x56x56", "resnet50_32x3x224x224"}
+    assert set(first["input_data"]) >= {"captured", "normal"}
     older = first.assign(sum_time_s=1.0)
     pd.testing.assert_frame_equal(script.joined(older, [database]), first)
     first.to_csv(tmp_path / "rows.csv", index=False)
