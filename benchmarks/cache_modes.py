@@ -90,13 +90,11 @@ def report(table: pd.DataFrame) -> str:
     """Return sums beside whole models of which no operator lacks, and the sums of each kind in them, in Markdown."""
     wholes = table[table["kind"] == WHOLE].set_index("model")
     operators = dict(list(table[table["kind"] != WHOLE].groupby("model")))
-    is_whole = {name: len(operators.get(name, ())) == row["operators"] for name, row in wholes.iterrows()}
     models, kinds, lacking = [], [], []
-    for name, whole_s in wholes[f"{WARM}_s"].items():
-        if not is_whole[name]:
-            lacking.append(
-                f"{name}: {len(operators.get(name, ()))} of {wholes['operators'][name]:.0f} operators measured"
-            )
+    for name, whole in wholes.iterrows():
+        found, whole_s = len(operators.get(name, ())), whole[f"{WARM}_s"]
+        if found != whole["operators"]:
+            lacking.append(f"{name}: {found} of {whole['operators']:.0f} operators measured")
             continue
         models.append(_line(name, operators[name], whole_s))
         kinds += [_line(f"{name}: {kind}", rows, whole_s) for kind, rows in operators[name].groupby("kind")]

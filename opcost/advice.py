@@ -24,10 +24,6 @@ ROUNDING = 2e-6
 """Below a target that is still taken for reached: a solver is content with a millionth."""
 
 
-MOSTLY = 0.5
-"""A share of measured time below which a verdict rests on estimates."""
-
-
 @dataclass(frozen=True)
 class OperatorCost:
     """What all calls of one operator's name cost in a model, in s and J; the energy is None where nothing tells it.

@@ -9,7 +9,15 @@ from opcost.conditions import WARM, Circumstances, Conditions
 from opcost.eager_regime import EagerCost, eager_cost
 from opcost.estimation import MINIMUM_KNOWN, fitted, known_costs
 from opcost.gap import Gap, gap
-from opcost.measurement import IMPRECISE, SLOPE_SPREAD_RATIO, SLOWED, MeasurementRow, doubts_of, is_doubtful
+from opcost.measurement import (
+    IMPRECISE,
+    SLOPE_SPREAD_RATIO,
+    SLOWED,
+    MeasurementRow,
+    doubts_of,
+    is_doubtful,
+    joined_notes,
+)
 from opcost.operators import META, OperatorCounts, is_leaf
 from opcost.statistics import Estimate, total_if_known
 from opcost.subjects import ALL, CAPTURED, LEAF
@@ -214,13 +222,13 @@ def _doubts(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
     doubtful = [part for part in cost.parts if is_doubtful(part.row.measurement)]
     remarks = []
     if is_doubtful(full.measurement):
-        remarks.append(f"the whole model's measurement is doubtful: {'; '.join(doubts_of(full.measurement))}")
+        remarks.append(f"the whole model's measurement is doubtful: {joined_notes(*doubts_of(full.measurement))}")
     if doubtful and cost.time_s is not None:
         share = sum(part.time_s for part in doubtful) / cost.time_s.value
         first = doubtful[0].row
         remarks.append(
             f"{share:.1%} of the summed time is of doubtful measurements, such as {first.operator}: "
-            f"{'; '.join(doubts_of(first.measurement))}; a later run measures them again"
+            f"{joined_notes(*doubts_of(first.measurement))}; a later run measures them again"
         )
     return tuple(remarks)
 

@@ -93,7 +93,7 @@ def eager_cost(cost: ModelCost, measurements: Measurements) -> EagerCost | None:
     waiting = [one for one in twins if one.eager_s > WAITING_RATIO * (one.graph_s + gap_s)]
     if not waiting:
         return None
-    launches_s = {one.kind: _launch_s(one.kind, twins, waiting) for one in twins}
+    launches_s = {kind: _launch_s(kind, twins, waiting) for kind in {one.kind for one in twins}}
     device_s = math.fsum(one.calls * _on_device_s(one, launches_s[one.kind], gap_s) for one in twins)
     known = {one.kind for one in waiting}
     launch_s = math.fsum(one.calls * launches_s[one.kind] for one in twins)

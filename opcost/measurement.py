@@ -129,9 +129,14 @@ def joined_notes(*notes: str) -> str:
     return "; ".join(filter(None, notes))
 
 
+def notes_of(measurement: Measurement) -> list[str]:
+    """Return the notes of a measurement one by one, as ``joined_notes`` took them."""
+    return [note for note in measurement.notes.split("; ") if note]
+
+
 def doubts_of(measurement: Measurement) -> list[str]:
     """Return the notes of a measurement that something seems to have disturbed, or that is less precise than asked."""
-    return [note for note in measurement.notes.split("; ") if any(doubt in note for doubt in (*DOUBTS, IMPRECISE))]
+    return [note for note in notes_of(measurement) if any(doubt in note for doubt in (*DOUBTS, IMPRECISE))]
 
 
 def is_held_back(measurement: Measurement) -> bool:
@@ -142,7 +147,7 @@ def is_held_back(measurement: Measurement) -> bool:
     limits = [SLOWED, AT_LIMIT]
     if IN_A_DUTY_CYCLE not in measurement.notes:
         limits += [f"{OF_THE_OVERHEAD} {limit}" for limit in limits]
-    return any(note.startswith(tuple(limits)) for note in measurement.notes.split("; "))
+    return any(note.startswith(tuple(limits)) for note in notes_of(measurement))
 
 
 def is_doubtful(measurement: Measurement) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opcost.errors import CannotMeasureError
-from opcost.measurement import OF_THE_OVERHEAD, Measurement, joined_notes
+from opcost.measurement import OF_THE_OVERHEAD, Measurement, joined_notes, notes_of
 from opcost.statistics import BATCHES, Estimate, estimate_of, is_within, standard_error_of, sum_of_independent, value_of
 
 
@@ -52,7 +52,7 @@ def without_overhead(
         check_meter=None,
         notes=joined_notes(
             measurement.notes,
-            *(f"{OF_THE_OVERHEAD} {note}" for note in overhead.notes.split("; ") if note),
+            *(f"{OF_THE_OVERHEAD} {note}" for note in notes_of(overhead)),
             _imprecision(time_s, energy_j, relative_error),
         ),
     )

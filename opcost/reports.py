@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from opcost.stage_qualifying import QualificationRow
     from opcost.stage_rebuilding import RebuildReport
 
+MOSTLY = 0.5
+"""A share of measured time below which a verdict rests on estimates."""
+
 
 OPERATORS_SHOWN = 12
 """Operators outside the whitelist that are named on the screen."""
@@ -325,8 +328,6 @@ def _reached(model: ModelAdvice) -> str:
     """Return whether a model reaches the target, or whether all do."""
     if model.name is None:
         return "by all" if model.is_reached else "not by all"
-    from opcost.advice import MOSTLY
-
     doubts = (", time only" * (model.energy_ratio is None), ", estimated" * (model.measured_ratio < MOSTLY))
     return ("yes" if model.is_reached else "no") + "".join(doubts)
 

@@ -78,7 +78,7 @@ class Launched:
 def compare_kernels(
     request: Request, progress: Progress, open_device: OpenApparatus = open_apparatus
 ) -> list[KernelsReport]:
-    """Profile each chosen model, then its tuples alone, into ``kernel_times.csv``; in a dry run only say what would be.
+    """Profile each chosen model, then its tuples alone, into ``kernel_times.csv``, unless that is a dry run.
 
     Raises:
         UserError: there is no GPU.
