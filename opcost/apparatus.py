@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
-
-import torch
-import torchvision
-from torch import nn
+from typing import Protocol, TypeAlias
 
 from opcost import __version__
 from opcost.calls import Calls
@@ -24,14 +21,12 @@ from opcost.cpu_facts import cpu_product
 from opcost.cpu_load import OtherLoad
 from opcost.device_lock import device_lock
 from opcost.devices import DeviceFacts, choose_device, facts_of
-from opcost.errors import CannotMeasureError, UserError
+from opcost.errors import UserError
 from opcost.measurement import SLOWED, Measurement, joined_notes
 from opcost.meters import NO_METERS, Meters, NamedMeter, no_energy_reason, open_meters
-from opcost.model_sources import build_model, input_values, is_data_dependent, is_model
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
 from opcost.nvidia_nvml_processes import OtherProcesses
 from opcost.nvidia_smi import NvidiaSmiError
-from opcost.operators import META, OperatorTuple, seed_of
 from opcost.ports import GPU_REPEATABILITY, Clock, KnownDevice, MeasurementProtocol, Meter, Repeatability, Workload
 from opcost.power import PowerTrace
 from opcost.procedure import SLOWED_FOR_S, measure, undisturbed
@@ -41,8 +36,7 @@ from opcost.system_clock import SystemClock
 from opcost.torch_conditions import check_overrides, precision, torch_state
 from opcost.torch_duty_cycle import with_pauses
 from opcost.torch_filler import Filler, additions
-from opcost.torch_inputs import DrawnInputs
-from opcost.torch_workload import EagerWorkload, as_graph, one_line, operator_workload
+from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
 
 POWER_LOGS = "power_logs"
 
@@ -106,7 +100,7 @@ class Apparatus:
             return measurement
 
         # A model that reaches the power limit does so in use, too.
-        at_full_clocks = protocol.relative_error is not None and not is_model(subject.operator)
+        at_full_clocks = protocol.relative_error is not None and not subject.operator.is_model
         return undisturbed(once, replace(protocol, at_full_clocks=at_full_clocks))
 
 
@@ -163,46 +157,6 @@ def open_apparatus(
         raise UserError(str(error)) from error
 
 
-def model_and_inputs(operator: OperatorTuple, device: str) -> tuple[nn.Module, tuple[Any, ...]]:
-    """Return the model that a tuple describes, in eval mode, and its seeded normal inputs, on a device.
-
-    The input is drawn on the CPU, so that models whose work depends on it do the same on every device.
-
-    Raises:
-        CannotMeasureError: it does not fit onto the device.
-    """
-    try:
-        inputs = DrawnInputs(device, seed_of(operator), drawn_on="cpu")
-        return build_model(operator, device), inputs.values(input_values(operator))
-    except RuntimeError as error:
-        raise CannotMeasureError(one_line(error)) from error
-
-
-def run_once(model: nn.Module, inputs: tuple[Any, ...]) -> None:
-    """Run a model once in inference mode."""
-    with torch.inference_mode():
-        model(*inputs)
-
-
-def counting_device(model_name: str, device: str, on_meta: bool) -> str:
-    """Return where a model is counted: on the meta device if that is asked for and no data decide what it runs."""
-    return META if on_meta and not is_data_dependent(model_name) else device
-
-
-def model_to_count(operator: OperatorTuple, device: str) -> tuple[nn.Module, tuple[Any, ...]]:
-    """Return a model and its inputs as ``model_and_inputs`` does, ready to be counted.
-
-    Detectors have run once: they set things up in their first run that later ones find.
-
-    Raises:
-        CannotMeasureError: it does not fit onto the device.
-    """
-    model, inputs = model_and_inputs(operator, device)
-    if is_data_dependent(operator.short_name):
-        run_once(model, inputs)
-    return model, inputs
-
-
 class FilledMeter:
     """A meter between whose measurements the device goes on working, also while their logs are cut."""
 
@@ -253,7 +207,10 @@ class Workloads:
                 self.filler.resume()
 
     def _eager(self, subject: Subject) -> EagerWorkload:
-        if is_model(subject.operator):
+        if subject.operator.is_model:
+            # torchvision takes seconds to import, and hardly any operator needs it.
+            from opcost.models import model_and_inputs
+
             model, inputs = model_and_inputs(subject.operator, self.device)
             return EagerWorkload(Calls(lambda: model(*inputs)), self.device)
         return operator_workload(subject.operator, self.device, subject.input_data, self.cache)
@@ -323,7 +280,7 @@ def _circumstances(facts: DeviceFacts, protocol: MeasurementProtocol) -> Circums
         host_cpu=cpu_product(),
         python_version=platform.python_version(),
         opcost_version=__version__,
-        torchvision_version=torchvision.__version__,
+        torchvision_version=metadata.version("torchvision"),
         warm_up_s=protocol.warm_up_s,
         loop_s=protocol.loop_s if protocol.relative_error is None else None,
         relative_error=protocol.relative_error,

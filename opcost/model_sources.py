@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torchvision.models import get_model_builder, get_model_weights, list_models
 from torchvision.models._api import WeightsEnum
 
-from opcost.errors import UserError
+from opcost.errors import CannotMeasureError, UserError
 from opcost.operators import META, TORCHVISION_MODELS, OperatorTuple, PlainValue, TensorSpec, seed_of, tensor_specs
 
 SLOW_INITIALISATION = frozenset({"googlenet", "inception_v3"})
@@ -75,11 +75,6 @@ class PublishedFacts:
 
     multiply_adds: float | None
     parameters: int | None
-
-
-def is_model(operator: OperatorTuple) -> bool:
-    """Return whether a tuple describes a whole model."""
-    return operator.operator.startswith(TORCHVISION_MODELS) and operator.short_name in list_models()
 
 
 def task_of(model_name: str) -> str:
@@ -177,9 +172,12 @@ def build_model(operator: OperatorTuple, device: str) -> nn.Module:
     bare builder: frozen batch norms, auxiliary heads, a transformed input, another image size.
 
     Raises:
+        CannotMeasureError: this version of torchvision has no such model.
         UserError: its weights cannot be downloaded.
     """
     model_name, parameters = operator.short_name, dict(operator.parameters)
+    if model_name not in list_models():
+        raise CannotMeasureError(f"{model_name} is no model of this version of torchvision")
     weights_name = parameters.get("weights")
     with ExitStack() as stack:
         if weights_name is None or device == META:

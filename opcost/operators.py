@@ -128,6 +128,16 @@ class OperatorTuple:
         return self.mode is None
 
     @property
+    def is_model(self) -> bool:
+        """Whether it is a whole model and not an operator.
+
+        Models are in lower case and directly in their package, which holds classes (``ResNet``) and modules with more
+        of them (``resnet.Bottleneck``) beside them. Asking torchvision would take the seconds of its import.
+        """
+        name = self.operator.removeprefix(TORCHVISION_MODELS)
+        return name != self.operator and "." not in name and name.islower()
+
+    @property
     def floating_inputs(self) -> tuple[TensorSpec, ...]:
         """The distinct floating tensors among the inputs, in order of first appearance."""
         specs = tensor_specs([*self.inputs, *(value for _, value in self.keyword_inputs)])

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from opcost.apparatus import counting_device, model_to_count
 from opcost.census import CensusRow, take_census
 from opcost.config_files import ModelConfig
 from opcost.devices import choose_device
 from opcost.errors import CannotMeasureError, UnknownOperationError, UserError
 from opcost.model_sources import check_model
+from opcost.models import counting_device, model_to_count
 from opcost.operators import META, OperatorCounts
 from opcost.pickle_files import write_counts
 from opcost.progress import Progress

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from opcost.apparatus import counting_device, model_and_inputs, model_to_count, run_once
 from opcost.devices import choose_device
 from opcost.errors import CannotMeasureError, UnknownOperationError
 from opcost.model_sources import (
@@ -19,6 +18,7 @@ from opcost.model_sources import (
     published_input_size,
     task_of,
 )
+from opcost.models import counting_device, model_and_inputs, model_to_count, run_once
 from opcost.operators import META, OperatorCounts, OperatorTuple, model_operator, tensor_specs
 from opcost.progress import Progress
 from opcost.torch_capture import capture

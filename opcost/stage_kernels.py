@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from opcost.apparatus import OpenApparatus, model_and_inputs, open_apparatus, run_once
+from opcost.apparatus import OpenApparatus, open_apparatus
 from opcost.conditions import EAGER, WARM, Conditions
 from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
 from opcost.kernel_times import KernelTimeRow, kernel_key
 from opcost.model_sources import check_model
+from opcost.models import model_and_inputs, run_once
 from opcost.operators import OperatorTuple
 from opcost.progress import Progress
 from opcost.request import KERNEL_TIMES, Request, model_tuple

@@ -113,6 +113,9 @@ def find_function(name: str) -> Callable[..., Any]:
     """
     found: Any = torch
     package, *path = name.split(".")
+    if path[:2] == ["ops", "torchvision"]:
+        # torch knows these operators once torchvision is imported.
+        importlib.import_module("torchvision")
     for part in path if package == "torch" else [""]:
         found = getattr(found, part, None)
     # The name may lead anywhere (torch.os.system): only what torch lists for its tensors under this name is run.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from opcost.ports import MeasurementProtocol
 from opcost.request import FAILURES, OPERATOR_MEASUREMENTS
 from opcost.stage_measuring import OperatorsReport, measure_operators
 
+ROOT = Path(__file__).parent.parent
 SHORT = MeasurementProtocol(0.5, 1.0)
 RELU, GELU = operator("ReLU"), operator("GELU")
 
@@ -81,3 +84,38 @@ def test_a_device_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None
     campaign.add_model("a", {RELU: 1})
     with pytest.raises(UserError, match="no such GPU"):
         run(campaign, "cuda:9")
+
+
+# What block 2 and its measuring process do, in one process that tells at three moments what it has imported.
+PROGRAM = """
+import sys
+from pathlib import Path
+from opcost import measuring_child, stage_measuring
+from opcost.bench import USUAL
+from opcost.measuring_child import Opening, Question
+from opcost.operators import OperatorTuple, TensorSpec
+from opcost.ports import MeasurementProtocol
+from opcost.subjects import Subject
+
+RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
+BOXES = TensorSpec((4, 4), "float32"), TensorSpec((4,), "float32", identity=1), 0.5
+NMS = OperatorTuple("torch.ops.torchvision.nms", (), BOXES, mode=None)
+
+def tell():
+    print(*[name for name in ("torch", "torchvision") if name in sys.modules], sep=",")
+
+tell()
+with measuring_child.answering(Opening("cpu", Path(sys.argv[1]), False, USUAL)) as answer:
+    protocol = MeasurementProtocol(0.01, 0.05)
+    answer(Question("circumstances", (protocol,)))
+    for operator in (RELU, NMS):
+        answer(Question("measure", (Subject(operator), "fp32", protocol, "log")))
+        tell()
+"""
+
+
+def test_only_what_needs_torchvision_waits_for_it(tmp_path: Path) -> None:
+    """It takes seconds to import; and without it torch does not know operators that are registered by it."""
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    assert result.stdout == "\ntorch\ntorch,torchvision\n"

@@ -12,18 +12,18 @@ import torch
 import torchvision
 from torch import nn
 
-from opcost.errors import UserError
+from opcost.errors import CannotMeasureError, UserError
 from opcost.model_sources import (
     build_model,
     check_model,
     input_values,
     is_data_dependent,
-    is_model,
     models_matching,
     published_facts,
     published_input_size,
 )
 from opcost.operators import OperatorTuple, TensorSpec, model_operator
+from opcost.torch_values import public_name
 
 FILE = "measurements/x/summary.yml:3"
 SIZE = (1, 3, 32, 32)
@@ -92,18 +92,22 @@ def test_mistyped_weights_are_answered_with_those_there_are() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("operator", "expected"),
-    [
-        (model_operator("resnet18", None, SIZE), True),
-        (OperatorTuple("torchvision.models.no_such_model"), False),
-        (OperatorTuple("torchvision.models.convnext.LayerNorm2d"), False),
-        (OperatorTuple("torch.nn.Linear"), False),
-    ],
-    ids=str,
-)
-def test_a_whole_model_is_told_from_an_operator(operator: OperatorTuple, expected: bool) -> None:
-    assert is_model(operator) is expected
+def test_each_model_is_told_from_each_module_by_its_name() -> None:
+    names = torchvision.models.list_models()
+    assert "quantized_resnet18" in names
+    assert [name for name in names if not model_operator(name, None, SIZE).is_model] == []
+    modules = {public_name(cls) for cls in subclasses_of(nn.Module) if cls.__module__.startswith("torchvision.")}
+    assert modules > {"torchvision.models.ResNet", "torchvision.models.resnet.Bottleneck"}
+    assert {name for name in modules if OperatorTuple(name).is_model} == set()
+
+
+def subclasses_of(cls: type) -> set[type]:
+    return {cls}.union(*map(subclasses_of, cls.__subclasses__()))
+
+
+def test_a_model_of_another_version_is_not_built() -> None:
+    with pytest.raises(CannotMeasureError, match="no_such_model is no model of this version of torchvision"):
+        build_model(model_operator("no_such_model", None, SIZE), "cpu")
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_0", "googlenet", "mobilenet_v3_small"])

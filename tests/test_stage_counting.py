@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from simulated_apparatus import RecordedProgress
 
-from opcost.apparatus import model_and_inputs
 from opcost.config_files import ModelConfig, load_configs
 from opcost.errors import CannotMeasureError, UserError
+from opcost.models import model_and_inputs
 from opcost.operators import model_operator
 from opcost.pickle_files import read_counts
 from opcost.request import COUNTS, FILTERED_COUNTS, Request, model_tuple, selected
