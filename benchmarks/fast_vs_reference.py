@@ -20,8 +20,9 @@ from growing_csv import append, growing_parser, known, parsed
 from operators_in_turn import by_length, counts_of
 
 from opcost.apparatus import Apparatus, open_apparatus
+from opcost.duty_cycle import DUTY_CYCLES
 from opcost.errors import CannotMeasureError
-from opcost.measurement import IN_A_DUTY_CYCLE, Measurement
+from opcost.measurement import IN_A_DUTY_CYCLE, Measurement, is_held_back
 from opcost.ports import GPU_WARM_UP_S, SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.procedure import measure
 from opcost.stage_qualifying import qualified
@@ -64,13 +65,19 @@ def on_one_build(
 def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s: float | None) -> dict[str, object]:
     """Measure an operator as block 2 does; then, built once more, in the same short loop, a long and a longer one.
 
-    What reaches the power limit runs in a duty cycle in all of these, and then as it is for a while.
+    What runs in a duty cycle does so in all of these, and then as it is for a while. What is slowed down only where it
+    lasts does so in the long loops.
     """
     fast, wall_s = timed(apparatus, subject)
     share = duty_cycle(fast)
     long_loops = [MeasurementProtocol(SHORT_WARM_UP_S, loop_s) for loop_s in (reference_s, long_s) if loop_s]
     same, slow, *longest = on_one_build(apparatus, subject, share, [SHORT, *long_loops])
-    (sustained,) = on_one_build(apparatus, subject, 1.0, [SUSTAINED]) if share < 1 else [None]
+    sustained = None
+    if share < 1:
+        (sustained,) = on_one_build(apparatus, subject, 1.0, [SUSTAINED])
+    elif is_held_back(slow):
+        sustained = slow
+        slow, *longest = on_one_build(apparatus, subject, DUTY_CYCLES[0], long_loops)
     is_checked = slow.check_power_w is not None and slow.power_w is not None
     return {
         "operator": text(subject),

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
-from simulated_machine import RING, Device, Load, MeterModel, SimulatedMachine
+from simulated_machine import LOOKING_RING, RING, Device, Load, MeterModel, SimulatedMachine
 
 from opcost import sentinel
 from opcost.measurement import REFERENCE_TEMPERATURE_C, SLOPE_SPREAD_RATIO, Measurement, doubts_of
@@ -41,7 +41,6 @@ class Case:
     protocol: MeasurementProtocol = PRECISE
     checks: tuple[MeterModel, ...] = ()
     slope: Estimate | None = None
-    duty_cycle: float = 1.0
 
 
 LASTING_50, LASTING_500 = (
@@ -60,8 +59,10 @@ LOADS_OWN = Device(white_noise_w=1.0, correlated_noise_w=16.0, correlation_time_
 PART_TIME_RING = replace(RING, update_period_s=0.01988, row_period_s=0.01988, averaging_time_s=0.01)
 WARMING = replace(QUIET, cold_power_ratio=0.95, warming_time_s=5.0)
 SWINGING = replace(QUIET, clock_swing_ratio=0.03)
-CAPPING = replace(QUIET, capping_delay_s=0.55)
+CAPPING = replace(QUIET, white_noise_w=1.5, capping_delay_s=0.55)
 TOO_MUCH = replace(LOAD, power_w=735.0)
+SHORT_TOO_MUCH = replace(TOO_MUCH, time_s=3e-5)
+PAUSED = replace(PRECISE, duty_cycle=0.75)
 CASES = (
     Case("white noise of 0.5 % per reading"),
     Case("white noise of 5 % per reading", device=Device(white_noise_w=40.0)),
@@ -88,8 +89,10 @@ CASES = (
     Case("warming up by 5 %, slope unknown", device=WARMING),
     Case("warming up by 5 %, its slope twice the known one", device=WARMING, slope=Estimate(0.00125, 0.0001)),
     Case("clocks that swing by 3 %", device=SWINGING),
-    Case("735 W where the limit is 700 W, in a duty cycle", device=CAPPING, load=TOO_MUCH, duty_cycle=0.85),
-    Case("such a cycle, by a ring that sees half of the time", PART_TIME_RING, CAPPING, TOO_MUCH, duty_cycle=0.85),
+    Case("735 W where the limit is 700 W, in a duty cycle", LOOKING_RING, CAPPING, TOO_MUCH, PAUSED),
+    Case("such a cycle of calls of 0.03 ms", LOOKING_RING, CAPPING, SHORT_TOO_MUCH, PAUSED),
+    Case("such a cycle by a ring that sees all of the time", RING, CAPPING, TOO_MUCH, PAUSED),
+    Case("such a cycle by one that sees half of it", PART_TIME_RING, CAPPING, TOO_MUCH, PAUSED),
     Case("a meter 3 % too high, another right, 5 s loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=LONG),
     Case("the same, precise loop", replace(RING, scale=1.03), checks=(INSTANT,)),
     Case("the same, the sentinel's loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=SENTINEL),
@@ -136,8 +139,8 @@ def holds(case: Case, result: Measurement) -> bool:
 
 
 def workload(case: Case, machine: SimulatedMachine) -> Workload:
-    """Return a machine's own load, with pauses where there is a duty cycle."""
-    return machine.workload(case.load, case.duty_cycle) if case.duty_cycle < 1 else machine
+    """Return a case's load on a machine, with pauses where there is a duty cycle."""
+    return machine.workload(case.load, case.protocol.duty_cycle)
 
 
 def results(case: Case, seeds: int) -> list[Measurement]:

@@ -1,6 +1,6 @@
 """Pauses between calls, so that a load that would draw more than its device may stays at full clocks.
 
-A model runs such an operator for a millisecond and then lighter ones: its clocks stay up. Alone it is slowed down
+A model runs such an operator for a millisecond and then lighter ones: its clocks stay up. Alone it may be slowed down
 within a tenth of a second. With pauses the mean power stays below the limit; what they cost is measured by itself.
 """
 
@@ -8,27 +8,26 @@ from __future__ import annotations
 
 from opcost.errors import CannotMeasureError
 
-DUTY_CYCLES = (0.85, 0.65, 0.5)
-"""For what share of the time, at most, a load runs that has reached the power limit, one after the other until it stays
-below: with 98 % of 700 W, and 140 W in the pauses, they allow for 782, 980 and 1230 W. The shorter the pauses, the less
-do samples scatter for them."""
+DUTY_CYCLES = (0.75, 0.5)
+"""For what share of the time, at most, a load runs under which the power limit holds clocks down, one after the other
+until it does not: with 140 W in the pauses and 98 % of 700 W they allow for 868 and 1230 W. In a cycle of 85 %, 1.2 ms
+long, samples scattered so slowly that loops took 10 to 20 s (H200)."""
 
-BUSY_S = 1e-3
-"""How long calls follow each other between two pauses, at most, where one call does not take longer: so long that what
-they find in the cache, and what of theirs is still written to memory in a pause, hardly counts; so short that NVML's
-samples smooth pauses (on an H200 a mean over 1 s was good to 0.3 % where pauses came every 2.5 ms, 0.65 % at 6 ms)."""
-
-READING_S = 0.02
-"""How often NVML has a new sample, which sees a part of that time."""
+LOOK_S = 0.8e-3
+"""NVML's power samples are means of looks that are so far apart: pauses with periods from 0.4 to 4 ms make samples of
+an H200 scatter by 2 to 19 %, as 25 looks in 20 ms would and a mean over all of that time would not
+(``docs/results.md``)."""
 
 OUT_OF_STEP = (0.382, 0.618)
-"""Pauses come one of these parts of their period out of step with samples, those of the golden section: so samples, one
-after the other, see all of a period alike. In step, all would see the same part of it."""
+"""Pauses come one of these parts of a look out of step with looks, those of the golden section: so looks, one after the
+other, see all of a period alike. In step, all would see the same part of it."""
 
+SHORT_PERIODS = (1, 2)
+"""How many whole looks a period holds besides, where calls are short: calls follow each other for about 1 ms, so long
+that what they find in the cache, and what of theirs is still written to memory in a pause, hardly counts."""
 
-def cycles_between_pauses(cycle_s: float) -> int:
-    """Return how many cycles of calls follow each other, given what one takes in s."""
-    return max(int(BUSY_S / cycle_s), 1)
+LONGEST_PERIOD = 12
+"""As many for calls that take longer: 10 ms, half of a sample."""
 
 
 def stretch(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
@@ -39,12 +38,14 @@ def stretch(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
         duty_cycle: for what share of the time calls run, at most.
 
     Raises:
-        CannotMeasureError: a cycle and its pause are longer than what a reading can smooth.
+        CannotMeasureError: a cycle and its pause are longer than what a sample can smooth.
     """
-    cycles = cycles_between_pauses(cycle_s)
-    busy_s = cycles * cycle_s
-    most = READING_S * duty_cycle / busy_s
-    pauses_per_reading = max(int(most - part) + part for part in OUT_OF_STEP)
-    if pauses_per_reading < 2:
-        raise CannotMeasureError(f"{busy_s:.3g} s are too long for pauses within {READING_S} s")
-    return cycles, READING_S / pauses_per_reading - busy_s
+    short = [(looks + part) * LOOK_S for looks in SHORT_PERIODS for part in OUT_OF_STEP]
+    long = [(looks + part) * LOOK_S for looks in range(max(SHORT_PERIODS) + 1, LONGEST_PERIOD) for part in OUT_OF_STEP]
+    cycles = {period_s: int(duty_cycle * period_s / cycle_s) for period_s in (*short, *long)}
+    best_s = max(short, key=lambda period_s: cycles[period_s] / period_s)
+    if not cycles[best_s]:
+        best_s = next((period_s for period_s in long if cycles[period_s]), 0.0)
+    if not best_s:
+        raise CannotMeasureError(f"{cycle_s:.3g} s are too long for pauses within {LONGEST_PERIOD * LOOK_S:.2g} s")
+    return cycles[best_s], best_s - cycles[best_s] * cycle_s

@@ -140,14 +140,14 @@ def doubts_of(measurement: Measurement) -> list[str]:
 
 
 def is_held_back(measurement: Measurement) -> bool:
-    """Return whether a load, or its overhead, has reached the power limit of its device, as the notes say.
+    """Return whether the power limit has held clocks down under a load, or under its overhead, as the notes say.
 
-    Pauses never do: where clocks were low in them, they still were from the load before.
+    It never does in pauses: where clocks were low in them, they still were from the load before.
     """
-    limits = [SLOWED, AT_LIMIT]
+    slowed = [SLOWED]
     if IN_A_DUTY_CYCLE not in measurement.notes:
-        limits += [f"{OF_THE_OVERHEAD} {limit}" for limit in limits]
-    return any(note.startswith(tuple(limits)) for note in notes_of(measurement))
+        slowed.append(f"{OF_THE_OVERHEAD} {SLOWED}")
+    return any(note.startswith(tuple(slowed)) for note in notes_of(measurement))
 
 
 def is_doubtful(measurement: Measurement) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from opcost.ports import MINIMUM_CHUNKS, Clock, ClockReading, MeasurementProtocol, Meter, Workload
-from opcost.power import MeanPower, MeteredPower, Window, power_and_check
+from opcost.power import DeviceState, MeteredPower, Window, device_state, power_and_check
 from opcost.statistics import Estimate, FloatArray, is_within, mean_over_places
 
 MINIMUM_PRECISE_CHUNKS = 10
@@ -25,17 +25,15 @@ LOOKS_IN_A_ROW = 2
 what is looked at again and again is found small too early. With one look at 0.8 and times that scatter by 20 %, 92 % of
 intervals hold the truth, with two at 0.9 95 %, a fifth of the time later (``benchmarks/simulated_coverage.py``)."""
 
-AT_THE_LIMIT_RATIO = 0.98
-"""Share of the power limit from which a device slows down or soon will (H200: 686 of 700 W; capped loads draw 690)."""
+HARDLY_SLOWED_RATIO = 0.02
+"""Low clocks for this share of a loop change its time by 0.4 % at most: they are lower by a quarter at most (H200)."""
 
 
 @dataclass(frozen=True)
 class Loop:
     """The raw result of a loop: consecutive chunks between two clock readings, and when the load began.
 
-    ``chunk_iterations`` are how many iterations each chunk held; the chunks ran in so many ``places`` in turn.
-    ``is_at_limit`` says that it ended since its load drew as much as the device may.
-    """
+    ``chunk_iterations`` are how many iterations each chunk held; the chunks ran in so many ``places`` in turn."""
 
     load_begin: ClockReading
     begin: ClockReading
@@ -43,7 +41,6 @@ class Loop:
     chunk_durations_s: tuple[float, ...]
     chunk_iterations: tuple[int, ...]
     places: int = 1
-    is_at_limit: bool = False
 
     @property
     def iterations(self) -> int:
@@ -82,7 +79,6 @@ def run_loop(
     clock: Clock,
     protocol: MeasurementProtocol,
     meter: Meter,
-    power_limit_w: float | None = None,
 ) -> Loop:
     """Warm up for at least ``warm_up_s``, then run chunks of equal size until the protocol is satisfied.
 
@@ -97,7 +93,7 @@ def run_loop(
     if protocol.relative_error is None:
         loop = next(loop for loop in loops if _is_long(loop, protocol.loop_s))
     else:
-        loop = _precise_loop(loops, protocol, meter, power_limit_w)
+        loop = _precise_loop(loops, protocol, meter)
     workload.finish()
     return loop
 
@@ -111,9 +107,7 @@ def energy_of_iteration_j(loop: Loop, power: MeteredPower) -> Estimate | None:
     return None if power.mean.estimate_w is None else power.mean.estimate_w.multiplied_by(loop.time_s)
 
 
-def _precise_loop(
-    loops: Iterator[Loop], protocol: MeasurementProtocol, meter: Meter, power_limit_w: float | None
-) -> Loop:
+def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, meter: Meter) -> Loop:
     """Return a loop as soon as its figures are precise enough, or it has been long, or full clocks are not to be had.
 
     How much its places differ is not counted here: a longer loop would find the same.
@@ -132,18 +126,17 @@ def _precise_loop(
             looks_in_a_row = looks_in_a_row + 1 if is_enough else 0
             if looks_in_a_row and looks_in_a_row >= min(looks, LOOKS_IN_A_ROW):
                 return loop
-            if protocol.at_full_clocks and is_at_limit(power.mean, power_limit_w):
-                return replace(loop, is_at_limit=True)
+            if protocol.at_full_clocks and is_slowed(device_state(trace, loop.window)):
+                return loop
 
 
 def _is_long(loop: Loop, loop_s: float) -> bool:
     return loop.duration_s >= loop_s and len(loop.chunk_durations_s) >= MINIMUM_CHUNKS
 
 
-def is_at_limit(power: MeanPower, power_limit_w: float | None) -> bool:
-    """Return whether a device draws so much that it slows down, or soon will."""
-    power_w = power.estimate_w
-    return power_w is not None and power_limit_w is not None and power_w.value >= AT_THE_LIMIT_RATIO * power_limit_w
+def is_slowed(state: DeviceState) -> bool:
+    """Return whether the power limit held clocks down for more than hardly any of the time; False if nobody knows."""
+    return (state.power_capped_ratio or 0.0) > HARDLY_SLOWED_RATIO
 
 
 def is_precise(loop: Loop, power: MeteredPower, relative_error: float) -> bool:

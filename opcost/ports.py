@@ -100,8 +100,8 @@ class MeasurementProtocol:
     ``loop_s`` at the latest. ``order_seed`` shuffles what a campaign measures; None leaves it in the model's order.
 
     A load that draws more than the device may runs ever slower alone, but not where it runs ``at_full_clocks``: a loop
-    that ends when it is precise ends where it is at the limit, too, and is run again with pauses, for ``duty_cycle`` of
-    the time.
+    that ends when it is precise ends where clocks are held down, too, and is run again with pauses, for ``duty_cycle``
+    of the time.
     """
 
     warm_up_s: float

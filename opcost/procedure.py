@@ -101,7 +101,7 @@ def _measure(
 ) -> Measurement:
     meter.start()
     try:
-        loop = run_loop(workload, clock, protocol, meter, device.power_limit_w)
+        loop = run_loop(workload, clock, protocol, meter)
     finally:
         trace = meter.stop()
     if protocol.duty_cycle < 1:

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from opcost.calls import Call, Calls
-from opcost.duty_cycle import cycles_between_pauses, stretch
+from opcost.duty_cycle import stretch
 from opcost.measurement import IN_A_DUTY_CYCLE, joined_notes
 from opcost.torch_cuda_graph import CaptureRefusal, device_time_s, time_in_graph_s
 from opcost.units import percent
@@ -30,7 +30,7 @@ def with_pauses(calls: Calls, device: str, duty_cycle: float) -> Calls:
     Raises:
         CannotMeasureError: the calls are too long for pauses.
     """
-    cycles, pause_s = stretch(_cycle_s(calls.cycle, device), duty_cycle)
+    cycles, pause_s = stretch(_cycle_s(calls.cycle, device, duty_cycle), duty_cycle)
     clock_hz = PROBE_CLOCKS / _time_s(partial(_pause, PROBE_CLOCKS, device), 1, device)
     pause = partial(_pause, max(round(pause_s * clock_hz), 1), device)
 
@@ -63,14 +63,14 @@ def _pause(clocks: int, device: str) -> None:
         torch.cuda._sleep(clocks)
 
 
-def _cycle_s(cycle: Call, device: str) -> float:
+def _cycle_s(cycle: Call, device: str, duty_cycle: float) -> float:
     """Return what a cycle takes, in a graph if it can be captured: eager kernels are further apart.
 
     The second look is at as many as will follow each other, so that the gap between two replays does not count.
     """
     try:
         few_s = time_in_graph_s(cycle, PROBE_CALLS, device) / PROBE_CALLS
-        cycles = cycles_between_pauses(few_s)
+        cycles, _ = stretch(few_s, duty_cycle)
         return time_in_graph_s(cycle, cycles, device) / cycles
     except CaptureRefusal:
         return _time_s(cycle, PROBE_CALLS, device)

@@ -15,7 +15,7 @@ The faults of real meters, and the parameters that act them out:
 ===================================  =========================================================================
 nvidia-smi ``power.draw``            ``MeterModel(averaging_time_s=1.0, update_period_s=0.1)``
 nvidia-smi ``power.draw.instant``    ``MeterModel(averaging_time_s=0.025, update_period_s=0.1)``: part-time
-NVML's ring of power samples         ``MeterModel(averaging_time_s=0.02, update_period_s=0.02)``
+NVML's ring of power samples         ``MeterModel(averaging_time_s=0.02, update_period_s=0.02, looks=25)``
 ===================================  =========================================================================
 """
 
@@ -152,6 +152,7 @@ class MeterModel:
     A fresh value comes every ``update_period_s``. It is the mean power of the ``averaging_time_s`` that ended
     ``lag_s`` ago: longer than the period it smooths, shorter it misses part of the time. The log has a row every
     ``row_period_s``; rows between two fresh values repeat. Values are multiples of ``tick_w`` if that is not 0.
+    With ``looks`` it is not the mean of all that time but of so many moments in it, evenly apart, as an H200's samples.
     With ``missing_reason`` there is no meter at all. ``source`` is what the meter says of itself, right or wrong;
     None for the truth. All values are wrong by a factor of ``scale``.
     """
@@ -164,6 +165,7 @@ class MeterModel:
     missing_reason: str | None = None
     source: PowerSource | None = None
     scale: float = 1.0
+    looks: int = 0
 
     @property
     def power_source(self) -> PowerSource:
@@ -177,6 +179,9 @@ RING = MeterModel(
     update_period_s=0.02, averaging_time_s=0.02, source=PowerSource("ring", 0.06, 0.02, 0.02, repeats_values=False)
 )
 """As NVML's samples, each row a reading of its own."""
+
+LOOKING_RING = replace(RING, looks=25)
+"""As they are on an H200, which sees pauses only where it looks."""
 
 
 @dataclass(frozen=True)
@@ -438,9 +443,13 @@ class SimulatedMachine(SimulatedWorkload):
         edges_s = begin_s + part_s * np.arange(steps * parts + 1)
         power_w = self._steady_power_w(edges_s[:-1]) + np.repeat(self._noise_w(steps), parts)
         energy_j = np.concatenate([[0.0], np.cumsum(power_w) * part_s])
-        last_j = np.interp(fresh_s, edges_s, energy_j)
-        first_j = np.interp(fresh_s - meter.averaging_time_s, edges_s, energy_j)
-        return _in_ticks((last_j - first_j) / meter.averaging_time_s, meter.tick_w)
+        # What a meter looks at is smooth for 0.1 ms.
+        seen_s = POWER_STEP_S / PARTS_OF_A_STEP if meter.looks else meter.averaging_time_s
+        looks = max(meter.looks, 1)
+        looked_s = fresh_s[:, None] - np.arange(looks) * (meter.averaging_time_s / looks)
+        last_j, first_j = (np.interp(at_s, edges_s, energy_j) for at_s in (looked_s, looked_s - seen_s))
+        readings_w: FloatArray = (last_j - first_j).mean(axis=1) / seen_s
+        return _in_ticks(readings_w, meter.tick_w)
 
     def _noise_w(self, steps: int) -> FloatArray:
         """Return the noise of the first steps of the log; what was drawn for it before stays."""
