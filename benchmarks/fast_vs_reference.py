@@ -12,25 +12,27 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import pandas as pd
 from agreement import report
 from growing_csv import append, growing_parser, known, parsed
 from operators_in_turn import by_length, counts_of
 
 from opcost.apparatus import Apparatus, open_apparatus
-from opcost.duty_cycle import DUTY_CYCLES
 from opcost.errors import CannotMeasureError
 from opcost.measurement import IN_A_DUTY_CYCLE, Measurement, is_held_back
 from opcost.ports import GPU_WARM_UP_S, SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
-from opcost.procedure import measure
+from opcost.procedure import SLOWED_FOR_S, measure
 from opcost.stage_qualifying import qualified
 from opcost.subjects import Subject
 
 PRECISION = "torch-default"
 SHORT = protocol_for(is_gpu=True, relative_error=0.01)
 SUSTAINED = MeasurementProtocol(GPU_WARM_UP_S, 3.0)
+SHORT_LOOPS = 20
+"""How many loops, each ended before clocks go down, stand in for a long one in which they would."""
 
 
 def text(subject: Subject) -> str:
@@ -56,17 +58,34 @@ def on_one_build(
     """Measure an operator that is built once, so that it stays where it is in memory, in several loops."""
     known = apparatus.known(PRECISION)
     with apparatus.precision(PRECISION), apparatus.workload(subject, share) as workload:
-        return [
-            measure(workload, apparatus.meters.meter(f"loop-{number}"), apparatus.clock, protocol, known)
-            for number, protocol in enumerate(replace(protocol, duty_cycle=share) for protocol in protocols)
-        ]
+        found = []
+        for number, protocol in enumerate(protocols):
+            asked, meter = replace(protocol, duty_cycle=share), apparatus.meters.meter(f"loop-{number}")
+            found.append(measure(workload, meter, apparatus.clock, asked, known))
+            if is_held_back(found[-1]):
+                apparatus.pause(SLOWED_FOR_S)
+        return found
+
+
+def mean_of(loops: Sequence[Measurement]) -> Measurement:
+    """Return the mean of the loops that were not slowed down, of all if all were, as one of their total length."""
+    good = [loop for loop in loops if not is_held_back(loop)] or loops
+    table = pd.DataFrame([asdict(loop) for loop in good])
+    names = ["time_s", "energy_j", "energy_at_reference_j", "temperature_c"]
+    means = {name: float(table[name].mean()) for name in names}
+    errors = {
+        f"{name.removesuffix(unit)}_standard_error{unit}": float(table[name].sem())
+        for name, unit in zip(names, ("_s", "_j", "_j"), strict=False)
+    }
+    notes = f"mean of {len(good)} short loops"
+    return replace(good[0], **means, **errors, loop_time_s=float(table["loop_time_s"].sum()), notes=notes)
 
 
 def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s: float | None) -> dict[str, object]:
     """Measure an operator as block 2 does; then, built once more, in the same short loop, a long and a longer one.
 
-    What runs in a duty cycle does so in all of these, and then as it is for a while. What is slowed down only where it
-    lasts does so in the long loops.
+    What runs in a duty cycle does so in all of these, and then as it is for a while. Of what is slowed down only where
+    it lasts many short loops are the reference.
     """
     fast, wall_s = timed(apparatus, subject)
     share = duty_cycle(fast)
@@ -77,7 +96,7 @@ def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s:
         (sustained,) = on_one_build(apparatus, subject, 1.0, [SUSTAINED])
     elif is_held_back(slow):
         sustained = slow
-        slow, *longest = on_one_build(apparatus, subject, DUTY_CYCLES[0], long_loops)
+        slow, longest = mean_of(on_one_build(apparatus, subject, share, [SHORT] * SHORT_LOOPS)), []
     is_checked = slow.check_power_w is not None and slow.power_w is not None
     return {
         "operator": text(subject),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from opcost.duty_cycle import DUTY_CYCLES
 from opcost.errors import CannotMeasureError
 from opcost.evaluation import evaluate, with_repeatability
-from opcost.measurement import IMPRECISE, Measurement, is_doubtful, is_held_back, joined_notes
+from opcost.measurement import IMPRECISE, SLOWED, Measurement, is_doubtful, is_held_back, joined_notes
 from opcost.measuring_loop import Loop, is_precise, run_loop
 from opcost.overhead import without_overhead
 from opcost.ports import UNKNOWN_DEVICE, Clock, KnownDevice, MeasurementProtocol, Meter, Workload
@@ -88,12 +88,24 @@ def measure(
         CannotMeasureError: the overhead alone takes as long.
     """
     # An overhead comes first, so that the log that the meter keeps is the workload's.
-    overhead = None if workload.overhead is None else _measure(workload.overhead, meter, clock, protocol, device)
+    overhead = None if workload.overhead is None else _rested(workload.overhead, meter, clock, protocol, device)
     measurement = _measure(workload, meter, clock, protocol, device)
     if overhead is not None:
         measurement = without_overhead(measurement, overhead, protocol.relative_error)
     # Last, since the overhead is of the same build and run.
     return with_repeatability(measurement, device.repeatability)
+
+
+def _rested(
+    overhead: Workload, meter: Meter, clock: Clock, protocol: MeasurementProtocol, device: KnownDevice
+) -> Measurement:
+    """Measure an overhead, again while clocks are low: in pauses they still are from the load before."""
+    measurement = _measure(overhead, meter, clock, protocol, device)
+    for _ in range(TRIES - 1):
+        if protocol.duty_cycle == 1 or SLOWED not in measurement.notes:
+            break
+        measurement = _measure(overhead, meter, clock, protocol, device)
+    return measurement
 
 
 def _measure(

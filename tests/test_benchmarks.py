@@ -467,6 +467,7 @@ def test_an_operator_at_the_power_limit_is_compared_at_full_clocks_and_measured_
     for name in ("", "_same_build", "_reference"):
         assert row[f"time{name}_s"] == pytest.approx(0.001, rel=0.003)
         assert row[f"energy{name}_as_measured_j"] == pytest.approx(0.770, rel=0.01)
+    assert row["reference_duration_s"] == pytest.approx(3.0 if capping_delay_s < 1 else 4.4, rel=0.1)
     assert row["time_sustained_s"] == pytest.approx(0.0011, rel=0.003 if capping_delay_s < 1 else 0.07)
 
 
