@@ -162,7 +162,7 @@ def _growing_loop(workload: Workload, clock: Clock, rounds: int, load_begin: Clo
     while True:
         ended = workload.run(rounds)
         previous, now = now, clock.read()
-        durations_s.append(now.monotonic_s - previous.monotonic_s)
+        durations_s.append(workload.ended_s or now.monotonic_s - previous.monotonic_s)
         iterations.append(ended * workload.iterations_per_round)
         yield Loop(load_begin, begin, now, tuple(durations_s), tuple(iterations), workload.places)
 
@@ -179,7 +179,7 @@ def _warm_up(workload: Workload, clock: Clock, protocol: MeasurementProtocol) ->
         ended = workload.run(rounds)
         previous, now = now, clock.read()
         if ended:
-            per_round_s = max((now.monotonic_s - previous.monotonic_s) / ended, 1e-9)
+            per_round_s = max((workload.ended_s or now.monotonic_s - previous.monotonic_s) / ended, 1e-9)
             wanted = max(1, round(protocol.chunk_s / per_round_s))
             if now.monotonic_s - begin.monotonic_s >= protocol.warm_up_s and wanted <= 2 * ended:
                 workload.run(wanted)

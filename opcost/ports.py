@@ -54,6 +54,10 @@ class Workload(Protocol):
     def overhead(self) -> Workload | None:
         """What each iteration does besides what is measured, by itself, iteration by iteration; None if nothing."""
 
+    @property
+    def ended_s(self) -> float | None:
+        """What the rounds that ended last took by the device's own clock; None where it has none."""
+
     def run(self, rounds: int) -> int:
         """Start that many rounds; return how many have ended since the last call.
 

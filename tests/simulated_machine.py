@@ -214,6 +214,7 @@ class SimulatedWorkload:
     execution = EAGER
     iterations_per_round = 1
     overhead: Workload | None = None
+    ended_s: float | None = None
     _pause_s = 0.0
 
     def __init__(self, machine: SimulatedMachine, load: Load, duty_cycle: float = 1.0) -> None:
@@ -249,6 +250,7 @@ class SimulatedPause:
     execution = EAGER
     places = 1
     overhead = None
+    ended_s = None
 
     def __init__(self, machine: SimulatedMachine, pause_s: float, iterations_per_round: int) -> None:
         self.iterations_per_round = iterations_per_round

@@ -202,6 +202,7 @@ class Counting:
 
     iterations_per_round = 2
     places = 1
+    ended_s = None
 
     def __init__(self):
         self.rounds = 0

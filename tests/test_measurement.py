@@ -580,6 +580,26 @@ def test_a_device_that_runs_ahead_is_timed_by_the_rounds_that_ended():
     assert result.iterations * LOAD.time_s == pytest.approx(result.loop_time_s, rel=0.01)
 
 
+def test_a_device_that_tells_how_long_its_rounds_took_is_believed():
+    """A GPU knows what it did in between, such as a first replay in another place, which does not count."""
+    machine = SimulatedMachine(LOAD, seed=3)
+    steady = replace(LOAD, jitter_ratio=0.0)
+
+    class Moving(SimulatedWorkload):
+        ended_s = None
+
+        def run(self, rounds):
+            machine.run_load(replace(steady, time_s=0.003), 1)
+            begin = machine.read().monotonic_s
+            ended = super().run(rounds)
+            self.ended_s = machine.read().monotonic_s - begin
+            return ended
+
+    result = measure(Moving(machine, steady), machine, machine, PRECISE)
+    assert result.time_s == pytest.approx(LOAD.time_s, rel=1e-6)
+    assert result.iterations * LOAD.time_s < 0.9 * result.loop_time_s
+
+
 def test_a_device_whose_launches_wait_is_timed_right_from_the_first_chunk_on():
     """A graph of hundreds of memsets and products is launched only when the one before has ended: what a call waits for
     is its own rounds, what it tells are those of the call before."""

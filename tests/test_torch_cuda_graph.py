@@ -183,14 +183,33 @@ def test_short_calls_are_captured_in_several_places(
     assert captured.notes == ""
 
 
-def test_each_run_is_in_another_place(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_run_is_in_another_place_whose_first_replay_does_not_count(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replayed: list[FakeGraph] = []
     workload = as_graph(EagerWorkload(Calls(cuda.call, relocated=lambda: cuda.call), "cuda:0"))
-    monkeypatch.setattr(FakeGraph, "replay", lambda self: replayed.append(self))  # noqa: PLW0108 (a method)
+
+    def replay(graph: FakeGraph) -> None:
+        """A replay takes 2 ms, and where it follows another graph's 1 ms more."""
+        cuda.now_s += 0.002 if replayed[-1:] == [graph] else 0.003
+        replayed.append(graph)
+
+    monkeypatch.setattr(FakeGraph, "replay", replay)
     assert [workload.run(rounds) for rounds in (1, *[2] * 10)] == [0, 1, *[2] * 9]
+    assert workload.ended_s == pytest.approx(0.004)
     places = [cuda.graphs.index(graph) for graph in replayed]
-    first, *others = places
-    assert others == [place for number in range(1, 10) for place in 2 * [first + number]] + 2 * [first]
+    first = places[0]
+    assert places == 2 * [first] + [place for number in range(1, 10) for place in 3 * [first + number]] + 3 * [first]
+
+
+def test_replays_in_one_place_are_timed_from_the_end_of_those_before(cuda: FakeCuda) -> None:
+    workload = as_graph(EagerWorkload(Calls(cuda.call), "cuda:0"))
+    workload.run(1)
+    # Time that passes between two batches belongs to the second.
+    cuda.now_s += 0.5
+    workload.run(2)
+    workload.run(1)
+    assert workload.ended_s == pytest.approx(0.5 + 2 * 0.01)
 
 
 @given(st.floats(1e-9, 1.0), st.sampled_from([1, 2, 8]))

@@ -21,6 +21,7 @@ class Recorded:
     iterations_per_round = 1
     places = 1
     notes = ""
+    ended_s = None
 
     def __init__(self) -> None:
         self.rounds = 0
