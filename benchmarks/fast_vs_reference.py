@@ -23,14 +23,13 @@ from operators_in_turn import by_length, counts_of
 from opcost.apparatus import Apparatus, open_apparatus
 from opcost.errors import CannotMeasureError
 from opcost.measurement import IN_A_DUTY_CYCLE, Measurement, is_held_back
-from opcost.ports import GPU_WARM_UP_S, SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
+from opcost.ports import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.procedure import SLOWED_FOR_S, measure
 from opcost.stage_qualifying import qualified
 from opcost.subjects import Subject
 
 PRECISION = "torch-default"
 SHORT = protocol_for(is_gpu=True, relative_error=0.01)
-SUSTAINED = MeasurementProtocol(GPU_WARM_UP_S, 3.0)
 SHORT_LOOPS = 20
 """How many loops, each ended before clocks go down, stand in for a long one in which they would."""
 
@@ -84,17 +83,15 @@ def mean_of(loops: Sequence[Measurement]) -> Measurement:
 def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s: float | None) -> dict[str, object]:
     """Measure an operator as block 2 does; then, built once more, in the same short loop, a long and a longer one.
 
-    What runs in a duty cycle does so in all of these, and then as it is for a while. Of what is slowed down only where
-    it lasts many short loops are the reference.
+    What runs in a duty cycle does so in all of these. Of what is slowed down only where it lasts many short loops are
+    the reference.
     """
     fast, wall_s = timed(apparatus, subject)
     share = duty_cycle(fast)
     long_loops = [MeasurementProtocol(SHORT_WARM_UP_S, loop_s) for loop_s in (reference_s, long_s) if loop_s]
     same, slow, *longest = on_one_build(apparatus, subject, share, [SHORT, *long_loops])
     sustained = None
-    if share < 1:
-        (sustained,) = on_one_build(apparatus, subject, 1.0, [SUSTAINED])
-    elif is_held_back(slow):
+    if share == 1 and is_held_back(slow):
         sustained = slow
         slow, longest = mean_of(on_one_build(apparatus, subject, share, [SHORT] * SHORT_LOOPS)), []
     is_checked = slow.check_power_w is not None and slow.power_w is not None

@@ -452,9 +452,7 @@ def test_an_operator_is_measured_three_times_if_that_is_asked_for(benchmark, mon
 
 
 @pytest.mark.parametrize("capping_delay_s", [0.1, 2.0])
-def test_an_operator_at_the_power_limit_is_compared_at_full_clocks_and_measured_as_it_is(
-    benchmark, tmp_path, monkeypatch, capping_delay_s
-):
+def test_an_operator_at_the_power_limit_is_compared_at_full_clocks(benchmark, tmp_path, monkeypatch, capping_delay_s):
     """Clocks that go down late do so in the long loops only."""
     script = benchmark("fast_vs_reference")
     subject = Subject(count_of("torch.nn.ReLU", 8, 4).operator)
@@ -469,7 +467,10 @@ def test_an_operator_at_the_power_limit_is_compared_at_full_clocks_and_measured_
         assert row[f"time{name}_s"] == pytest.approx(0.001, rel=0.003)
         assert row[f"energy{name}_as_measured_j"] == pytest.approx(0.770, rel=0.01)
     assert row["reference_duration_s"] == pytest.approx(3.0 if capping_delay_s < 1 else 4.4, rel=0.1)
-    assert row["time_sustained_s"] == pytest.approx(0.0011, rel=0.003 if capping_delay_s < 1 else 0.07)
+    if capping_delay_s < 1:
+        assert pd.isna(row["time_sustained_s"])
+    else:
+        assert row["time_sustained_s"] == pytest.approx(0.0011, rel=0.07)
 
 
 def pairs_of(**columns):
