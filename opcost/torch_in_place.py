@@ -118,6 +118,11 @@ def elsewhere(operation: Operation) -> Callable[[], object]:
 class _Observer(TorchDispatchMode):
     """Notes the operations that compute, and makes those that write into an input do nothing."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler, which takes seconds: nothing is compiled here."""
+        return False
+
     def __init__(self, inputs: Iterable[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[Operation] = []
