@@ -51,6 +51,11 @@ products() {
     "$python" benchmarks/matrix_products.py --evaluate "$output/matrix_products.csv"
 }
 
+pauses() {
+    "$python" benchmarks/pauses.py --database "$output/database" --output "$output/pauses.csv"
+    "$python" benchmarks/pauses.py --evaluate "$output/pauses.csv"
+}
+
 places() {
     "$python" benchmarks/places.py "$model" swin_t_32x3x224x224 efficientnet_b0_32x3x224x224
 }
@@ -76,7 +81,7 @@ fast() {
     "$python" benchmarks/fast_vs_reference.py --evaluate "$output/fast_vs_reference.csv"
 }
 
-all_steps="count qualify fast repeat places products overhead cache kernels"
+all_steps="count qualify fast repeat pauses places products overhead cache kernels"
 for step in ${*:-$all_steps}; do
     declare -F "$step" > /dev/null || { echo "$step: no such step; there are: $all_steps"; exit 2; }
     "$step"

@@ -14,9 +14,9 @@ until it does not: with 140 W in the pauses and 98 % of 700 W they allow for 868
 long, samples scattered so slowly that loops took 10 to 20 s (H200)."""
 
 LOOK_S = 0.8e-3
-"""NVML's power samples are means of looks that are so far apart: pauses with periods from 0.4 to 4 ms make samples of
-an H200 scatter by 2 to 19 %, as 25 looks in 20 ms would and a mean over all of that time would not
-(``docs/results.md``)."""
+"""NVML's power samples are means of looks that are so far apart, or half as far: pauses with periods from 0.4 to 4 ms
+make samples of an H200 scatter by 2 to 19 %, as 25 looks in 20 ms would and a mean over all of that time would not
+(``benchmarks/pauses.py``, ``docs/results.md``)."""
 
 OUT_OF_STEP = (0.382, 0.618)
 """Pauses come one of these parts of a look out of step with looks, those of the golden section: so looks, one after the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -31,6 +32,12 @@ def with_pauses(calls: Calls, device: str, duty_cycle: float) -> Calls:
         CannotMeasureError: the calls are too long for pauses.
     """
     cycles, pause_s = stretch(_cycle_s(calls.cycle, device, duty_cycle), duty_cycle)
+    note = f"{IN_A_DUTY_CYCLE} {percent(duty_cycle, digits=0)}"
+    return with_pauses_of(replace(calls, notes=joined_notes(calls.notes, note)), device, cycles, pause_s)
+
+
+def with_pauses_of(calls: Calls, device: str, cycles: int, pause_s: float) -> Calls:
+    """Return calls of which so many cycles follow each other, and then a pause of so many seconds, on a GPU."""
     clock_hz = PROBE_CLOCKS / _time_s(partial(_pause, PROBE_CLOCKS, device), 1, device)
     pause = partial(_pause, max(round(pause_s * clock_hz), 1), device)
 
@@ -41,7 +48,7 @@ def with_pauses(calls: Calls, device: str, duty_cycle: float) -> Calls:
     return Calls(
         cycle=paused(calls.cycle),
         period=calls.period * cycles,
-        notes=joined_notes(calls.notes, f"{IN_A_DUTY_CYCLE} {percent(duty_cycle, digits=0)}"),
+        notes=calls.notes,
         overhead=pause if calls.overhead is None else paused(calls.overhead),
         relocated=None if relocated is None else lambda: paused(relocated()),
     )

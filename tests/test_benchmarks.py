@@ -48,6 +48,7 @@ def benchmark(monkeypatch):
         "short_kernels",
         "sum_vs_full",
         "cache_modes",
+        "pauses",
     ],
 )
 def test_scripts_say_how_they_are_run(name):
@@ -471,6 +472,52 @@ def test_an_operator_at_the_power_limit_is_compared_at_full_clocks(benchmark, tm
         assert pd.isna(row["time_sustained_s"])
     else:
         assert row["time_sustained_s"] == pytest.approx(0.0011, rel=0.07)
+
+
+@pytest.mark.parametrize("interval_s", [0.5e-3, 0.8e-3])
+def test_how_far_looks_are_apart_is_found_from_how_samples_scatter(benchmark, interval_s):
+    script = benchmark("pauses")
+    loops = [
+        pd.DataFrame({"power_w": script.looked_at(interval_s, share, 1.001 * period_s, 760.0, 100)}).assign(
+            device_uuid="GPU-1", duty_cycle=share, period_s=period_s
+        )
+        for share in script.DUTY_CYCLES
+        for period_s in script.PERIODS_S
+    ]
+    told = script.report(pd.concat(loops))
+    fits = told[told.index("looks are apart by") :].splitlines()[2:]
+    assert fits[0].startswith(f"| {1e3 * interval_s:.2f} ms | 1.")
+    factors = [float(line.split(" | ")[1].rstrip(" |")) for line in fits]
+    assert factors[0] < 1.12
+    assert factors[1] > 1.15
+
+
+def test_pauses_of_all_periods_are_measured_until_time_is_up(benchmark, tmp_path, monkeypatch):
+    script = benchmark("pauses")
+    campaign = SimulatedCampaign(tmp_path, {})
+    asked = []
+
+    def samples_of(_, calls, pause_s):
+        asked.append((calls, pause_s))
+        return [1.0, 1.02], [500.0, 510.0]
+
+    call = SimpleNamespace(calls=SimpleNamespace(cycle=None))
+    for name, played in {
+        "qualified": lambda _, *asked: campaign.open_apparatus(*asked),
+        "operator_workload": lambda *_: call,
+        "time_in_graph_s": lambda _, calls, __: calls * 35e-6,
+        "samples_of": samples_of,
+    }.items():
+        monkeypatch.setattr(script, name, played)
+    script.add_rows(tmp_path / "pauses.csv", tmp_path, limit_s=60.0)
+    table = pd.read_csv(tmp_path / "pauses.csv")
+    assert len(table) == 2 * len(asked) == 2 * len(script.DUTY_CYCLES) * len(script.PERIODS_S)
+    for (calls, pause_s), (share, period_s) in zip(
+        asked, zip(table.duty_cycle[::2], table.period_s[::2], strict=True), strict=True
+    ):
+        assert calls * 35e-6 + pause_s == pytest.approx(period_s)
+        assert calls * 35e-6 == pytest.approx(share * period_s, abs=18e-6)
+    assert set(table.device_uuid) == {"simulated-0"}
 
 
 def pairs_of(**columns):
