@@ -70,7 +70,7 @@ cache() {
 }
 
 kernels() {
-    "$python" benchmarks/short_kernels.py --output "$output/short_kernels.csv" --limit-seconds 90 \
+    "$python" benchmarks/short_kernels.py --database "$output/database" --output "$output/short_kernels.csv" --limit-seconds 90 \
         efficientnet_b0_32x3x224x224 resnet34_32x3x56x56 swin_t_32x3x224x224
     "$python" benchmarks/short_kernels.py --evaluate "$output/short_kernels.csv"
 }

@@ -1,4 +1,4 @@
-"""What short operators take in turn with others, over what each takes alone in a loop -> a CSV file
+"""What short operators take in turn with others, over what each takes alone in a loop, in time and energy -> a CSV file
 
 In turn run either copies of one operator, each on memory of its own, or different operators of the same model. Copies
 find no data in the cache once they are together larger than it; different operators also run another kernel each time.
@@ -9,6 +9,7 @@ Example: PYTHONPATH=. python benchmarks/short_kernels.py --output short_kernels.
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import time
@@ -24,18 +25,20 @@ from growing_csv import append, growing_parser, known, parsed
 from operators_in_turn import counts_of, expected_s
 from tables import markdown
 
+from opcost.apparatus import Apparatus, open_apparatus
 from opcost.calls import Call, Calls
 from opcost.errors import CannotMeasureError
-from opcost.meters import NoMeter
+from opcost.measurement import Measurement
 from opcost.operators import OperatorCount
-from opcost.ports import Clock, MeasurementProtocol
+from opcost.ports import SHORT_WARM_UP_S, MeasurementProtocol, Workload
 from opcost.procedure import measure
+from opcost.stage_qualifying import qualified
 from opcost.subjects import CAPTURED, Subject, subjects_of
-from opcost.system_clock import SystemClock
 from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
 
 DEVICE = "cuda"
-LOOK = MeasurementProtocol(warm_up_s=0.05, loop_s=1.0, relative_error=0.005)
+PRECISION = "torch-default"
+LOOK = MeasurementProtocol(SHORT_WARM_UP_S, loop_s=1.0, relative_error=0.005)
 COPIES, DIFFERENT = "copies", "different"
 SEPARATOR = " | "
 COPIES_SUFFIX = r" \| \d+ times$"
@@ -49,12 +52,13 @@ CACHE_BYTES = 50e6
 
 @dataclass(frozen=True)
 class Member:
-    """An operator in a group: how to call it, its bytes, and what a call takes alone in a loop, in s."""
+    """An operator in a group: how to call it, its bytes, and what a call takes alone in a loop, in s and J."""
 
     name: str
     calls: Calls
     memory_bytes: int
     alone_s: float
+    alone_j: float
 
 
 def short_operators(counts: Sequence[OperatorCount], seed: int) -> list[tuple[Subject, int]]:
@@ -66,20 +70,34 @@ def short_operators(counts: Sequence[OperatorCount], seed: int) -> list[tuple[Su
     return ordered
 
 
-def member(subject: Subject, memory_bytes: int, clock: Clock) -> Member | None:
+def looked_at(apparatus: Apparatus, workload: Workload) -> Measurement:
+    """Measure something for a moment."""
+    known = apparatus.known(PRECISION)
+    return measure(workload, apparatus.meters.meter("short"), apparatus.clock, LOOK, known)
+
+
+def energy_j(measurement: Measurement) -> float:
+    """Return an energy at the reference temperature; as measured where that is not known, NaN without a meter."""
+    found = measurement.energy_at_reference_j or measurement.energy_j
+    return math.nan if found is None else found
+
+
+def member(subject: Subject, memory_bytes: int, apparatus: Apparatus) -> Member | None:
     """Build an operator and measure it alone; None where it runs in no graph, or cannot be made on other memory."""
     eager = operator_workload(subject.operator, DEVICE, subject.input_data)
     graph = as_graph(eager)
     if graph.execution == eager.execution or eager.calls.relocated is None or eager.calls.period != 1:
         return None
-    alone = measure(graph, NoMeter("only times are wanted"), clock, LOOK)
-    return Member(f"{subject.operator} {subject.input_data}", eager.calls, memory_bytes, alone.time_s)
+    alone = looked_at(apparatus, graph)
+    name = f"{subject.operator} {subject.input_data}"
+    return Member(name, eager.calls, memory_bytes, alone.time_s, energy_j(alone))
 
 
-def in_turn_s(calls: Sequence[Call], clock: Clock) -> float:
-    """Return what one round of some calls takes in a graph, in s."""
+def in_turn(calls: Sequence[Call], apparatus: Apparatus) -> tuple[float, float]:
+    """Return what one round of some calls takes in a graph, in s and J."""
     workload = as_graph(EagerWorkload(Calls(partial(_call_each, calls), len(calls)), DEVICE))
-    return len(calls) * measure(workload, NoMeter("only times are wanted"), clock, LOOK).time_s
+    measured = looked_at(apparatus, workload)
+    return len(calls) * measured.time_s, len(calls) * energy_j(measured)
 
 
 def _call_each(calls: Sequence[Call]) -> None:
@@ -112,15 +130,18 @@ def groups(members: Sequence[Member]) -> Iterator[tuple[str, list[Member]]]:
             yield COPIES, [one] * size
 
 
-def row(kind: str, group: Sequence[Member], clock: Clock) -> dict[str, object]:
+def row(kind: str, group: Sequence[Member], apparatus: Apparatus) -> dict[str, object]:
     """Measure a group in turn."""
     calls = copies_of(group[0], len(group)) if kind == COPIES else [one.calls.cycle for one in group]
+    in_turn_s, in_turn_j = in_turn(calls, apparatus)
     return {
         "group": name_of(kind, group),
         "kind": kind,
         "calls": len(group),
         "alone_s": sum(one.alone_s for one in group),
-        "in_turn_s": in_turn_s(calls, clock),
+        "in_turn_s": in_turn_s,
+        "alone_j": sum(one.alone_j for one in group),
+        "in_turn_j": in_turn_j,
         "memory_bytes": sum(one.memory_bytes for one in group),
     }
 
@@ -131,14 +152,14 @@ def name_of(kind: str, group: Sequence[Member]) -> str:
     return SEPARATOR.join(names)
 
 
-def measured(wanted: Sequence[tuple[Subject, int]], number: int, clock: Clock) -> list[Member]:
+def measured(wanted: Sequence[tuple[Subject, int]], number: int, apparatus: Apparatus) -> list[Member]:
     """Build operators until there are as many as wanted; those that cannot be built are left out."""
     found: list[Member] = []
     for subject, memory_bytes in wanted:
         if len(found) == number:
             break
         try:
-            one = member(subject, memory_bytes, clock)
+            one = member(subject, memory_bytes, apparatus)
         except CannotMeasureError as error:
             print(f"left out: {subject.operator}: {error}", file=sys.stderr)
             continue
@@ -147,18 +168,16 @@ def measured(wanted: Sequence[tuple[Subject, int]], number: int, clock: Clock) -
     return found
 
 
-def add_rows(path: Path, names: list[str], number: int, seed: int, limit_s: float) -> None:
+def add_rows(path: Path, members: Sequence[Member], apparatus: Apparatus, limit_s: float) -> None:
     """Measure the groups that a file lacks, until a time is up."""
-    begin_s, clock = time.monotonic(), SystemClock()
-    members = measured(short_operators(counts_of(names), seed), number, clock)
-    done = known(path, "group")
+    begin_s, done = time.monotonic(), known(path, "group")
     for kind, group in groups(members):
         if time.monotonic() - begin_s > limit_s:
             break
         if name_of(kind, group) in done:
             continue
         try:
-            append(path, row(kind, group, clock))
+            append(path, row(kind, group, apparatus))
         except CannotMeasureError as error:
             print(f"left out: {name_of(kind, group)}: {error}", file=sys.stderr)
 
@@ -166,6 +185,8 @@ def add_rows(path: Path, names: list[str], number: int, seed: int, limit_s: floa
 def report(table: pd.DataFrame) -> str:
     """Return by how much calls take longer in turn, by kind and number, in Markdown."""
     excess_s = (table["in_turn_s"] - table["alone_s"]) / table["calls"]
+    energies = table.reindex(columns=["alone_j", "in_turn_j"])
+    excess_j = (energies["in_turn_j"] - energies["alone_j"]) / table["calls"]
     ratio = table["in_turn_s"] / table["alone_s"] - 1
     is_larger = table["memory_bytes"] > CACHE_BYTES
     cells = []
@@ -177,10 +198,17 @@ def report(table: pd.DataFrame) -> str:
                 str(len(rows)),
                 *(f"{1e6 * chosen.quantile(at):+.2f} us" for at in (0.05, 0.5, 0.95)),
                 f"{ratio[rows.index].median():+.1%}",
+                _microjoules(excess_j[rows.index].median()),
             ]
         )
-    told = markdown(("a call in turn, over alone", "groups", "5 %", "median", "95 %", "median ratio"), cells)
+    told = markdown(
+        ("a call in turn, over alone", "groups", "5 %", "median", "95 %", "median ratio", "median energy"), cells
+    )
     return f"{told}\n\n{_beside_copies(table)}"
+
+
+def _microjoules(energy_j: float) -> str:
+    return "" if math.isnan(energy_j) else f"{1e6 * energy_j:+.0f} uJ"
 
 
 def _beside_copies(table: pd.DataFrame) -> str:
@@ -216,7 +244,10 @@ def main() -> int:
     arguments = parsed(parser, report)
     if arguments is None:
         return 0
-    add_rows(arguments.output, arguments.names, arguments.operators, arguments.seed, arguments.limit_seconds)
+    wanted = short_operators(counts_of(arguments.names), arguments.seed)
+    with qualified(open_apparatus, DEVICE, arguments.database, True) as apparatus, apparatus.precision(PRECISION):
+        members = measured(wanted, arguments.operators, apparatus)
+        add_rows(arguments.output, members, apparatus, arguments.limit_seconds)
     return 0
 
 

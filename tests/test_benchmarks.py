@@ -21,8 +21,9 @@ from simulated_apparatus import SimulatedCampaign
 from simulated_machine import RING, Device, Load, MeterModel
 
 from opcost.calls import Calls
+from opcost.meters import NoMeter
 from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
-from opcost.ports import MeasurementProtocol
+from opcost.ports import UNKNOWN_DEVICE, MeasurementProtocol
 from opcost.statistics import Estimate
 from opcost.subjects import Subject
 from opcost.system_clock import SystemClock
@@ -309,9 +310,11 @@ def test_what_calls_take_longer_in_turn_is_told_by_number_and_size(benchmark):
             ("different", 8, 80e-6, 96e-6, 1e9),
         )
     )
-    assert "| 2 copies, within the cache | 2 | +0.55 us | +1.00 us | +1.45 us | +20.0% |" in said
-    assert "| 8 different, within the cache | 1 | +1.00 us | +1.00 us | +1.00 us | +10.0% |" in said
-    assert "| 8 different, beyond the cache | 1 | +2.00 us | +2.00 us | +2.00 us | +20.0% |" in said
+    assert "| 2 copies, within the cache | 2 | +0.55 us | +1.00 us | +1.45 us | +20.0% |  |" in said
+    assert "| 8 different, within the cache | 1 | +1.00 us | +1.00 us | +1.00 us | +10.0% |  |" in said
+    assert "| 8 different, beyond the cache | 1 | +2.00 us | +2.00 us | +2.00 us | +20.0% |  |" in said
+    with_energy = turns(("different", 4, 10e-6, 11e-6, 1e6)).assign(alone_j=4e-3, in_turn_j=4.4e-3)
+    assert benchmark("short_kernels").report(with_energy).splitlines()[2].endswith("| +10.0% | +100 uJ |")
 
 
 def test_different_ones_are_held_against_their_own_copies(benchmark):
@@ -332,7 +335,7 @@ def test_different_ones_are_held_against_their_own_copies(benchmark):
 
 def test_groups_are_neighbours_by_size_and_as_they_come_and_copies_of_each(benchmark):
     script = benchmark("short_kernels")
-    members = [script.Member(f"m{number}", Calls(int), size, 1.0) for number, size in enumerate([5, 1, 4, 2, 3])]
+    members = [script.Member(f"m{number}", Calls(int), size, 1.0, 1.0) for number, size in enumerate([5, 1, 4, 2, 3])]
     found = [(kind, [one.name for one in group]) for kind, group in script.groups(members)]
     assert [group for kind, group in found if kind == "different"] == [
         ["m1", "m3"],
@@ -352,10 +355,18 @@ def test_operators_in_turn_take_what_they_take_together(benchmark, monkeypatch):
     monkeypatch.setattr(script, "DEVICE", "cpu")
     monkeypatch.setattr(script, "as_graph", lambda eager: eager)
     monkeypatch.setattr(script, "LOOK", MeasurementProtocol(0.0, 0.05))
+    apparatus = SimpleNamespace(
+        known=lambda _: UNKNOWN_DEVICE,
+        meters=SimpleNamespace(meter=lambda _: NoMeter("only times are wanted")),
+        clock=SystemClock(),
+    )
     called = Counter()
-    calls = [partial(called.update, [name]) for name in "ab"]
-    assert script.in_turn_s(calls, SystemClock()) > 0
+    members = [script.Member(name, Calls(partial(called.update, [name])), 8, 1e-6, 1e-3) for name in "ab"]
+    row = script.row("different", members, apparatus)
     assert called["a"] == called["b"] > 100
+    assert (row["group"], row["calls"], row["alone_s"], row["alone_j"]) == ("a | b", 2, 2e-6, 2e-3)
+    assert row["in_turn_s"] > 0
+    assert math.isnan(row["in_turn_j"])
 
 
 # What operators find in the cache
