@@ -30,8 +30,12 @@ from opcost.subjects import Subject
 
 PRECISION = "torch-default"
 SHORT = protocol_for(is_gpu=True, relative_error=0.01)
+AT_FULL_CLOCKS = replace(SHORT, at_full_clocks=True)
 SHORT_LOOPS = 20
 """How many loops, each ended before clocks go down, stand in for a long one in which they would."""
+
+FEWEST_LOOPS = 5
+"""Of these, without which there is no reference: clocks went down in the others."""
 
 
 def text(subject: Subject) -> str:
@@ -40,7 +44,7 @@ def text(subject: Subject) -> str:
 
 
 def duty_cycle(measurement: Measurement) -> float:
-    """Return for what share of the time an operator ran: less than 1 if it reaches the power limit."""
+    """Return for what share of the time an operator ran: less than 1 if the power limit held it down."""
     found = re.search(rf"{IN_A_DUTY_CYCLE} (\d+)", measurement.notes)
     return float(found[1]) / 100 if found else 1.0
 
@@ -67,17 +71,27 @@ def on_one_build(
 
 
 def mean_of(loops: Sequence[Measurement]) -> Measurement:
-    """Return the mean of the loops that were not slowed down, of all if all were, as one of their total length."""
-    good = [loop for loop in loops if not is_held_back(loop)] or loops
+    """Return the mean of the loops that were not slowed down, as one of their total length.
+
+    Raises:
+        CannotMeasureError: too few were not.
+    """
+    good = [loop for loop in loops if not is_held_back(loop)]
+    if len(good) < FEWEST_LOOPS:
+        raise CannotMeasureError(f"only {len(good)} of {len(loops)} short loops ran at full clocks")
     table = pd.DataFrame([asdict(loop) for loop in good])
     names = ["time_s", "energy_j", "energy_at_reference_j", "temperature_c"]
-    means = {name: float(table[name].mean()) for name in names}
+    means = {name: _if_known(pd.to_numeric(table[name]).mean()) for name in names}
     errors = {
-        f"{name.removesuffix(unit)}_standard_error{unit}": float(table[name].sem())
+        f"{name.removesuffix(unit)}_standard_error{unit}": _if_known(pd.to_numeric(table[name]).sem())
         for name, unit in zip(names, ("_s", "_j", "_j"), strict=False)
     }
     notes = f"mean of {len(good)} short loops"
     return replace(good[0], **means, **errors, loop_time_s=float(table["loop_time_s"].sum()), notes=notes)
+
+
+def _if_known(value: float) -> float | None:
+    return None if pd.isna(value) else float(value)
 
 
 def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s: float | None) -> dict[str, object]:
@@ -89,11 +103,11 @@ def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s:
     fast, wall_s = timed(apparatus, subject)
     share = duty_cycle(fast)
     long_loops = [MeasurementProtocol(SHORT_WARM_UP_S, loop_s) for loop_s in (reference_s, long_s) if loop_s]
-    same, slow, *longest = on_one_build(apparatus, subject, share, [SHORT, *long_loops])
+    same, slow, *longest = on_one_build(apparatus, subject, share, [AT_FULL_CLOCKS, *long_loops])
     sustained = None
     if share == 1 and is_held_back(slow):
         sustained = slow
-        slow, longest = mean_of(on_one_build(apparatus, subject, share, [SHORT] * SHORT_LOOPS)), []
+        slow, longest = mean_of(on_one_build(apparatus, subject, share, [AT_FULL_CLOCKS] * SHORT_LOOPS)), []
     is_checked = slow.check_power_w is not None and slow.power_w is not None
     return {
         "operator": text(subject),

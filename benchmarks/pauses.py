@@ -46,6 +46,9 @@ CONVOLUTION = Subject(
 DUTY_CYCLES = (0.65, 0.5)
 PERIODS_S = (0.4e-3, 0.9e-3, 1.25e-3, 1.294e-3, 1.538e-3, 1.818e-3, 1.906e-3, 2.094e-3, 2.222e-3, 2.709e-3, 4.1e-3)
 LOOP = MeasurementProtocol(warm_up_s=0.4, loop_s=2.0)
+LOOP_OF = ["device_uuid", "duty_cycle", "period_s"]
+"""Columns that tell one loop from another."""
+
 TOGETHER = 10
 PROBE_CALLS = 8
 LEAST_SCATTER = 0.003
@@ -79,21 +82,21 @@ def samples_of(apparatus: Apparatus, calls_in_turn: int, pause_s: float) -> tupl
 
 
 def add_rows(path: Path, database: Path, limit_s: float) -> None:
-    """Measure all periods in all duty cycles until a time is up."""
+    """Measure the periods in all duty cycles that a file lacks of this board, until a time is up."""
     begin_s = time.monotonic()
+    done = set() if not path.exists() else set(pd.read_csv(path).groupby(LOOP_OF).groups)
     with qualified(open_apparatus, "cuda", database, True) as apparatus, apparatus.precision(PRECISION):
         call = operator_workload(CONVOLUTION.operator, apparatus.device).calls.cycle
         call_s = time_in_graph_s(call, PROBE_CALLS, apparatus.device) / PROBE_CALLS
+        board = str(apparatus.circumstances(LOOP).device_uuid)
         for duty_cycle, period_s in product(DUTY_CYCLES, PERIODS_S):
             if time.monotonic() - begin_s > limit_s:
                 break
+            if (board, duty_cycle, period_s) in done:
+                continue
             calls_in_turn = round(duty_cycle * period_s / call_s)
             epoch_s, power_w = samples_of(apparatus, calls_in_turn, period_s - calls_in_turn * call_s)
-            asked = {
-                "device_uuid": apparatus.circumstances(LOOP).device_uuid,
-                "duty_cycle": duty_cycle,
-                "period_s": period_s,
-            }
+            asked = dict(zip(LOOP_OF, (board, duty_cycle, period_s), strict=True))
             for at_s, sample_w in zip(epoch_s, power_w, strict=True):
                 append(path, {**asked, "epoch_s": f"{at_s:.6f}", "power_w": sample_w})
 
@@ -131,7 +134,7 @@ def expected_scatter(interval_s: float, duty_cycle: float, period_s: float, busy
 def report(table: pd.DataFrame) -> str:
     """Return how samples scatter, and which interval between looks says so best, in Markdown."""
     lines, errors = [], dict.fromkeys(INTERVALS_S, 0.0)
-    for (board, duty_cycle, period_s), rows in table.groupby(["device_uuid", "duty_cycle", "period_s"]):
+    for (board, duty_cycle, period_s), rows in table.groupby(LOOP_OF):
         power_w = rows["power_w"].to_numpy()
         busy_w = (power_w.mean() - (1 - duty_cycle) * PAUSE_W) / duty_cycle
         expected = {
@@ -150,7 +153,8 @@ def report(table: pd.DataFrame) -> str:
     ]
     header = ("board", "duty cycle", "a pause every", "samples", f"means of {TOGETHER}", "expected of looks")
     scattered = markdown(header, lines)
-    return f"{scattered}\n\n{markdown(('looks are apart by', 'scatter is told to within a factor of'), fits)}"
+    fitted = markdown(("looks are apart by", "scatter is told to within a factor of (root mean square)"), fits)
+    return f"{scattered}\n\n{fitted}"
 
 
 def main() -> int:

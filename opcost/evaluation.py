@@ -16,8 +16,10 @@ from opcost.measurement import (
     REFERENCE_TEMPERATURE_C,
     SLOPE_SPREAD_RATIO,
     SLOWED,
+    STILL_LOW,
     THERMAL_SLOWDOWN,
     UNEVEN,
+    UNKNOWN_CLOCKS,
     Measurement,
     joined_notes,
 )
@@ -37,7 +39,12 @@ CLOCK_STEP_S = 0.05
 
 AT_THE_LIMIT_RATIO = 0.98
 """Share of the power limit from which a device slows down where a load lasts (H200: 686 of 700 W; capped loads draw
-690). For the third of a second of a short loop it runs up to 720 W at full clocks."""
+690 in long loops, 679 to 752 W in short ones). For the third of a second of a short loop it runs up to some 700 to
+740 W at full clocks."""
+
+TOO_LIGHT_RATIO = 0.9
+"""Share of the power limit that a load draws at least that is held down by it: with less, clocks are low and flags up
+for what ran before."""
 
 
 def evaluate(
@@ -59,7 +66,9 @@ def evaluate(
     energy_j = energy_of_iteration_j(loop, power)
     check_w = None if check is None else check.mean.estimate_w
     state = device_state(trace, window)
-    slowed_ratio = (state.power_capped_ratio or 0.0) if _is_at_limit(power.mean, device.power_limit_w) else 0.0
+    slowed_ratio = (
+        (state.power_capped_ratio or 0.0) if _draws(AT_THE_LIMIT_RATIO, device.power_limit_w, power.mean) else 0.0
+    )
     at_reference_j = at_reference(energy_j, state.temperature_c, device.power_per_kelvin, slowed_ratio)
     return Measurement(
         time_s=time_s.value,
@@ -163,13 +172,20 @@ def _heat(state: DeviceState) -> str:
 def _limit(power: MeanPower, state: DeviceState, power_limit_w: float | None) -> str:
     """Return a remark on clocks that the power limit holds down, or would if the load lasted."""
     if is_slowed(state):
-        return f"{SLOWED} for {state.power_capped_ratio:.0%} of the loop"
-    return f"{AT_LIMIT} {power_limit_w:.0f} W: slower where it lasts" if _is_at_limit(power, power_limit_w) else ""
+        is_heavy = _draws(TOO_LIGHT_RATIO, power_limit_w, power) is not False
+        return f"{SLOWED if is_heavy else STILL_LOW} for {state.power_capped_ratio:.0%} of the loop"
+    if not _draws(AT_THE_LIMIT_RATIO, power_limit_w, power):
+        return ""
+    if state.power_capped_ratio is None:
+        return UNKNOWN_CLOCKS
+    return f"{AT_LIMIT} {power_limit_w:.0f} W: slower where it lasts"
 
 
-def _is_at_limit(power: MeanPower, power_limit_w: float | None) -> bool:
-    power_w = power.estimate_w
-    return power_w is not None and power_limit_w is not None and power_w.value >= AT_THE_LIMIT_RATIO * power_limit_w
+def _draws(ratio: float, power_limit_w: float | None, power: MeanPower) -> bool | None:
+    """Return whether a power is at least that share of a limit, None where either is unknown."""
+    if power.estimate_w is None or power_limit_w is None:
+        return None
+    return power.estimate_w.value >= ratio * power_limit_w
 
 
 def _unevenness(loop: Loop) -> str:

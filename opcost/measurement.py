@@ -13,11 +13,13 @@ THERMAL_SLOWDOWN = "thermal slowdown"
 OTHER_PROCESS = "another process"
 IMPRECISE = "not within"
 SLOWED = "clocks held down by the power limit"
+STILL_LOW = "clocks still low from the load before"
 AT_LIMIT = "at the power limit of"
+UNKNOWN_CLOCKS = "at the power limit, and nothing tells of clocks"
 IN_A_DUTY_CYCLE = "below the power limit in a duty cycle of at most"
 OF_THE_OVERHEAD = "of the overhead:"
 NO_LOG = "no temperature: the device's log has no row in the loop"
-DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS, NO_LOG, f"{OF_THE_OVERHEAD} {SLOWED}")
+DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS, NO_LOG, STILL_LOW)
 """What is in notes that say that a figure may not be right. A pause that was measured while clocks were still low is
 too long, and too much of it is subtracted."""
 
@@ -140,14 +142,10 @@ def doubts_of(measurement: Measurement) -> list[str]:
 
 
 def is_held_back(measurement: Measurement) -> bool:
-    """Return whether the power limit has held clocks down under a load, or under its overhead, as the notes say.
-
-    It never does in pauses: where clocks were low in them, they still were from the load before.
-    """
-    slowed = [SLOWED]
-    if IN_A_DUTY_CYCLE not in measurement.notes:
-        slowed.append(f"{OF_THE_OVERHEAD} {SLOWED}")
-    return any(note.startswith(tuple(slowed)) for note in notes_of(measurement))
+    """Return whether the power limit has held clocks down under a load, or under its overhead, as the notes say."""
+    limits = [SLOWED, UNKNOWN_CLOCKS]
+    limits += [f"{OF_THE_OVERHEAD} {limit}" for limit in limits]
+    return any(note.startswith(tuple(limits)) for note in notes_of(measurement))
 
 
 def is_doubtful(measurement: Measurement) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from opcost.duty_cycle import DUTY_CYCLES
 from opcost.errors import CannotMeasureError
 from opcost.evaluation import evaluate, with_repeatability
-from opcost.measurement import IMPRECISE, SLOWED, Measurement, is_doubtful, is_held_back, joined_notes
+from opcost.measurement import IMPRECISE, STILL_LOW, Measurement, is_doubtful, is_held_back, joined_notes
 from opcost.measuring_loop import Loop, is_precise, run_loop
 from opcost.overhead import without_overhead
 from opcost.ports import UNKNOWN_DEVICE, Clock, KnownDevice, MeasurementProtocol, Meter, Workload
@@ -32,15 +32,15 @@ def undisturbed(
 ) -> Measurement:
     """Return a measurement that nothing seems to have disturbed; after ``TRIES`` the last one, as it is.
 
-    What is to be measured at full clocks and has reached the power limit is measured again in lower duty cycles, and
-    where that is no remedy either, as it is.
+    What is to be measured at full clocks and was held down by the power limit is measured again in lower duty cycles,
+    and where that is no remedy either, as it is.
 
     Raises:
         CannotMeasureError: it cannot be measured.
     """
     measurement = _tried(measure_once, protocol)
     in_pauses = [replace(protocol, duty_cycle=duty_cycle) for duty_cycle in DUTY_CYCLES]
-    # A loop that ended at the limit tells less of it than one that goes on.
+    # A loop that ended where clocks were held down tells less than one that goes on.
     for other in (*in_pauses, replace(protocol, at_full_clocks=False)):
         if not (protocol.at_full_clocks and is_held_back(measurement)):
             break
@@ -99,10 +99,10 @@ def measure(
 def _rested(
     overhead: Workload, meter: Meter, clock: Clock, protocol: MeasurementProtocol, device: KnownDevice
 ) -> Measurement:
-    """Measure an overhead, again while clocks are low: in pauses they still are from the load before."""
+    """Measure an overhead, again while clocks are still low from the load before."""
     measurement = _measure(overhead, meter, clock, protocol, device)
     for _ in range(TRIES - 1):
-        if protocol.duty_cycle == 1 or SLOWED not in measurement.notes:
+        if STILL_LOW not in measurement.notes:
             break
         measurement = _measure(overhead, meter, clock, protocol, device)
     return measurement

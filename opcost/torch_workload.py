@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 import torch
 
@@ -16,6 +17,7 @@ from opcost.errors import CannotMeasureError
 from opcost.input_values import NORMAL_DATA, InputData
 from opcost.measurement import joined_notes
 from opcost.operators import OperatorTuple
+from opcost.statistics import total_if_known
 from opcost.torch_cache import Layer, device_memory, repeated
 from opcost.torch_cuda_graph import CapturedCalls, CaptureRefusal, capture_calls
 from opcost.torch_inputs import operator_inputs
@@ -25,19 +27,34 @@ REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 """What torch and torchvision raise where they are given what they don't support: most of it is RuntimeError."""
 
 
+Span: TypeAlias = tuple[torch.cuda.Event, torch.cuda.Event]
+"""Two events of a GPU, one after the other."""
+
+
 @dataclass(frozen=True)
 class Batch:
-    """Rounds that were started on a GPU, between two of its events; ``begin`` is None where nothing came before."""
+    """Rounds that were started on a GPU, from the end of those before (None where nothing came before) to their own.
+
+    What ran in the span ``uncounted`` does not count in their time; a wait of the GPU for Python does.
+    """
 
     rounds: int
-    begin: torch.cuda.Event | None
+    before: torch.cuda.Event | None
     end: torch.cuda.Event
+    uncounted: Span | None
+
+    @property
+    def elapsed_s(self) -> float | None:
+        if self.before is None:
+            return None
+        uncounted_s = 0.0 if self.uncounted is None else _elapsed_s(*self.uncounted)
+        return _elapsed_s(self.before, self.end) - uncounted_s
 
 
 class DeviceQueue:
     """Starts rounds of work on a device one batch ahead, so that a GPU never waits for Python between two batches.
 
-    ``ended_s`` is how long the rounds that ended last took by the GPU's clock, None on a CPU.
+    ``ended_s`` is how long the rounds that ended last took by the GPU's clock; None on a CPU, and after a pause.
     """
 
     def __init__(self, device: str) -> None:
@@ -52,17 +69,15 @@ class DeviceQueue:
         event.record(stream)
         return event
 
-    def started(
-        self, rounds: int, stream: torch.cuda.Stream | None = None, begin: torch.cuda.Event | None = None
-    ) -> int:
+    def started(self, rounds: int, stream: torch.cuda.Stream | None = None, uncounted: Span | None = None) -> int:
         """Tell that rounds were started (on a stream); wait for those before them and return how many these were.
 
-        They are timed from ``begin`` on, or from the end of those before. On a CPU they have ended already.
+        What ran in the span ``uncounted`` before them does not count in their time. On a CPU they have ended already.
         """
         if not self._device.startswith("cuda"):
             return rounds
         end = self.now(stream or torch.cuda.current_stream(self._device))
-        self._ahead.append(Batch(rounds, begin or self._last, end))
+        self._ahead.append(Batch(rounds, self._last, end, uncounted))
         self._last = end
         return self._wait_for(len(self._ahead) - 1)
 
@@ -75,18 +90,20 @@ class DeviceQueue:
         with refused_calls(self._device):
             self._wait_for(len(self._ahead))
             synchronize(self._device)
+        self._last = None
 
     def _wait_for(self, batches: int) -> int:
         ended = self._ahead[:batches]
         del self._ahead[:batches]
         if ended:
             ended[-1].end.synchronize()
-            self.ended_s = sum(_elapsed_s(batch) for batch in ended)
+            self.ended_s = total_if_known([batch.elapsed_s for batch in ended])
         return sum(batch.rounds for batch in ended)
 
 
-def _elapsed_s(batch: Batch) -> float:
-    return 0.0 if batch.begin is None else batch.begin.elapsed_time(batch.end) * 1e-3
+def _elapsed_s(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+    elapsed_ms: float = begin.elapsed_time(end)
+    return elapsed_ms * 1e-3
 
 
 class EagerWorkload:
@@ -168,13 +185,14 @@ class GraphWorkload:
         Raises:
             CannotMeasureError: the device refused it.
         """
-        captured, place, begin = self._captured, next(self._place), None
+        captured, place, first = self._captured, next(self._place), None
         with refused_calls(self._eager.device):
             if self.places > 1:
-                captured.replay(1, place)
                 begin = self._queue.now(captured.stream)
+                captured.replay(1, place)
+                first = begin, self._queue.now(captured.stream)
             captured.replay(rounds, place)
-            return self._queue.started(rounds, captured.stream, begin)
+            return self._queue.started(rounds, captured.stream, first)
 
     def finish(self) -> None:
         """Wait until the device is idle.

@@ -125,9 +125,9 @@ class Device:
     ``warming_time_s``. A load's power is ``cold_power_ratio`` of its declared one at the idle temperature.
     ``white_noise_w`` is the standard deviation of power from one step to the next; ``correlated_noise_w`` of a noise
     that forgets itself with ``correlation_time_s``. ``power_capped`` is 1 where power reaches ``power_limit_w``. A load
-    that would draw more, on average over its pauses, draws that much from ``capping_delay_s`` after its begin on, if
-    that is declared, and takes so much longer that its energy stays. Clocks swing by ``clock_swing_ratio`` to either
-    side: where they are low, power is and time is not.
+    that would draw more, on average over its pauses, draws that much on average from ``capping_delay_s`` after its
+    begin on, if that is declared, and takes so much longer that its energy stays. Clocks swing by
+    ``clock_swing_ratio`` to either side: where they are low, power is and time is not.
     """
 
     idle_power_w: float = 80.0
@@ -360,7 +360,7 @@ class SimulatedMachine(SimulatedWorkload):
         phase = self._phases[-1] if load == self._phases[-1].load else self._next_phase(load)
         is_capped = self._now_s - phase.burst_begin_s >= self.device.capping_delay_s
         is_capped &= phase.burst_power_w >= self.device.power_limit_w
-        capped = load.power_w / self.device.power_limit_w if is_capped else 1.0
+        capped = phase.burst_power_w / self.device.power_limit_w if is_capped else 1.0
         return capped * (1 + float(self._swing(np.array([self._now_s]))[0]))
 
     def _swing(self, at_s: FloatArray) -> FloatArray:
@@ -425,8 +425,9 @@ class SimulatedMachine(SimulatedWorkload):
         is_busy = np.array([phase.load is not None for phase in self._phases])[index]
         missing_ratio = is_busy * (1 - self.device.cold_power_ratio) * (1 - self._warmth(at_s))
         declared_w = np.array([load.power_w for load in loads])[index]
-        is_capped = self._is_throttled(at_s)
-        drawn_w = np.where(is_capped, np.minimum(declared_w, self.device.power_limit_w), declared_w)
+        mean_w = np.array([phase.burst_power_w for phase in self._phases])[index]
+        is_capped = is_busy & self._is_throttled(at_s)
+        drawn_w = declared_w * np.where(is_capped, self.device.power_limit_w / np.where(is_capped, mean_w, 1.0), 1.0)
         return (drawn_w + swing_w) * (1 - missing_ratio) * (1 - is_busy * self._swing(at_s))
 
     def _is_capped(self, at_s: FloatArray) -> npt.NDArray[np.bool_]:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,12 +19,14 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from simulated_apparatus import SimulatedCampaign
-from simulated_machine import RING, Device, Load, MeterModel
+from simulated_machine import RING, Device, Load, MeterModel, SimulatedMachine
 
 from opcost.calls import Calls
+from opcost.errors import CannotMeasureError
 from opcost.meters import NoMeter
 from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
 from opcost.ports import UNKNOWN_DEVICE, MeasurementProtocol
+from opcost.procedure import measure
 from opcost.statistics import Estimate
 from opcost.subjects import Subject
 from opcost.system_clock import SystemClock
@@ -520,7 +523,8 @@ def test_pauses_of_all_periods_are_measured_until_time_is_up(benchmark, tmp_path
         "samples_of": samples_of,
     }.items():
         monkeypatch.setattr(script, name, played)
-    script.add_rows(tmp_path / "pauses.csv", tmp_path, limit_s=60.0)
+    for _ in range(2):
+        script.add_rows(tmp_path / "pauses.csv", tmp_path, limit_s=60.0)
     table = pd.read_csv(tmp_path / "pauses.csv")
     assert len(table) == 2 * len(asked) == 2 * len(script.DUTY_CYCLES) * len(script.PERIODS_S)
     for (calls, pause_s), (share, period_s) in zip(
@@ -529,6 +533,16 @@ def test_pauses_of_all_periods_are_measured_until_time_is_up(benchmark, tmp_path
         assert calls * 35e-6 + pause_s == pytest.approx(period_s)
         assert calls * 35e-6 == pytest.approx(share * period_s, abs=18e-6)
     assert set(table.device_uuid) == {"simulated-0"}
+
+
+def test_too_few_loops_at_full_clocks_are_no_reference(benchmark):
+    script = benchmark("fast_vs_reference")
+    machine = SimulatedMachine(Load(), Device(white_noise_w=1.0), RING)
+    loop = measure(machine, machine, machine, script.SHORT)
+    slowed = replace(loop, notes="clocks held down by the power limit for 90% of the loop")
+    assert script.mean_of([slowed, *[loop] * 5]).time_s == pytest.approx(loop.time_s)
+    with pytest.raises(CannotMeasureError, match="only 4 of 6 short loops ran at full clocks"):
+        script.mean_of([*[slowed] * 2, *[loop] * 4])
 
 
 def pairs_of(**columns):

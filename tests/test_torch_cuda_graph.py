@@ -66,8 +66,9 @@ class FakeGraph:
 
 
 class FakeEvent:
-    def __init__(self, cuda: FakeCuda) -> None:
+    def __init__(self, cuda: FakeCuda, enable_timing: bool) -> None:
         self._cuda = cuda
+        self._is_timed = enable_timing
         self.at_s = 0.0
         self.is_waited_for = False
 
@@ -78,6 +79,8 @@ class FakeEvent:
         self.is_waited_for = True
 
     def elapsed_time(self, end: FakeEvent) -> float:
+        assert self._is_timed
+        assert end._is_timed
         return (end.at_s - self.at_s) * 1e3
 
 
@@ -99,7 +102,7 @@ def played_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         "stream": stream_context,
         "current_stream": lambda _: stream,
         "CUDAGraph": lambda: FakeGraph(fake),
-        "Event": lambda enable_timing=False: FakeEvent(fake),
+        "Event": lambda enable_timing=False: FakeEvent(fake, enable_timing),
         "graph_pool_handle": lambda: (0, len(fake.graphs)),
         "get_sync_debug_mode": lambda: 0,
         "set_sync_debug_mode": lambda mode: fake.events.append(f"debug {mode}"),
@@ -195,8 +198,13 @@ def test_each_run_is_in_another_place_whose_first_replay_does_not_count(
         replayed.append(graph)
 
     monkeypatch.setattr(FakeGraph, "replay", replay)
-    assert [workload.run(rounds) for rounds in (1, *[2] * 10)] == [0, 1, *[2] * 9]
+    assert [workload.run(rounds) for rounds in (1, *[2] * 9)] == [0, 1, *[2] * 8]
     assert workload.ended_s == pytest.approx(0.004)
+    # What the GPU waits for Python does count, as the power meanwhile does.
+    cuda.now_s += 0.5
+    assert [workload.run(2), workload.ended_s] == [2, pytest.approx(0.004)]
+    assert [workload.run(2), workload.ended_s] == [2, pytest.approx(0.504)]
+    replayed[-3:] = []
     places = [cuda.graphs.index(graph) for graph in replayed]
     first = places[0]
     assert places == 2 * [first] + [place for number in range(1, 10) for place in 3 * [first + number]] + 3 * [first]
@@ -208,8 +216,15 @@ def test_replays_in_one_place_are_timed_from_the_end_of_those_before(cuda: FakeC
     # Time that passes between two batches belongs to the second.
     cuda.now_s += 0.5
     workload.run(2)
+    assert workload.ended_s is None
     workload.run(1)
     assert workload.ended_s == pytest.approx(0.5 + 2 * 0.01)
+    # A pause belongs to nothing.
+    workload.finish()
+    cuda.now_s += 0.5
+    workload.run(1)
+    workload.run(1)
+    assert workload.ended_s is None
 
 
 @given(st.floats(1e-9, 1.0), st.sampled_from([1, 2, 8]))
