@@ -14,9 +14,9 @@ until it does not: with 140 W in the pauses and 98 % of 700 W they allow for 868
 long, samples scattered so slowly that loops took 10 to 20 s (H200)."""
 
 LOOK_S = 0.8e-3
-"""NVML's power samples are means of looks that are so far apart, or half as far: pauses with periods from 0.4 to 4 ms
-make samples of an H200 scatter by 2 to 19 %, as 25 looks in 20 ms would and a mean over all of that time would not
-(``benchmarks/pauses.py``, ``docs/results.md``)."""
+"""NVML's power samples seem to be means of looks that are so far apart, or half as far: pauses with periods from 0.4 to
+4 ms make samples of an H200 scatter by 2 to 19 %, as 25 looks in 20 ms would and a mean over all of that time would
+not (``benchmarks/pauses.py``, ``docs/results.md``)."""
 
 OUT_OF_STEP = (0.382, 0.618)
 """Pauses come one of these parts of a look out of step with looks, those of the golden section: so looks, one after the
@@ -26,8 +26,8 @@ SHORT_PERIODS = (1, 2)
 """How many whole looks a period holds besides, where calls are short: calls follow each other for about 1 ms, so long
 that what they find in the cache, and what of theirs is still written to memory in a pause, hardly counts."""
 
-LONGEST_PERIOD = 12
-"""As many for calls that take longer: 10 ms, half of a sample."""
+LONGEST_PERIOD = 11
+"""As many for calls that take longer: 9.3 ms, half of a sample."""
 
 
 def stretch(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
@@ -41,11 +41,13 @@ def stretch(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
         CannotMeasureError: a cycle and its pause are longer than what a sample can smooth.
     """
     short = [(looks + part) * LOOK_S for looks in SHORT_PERIODS for part in OUT_OF_STEP]
-    long = [(looks + part) * LOOK_S for looks in range(max(SHORT_PERIODS) + 1, LONGEST_PERIOD) for part in OUT_OF_STEP]
+    long = [
+        (looks + part) * LOOK_S for looks in range(max(SHORT_PERIODS) + 1, LONGEST_PERIOD + 1) for part in OUT_OF_STEP
+    ]
     cycles = {period_s: int(duty_cycle * period_s / cycle_s) for period_s in (*short, *long)}
     best_s = max(short, key=lambda period_s: cycles[period_s] / period_s)
     if not cycles[best_s]:
         best_s = next((period_s for period_s in long if cycles[period_s]), 0.0)
     if not best_s:
-        raise CannotMeasureError(f"{cycle_s:.3g} s are too long for pauses within {LONGEST_PERIOD * LOOK_S:.2g} s")
+        raise CannotMeasureError(f"{cycle_s:.3g} s are too long for pauses within {long[-1]:.2g} s")
     return cycles[best_s], best_s - cycles[best_s] * cycle_s
