@@ -22,12 +22,12 @@ OUT_OF_STEP = (0.382, 0.618)
 """Pauses come one of these parts of a look out of step with looks, those of the golden section: so looks, one after the
 other, see all of a period alike. In step, all would see the same part of it."""
 
-SHORT_PERIODS = (1, 2)
-"""How many whole looks a period holds besides, where calls are short: calls follow each other for about 1 ms, so long
-that what they find in the cache, and what of theirs is still written to memory in a pause, hardly counts."""
-
 LONGEST_PERIOD = 11
-"""As many for calls that take longer: 9.3 ms, half of a sample."""
+"""How many whole looks a period holds besides, at most: 9.3 ms, half of a sample."""
+
+SHORT_PERIODS = 4
+"""How many of the shortest periods are for short calls: these follow each other for about 1 ms, so long that what they
+find in the cache, and what of theirs is still written to memory in a pause, hardly counts."""
 
 
 def stretch(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
@@ -40,14 +40,11 @@ def stretch(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
     Raises:
         CannotMeasureError: a cycle and its pause are longer than what a sample can smooth.
     """
-    short = [(looks + part) * LOOK_S for looks in SHORT_PERIODS for part in OUT_OF_STEP]
-    long = [
-        (looks + part) * LOOK_S for looks in range(max(SHORT_PERIODS) + 1, LONGEST_PERIOD + 1) for part in OUT_OF_STEP
-    ]
-    cycles = {period_s: int(duty_cycle * period_s / cycle_s) for period_s in (*short, *long)}
-    best_s = max(short, key=lambda period_s: cycles[period_s] / period_s)
+    periods_s = [(looks + part) * LOOK_S for looks in range(1, LONGEST_PERIOD + 1) for part in OUT_OF_STEP]
+    cycles = {period_s: int(duty_cycle * period_s / cycle_s) for period_s in periods_s}
+    best_s = max(periods_s[:SHORT_PERIODS], key=lambda period_s: cycles[period_s] / period_s)
     if not cycles[best_s]:
-        best_s = next((period_s for period_s in long if cycles[period_s]), 0.0)
-    if not best_s:
-        raise CannotMeasureError(f"{cycle_s:.3g} s are too long for pauses within {long[-1]:.2g} s")
+        best_s = next((period_s for period_s in periods_s if cycles[period_s]), best_s)
+    if not cycles[best_s]:
+        raise CannotMeasureError(f"{cycle_s:.3g} s are too long for pauses within {periods_s[-1]:.2g} s")
     return cycles[best_s], best_s - cycles[best_s] * cycle_s

@@ -191,7 +191,8 @@ def _draws(ratio: float, power_limit_w: float | None, power: MeanPower) -> bool 
 def _unevenness(loop: Loop) -> str:
     """Return a remark on chunks that take much longer than the shortest: something else may use the device.
 
-    Two neighbours are taken together: a host that wakes up late makes one chunk longer and the next one shorter.
+    Two neighbours are taken together: where the host times a device that runs ahead, a late look makes one chunk longer
+    and the next one shorter.
     """
     durations_s, iterations = np.array(loop.chunk_durations_s), np.array(loop.chunk_iterations)
     times_s = (durations_s[:-1] + durations_s[1:]) / (iterations[:-1] + iterations[1:])

@@ -307,6 +307,13 @@ def test_pauses_leave_no_more_than_the_duty_cycle_and_are_out_of_step_with_looks
     assert period_s < max(0.0022, 4 * cycle_s)
 
 
+@pytest.mark.parametrize(("duty_cycle", "longest_s"), [(0.75, 0.0069), (0.5, 0.0046)])
+def test_pauses_come_within_half_a_sample(duty_cycle, longest_s):
+    stretch(longest_s, duty_cycle)
+    with pytest.raises(CannotMeasureError, match=r"0.00\d+ s are too long for pauses within 0.0093 s"):
+        stretch(1.02 * longest_s, duty_cycle)
+
+
 @pytest.mark.parametrize("deviation", [0.0, 0.002])
 @pytest.mark.parametrize("cycle_s", [2e-5, 7e-4, 0.0019, 0.0045])
 def test_looks_one_after_the_other_see_all_of_a_period(cycle_s, deviation):
