@@ -361,6 +361,22 @@ def test_nvml_keeps_power_samples_of_a_gpu_at_work() -> None:
     assert max(power_w for _, power_w in samples) > 100
 
 
+def test_a_gpu_times_its_rounds_as_the_host_does() -> None:
+    side = TensorSpec((8192, 8192), "float32")
+    addition = OperatorTuple("torch.add", (), (side, replace(side, identity=1)), mode=None)
+    workload = as_graph(operator_workload(addition, GPU))
+    assert workload.places == 1
+    for _ in range(5):
+        workload.run(5)
+    begin_s, by_the_gpu_s = time.perf_counter(), 0.0
+    for _ in range(20):
+        workload.run(5)
+        assert workload.ended_s is not None
+        by_the_gpu_s += workload.ended_s
+    assert by_the_gpu_s == pytest.approx(time.perf_counter() - begin_s, rel=0.01)
+    workload.finish()
+
+
 def test_an_operator_beyond_the_power_limit_is_measured_at_full_clocks_in_a_duty_cycle(apparatus: Apparatus) -> None:
     side = TensorSpec((8192, 8192), "bfloat16")
     product = Subject(OperatorTuple("torch.matmul", (), (side, replace(side, identity=1)), mode=None))

@@ -360,6 +360,22 @@ def test_a_graph_is_a_workload_of_many_iterations(cuda: FakeCuda) -> None:
     assert workload.run(4) == 0
 
 
+def test_eager_calls_are_timed_by_the_gpu_too(cuda: FakeCuda) -> None:
+    workload = EagerWorkload(Calls(cuda.call), "cuda:0")
+    for rounds in (1, 3, 2):
+        workload.run(rounds)
+    assert workload.ended_s == pytest.approx(3e-5)
+
+
+def test_what_ends_together_is_timed_together(cuda: FakeCuda) -> None:
+    workload = EagerWorkload(Calls(cuda.call), "cuda:0")
+    workload.run(1)
+    workload.run(3)
+    workload.finish()
+    # The first of the two has nothing before it.
+    assert workload.ended_s == pytest.approx(3e-5)
+
+
 def test_a_queue_waits_for_what_was_started_before(cuda: FakeCuda) -> None:
     queue = DeviceQueue("cuda:0")
     assert [queue.started(rounds) for rounds in (3, 1, 4)] == [0, 3, 1]
