@@ -259,22 +259,29 @@ def test_a_block_counts_iterations_and_settles_first(benchmark, monkeypatch):
 
 
 def products(*rows):
-    return pd.DataFrame(rows, columns=["m", "time_s", "power_w"])
+    table = pd.DataFrame(rows, columns=["m", "time_s", "power_w"])
+    return table.assign(device_uuid="GPU-1", power_capped_ratio=0.0)
 
 
 def test_neighbours_are_those_that_take_the_same_time(benchmark):
     table = products((3, 1.02, 220.0), (1, 1.0, 200.0), (2, 1.0, 201.0), (4, 1.5, 500.0), (6, 1.5, 400.0))
     pairs = benchmark("matrix_products").neighbours(table)
-    assert pairs.to_dict("list") == {"m": [1, 2], "ratio": pytest.approx([0.005, 220 / 201 - 1])}
+    assert pairs[["m", "ratio"]].to_dict("list") == {"m": [1, 2], "ratio": pytest.approx([0.005, 220 / 201 - 1])}
+    assert pairs["one_board"].all()
+    assert pairs["below_limit"].all()
+    table["device_uuid"] = ["GPU-1", "GPU-2", "GPU-1", "GPU-1", "GPU-1"]
+    table["power_capped_ratio"] = [0.0, 0.0, 0.1, math.nan, math.nan]
+    pairs = benchmark("matrix_products").neighbours(table)
+    assert (list(pairs.one_board), list(pairs.below_limit)) == ([False, True], [False, False])
 
 
 def test_report_tells_the_share_of_neighbours_that_differ(benchmark):
     report = benchmark("matrix_products").report
     said = report(products((1, 1.0, 200.0), (2, 1.0, 206.0), (3, 1.0, 206.0), (4, 1.0, 150.0), (5, 1.0, math.nan)))
     assert "3 pairs of neighbours" in said
-    assert "| differ by more than 10% in power | 33.33% |" in said
-    assert "| differ by more than 2% in power | 66.67% |" in said
-    assert "| worst difference (m = 3 and 4) | 37.33% |" in said
+    assert "| all | 3 | 33.3% | 33.3% | 66.7% | 3.00% | 37.33% (m = 3) |" in said
+    assert "| on one board | 3 | 33.3% |" in said
+    assert "| on two boards | 0 |  |  |  |  |  |" in said
     assert "missed" in said
     assert "met" in report(products((1, 1.0, 200.0), (2, 1.0, 201.0)))
     assert "0 pairs" in report(products((1, 1.0, 200.0)))
