@@ -10,7 +10,7 @@ EXAMPLE = "python check_operators.py 'resnet*' --device cpu"
 
 def main() -> int:
     description = "Rebuild and run each tuple that block 0 counted: same outputs, same FLOPs?"
-    arguments = pipeline_parser(description, EXAMPLE).parse_args()
+    arguments = pipeline_parser(description, EXAMPLE, has_dry_run=False).parse_args()
 
     from opcost.reports import print_json, print_rebuilds
     from opcost.request import Request

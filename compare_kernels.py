@@ -10,7 +10,7 @@ EXAMPLE = "python compare_kernels.py resnet50_32x3x224x224 --device cuda"
 
 def main() -> int:
     description = "Compare the kernels of each model with those of its operator tuples run alone, on a GPU."
-    arguments = pipeline_parser(description, EXAMPLE).parse_args()
+    arguments = pipeline_parser(description, EXAMPLE, has_dry_run=False).parse_args()
 
     from opcost.reports import print_json, print_kernels
     from opcost.request import Request

@@ -101,10 +101,13 @@ def run(main: Callable[[], int]) -> NoReturn:
 USUAL_DEVICE = "cuda where there is one, else cpu"
 
 
-def pipeline_parser(description: str, example: str, device_default: str = USUAL_DEVICE) -> Parser:
+def pipeline_parser(
+    description: str, example: str, device_default: str = USUAL_DEVICE, has_dry_run: bool = True
+) -> Parser:
     """Return a parser with the arguments of all pipeline scripts; ``example`` is a command, shown last by ``--help``.
 
-    ``device_default`` says which device is meant where none is named.
+    ``device_default`` says which device is meant where none is named; a script that can only do all of its work has no
+    ``--dry-run``.
     It yields ``names`` (list of str), ``device`` (str or None), ``measurements``, ``database`` (Path), ``dry_run`` and
     ``json`` (bool).
     """
@@ -114,7 +117,10 @@ def pipeline_parser(description: str, example: str, device_default: str = USUAL_
     add_device(parser, device_default)
     add_folder(parser, "--measurements", "the models' folders")
     add_folder(parser, "--database", "the tables of results")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done and how long it takes, no more")
+    parser.set_defaults(dry_run=False)
+    if has_dry_run:
+        dry_run_help = "say what would be done and how long it takes, no more"
+        parser.add_argument("--dry-run", action="store_true", help=dry_run_help)
     json_help = "print one JSON list with one object per model on stdout, and nothing else there"
     parser.add_argument("--json", action="store_true", help=json_help)
     return parser

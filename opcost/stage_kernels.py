@@ -96,9 +96,8 @@ def compare_kernels(
                 progress.begin(config.name)
                 with apparatus.precision(config.precision):
                     report = _compare(config, apparatus.device)
-                if not request.dry_run:
-                    for row in _rows(report, config, apparatus.conditions(config.precision)):
-                        table.append(row)
+                for row in _rows(report, config, apparatus.conditions(config.precision)):
+                    table.append(row)
                 reports.append(report)
                 progress.finish(f"{percent(report.same_kernels_ratio)} of the time in the same kernels alone")
     finally:

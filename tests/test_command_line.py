@@ -262,6 +262,14 @@ def test_arguments_arrive_as_values() -> None:
     }
 
 
+def test_scripts_that_can_only_do_all_of_their_work_have_no_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = pipeline_parser("Counts.", "python count.py", has_dry_run=False)
+    assert parser.parse_args([]).dry_run is False
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--dry-run"])
+    assert "--dry-run" in capsys.readouterr().err
+
+
 def test_a_shortened_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         pipeline_parser("Counts.", "python count.py").parse_args(["--dry"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,13 +58,13 @@ class FakeProfiler:
 
 
 def compared(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, alone_name: str, dry_run: bool = False
+    folder: Path, monkeypatch: pytest.MonkeyPatch, alone_name: str
 ) -> tuple[KernelsReport, list[KernelTimeRow]]:
     monkeypatch.setattr("opcost.stage_kernels.profiled", FakeProfiler(alone_name))
     # The model itself runs on the CPU.
     monkeypatch.setattr("opcost.stage_kernels._compare", on_cpu(stage_kernels._compare))
     campaign = SimulatedCampaign(folder, {}, device="cuda:0")
-    request = replace(request_for(folder, "cuda"), dry_run=dry_run)
+    request = request_for(folder, "cuda")
     (report,) = compare_kernels(request, RecordedProgress(), campaign.open_apparatus)
     return report, CsvTable(request.database / KERNEL_TIMES, KernelTimeRow).rows()
 
@@ -85,12 +84,6 @@ def test_shares_are_of_all_kernel_time(tmp_path: Path, monkeypatch: pytest.Monke
         (kind.operator, kind.calls, kind.in_model_s) for kind in report.kinds
     ]
     assert {row.conditions.execution for row in rows} == {EAGER}
-
-
-def test_a_dry_run_writes_no_kernel_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report, rows = compared(tmp_path, monkeypatch, "kernel", dry_run=True)
-    assert report.kinds
-    assert rows == []
 
 
 def test_other_kernels_alone_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
