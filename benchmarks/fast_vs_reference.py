@@ -79,11 +79,11 @@ def mean_of(loops: Sequence[Measurement]) -> Measurement:
     good = [loop for loop in loops if not is_held_back(loop)]
     if len(good) < FEWEST_LOOPS:
         raise CannotMeasureError(f"only {len(good)} of {len(loops)} short loops ran at full clocks")
-    table = pd.DataFrame([asdict(loop) for loop in good])
     names = ["time_s", "energy_j", "energy_at_reference_j", "temperature_c"]
-    means = {name: _if_known(pd.to_numeric(table[name]).mean()) for name in names}
+    table = pd.DataFrame([asdict(loop) for loop in good])[[*names, "loop_time_s"]].astype(float)
+    means = {name: _if_known(table[name].mean()) for name in names}
     errors = {
-        f"{name.removesuffix(unit)}_standard_error{unit}": _if_known(pd.to_numeric(table[name]).sem())
+        f"{name.removesuffix(unit)}_standard_error{unit}": _if_known(table[name].sem())
         for name, unit in zip(names, ("_s", "_j", "_j"), strict=False)
     }
     notes = f"mean of {len(good)} short loops"

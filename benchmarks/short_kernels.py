@@ -184,14 +184,14 @@ def add_rows(path: Path, members: Sequence[Member], apparatus: Apparatus, limit_
 
 def report(table: pd.DataFrame) -> str:
     """Return by how much calls take longer in turn, by kind and number, in Markdown."""
-    excess_s = (table["in_turn_s"] - table["alone_s"]) / table["calls"]
+    table = table.assign(excess_s=(table["in_turn_s"] - table["alone_s"]) / table["calls"])
     energies = table.reindex(columns=["alone_j", "in_turn_j"])
     excess_j = (energies["in_turn_j"] - energies["alone_j"]) / table["calls"]
     ratio = table["in_turn_s"] / table["alone_s"] - 1
     is_larger = table["memory_bytes"] > CACHE_BYTES
     cells = []
     for (kind, calls, larger), rows in table.groupby([table["kind"], table["calls"], is_larger]):
-        chosen = excess_s[rows.index]
+        chosen = rows["excess_s"]
         cells.append(
             [
                 f"{calls} {kind}, {'beyond' if larger else 'within'} the cache",
@@ -214,20 +214,19 @@ def _microjoules(energy_j: float) -> str:
 def _beside_copies(table: pd.DataFrame) -> str:
     """Return by how much calls of different operators take longer than copies of the same ones, in Markdown.
 
-    Both are beyond the cache, so that what is left is for being different. Groups are left out of which an operator has
-    no copies beyond the cache.
+    ``excess_s`` is by how much a call takes longer in turn. Both are beyond the cache, so that what is left is for
+    being different. Groups are left out of which an operator has no copies beyond the cache.
     """
-    excess_s = (table["in_turn_s"] - table["alone_s"]) / table["calls"]
     beyond = table["memory_bytes"] > CACHE_BYTES
-    copies = table[(table["kind"] == COPIES) & beyond].assign(excess_s=excess_s).sort_values("calls")
+    copies = table[(table["kind"] == COPIES) & beyond].sort_values("calls")
     names = copies["group"].str.replace(COPIES_SUFFIX, "", regex=True)
     of_copies_s = dict(zip(names, copies["excess_s"], strict=True))
     rows: dict[int, list[float]] = {}
-    for index, one in table[(table["kind"] == DIFFERENT) & beyond].iterrows():
+    for _, one in table[(table["kind"] == DIFFERENT) & beyond].iterrows():
         members = str(one["group"]).split(SEPARATOR)
         if all(name in of_copies_s for name in members):
             mean_s = sum(of_copies_s[name] for name in members) / len(members)
-            rows.setdefault(int(one["calls"]), []).append(float(excess_s[index]) - mean_s)
+            rows.setdefault(int(one["calls"]), []).append(float(one["excess_s"]) - mean_s)
     header = ("a call among different ones, over their copies", "groups", "mean", "standard error")
     return markdown(header, (_mean_cells(calls, found_s) for calls, found_s in sorted(rows.items())))
 

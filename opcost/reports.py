@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 MOSTLY = 0.5
 """A share of measured time below which a verdict rests on estimates."""
 
-
 OPERATORS_SHOWN = 12
 """Operators outside the whitelist that are named on the screen."""
 

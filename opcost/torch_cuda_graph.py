@@ -220,5 +220,10 @@ def device_time_s(start: Callable[[], object], stream: torch.cuda.Stream) -> flo
     start()
     end.record(stream)
     end.synchronize()
+    return max(elapsed_s(begin, end), 1e-9)
+
+
+def elapsed_s(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+    """Return the time between two events of a device, both of which have come."""
     elapsed_ms: float = begin.elapsed_time(end)
-    return max(elapsed_ms * 1e-3, 1e-9)
+    return elapsed_ms * 1e-3

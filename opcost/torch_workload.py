@@ -19,7 +19,7 @@ from opcost.measurement import joined_notes
 from opcost.operators import OperatorTuple
 from opcost.statistics import total_if_known
 from opcost.torch_cache import Layer, device_memory, repeated
-from opcost.torch_cuda_graph import CapturedCalls, CaptureRefusal, capture_calls
+from opcost.torch_cuda_graph import CapturedCalls, CaptureRefusal, capture_calls, elapsed_s
 from opcost.torch_inputs import operator_inputs
 from opcost.torch_operators import build_operator
 
@@ -47,8 +47,8 @@ class Batch:
     def elapsed_s(self) -> float | None:
         if self.before is None:
             return None
-        uncounted_s = 0.0 if self.uncounted is None else _elapsed_s(*self.uncounted)
-        return _elapsed_s(self.before, self.end) - uncounted_s
+        uncounted_s = 0.0 if self.uncounted is None else elapsed_s(*self.uncounted)
+        return elapsed_s(self.before, self.end) - uncounted_s
 
 
 class DeviceQueue:
@@ -63,12 +63,6 @@ class DeviceQueue:
         self._ahead: list[Batch] = []
         self._last: torch.cuda.Event | None = None
 
-    def now(self, stream: torch.cuda.Stream) -> torch.cuda.Event:
-        """Return an event for the moment when a GPU has done what was started so far."""
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(stream)
-        return event
-
     def started(self, rounds: int, stream: torch.cuda.Stream | None = None, uncounted: Span | None = None) -> int:
         """Tell that rounds were started (on a stream); wait for those before them and return how many these were.
 
@@ -76,7 +70,7 @@ class DeviceQueue:
         """
         if not self._device.startswith("cuda"):
             return rounds
-        end = self.now(stream or torch.cuda.current_stream(self._device))
+        end = _now(stream or torch.cuda.current_stream(self._device))
         self._ahead.append(Batch(rounds, self._last, end, uncounted))
         self._last = end
         return self._wait_for(len(self._ahead) - 1)
@@ -101,9 +95,11 @@ class DeviceQueue:
         return sum(batch.rounds for batch in ended)
 
 
-def _elapsed_s(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
-    elapsed_ms: float = begin.elapsed_time(end)
-    return elapsed_ms * 1e-3
+def _now(stream: torch.cuda.Stream) -> torch.cuda.Event:
+    """Return an event for the moment when a GPU has done what was started so far."""
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(stream)
+    return event
 
 
 class EagerWorkload:
@@ -188,9 +184,9 @@ class GraphWorkload:
         captured, place, first = self._captured, next(self._place), None
         with refused_calls(self._eager.device):
             if self.places > 1:
-                begin = self._queue.now(captured.stream)
+                begin = _now(captured.stream)
                 captured.replay(1, place)
-                first = begin, self._queue.now(captured.stream)
+                first = begin, _now(captured.stream)
             captured.replay(rounds, place)
             return self._queue.started(rounds, captured.stream, first)
 
