@@ -22,7 +22,7 @@ from operators_in_turn import by_length, counts_of
 
 from opcost.apparatus import Apparatus, open_apparatus
 from opcost.errors import CannotMeasureError
-from opcost.measurement import IN_A_DUTY_CYCLE, Measurement, is_held_back
+from opcost.measurement import IN_A_DUTY_CYCLE, Measurement, is_held_back, leaves_clocks_low
 from opcost.ports import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.procedure import SLOWED_FOR_S, measure
 from opcost.stage_qualifying import qualified
@@ -65,7 +65,7 @@ def on_one_build(
         for number, protocol in enumerate(protocols):
             asked, meter = replace(protocol, duty_cycle=share), apparatus.meters.meter(f"loop-{number}")
             found.append(measure(workload, meter, apparatus.clock, asked, known))
-            if is_held_back(found[-1]):
+            if leaves_clocks_low(found[-1]):
                 apparatus.pause(SLOWED_FOR_S)
         return found
 

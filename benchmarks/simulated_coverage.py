@@ -13,7 +13,7 @@ import numpy as np
 from simulated_machine import LOOKING_RING, RING, Device, Load, MeterModel, SimulatedMachine
 
 from opcost import sentinel
-from opcost.measurement import REFERENCE_TEMPERATURE_C, SLOPE_SPREAD_RATIO, Measurement, doubts_of
+from opcost.measurement import REFERENCE_TEMPERATURE_C, SLOPE_SPREAD_PER_KELVIN, Measurement, doubts_of
 from opcost.ports import SHORT_WARM_UP_S, KnownDevice, MeasurementProtocol, Workload
 from opcost.power import PowerSource
 from opcost.procedure import measure
@@ -172,7 +172,7 @@ def main() -> int:
         error = np.nanmean(energies) / truth_j(case) - 1
         loop_s = np.median([result.loop_time_s for result in measured])
         print(f"| {case.name} | {covered} | {error:+.2%} | {flagged:.1%} | {loop_s:.2f} s |", flush=True)
-    print(f"\nThe error of a slope is taken to be {SLOPE_SPREAD_RATIO:.0%} of the correction.")
+    print(f"\nOperators' slopes are taken to differ by {SLOPE_SPREAD_PER_KELVIN:.2%} per kelvin.")
     return 0
 
 

@@ -22,7 +22,7 @@ from opcost.cpu_load import OtherLoad
 from opcost.device_lock import device_lock
 from opcost.devices import DeviceFacts, choose_device, facts_of
 from opcost.errors import UserError
-from opcost.measurement import SLOWED, STILL_LOW, Measurement, joined_notes
+from opcost.measurement import Measurement, joined_notes, leaves_clocks_low
 from opcost.meters import NO_METERS, Meters, NamedMeter, no_energy_reason, open_meters
 from opcost.nvidia_nvml import NvmlError, NvmlGpu
 from opcost.nvidia_nvml_processes import OtherProcesses
@@ -95,7 +95,7 @@ class Apparatus:
             with self.precision(precision), self.workload(subject, protocol.duty_cycle) as workload:
                 measurement = measure(workload, self.meters.meter(next(names)), self.clock, protocol, known)
             measurement = replace(measurement, notes=joined_notes(measurement.notes, self.disturbance()))
-            if any(low in measurement.notes for low in (SLOWED, STILL_LOW)):
+            if leaves_clocks_low(measurement):
                 self.pause(SLOWED_FOR_S)
             return measurement
 

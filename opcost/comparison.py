@@ -11,7 +11,7 @@ from opcost.estimation import MINIMUM_KNOWN, fitted, known_costs
 from opcost.gap import Gap, gap
 from opcost.measurement import (
     IMPRECISE,
-    SLOPE_SPREAD_RATIO,
+    SLOPE_SPREAD_PER_KELVIN,
     SLOWED,
     MeasurementRow,
     doubts_of,
@@ -21,7 +21,7 @@ from opcost.measurement import (
 from opcost.operators import META, OperatorCounts, is_leaf
 from opcost.statistics import Estimate, total_if_known
 from opcost.subjects import ALL, CAPTURED, LEAF
-from opcost.summation import Measurements, ModelCost, correction_j, energy_of, sum_operators, time_of
+from opcost.summation import Measurements, ModelCost, energy_of, sum_operators, time_of
 from opcost.units import milliseconds, percent, ratio
 
 NOTICEABLE_RATIO = 0.001
@@ -196,14 +196,14 @@ def _circumstances(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
 
 
 def _energy_ratio(cost: ModelCost, full: MeasurementRow, energy_j: Estimate | None) -> Estimate | None:
-    """Return sum over whole; what both were corrected by for temperature has one error, which cancels in part."""
+    """Return sum over whole; how far slopes over the temperature differ counts by how far temperatures do."""
     if cost.energy_j is None or energy_j is None:
         return None
     ratio = cost.energy_j.divided_by(energy_j)
-    if not cost.is_at_reference:
+    if cost.temperature_c is None or full.measurement.temperature_c is None:
         return ratio
-    unlike = cost.temperature_correction_j / cost.energy_j.value - correction_j(full) / energy_j.value
-    return Estimate(ratio.value, math.hypot(ratio.standard_error, ratio.value * SLOPE_SPREAD_RATIO * unlike))
+    kelvin = cost.temperature_c - full.measurement.temperature_c
+    return Estimate(ratio.value, math.hypot(ratio.standard_error, ratio.value * SLOPE_SPREAD_PER_KELVIN * kelvin))
 
 
 def _temperatures(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:

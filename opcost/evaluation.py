@@ -14,7 +14,7 @@ from opcost.measurement import (
     METERS_DISAGREE,
     NO_LOG,
     REFERENCE_TEMPERATURE_C,
-    SLOPE_SPREAD_RATIO,
+    SLOPE_SPREAD_PER_KELVIN,
     SLOWED,
     STILL_LOW,
     THERMAL_SLOWDOWN,
@@ -142,7 +142,7 @@ def at_reference(
     if energy_j is None or temperature_c is None or power_per_kelvin is None:
         return None
     kelvin = (REFERENCE_TEMPERATURE_C - temperature_c) * (1 - slowed_ratio)
-    slope_error = math.hypot(power_per_kelvin.standard_error, SLOPE_SPREAD_RATIO * power_per_kelvin.value)
+    slope_error = math.hypot(power_per_kelvin.standard_error, SLOPE_SPREAD_PER_KELVIN)
     return energy_j.multiplied_by(Estimate(1 + kelvin * power_per_kelvin.value, abs(kelvin) * slope_error))
 
 

@@ -27,9 +27,9 @@ REFERENCE_TEMPERATURE_C = 50.0
 """To which energies are referred, so that figures from a cool and a warm device can be compared: in the midst of what
 operators reach on an H200 (45 to 62 °C)."""
 
-SLOPE_SPREAD_RATIO = 0.8
-"""How far an operator's slope of power over temperature may be from that of the qualification's load: 0.22 to 0.52 %
-per kelvin in four operators on two H200, of which that load had the lowest (``docs/results.md``)."""
+SLOPE_SPREAD_PER_KELVIN = 0.0015
+"""How far an operator's slope of power over temperature may be from its board's, as a share of the power: 0.22 to
+0.52 % per kelvin in four operators on two H200 (``docs/results.md``)."""
 
 
 POSITIVE = ("time_s", "energy_j", "energy_at_reference_j", "power_w", "loop_time_s")
@@ -146,6 +146,11 @@ def is_held_back(measurement: Measurement) -> bool:
     limits = [SLOWED, UNKNOWN_CLOCKS]
     limits += [f"{OF_THE_OVERHEAD} {limit}" for limit in limits]
     return any(note.startswith(tuple(limits)) for note in notes_of(measurement))
+
+
+def leaves_clocks_low(measurement: Measurement) -> bool:
+    """Return whether clocks may still be low after a measurement, so that the next one should wait."""
+    return any(low in measurement.notes for low in (SLOWED, STILL_LOW))
 
 
 def is_doubtful(measurement: Measurement) -> bool:

@@ -23,9 +23,9 @@ from opcost.subjects import Subject
 BUILDING_DEADLINE_S = 600.0
 """How long a measurement may take beyond its protocol: the largest models take a minute to build and capture."""
 
-LOOPS = 2 * TRIES * (2 + len(DUTY_CYCLES))
-"""One for an overhead and one for what it is part of, each time that something seems to disturb them: at full clocks,
-in each duty cycle, and as it is."""
+LOOPS = TRIES * (TRIES + 1) * (2 + len(DUTY_CYCLES))
+"""The tries of an overhead and one loop of what it is part of, each time that something seems to disturb them: at full
+clocks, in each duty cycle, and as it is."""
 
 FAULTS_IN_A_ROW = 3
 """After so many operators that end the process one after the other, it is not the operators."""

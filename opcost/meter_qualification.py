@@ -51,6 +51,10 @@ GOOD = "good"
 REFERENCE = "the reference"
 UNCHECKED = "the only measure of the others: not checked"
 STEADY_ONLY = "for steady loads only"
+STEP_RATIO = 0.005
+"""Powers of H200s step by up to so much without a change of load or temperature (``docs/results.md``): a slope over few
+degrees may be one of these."""
+
 MINIMUM_TEMPERATURES = 3
 """Different temperatures (meters round to a degree) that a slope needs."""
 
@@ -214,8 +218,9 @@ def watts_per_kelvin(course: Course, trace: PowerTrace) -> Estimate | None:
 
     From the step, while the device warms: the slope of the mean reading at each degree over the temperature, which is
     that of the log that has one, each degree weighted by its readings: the first few tell of a chip that is not yet as
-    warm all through. Its error is that of a least-squares slope of as many points as degrees: readings at one degree
-    are alike. A power at its cap does not follow the temperature, and has no slope.
+    warm all through. Its error is that of a least-squares slope of as many points as degrees, since readings at one
+    degree are alike, and of a step of the power within them. A power at its cap does not follow the temperature, and
+    has no slope.
     """
     logs = [logged for logged in (trace, *trace.checks) if not np.isnan(logged.temperature_c).all()]
     if not logs:
@@ -237,7 +242,8 @@ def watts_per_kelvin(course: Course, trace: PowerTrace) -> Estimate | None:
     squared_spread = float(np.sum(weights * (at_degree_c - np.average(at_degree_c, weights=weights)) ** 2))
     error = math.sqrt(float(np.sum(weights * residuals**2)) / max(len(degrees) - 2, 1) / squared_spread)
     mean_w = float(power_w.mean())
-    return Estimate(float(slope) / mean_w, error / mean_w)
+    step_error = STEP_RATIO / float(at_degree_c[-1] - at_degree_c[0])
+    return Estimate(float(slope) / mean_w, math.hypot(error / mean_w, step_error))
 
 
 def _run_for(workload: Workload, clock: Clock, duration_s: float) -> None:

@@ -24,7 +24,7 @@ TRIES = 3
 
 SLOWED_FOR_S = 0.2
 """How long to rest after a load that its clocks went down under. They are low, and flags up, for 0.3 s on an H200; the
-next load is built and warmed up in another 0.2 s at least."""
+next load is built and warmed up in another 0.15 s at least."""
 
 
 def undisturbed(

@@ -14,8 +14,8 @@ from opcost.ports import MeasurementProtocol
 from opcost.request import SENTINEL_MEASUREMENTS
 from opcost.units import percent
 
-EVERY = 50
-"""Measurements between two looks: at half a second each, two in a minute."""
+EVERY = 100
+"""Measurements between two looks: at half a second each, one in a minute."""
 
 LOOP_S = 0.8
 """Of the sentinel where loops are to be precise: these are too short for nvidia-smi, which has a new value every 0.1 s,

@@ -28,7 +28,7 @@ from opcost.operators import OperatorTuple, TensorSpec
 from opcost.ports import FULL_LOOP_S, MeasurementProtocol, Meter
 from opcost.power import PowerSource, PowerTrace, joined, no_trace
 from opcost.request import METER_QUALIFICATIONS
-from opcost.statistics import Estimate, estimate_of, standard_error_of, value_of
+from opcost.statistics import Estimate, estimate_of, standard_error_of, value_of, weighted_mean
 from opcost.subjects import Subject
 
 REFERENCE = COUNTER
@@ -46,6 +46,9 @@ STEADY_LOAD = Subject(
 """Adds 256 MB to 256 MB: bound by memory and no nearer to a power cap than that lets it (H200: 657 of 700 W)."""
 
 PRECISION = "torch-default"
+
+USUAL_POWER_PER_KELVIN = Estimate(0.003, 0.001)
+"""The slope of H200s: 0.17 to 0.49 % per kelvin on nine boards and under eight loads (``docs/results.md``)."""
 
 TRIED_LATELY = timedelta(days=1)
 
@@ -223,9 +226,10 @@ def _is_known(rows: list[QualificationRow], names: Iterable[str]) -> bool:
 
 
 def _power_per_kelvin(rows: list[QualificationRow]) -> Estimate | None:
-    """Return the newest slope that was found."""
+    """Return the newest slope that was found, drawn to the usual one the more, the less is known of it."""
     slopes = (estimate_of(row.power_per_kelvin_ratio, row.power_per_kelvin_standard_error_ratio) for row in rows[::-1])
-    return next((slope for slope in slopes if slope is not None), None)
+    newest = next((slope for slope in slopes if slope is not None), None)
+    return None if newest is None else weighted_mean([newest, USUAL_POWER_PER_KELVIN])
 
 
 def _uuid(apparatus: Apparatus) -> str | None:

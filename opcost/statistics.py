@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +49,16 @@ def sum_of_independent(estimates: Iterable[Estimate]) -> Estimate:
     """Return the sum of independent estimates: errors add in quadrature."""
     terms = list(estimates)
     return Estimate(math.fsum(term.value for term in terms), math.hypot(*(term.standard_error for term in terms)))
+
+
+def weighted_mean(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the mean of independent estimates of one quantity, each weighted by its squared error's inverse.
+
+    None of the errors may be 0.
+    """
+    weights = [estimate.standard_error**-2 for estimate in estimates]
+    value = math.fsum(w * estimate.value for w, estimate in zip(weights, estimates, strict=True)) / math.fsum(weights)
+    return Estimate(value, math.fsum(weights) ** -0.5)
 
 
 def mean_of_readings(readings: FloatArray, independent: float) -> Estimate:

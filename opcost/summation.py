@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from opcost.input_values import InputData, parse_input_data
 from opcost.measurement import MeasurementRow, is_doubtful
 from opcost.operators import OperatorCount, OperatorCounts
 from opcost.selection import share
-from opcost.statistics import Estimate, estimate_of, sum_of_independent
+from opcost.statistics import Estimate, estimate_of, sum_of_independent, total_if_known
 from opcost.subjects import CAPTURED, Subject, subjects_of
 
 
@@ -45,8 +46,8 @@ class ModelCost:
     ``summed`` and ``missing`` are the counts with and without a measurement under the conditions asked for, ``parts``
     what is summed. Time and energy are None where nothing could be summed; energy also where any summed operator lacks
     it, since a sum of some energies is the energy of nothing. ``is_at_reference`` says whether energies are those at
-    the reference temperature; ``temperature_correction_j`` is then what that has added. The error of that addition is
-    common to all operators and to the whole, and no part of ``energy_j``'s error. ``flop_ratio`` and
+    the reference temperature; ``temperature_c`` is then the one at which they were measured, on the average of energies.
+    What operators differ in how they follow the temperature is no part of ``energy_j``'s error. ``flop_ratio`` and
     ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes that the sum carries.
     """
 
@@ -54,7 +55,7 @@ class ModelCost:
     energy_j: Estimate | None
     energy_missing_reason: str | None
     is_at_reference: bool
-    temperature_correction_j: float
+    temperature_c: float | None
     summed: tuple[OperatorCount, ...]
     missing: tuple[OperatorCount, ...]
     parts: tuple[Part, ...]
@@ -134,7 +135,7 @@ def sum_operators(
         energy_j=sum_of_independent(_energies(measured, at_reference)) if reason is None else None,
         energy_missing_reason=reason,
         is_at_reference=at_reference and reason is None,
-        temperature_correction_j=_correction_j(measured) if at_reference and reason is None else 0.0,
+        temperature_c=_temperature_c(measured) if at_reference and reason is None else None,
         summed=summed,
         missing=tuple(count for count, parts in found.items() if not parts),
         parts=parts,
@@ -193,16 +194,11 @@ def _energies(measured: Iterable[tuple[int, MeasurementRow]], at_reference: bool
     return (energy.times(n) for n, row in measured if (energy := energy_of(row, at_reference)) is not None)
 
 
-def correction_j(row: MeasurementRow) -> float:
-    """Return what referring a row's energy to the reference temperature has added, in J."""
-    measured = row.measurement
-    if measured.energy_j is None or measured.energy_at_reference_j is None:
-        return 0.0
-    return measured.energy_at_reference_j - measured.energy_j
-
-
-def _correction_j(measured: Iterable[tuple[int, MeasurementRow]]) -> float:
-    return sum(n * correction_j(row) for n, row in measured)
+def _temperature_c(measured: Iterable[tuple[int, MeasurementRow]]) -> float | None:
+    """Return the temperature of rows, weighted by their energies; None where one does not tell it."""
+    energies = [(n * (row.measurement.energy_j or 0.0), row.measurement.temperature_c) for n, row in measured]
+    weighted = total_if_known(None if celsius is None else energy_j * celsius for energy_j, celsius in energies)
+    return None if weighted is None else weighted / math.fsum(energy_j for energy_j, _ in energies)
 
 
 def _energy_missing_reason(rows: list[MeasurementRow]) -> str | None:

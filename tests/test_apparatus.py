@@ -113,5 +113,5 @@ def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
 
 
 def test_precise_loops_warm_up_shortly_only_where_a_device_is_kept_at_work() -> None:
-    assert [protocol_for(is_gpu, relative_error=0.01).warm_up_s for is_gpu in (True, False)] == [0.15, 0.5]
+    assert [protocol_for(is_gpu, relative_error=0.01).warm_up_s for is_gpu in (True, False)] == [0.1, 0.5]
     assert [protocol_for(is_gpu).warm_up_s for is_gpu in (True, False)] == [2.0, 0.5]

@@ -12,6 +12,7 @@ import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,6 +54,7 @@ def benchmark(monkeypatch):
         "sum_vs_full",
         "cache_modes",
         "pauses",
+        "settling",
     ],
 )
 def test_scripts_say_how_they_are_run(name):
@@ -640,3 +642,33 @@ def test_sums_are_held_against_wholes_by_how_they_were_run(benchmark):
     assert "| energy, graph, all, captured | 1 | +10.00% | 10.00% | 10.00% | 10.00% | b |" in said
     assert "| time, eager, all, captured | 1 | -50.00% |" in said
     assert "energy, eager" not in said
+
+
+# Settling
+
+
+def test_samples_are_held_against_those_that_have_settled(benchmark, tmp_path):
+    begin = datetime(2026, 11, 22, tzinfo=timezone.utc)
+    (tmp_path / "power_logs").mkdir()
+    samples_w = [*(90.0 for _ in range(5)), *(100.0 for _ in range(15))]
+    epochs_s = [begin.timestamp() + 0.02 * (index - 5) for index in range(20)]
+    pd.DataFrame({"epoch_s": epochs_s, "power_w": samples_w}).to_csv(
+        tmp_path / "power_logs" / "steady-samples.csv", index=False
+    )
+    rows = pd.DataFrame(
+        {
+            "power_log": ["steady.csv", "paused.csv", "lost.csv", math.nan],
+            "notes": ["", "below the power limit in a duty cycle of at most 75 %", math.nan, math.nan],
+            "relative_error": 0.01,
+            "started_at": begin.isoformat(),
+            "ended_at": (begin + timedelta(seconds=0.2)).isoformat(),
+        }
+    )
+    rows.to_csv(tmp_path / "operator_measurements.csv", index=False)
+    settling = benchmark("settling")
+    found = settling.deviations(tmp_path)
+    assert len(found) == 20
+    said = settling.report(found)
+    assert "| -0.02 s | 1 | -10.00% | -10.00% | -10.00% |" in said
+    assert "| +0.00 s | 1 | +0.00% | +0.00% | +0.00% |" in said
+    assert "-0.12" not in said

@@ -88,17 +88,17 @@ def test_sum_and_whole_are_compared_at_one_temperature():
     ]
 
 
-def test_what_both_are_corrected_by_alike_is_no_error_of_their_ratio():
-    def referred(row, ratio):
-        energy_j = row.measurement.energy_j * ratio
-        return replace(row, measurement=replace(row.measurement, energy_at_reference_j=energy_j))
+def test_how_far_temperatures_of_sum_and_whole_differ_is_in_the_error_of_their_ratio():
+    def at(row, temperature_c):
+        energy_j = row.measurement.energy_j
+        known = replace(row.measurement, energy_at_reference_j=energy_j, temperature_c=temperature_c)
+        return replace(row, measurement=known)
 
-    parts = [referred(CONVOLUTION_ROW, 1.02), referred(RELU_ROW, 1.02)]
-    alike = compared(*parts, full=referred(FULL, 1.02)).energy_ratio
-    unlike = compared(*parts, full=FULL and referred(FULL, 1.0)).energy_ratio
+    parts = [at(CONVOLUTION_ROW, 48.0), at(RELU_ROW, 48.0)]
+    alike, unlike, unknown = (compared(*parts, full=at(FULL, celsius)).energy_ratio for celsius in (48.0, 58.0, None))
     plain = compared(CONVOLUTION_ROW, RELU_ROW).energy_ratio
-    assert alike.standard_error == pytest.approx(plain.standard_error, rel=0.03)
-    assert unlike.standard_error == pytest.approx(math.hypot(1.02 * plain.standard_error, 2.04 * 0.8 * 0.02), rel=0.05)
+    assert alike.standard_error == unknown.standard_error == pytest.approx(plain.standard_error)
+    assert unlike.standard_error == pytest.approx(math.hypot(plain.standard_error, 2.0 * 0.0015 * 10))
 
 
 def test_without_any_operator_there_is_no_ratio():

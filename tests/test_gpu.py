@@ -362,7 +362,7 @@ def test_nvml_keeps_power_samples_of_a_gpu_at_work() -> None:
 
 
 def test_a_gpu_times_its_rounds_as_the_host_does() -> None:
-    side = TensorSpec((8192, 8192), "float32")
+    side = TensorSpec((16384, 16384), "float32")
     addition = OperatorTuple("torch.add", (), (side, replace(side, identity=1)), mode=None)
     workload = as_graph(operator_workload(addition, GPU))
     assert workload.places == 1

@@ -334,6 +334,21 @@ def test_a_board_whose_temperature_did_not_move_is_tried_again_another_day(
     assert rows_after_a_campaign(54.0) == 2
 
 
+def test_a_slope_of_which_little_is_known_is_drawn_to_the_usual_one(
+    campaign: SimulatedCampaign, table: CsvTable[QualificationRow]
+) -> None:
+    campaign.machine.device = Device(
+        idle_temperature_c=50.0, busy_temperature_c=53.5, warming_time_s=3.0, cold_power_ratio=1.0
+    )
+    with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
+        slope = apparatus.power_per_kelvin
+    (row,) = table.rows()
+    assert row.power_per_kelvin_ratio == pytest.approx(0.0, abs=0.001)
+    assert slope is not None
+    assert 0.001 < slope.value < 0.003
+    assert slope.standard_error < 0.001
+
+
 def test_a_slope_that_was_found_stays_when_a_later_qualification_finds_none(
     campaign: SimulatedCampaign, table: CsvTable[QualificationRow]
 ) -> None:

@@ -20,6 +20,7 @@ from opcost.statistics import (
     student_quantile,
     sum_of_independent,
     value_of,
+    weighted_mean,
 )
 
 values = st.floats(-1e6, 1e6)
@@ -43,6 +44,19 @@ def coverage(estimate_of_seed, truth, seeds=400, quantile=1.96):
 
 def approximately(estimate):
     return Estimate(pytest.approx(estimate.value), pytest.approx(estimate.standard_error, rel=1e-9, abs=1e-12))
+
+
+def test_a_weighted_mean_is_nearer_to_what_is_known_better():
+    assert weighted_mean([Estimate(1.0, 0.1), Estimate(2.0, 0.1)]) == approximately(Estimate(1.5, 0.1 / math.sqrt(2)))
+    assert weighted_mean([Estimate(1.0, 0.1), Estimate(2.0, 0.2)]).value == pytest.approx(1.2)
+
+
+@given(st.lists(estimates, min_size=1, max_size=5))
+def test_a_weighted_mean_lies_among_the_values_and_is_known_at_least_as_well_as_the_best(several):
+    mean = weighted_mean(several)
+    among = [estimate.value for estimate in several]
+    assert min(among) * (1 - 1e-9) <= mean.value <= max(among) * (1 + 1e-9)
+    assert mean.standard_error <= min(estimate.standard_error for estimate in several) * (1 + 1e-9)
 
 
 def test_n_calls_of_one_mean_have_n_times_its_error():
