@@ -154,7 +154,7 @@ def test_the_error_of_a_slope_is_honest() -> None:
 
 
 def test_a_step_of_the_power_within_a_few_degrees_is_in_the_error_of_a_slope() -> None:
-    """An H200 drew 0.45 % less from one moment to the next, within 4 K: the slope was found to be -0.02 % per kelvin."""
+    """An H200 drew 0.45 % less from one moment to the next, within 4 K: its slope seemed to be -0.02 % per kelvin."""
     device = Device(cold_power_ratio=0.99, idle_temperature_c=45.0, busy_temperature_c=49.0, warming_time_s=2.0)
     course, trace = course_of(SAMPLES, device=device)
     is_late = trace.epoch_s > course.step.begin_s + 5.0
