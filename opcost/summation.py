@@ -46,8 +46,8 @@ class ModelCost:
     ``summed`` and ``missing`` are the counts with and without a measurement under the conditions asked for, ``parts``
     what is summed. Time and energy are None where nothing could be summed; energy also where any summed operator lacks
     it, since a sum of some energies is the energy of nothing. ``is_at_reference`` says whether energies are those at
-    the reference temperature; ``temperature_c`` is then the one at which they were measured, weighted by them. How operators
-    differ in how they follow the temperature is no part of ``energy_j``'s error. ``flop_ratio`` and
+    the reference temperature; ``temperature_c`` is then the one at which they were measured, weighted by them. How
+    operators differ in how they follow the temperature is no part of ``energy_j``'s error. ``flop_ratio`` and
     ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes that the sum carries.
     """
 
