@@ -7,7 +7,6 @@ Example: PYTHONPATH=. python benchmarks/sum_vs_full.py --output docs/data/sum_vs
 
 from __future__ import annotations
 
-import math
 import sys
 from itertools import product
 from pathlib import Path
@@ -23,6 +22,7 @@ from opcost.stage_comparing import ComparisonRow
 PLACE = ["config", "gpu", "mode", "precision", "memory_format", "execution", "cache", "counted", "input_data"]
 """Columns that tell one row from another."""
 
+FIGURES = [f"{what}_{unit}" for unit in ("time_s", "energy_j") for what in ("sum", "full", "correction")]
 GROUP = ["execution", "counted", "input_data"]
 HEADER = ("sum / whole - 1", "models", "signed median", "median", "95 %", "worst", "worst model")
 
@@ -45,10 +45,10 @@ def row(compared: ComparisonRow) -> dict[str, object]:
         "missing_operators": compared.missing_operators,
         "sum_time_s": compared.time_s,
         "full_time_s": compared.full_time_s,
-        "correction_time_s": math.nan,
+        "correction_time_s": compared.cold_time_s,
         "sum_energy_j": compared.energy_j,
         "full_energy_j": compared.full_energy_j,
-        "correction_energy_j": math.nan,
+        "correction_energy_j": compared.cold_energy_j,
     }
 
 
@@ -56,21 +56,26 @@ def joined(table: pd.DataFrame, databases: list[Path]) -> pd.DataFrame:
     """Return a table with the comparisons of some databases: the last row of each place stays."""
     found = [row(one) for folder in databases for one in CsvTable(folder / SUM_VS_FULL, ComparisonRow).rows()]
     rows = [*table.to_dict("records"), *found]
-    return pd.DataFrame(rows).drop_duplicates(PLACE, keep="last").sort_values(PLACE, ignore_index=True)
+    table = pd.DataFrame(rows).astype(dict.fromkeys(FIGURES, float))
+    return table.drop_duplicates(PLACE, keep="last").sort_values(PLACE, ignore_index=True)
 
 
 def report(table: pd.DataFrame) -> str:
     """Return how far sums are from wholes, for each way of running, counting and feeding them."""
     lines = []
     for (group, rows), quantity in product(table.groupby(GROUP), ("time_s", "energy_j")):
-        ratio = (rows[f"sum_{quantity}"] / rows[f"full_{quantity}"] - 1).dropna()
-        if ratio.empty:
-            continue
-        sizes = [f"{ratio.abs().quantile(at):.2%}" for at in (0.5, 0.95, 1.0)]
-        worst = rows["config"][ratio.abs().idxmax()]
         name = f"{quantity.partition('_')[0]}, {', '.join(map(str, group))}"
-        lines.append([name, str(len(ratio)), f"{ratio.median():+.2%}", *sizes, str(worst)])
+        summed, whole = rows[f"sum_{quantity}"], rows[f"full_{quantity}"]
+        for text, total in ((name, summed), (f"{name}, corrected", summed + rows[f"correction_{quantity}"])):
+            errors = (total / whole - 1).dropna()
+            if len(errors):
+                lines.append([text, *_sizes(errors), str(rows["config"][errors.abs().idxmax()])])
     return markdown(HEADER, lines)
+
+
+def _sizes(errors: pd.Series) -> list[str]:
+    quantiles = (f"{errors.abs().quantile(at):.2%}" for at in (0.5, 0.95, 1.0))
+    return [str(len(errors)), f"{errors.median():+.2%}", *quantiles]
 
 
 def main() -> int:

@@ -8,20 +8,22 @@ from dataclasses import dataclass, fields, replace
 from opcost.conditions import WARM, Circumstances, Conditions
 from opcost.eager_regime import EagerCost, eager_cost
 from opcost.estimation import MINIMUM_KNOWN, fitted, known_costs
-from opcost.gap import Gap, gap
+from opcost.gap import Constants, Gap, gap
 from opcost.measurement import (
     IMPRECISE,
     SLOPE_SPREAD_PER_KELVIN,
     SLOWED,
     MeasurementRow,
     doubts_of,
+    energy_of,
     is_doubtful,
     joined_notes,
+    time_of,
 )
 from opcost.operators import META, OperatorCounts, is_leaf
 from opcost.statistics import Estimate, total_if_known
 from opcost.subjects import ALL, CAPTURED, LEAF
-from opcost.summation import Measurements, ModelCost, energy_of, sum_operators, time_of
+from opcost.summation import Measurements, ModelCost, sum_operators
 from opcost.units import milliseconds, percent, ratio
 
 NOTICEABLE_RATIO = 0.001
@@ -114,12 +116,14 @@ def compare(
     known = known_costs(everything, measurements, conditions, cost.is_at_reference)
     energy_j = energy_of(full, cost.is_at_reference)
     eager = eager_cost(cost, measurements)
+    rates = fitted(known) if len(known) >= MINIMUM_KNOWN else None
+    constants = Constants(rates, measurements.cold_calls(conditions))
     return Comparison(
         conditions=conditions,
         full=full,
         full_energy_j=energy_j,
         cost=cost,
-        gap=gap(cost, left_out, full, energy_j, fitted(known) if len(known) >= MINIMUM_KNOWN else None),
+        gap=gap(cost, left_out, full, energy_j, constants),
         eager=eager,
         time_ratio=cost.time_s.divided_by(time_of(full)) if cost.time_s else None,
         energy_ratio=_energy_ratio(cost, full, energy_j),

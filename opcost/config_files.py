@@ -226,6 +226,7 @@ def _refuse_none(name: str) -> str:
 
 _Name = Annotated[str, Field(pattern=r"^\S+$")]
 _OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_WhitelistedName = Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*|\*)$")]
 
 
 class _Summary(_Schema):
@@ -251,8 +252,9 @@ class _Summary(_Schema):
 
 
 class _Whitelist(_Schema):
-    operators: list[_OperatorName] = Field(
-        min_length=1, description=f"{WHITELIST_EXAMPLE} (class names without their modules, at least one)"
+    operators: list[_WhitelistedName] = Field(
+        min_length=1,
+        description=f'{WHITELIST_EXAMPLE} (class names without their modules, at least one, or "*" for all)',
     )
 
 

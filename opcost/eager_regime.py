@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from opcost.conditions import EAGER, GRAPH
-from opcost.measurement import MeasurementRow
+from opcost.measurement import MeasurementRow, energy_of
 from opcost.statistics import total_if_known, value_of
-from opcost.summation import Measurements, ModelCost, Part, energy_of
+from opcost.summation import Measurements, ModelCost, Part
 
 LONG_RATIO = 1.1
 """An eager loop that takes at most so much longer than the graph waits for the device alone, and tells the gap between

@@ -14,9 +14,10 @@ from itertools import combinations
 import numpy as np
 
 from opcost.conditions import Conditions
+from opcost.measurement import energy_of
 from opcost.operators import OperatorCount
 from opcost.statistics import FloatArray, value_of
-from opcost.summation import Measurements, energy_of
+from opcost.summation import Measurements
 
 MINIMUM_KNOWN = 3
 """Measured operators that a fit of three rates needs."""

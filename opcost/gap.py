@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from opcost.cold_calls import ColdCalls
 from opcost.estimation import CostModel
 from opcost.measurement import MeasurementRow
 from opcost.operators import OperatorCount
@@ -26,15 +27,30 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Constants:
+    """What is known of a device from operators alone: what those cost that were not measured, and what a call takes
+    longer in cold caches; None where too little is known to tell.
+    """
+
+    rates: CostModel | None = None
+    cold: ColdCalls | None = None
+
+
+@dataclass(frozen=True)
 class Gap:
     """The pieces of a whole model. ``modules`` and ``functions`` are the sum.
 
-    ``dropped`` is what is not summed on purpose, measured or estimated; ``unmeasured`` what should be summed and has no
-    measurement, estimated. ``unexplained`` is what is left, below 0 where the rest is more than the whole.
+    ``cold`` is what the summed calls take longer where their code and weights are in no cache. ``slowed`` is what the
+    whole takes longer since its clocks were lower than the operators', if all of it follows them; what energy that
+    saves is not known. Both are a part of what is ``unexplained`` where they are not known. ``dropped`` is what is not
+    summed on purpose, measured or estimated; ``unmeasured`` what should be summed and has no measurement, estimated.
+    ``unexplained`` is what is left, below 0 where the rest is more than the whole.
     """
 
     modules: Piece
     functions: Piece
+    cold: Piece
+    slowed: Piece
     dropped: Piece
     unmeasured: Piece
     unexplained: Piece
@@ -45,7 +61,7 @@ def gap(
     dropped: ModelCost | None,
     full: MeasurementRow,
     full_energy_j: Estimate | None,
-    model: CostModel | None,
+    constants: Constants,
 ) -> Gap:
     """Return what makes a whole model.
 
@@ -54,7 +70,7 @@ def gap(
         dropped: the sum of those that are left out of it on purpose, None where they are not known.
         full: the measured whole.
         full_energy_j: its energy, as that of the sum: at the reference temperature, or as measured.
-        model: what operators cost that were not measured, None where too little is known to tell.
+        constants: what is known of the device.
     """
     modules, functions = (
         _measured(
@@ -64,12 +80,16 @@ def gap(
     )
     left_out = Piece(None, None)
     if dropped is not None:
-        left_out = _measured(dropped.parts, cost.is_at_reference).plus(_estimated(dropped.missing, model))
-    unmeasured = _estimated(cost.missing, model)
-    known = modules.plus(functions).plus(left_out).plus(unmeasured)
+        left_out = _measured(dropped.parts, cost.is_at_reference).plus(_estimated(dropped.missing, constants.rates))
+    unmeasured = _estimated(cost.missing, constants.rates)
+    cold = _in_cold_caches(cost, constants.cold)
+    slowed = Piece(_at_lower_clocks_s(cost, full), None)
+    known = modules.plus(functions).plus(left_out).plus(unmeasured).plus(_if_known(cold)).plus(_if_known(slowed))
     return Gap(
         modules=modules,
         functions=functions,
+        cold=cold,
+        slowed=slowed,
         dropped=left_out,
         unmeasured=unmeasured,
         unexplained=Piece(
@@ -77,6 +97,32 @@ def gap(
             _difference(None if full_energy_j is None else full_energy_j.value, known.energy_j),
         ),
     )
+
+
+def _in_cold_caches(cost: ModelCost, cold: ColdCalls | None) -> Piece:
+    if cold is None or not cost.parts:
+        return Piece(None, None)
+    calls = sum(part.occurrences for part in cost.parts)
+    return Piece(calls * cold.time_s.value, None if cold.energy_j is None else calls * cold.energy_j.value)
+
+
+def _at_lower_clocks_s(cost: ModelCost, full: MeasurementRow) -> float | None:
+    """Return by how much the whole would be shorter at the operators' clocks; None where a clock is not known."""
+    clock_hz = full.measurement.sm_clock_hz
+    cycles = total_if_known(map(_cycles, cost.parts))
+    if clock_hz is None or not cycles:
+        return None
+    operators_hz = cycles / math.fsum(part.time_s for part in cost.parts)
+    return full.measurement.time_s * max(0.0, 1 - clock_hz / operators_hz)
+
+
+def _cycles(part: Part) -> float | None:
+    clock_hz = part.row.measurement.sm_clock_hz
+    return None if clock_hz is None else part.time_s * clock_hz
+
+
+def _if_known(piece: Piece) -> Piece:
+    return Piece(piece.time_s or 0.0, piece.energy_j or 0.0)
 
 
 def _measured(parts: Sequence[Part], at_reference: bool) -> Piece:

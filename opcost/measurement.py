@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from opcost.conditions import Circumstances, Conditions
+from opcost.statistics import Estimate, estimate_of
 
 UNEVEN = "uneven"
 METERS_DISAGREE = "meters disagree"
@@ -124,6 +125,21 @@ class MeasurementRow:
     order_seed: int | None
     conditions: Conditions
     circumstances: Circumstances
+
+
+def time_of(row: MeasurementRow) -> Estimate:
+    """Return a row's time per iteration in s."""
+    return Estimate(row.measurement.time_s, row.measurement.time_standard_error_s)
+
+
+def energy_of(row: MeasurementRow, at_reference: bool = False) -> Estimate | None:
+    """Return a row's energy per iteration in J, as measured or at the reference temperature; None where it has none.
+
+    The error is that of the measurement: that of the correction is not independent from row to row.
+    """
+    measured = row.measurement
+    energy_j = measured.energy_at_reference_j if at_reference else measured.energy_j
+    return estimate_of(energy_j, measured.energy_standard_error_j)
 
 
 def joined_notes(*notes: str) -> str:

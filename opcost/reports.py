@@ -33,6 +33,9 @@ MOSTLY = 0.5
 OPERATORS_SHOWN = 12
 """Operators outside the whitelist that are named on the screen."""
 
+OUTSIDE_THE_SUM = ("cold caches", "lower clocks", "dropped", "not measured", "not explained")
+"""Pieces of a whole model beside its summed modules and functions."""
+
 MISSING_SHOWN = 3
 """Missing operators of one comparison that are named on the screen."""
 
@@ -262,14 +265,16 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
 
 def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
     """Print sums beside wholes, a line for time and one for energy, then what the reader must know about each."""
-    columns = ("model", "", "sum of operators", "whole model", "sum / whole", "in the sum", "missing")
+    columns = ("model", "", "sum of operators", "whole model", "sum / whole", "corrected", "in the sum", "missing")
     compared = [row for report in reports for row in report.comparisons]
     if compared:
         rows = [cells for row in compared for cells in _comparison_cells(row)]
         print_table("Sum of operators and whole model" + _dry(dry_run, "nothing was written"), columns, rows)
         print_line("± is one standard error within these runs; another run or board may differ by more.")
+        if any(row.cold_time_s is not None for row in compared):
+            print_line("Corrected: with what calls take longer where their code and weights are in no cache.")
         print_line("")
-        pieces = ("model", "", "modules", "functions", "dropped", "not measured", "not explained")
+        pieces = ("model", "", "modules", "functions", *OUTSIDE_THE_SUM)
         print_table("What makes the whole model", pieces, [cells for row in compared for cells in _gap_cells(row)])
         print_line("What was dropped or not measured is estimated from FLOPs and bytes, where it has no row.")
     for report in reports:
@@ -339,28 +344,36 @@ def _comparison_cells(row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, .
     time_ratio = _with_error(row.time_ratio, row.time_standard_error_ratio)
     energy_ratio = _with_error(row.energy_ratio, row.energy_standard_error_ratio)
     missing = f"{row.missing_operators} of {row.summed_operators + row.missing_operators}"
-    time = (milliseconds(row.time_s), milliseconds(row.full_time_s), time_ratio)
-    energy = (millijoules(row.energy_j), millijoules(row.full_energy_j), energy_ratio)
+    corrected_time = _corrected(row.time_s, row.cold_time_s, row.full_time_s)
+    corrected_energy = _corrected(row.energy_j, row.cold_energy_j, row.full_energy_j)
+    time = (milliseconds(row.time_s), milliseconds(row.full_time_s), time_ratio, corrected_time)
+    energy = (millijoules(row.energy_j), millijoules(row.full_energy_j), energy_ratio, corrected_energy)
     return (
         (row.name, "time", *time, f"{percent(row.flop_ratio)} of FLOPs", missing),
         (f"  {row.conditions.device_product}", "energy", *energy, f"{percent(row.memory_bytes_ratio)} of bytes", ""),
     )
 
 
+def _corrected(summed: float | None, cold: float | None, whole: float | None) -> str:
+    """Return what sum and correction are of the whole."""
+    return ratio(None if summed is None or cold is None or not whole else (summed + cold) / whole)
+
+
 def _gap_cells(row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the pieces of the whole's time and energy as shares of it."""
-    times_s = (row.function_time_s, row.dropped_time_s, row.unmeasured_time_s, row.unexplained_time_s)
-    energies_j = (row.function_energy_j, row.dropped_energy_j, row.unmeasured_energy_j, row.unexplained_energy_j)
+    times_s = (row.cold_time_s, row.slowed_time_s, row.dropped_time_s, row.unmeasured_time_s, row.unexplained_time_s)
+    energies_j = (row.cold_energy_j, None, row.dropped_energy_j, row.unmeasured_energy_j, row.unexplained_energy_j)
     return (
-        (row.name, "time", *_pieces(row.time_s, times_s, row.full_time_s)),
-        ("", "energy", *_pieces(row.energy_j, energies_j, row.full_energy_j)),
+        (row.name, "time", *_pieces(row.time_s, row.function_time_s, times_s, row.full_time_s)),
+        ("", "energy", *_pieces(row.energy_j, row.function_energy_j, energies_j, row.full_energy_j)),
     )
 
 
-def _pieces(summed: float | None, others: Sequence[float | None], whole: float | None) -> list[str]:
-    functions = others[0]
+def _pieces(
+    summed: float | None, functions: float | None, others: Sequence[float | None], whole: float | None
+) -> list[str]:
     modules = None if summed is None or functions is None else summed - functions
-    return [percent(None if value is None or not whole else value / whole) for value in (modules, *others)]
+    return [percent(None if value is None or not whole else value / whole) for value in (modules, functions, *others)]
 
 
 def _comparison_remarks(row: ComparisonRow) -> list[str]:

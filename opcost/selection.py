@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from opcost.operators import OperatorCount, OperatorCounts
+
+EVERYTHING = "*"
+"""In a whitelist: keeps every operator."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,15 @@ class Selection:
     dropped: OperatorCounts
 
 
-def select(counts: OperatorCounts, whitelist: Iterable[str]) -> Selection:
+def names_kept(whitelist: Collection[str], present: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of a whitelist; where it keeps everything, those that are there, too."""
+    names = [name for name in whitelist if name != EVERYTHING]
+    return tuple(dict.fromkeys([*names, *(sorted(present) if EVERYTHING in whitelist else ())]))
+
+
+def select(counts: OperatorCounts, whitelist: Collection[str]) -> Selection:
     """Split counts by a whitelist of operator names such as ``Conv2d``, matched to the name's last component."""
-    names = frozenset(whitelist)
+    names = frozenset(names_kept(whitelist, (count.operator.short_name for count in counts.counts)))
     kept = tuple(count for count in counts.counts if count.operator.short_name in names)
     dropped = tuple(count for count in counts.counts if count.operator.short_name not in names)
     return Selection(replace(counts, counts=kept), replace(counts, counts=dropped))

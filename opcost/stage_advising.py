@@ -35,6 +35,7 @@ from opcost.request import (
     counted,
 )
 from opcost.scipy_cover import smallest_cover
+from opcost.selection import names_kept
 from opcost.summation import Measurements, best_rows
 
 
@@ -91,8 +92,9 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     Raises:
         UserError: nothing is counted, or too little is measured.
     """
-    whitelist = request.whitelist()
     models = counted(request, request.configs(), COUNTS)
+    present = {count.operator.short_name for _, counts in models for count in counts.counts}
+    whitelist = names_kept(request.whitelist(), present)
     rows = _rows_of(request)
     conditions = _most_common(rows, {count.operator.key for _, counts in models for count in counts.counts})
     measurements = Measurements(rows)

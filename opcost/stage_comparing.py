@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opcost.atomic_file import replace_file
+from opcost.cold_calls import ColdCallsRow
 from opcost.comparison import USUAL_RUNS, Comparison, KindCost, OperatorRuns, compare, kinds_of
 from opcost.conditions import Conditions
 from opcost.config_files import ModelConfig
@@ -18,6 +19,7 @@ from opcost.kernel_times import KernelErrors, KernelTimeRow, kernel_errors
 from opcost.measurement import REFERENCE_TEMPERATURE_C, MeasurementRow
 from opcost.operators import OperatorCounts
 from opcost.request import (
+    COLD_CALLS,
     FULL_MODEL_MEASUREMENTS,
     FULL_MODEL_SCRIPT,
     KERNEL_TIMES,
@@ -41,11 +43,12 @@ KINDS_TOLD = 4
 class ComparisonRow:
     """One row of ``sum_vs_full.csv``; ``time_s`` and ``energy_j`` are the sum's, errors one standard error.
 
-    The part of the sum in functions, what was dropped or not measured (estimated where it has no row), and what is left
-    of the whole are told as ``opcost.gap.Gap`` has them; what an eager run of the summed operators should take on the
-    device, and for its launches, and its energy, as ``opcost.eager_regime`` has them; by how much kernels alone differ
-    from those in the model as ``opcost.kernel_times`` has it. All are None where they are not known. Energies are those
-    at ``reference_temperature_c``, as measured where that is None. ``input_data`` says on which values the summed
+    The part of the sum in functions, what calls take longer in cold caches and the whole at lower clocks, what was
+    dropped or not measured (estimated where it has no row), and what is left of the whole are told as
+    ``opcost.gap.Gap`` has them; what an eager run of the summed operators should take on the device, and for its
+    launches, and its energy, as ``opcost.eager_regime`` has them; by how much kernels alone differ from those in the
+    model as ``opcost.kernel_times`` has it. All are None where they are not known. Energies are those at
+    ``reference_temperature_c``, as measured where that is None. ``input_data`` says on which values the summed
     operators were asked for: captured, normal or zeros; ``counted`` which: all, or leaf modules. ``conditions`` are
     those of the operators.
     """
@@ -70,6 +73,9 @@ class ComparisonRow:
     energy_standard_error_ratio: float | None
     function_time_s: float | None
     function_energy_j: float | None
+    cold_time_s: float | None
+    cold_energy_j: float | None
+    slowed_time_s: float | None
     dropped_time_s: float | None
     dropped_energy_j: float | None
     unmeasured_time_s: float | None
@@ -120,7 +126,8 @@ def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[Co
     models = selected(request, request.configs())
     if not request.database.is_dir():
         raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
-    measurements = Measurements(CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows())
+    operators = CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+    measurements = Measurements(operators, CsvTable(request.database / COLD_CALLS, ColdCallsRow).rows())
     full_rows = best_rows(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows())
     kernels = CsvTable(request.database / KERNEL_TIMES, KernelTimeRow).rows()
     reports = []
@@ -207,6 +214,9 @@ def _comparison_row(
         energy_standard_error_ratio=standard_error_of(comparison.energy_ratio),
         function_time_s=gap.functions.time_s,
         function_energy_j=gap.functions.energy_j,
+        cold_time_s=gap.cold.time_s,
+        cold_energy_j=gap.cold.energy_j,
+        slowed_time_s=gap.slowed.time_s,
         dropped_time_s=gap.dropped.time_s,
         dropped_energy_j=gap.dropped.energy_j,
         unmeasured_time_s=gap.unmeasured.time_s,

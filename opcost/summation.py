@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from opcost.cold_calls import ColdCalls, ColdCallsRow, cold_calls_under
 from opcost.conditions import Conditions
 from opcost.input_values import InputData, parse_input_data
-from opcost.measurement import MeasurementRow, is_doubtful
+from opcost.measurement import MeasurementRow, energy_of, is_doubtful, time_of
 from opcost.operators import OperatorCount, OperatorCounts
 from opcost.selection import share
-from opcost.statistics import Estimate, estimate_of, sum_of_independent, total_if_known
+from opcost.statistics import Estimate, sum_of_independent, total_if_known
 from opcost.subjects import CAPTURED, Subject, subjects_of
 
 
@@ -64,9 +65,10 @@ class ModelCost:
 
 
 class Measurements:
-    """The best row for each thing measured under each set of conditions."""
+    """The best row for each thing measured under each set of conditions, and what calls take longer in cold caches."""
 
-    def __init__(self, rows: Iterable[MeasurementRow]) -> None:
+    def __init__(self, rows: Iterable[MeasurementRow], cold_calls: Iterable[ColdCallsRow] = ()) -> None:
+        self._cold_calls = tuple(cold_calls)
         self._rows: dict[str, dict[str, dict[str, MeasurementRow]]] = {}
         for row in best_rows(rows).values():
             operator_key, conditions_key = row.key.partition("-")[0], row.key.rpartition("-")[2]
@@ -87,6 +89,10 @@ class Measurements:
         inputs = len(subject.operator.floating_inputs)
         distances = {data: subject.input_data.distance(data, inputs) for data in rows if data is not None}
         return rows[min(distances, key=distances.__getitem__)] if distances else None
+
+    def cold_calls(self, conditions: Conditions) -> ColdCalls | None:
+        """Return what a call takes longer in cold caches, None where that is not known on such cards."""
+        return cold_calls_under(self._cold_calls, conditions)
 
     def _under(self, subject: Subject, conditions: Conditions) -> dict[str, MeasurementRow]:
         return self._rows.get(subject.operator.key, {}).get(conditions.key, {})
@@ -142,21 +148,6 @@ def sum_operators(
         flop_ratio=carried.flop_ratio,
         memory_bytes_ratio=carried.memory_bytes_ratio,
     )
-
-
-def time_of(row: MeasurementRow) -> Estimate:
-    """Return a row's time per iteration in s."""
-    return Estimate(row.measurement.time_s, row.measurement.time_standard_error_s)
-
-
-def energy_of(row: MeasurementRow, at_reference: bool = False) -> Estimate | None:
-    """Return a row's energy per iteration in J, as measured or at the reference temperature; None where it has none.
-
-    The error is that of the measurement: that of the correction is not independent from row to row.
-    """
-    measured = row.measurement
-    energy_j = measured.energy_at_reference_j if at_reference else measured.energy_j
-    return estimate_of(energy_j, measured.energy_standard_error_j)
 
 
 def _parts(count: OperatorCount, measurements: Measurements, conditions: Conditions, input_data: str) -> Iterator[Part]:

@@ -635,6 +635,8 @@ def test_sums_are_held_against_wholes_by_how_they_were_run(benchmark):
             "full_time_s": 1.0,
             "sum_energy_j": [math.nan, 1.1, math.nan],
             "full_energy_j": 1.0,
+            "correction_time_s": [0.02, math.nan, 0.0],
+            "correction_energy_j": math.nan,
         }
     )
     said = benchmark("sum_vs_full").report(table)
@@ -642,6 +644,8 @@ def test_sums_are_held_against_wholes_by_how_they_were_run(benchmark):
     assert "| energy, graph, all, captured | 1 | +10.00% | 10.00% | 10.00% | 10.00% | b |" in said
     assert "| time, eager, all, captured | 1 | -50.00% |" in said
     assert "energy, eager" not in said
+    assert "| time, graph, all, captured, corrected | 1 | +1.00% |" in said
+    assert "energy, graph, all, captured, corrected" not in said
 
 
 # Settling

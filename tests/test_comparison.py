@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
+from opcost.cold_calls import cold_calls_row
 from opcost.comparison import OperatorRuns, compare
 from opcost.conditions import CACHES, measurement_key
 from opcost.input_values import InputStatistics
@@ -246,3 +247,32 @@ def test_simulated_parts_make_the_simulated_whole():
     assert comparison.energy_ratio.value == pytest.approx(1.0, abs=3 * comparison.energy_ratio.standard_error)
     assert comparison.energy_ratio.standard_error < 0.005
     assert comparison.remarks == ()
+
+
+def test_what_calls_take_longer_in_cold_caches_is_a_part_of_its_own():
+    rows = [CONVOLUTION_ROW, RELU_ROW]
+    cold = cold_calls_row([row_of(RELU, (1.0, 0.0), (5.0, 0.0))], row_of(RELU, (1.02, 0.0), (5.1, 0.0)))
+    nothing = replace(COUNTS, counts=())
+    without, gap = (compare(COUNTS, FULL, Measurements(rows, known), dropped=nothing).gap for known in ([], [cold]))
+    assert (without.cold.time_s, without.cold.energy_j) == (None, None)
+    assert (gap.cold.time_s, gap.cold.energy_j) == (pytest.approx(7 * 0.02), pytest.approx(7 * 0.1))
+    assert without.unexplained.time_s - gap.unexplained.time_s == pytest.approx(7 * 0.02)
+    assert without.unexplained.energy_j - gap.unexplained.energy_j == pytest.approx(7 * 0.1)
+    only_in_graphs = replace(cold, conditions=replace(cold.conditions, execution="graph"))
+    assert compare(COUNTS, FULL, Measurements(rows, [only_in_graphs]), dropped=nothing).gap == without
+
+
+def test_a_whole_at_lower_clocks_than_its_operators_is_told_how_much_longer_it_can_be():
+    def at(row, clock_hz):
+        return replace(row, measurement=replace(row.measurement, sm_clock_hz=clock_hz))
+
+    def slowed_s(full_hz, convolution_hz=2e9):
+        parts = at(CONVOLUTION_ROW, convolution_hz), at(RELU_ROW, 1.5e9)
+        return compared(*parts, full=at(FULL, full_hz)).gap.slowed.time_s
+
+    # 6 s at 2 GHz and 4 s at 1.5 GHz, beside 10 s of the whole.
+    assert slowed_s(1.71e9) == pytest.approx(10.0 * 0.05)
+    assert slowed_s(1.9e9) == 0.0
+    assert slowed_s(None) is None
+    assert slowed_s(1.7e9, convolution_hz=None) is None
+    assert compared(full=at(FULL, 1e9)).gap.slowed.time_s is None

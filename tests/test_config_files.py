@@ -626,6 +626,12 @@ def test_the_whitelist_is_read_in_its_order(tmp_path: Path) -> None:
     assert load_whitelist(path) == ("ReLU", "Conv2d")
 
 
+def test_a_whitelist_may_keep_everything(tmp_path: Path) -> None:
+    path = tmp_path / "operator_whitelist.yml"
+    path.write_text('operators: ["*"]\n')
+    assert load_whitelist(path) == ("*",)
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -653,7 +659,7 @@ def test_a_whitelist_with_a_mistake_is_not_replaced(tmp_path: Path) -> None:
 
 
 WHITELIST_LINE = "operators: [Conv2d, Linear]"
-WHITELIST_REMEDY = f"write {WHITELIST_LINE} (class names without their modules, at least one)"
+WHITELIST_REMEDY = f'write {WHITELIST_LINE} (class names without their modules, at least one, or "*" for all)'
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from opcost.operators import OperatorCounts, OperatorTuple, TensorSpec, model_op
 from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol, Workload, protocol_for
 from opcost.procedure import measure
 from opcost.request import METER_QUALIFICATIONS, Request
+from opcost.stage_cold_calls import find_cold_calls
 from opcost.stage_comparing import ComparisonRow
 from opcost.stage_kernels import compare_kernels
 from opcost.stage_qualifying import QualificationRow, qualified
@@ -511,3 +512,12 @@ def test_tuples_alone_run_the_kernels_of_their_model(tmp_path: Path) -> None:
     assert report.counted_ratio > 0.99
     assert report.same_kernels_ratio > 0.99, report.differences
     assert sum(kind.calls for kind in report.kinds) == 68
+
+
+def test_small_operators_take_longer_in_cold_caches(apparatus: Apparatus, tmp_path: Path) -> None:
+    found = find_cold_calls(apparatus, tmp_path)
+    assert found is not None
+    assert 0 < found.time_s < 3e-6
+    assert found.time_standard_error_s < 0.5 * found.time_s
+    assert found.energy_j is not None
+    assert found.energy_j > 0

@@ -14,6 +14,7 @@ IDEAS = {
     "calls",
     "advice",
     "census",
+    "cold_calls",
     "comparison",
     "conditions",
     "duty_cycle",

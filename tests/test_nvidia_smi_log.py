@@ -38,7 +38,7 @@ def epochs_s(rows: tuple[LogRow, ...]) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "token", [*NO_VALUE_TOKENS, "[N/A]", "N/A", "ERR!", "[GPU requires reset]", "NaN", "-inf", "1e5x"]
+    "token", [*sorted(NO_VALUE_TOKENS), "[N/A]", "N/A", "ERR!", "[GPU requires reset]", "NaN", "-inf", "1e5x"]
 )
 def test_words_for_no_value_are_no_numbers(token: str) -> None:
     assert parse_number(token) is None

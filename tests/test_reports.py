@@ -87,6 +87,9 @@ COMPARED = ComparisonRow(
     energy_standard_error_ratio=None,
     function_time_s=0.0005,
     function_energy_j=None,
+    cold_time_s=0.00012,
+    cold_energy_j=None,
+    slowed_time_s=0.0,
     dropped_time_s=0.0006,
     dropped_energy_j=None,
     unmeasured_time_s=0.0,
@@ -213,15 +216,19 @@ def test_whole_models_show_what_is_known_and_never_zero_for_the_rest(
 def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     print_comparisons([ComparingReport("resnet50", (COMPARED,), None)], dry_run=False)
     output = capsys.readouterr().out
-    time = ["resnet50", "time", "12.50 ms", "12.00 ms", "1.042 ± 0.002", "98.0 % of FLOPs", "2 of 50"]
+    ratios = ["1.042 ± 0.002", "1.052"]
+    time = ["resnet50", "time", "12.50 ms", "12.00 ms", *ratios, "98.0 % of FLOPs", "2 of 50"]
     sums, pieces = output.split("What makes the whole model")
     assert row_of(sums, "resnet50 ") == time
-    assert row_of(pieces, "resnet50 ") == ["resnet50", "time", "100.0 %", "4.2 %", "5.0 %", "0.0 %", "-9.2 %"]
-    assert row_of(pieces, "energy ") == ["energy", "-", "-", "-", "-", "-"]
+    outside = ["1.0 %", "0.0 %", "5.0 %", "0.0 %", "-9.2 %"]
+    assert row_of(pieces, "resnet50 ") == ["resnet50", "time", "100.0 %", "4.2 %", *outside]
+    assert row_of(pieces, "energy ") == ["energy", *["-"] * 7]
+    assert "Corrected: with what calls take longer" in output
     assert row_of(output, "simulated machine") == [
         "simulated machine",
         "energy",
         "5500 mJ",
+        "-",
         "-",
         "-",
         "75.0 % of bytes",

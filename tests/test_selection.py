@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
-from opcost.selection import Share, by_operator, outside, select, share
+from opcost.selection import Share, by_operator, names_kept, outside, select, share
 
 NAMES = ["torch.nn.Conv2d", "torch.nn.Linear", "torch.nn.ReLU", "torchvision.ops.Permute", "mine.Conv2d"]
 
@@ -98,6 +98,14 @@ def test_an_operator_goes_by_the_last_part_of_its_name() -> None:
     counts = counts_of(count("mine.Conv2d", 1, 1, 1, 1), count("torch.nn.Conv2d", 1, 1, 1, 1))
     assert len(select(counts, ["Conv2d"]).kept.counts) == 2
     assert select(counts, ["torch.nn.Conv2d", "conv2d", "Conv"]).kept.counts == ()
+
+
+def test_a_star_keeps_everything() -> None:
+    for whitelist in (["*"], ["Conv2d", "*"]):
+        assert select(MODEL, whitelist).kept == MODEL
+        assert select(MODEL, whitelist).dropped.counts == ()
+    assert names_kept(["b", "*"], ["c", "b", "a"]) == ("b", "a", "c")
+    assert names_kept(["b"], ["a"]) == ("b",)
 
 
 def test_what_moves_most_bytes_comes_first() -> None:

@@ -117,6 +117,13 @@ def test_the_smallest_whitelist_is_written_and_then_reaches_the_target(campaign:
     assert load_whitelist(path) == again.smallest == ("Conv2d", "ReLU", "GELU")
 
 
+def test_a_whitelist_of_everything_lacks_nothing(campaign: SimulatedCampaign) -> None:
+    write_whitelist(campaign, 'operators: ["*"]\n')
+    advice, _ = advised(campaign, 0.85)
+    assert advice.all_models.additions == ()
+    assert advice.no_longer == ("BatchNorm2d",)
+
+
 def test_without_a_measurement_nothing_can_be_said(campaign: SimulatedCampaign) -> None:
     with pytest.raises(UserError, match=r"no operator is measured on cpu, so nothing tells what others cost"):
         advise(campaign.request(device="cpu"), 0.9, False)

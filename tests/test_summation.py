@@ -15,10 +15,11 @@ from simulated_machine import (
 
 from opcost.conditions import measurement_key
 from opcost.input_values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues
+from opcost.measurement import energy_of, time_of
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
 from opcost.statistics import Estimate
 from opcost.subjects import Subject
-from opcost.summation import Measurements, ModelCost, best_rows, energy_of, sum_operators, time_of
+from opcost.summation import Measurements, ModelCost, best_rows, sum_operators
 
 OTHER_CONDITIONS = replace(SIMULATED_CONDITIONS, precision="fp32")
 CONVOLUTION, RELU, LINEAR = (
