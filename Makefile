@@ -54,7 +54,7 @@ test: .venv/installed-test  ## set up .venv with the test tools; check style and
 	@$(venv_python) -m ruff check
 	@$(venv_python) -m ruff format --check
 	@$(venv_python) -m mypy
-	@$(venv_python) -m pytest
+	@$(venv_python) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 mutation: .venv/installed-test  ## plant faults in power, statistics and summation; list those that no test notices
 	@$(venv_python) -m mutmut run
