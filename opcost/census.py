@@ -36,7 +36,7 @@ def take_census(models: Mapping[str, OperatorCounts]) -> list[CensusRow]:
 
 
 def _computing(counts: OperatorCounts) -> dict[OperatorTuple, int]:
-    return {count.operator: count.occurrences for count in counts.counts if count.flop or count.memory_bytes}
+    return {count.operator: count.occurrences for count in counts.counts if count.computes}
 
 
 def _row(name: str | None, operators: Mapping[OperatorTuple, int], users: Mapping[OperatorTuple, int]) -> CensusRow:

@@ -84,11 +84,10 @@ class Circumstances:
 
     @property
     def protocol(self) -> str:
-        """How long or how precisely was measured, in words."""
-        end = (
+        """How long or how precisely was measured after the warm-up, in words."""
+        return (
             f"a loop of {self.loop_s:g} s" if self.loop_s is not None else f"a loop to within {self.relative_error:.2%}"
         )
-        return f"{self.warm_up_s:g} s of warm-up and {end}"
 
     def is_as_good_as(self, loop_s: float, relative_error: float | None, full_loop_s: float) -> bool:
         """Return whether a measurement of this length or precision stands for one of another.

@@ -184,6 +184,11 @@ class OperatorCount:
     outputs: PlainValue = None
     statistics: tuple[tuple[InputStatistics, ...], ...] = ()
 
+    @property
+    def computes(self) -> bool:
+        """Whether a call does anything: dropout does not in eval mode."""
+        return bool(self.flop or self.memory_bytes)
+
 
 @dataclass(frozen=True)
 class OperatorCounts:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from opcost.operators import OperatorCount, OperatorCounts
 
 EVERYTHING = "*"
-"""In a whitelist: keeps every operator."""
+"""In a whitelist: keeps every operator that computes something."""
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,22 @@ class Selection:
     dropped: OperatorCounts
 
 
-def names_kept(whitelist: Collection[str], present: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of a whitelist; where it keeps everything, those that are there, too."""
+def names_kept(whitelist: Collection[str], counts: Iterable[OperatorCount]) -> tuple[str, ...]:
+    """Return the names of a whitelist; where it keeps everything, those of all that computes something, too."""
     names = [name for name in whitelist if name != EVERYTHING]
+    present = {count.operator.short_name for count in counts if count.computes}
     return tuple(dict.fromkeys([*names, *(sorted(present) if EVERYTHING in whitelist else ())]))
 
 
 def select(counts: OperatorCounts, whitelist: Collection[str]) -> Selection:
     """Split counts by a whitelist of operator names such as ``Conv2d``, matched to the name's last component."""
-    names = frozenset(names_kept(whitelist, (count.operator.short_name for count in counts.counts)))
-    kept = tuple(count for count in counts.counts if count.operator.short_name in names)
-    dropped = tuple(count for count in counts.counts if count.operator.short_name not in names)
-    return Selection(replace(counts, counts=kept), replace(counts, counts=dropped))
+    names = frozenset(whitelist)
+    kept: list[OperatorCount] = []
+    dropped: list[OperatorCount] = []
+    for count in counts.counts:
+        is_kept = count.operator.short_name in names or (EVERYTHING in names and count.computes)
+        (kept if is_kept else dropped).append(count)
+    return Selection(replace(counts, counts=tuple(kept)), replace(counts, counts=tuple(dropped)))
 
 
 def share(part: Iterable[OperatorCount], whole: OperatorCounts) -> Share:

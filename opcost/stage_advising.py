@@ -93,8 +93,7 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
         UserError: nothing is counted, or too little is measured.
     """
     models = counted(request, request.configs(), COUNTS)
-    present = {count.operator.short_name for _, counts in models for count in counts.counts}
-    whitelist = names_kept(request.whitelist(), present)
+    whitelist = names_kept(request.whitelist(), (count for _, counts in models for count in counts.counts))
     rows = _rows_of(request)
     conditions = _most_common(rows, {count.operator.key for _, counts in models for count in counts.counts})
     measurements = Measurements(rows)

@@ -10,7 +10,7 @@ from opcost.errors import UserError
 from opcost.operators import OperatorCounts
 from opcost.pickle_files import write_counts
 from opcost.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, counted
-from opcost.selection import Share, by_operator, names_kept, outside, select, share
+from opcost.selection import Share, by_operator, outside, select, share
 from opcost.subjects import CAPTURED, subjects_of
 
 LIKE_RATIO = 0.85
@@ -46,9 +46,9 @@ class FilterReport:
 
 def filter_operators(request: Request) -> list[FilterReport]:
     """Filter each model's operator tuples by the whitelist and pickle what is kept."""
+    whitelist = request.whitelist()
     models = counted(request, request.configs(), COUNTS)
     present = {name for _, counts in models for name in by_operator(counts)}
-    whitelist = names_kept(request.whitelist(), present)
     _check_spelling(request, whitelist, present)
     _tell_of_strangers(whitelist, present)
     for config, counts in models:
@@ -88,8 +88,9 @@ def _spelling(name: str) -> str:
 
 def _filter_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...]) -> FilterReport:
     selection = select(counts, whitelist)
+    kept_names = {count.operator.short_name for count in selection.kept.counts}
     operators = tuple(
-        OperatorShare(operator, operator in whitelist, len(group), share(group, counts))
+        OperatorShare(operator, operator in kept_names, len(group), share(group, counts))
         for operator, group in by_operator(counts).items()
     )
     return FilterReport(

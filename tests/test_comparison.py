@@ -147,8 +147,7 @@ def test_circumstances_that_differ_are_told_with_their_share_of_the_summed_time(
     short = row_of(CONVOLUTION, (2.0, 0.1), (1.0, 0.1), loop_s=3.0, host_cpu="another")
     relu = row_of(RELU, (1.0, 0.1), (1.0, 0.1), host_cpu="another", meter="nvidia-smi power.draw")
     assert set(compared(short, relu).remarks) == {
-        "60.0% of the summed time under another protocol: "
-        "2 s of warm-up and a loop of 3 s (whole model: 2 s of warm-up and a loop of 30 s)",
+        "60.0% of the summed time under another protocol: a loop of 3 s (whole model: a loop of 30 s)",
         "100.0% of the summed time under another host_cpu: another (whole model: simulated)",
         "40.0% of the summed time under another meter: nvidia-smi power.draw (whole model: simulated)",
     }
@@ -207,8 +206,7 @@ def test_a_precision_is_told_as_a_protocol():
     precise = row_of(CONVOLUTION, (2.0, 0.1), (1.0, 0.1), warm_up_s=0.25, loop_s=None, relative_error=0.01)
     (remark,) = compared(precise, RELU_ROW).remarks
     assert remark == (
-        "60.0% of the summed time under another protocol: 0.25 s of warm-up and a loop to within 1.00% "
-        "(whole model: 2 s of warm-up and a loop of 30 s)"
+        "60.0% of the summed time under another protocol: a loop to within 1.00% (whole model: a loop of 30 s)"
     )
 
 

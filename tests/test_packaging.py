@@ -262,7 +262,12 @@ def test_the_tests_tools_include_what_the_pipeline_needs(checkout: Checkout) -> 
     checkout.make("test")
     installing, *checks = checkout.commands()
     assert installing == "-m pip install --quiet --editable .[test]"
-    assert checks == ["-m ruff check", "-m ruff format --check", "-m mypy", "-m pytest"]
+    assert checks == [
+        "-m ruff check",
+        "-m ruff format --check",
+        "-m mypy",
+        "-m pytest --numprocesses auto --maxprocesses 4 --dist loadfile",
+    ]
     checkout.make("install")
     assert checkout.commands() == []
 

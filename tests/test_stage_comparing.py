@@ -174,8 +174,7 @@ def test_other_circumstances_are_listed_with_their_share(campaign: SimulatedCamp
     measure_parts(campaign)
     measure_whole(campaign, replace(SHORT, loop_s=3.0))
     assert compared_row(campaign).remarks == (
-        "100.0% of the summed time under another protocol: 1 s of warm-up and a loop of 2 s "
-        "(whole model: 1 s of warm-up and a loop of 3 s)"
+        "100.0% of the summed time under another protocol: a loop of 2 s (whole model: a loop of 3 s)"
     )
 
 
