@@ -6,15 +6,17 @@ Colours are those of Okabe and Ito, which colour-blind eyes can tell apart; hatc
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter, StrMethodFormatter
 
 from opcost.comparison import KindCost
 from opcost.statistics import NORMAL_QUANTILE, Estimate
@@ -29,6 +31,13 @@ NAMED = 3
 """Models furthest from the line that are named in the parity plot."""
 
 BAND_RATIO = 0.05
+INTERVAL = "a model and its 95 % intervals"
+ASIDE = 0.15
+"""Of a row: time and energy do not cover each other."""
+
+SIZE = re.compile(r"_\d+(x\d+)+")
+"""In a config's name: ``_32x3x224x224``."""
+
 RESOLUTION_DPI = 200
 STYLE: Any = {"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "opcost"}
 
@@ -53,9 +62,17 @@ class ComparedModel:
 def write_figures(models: Sequence[ComparedModel], folder: Path) -> list[Path]:
     """Draw all figures of some models into a folder; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
+    models = _without_sizes(models)
     with mpl.rc_context(STYLE):
         figures = {"parity": parity(models), "operators": operators(models), "errors": errors(models)}
         return [path for name, figure in figures.items() for path in _saved(figure, folder / name)]
+
+
+def _without_sizes(models: Sequence[ComparedModel]) -> list[ComparedModel]:
+    """Return the models without the input sizes in their names, where that leaves each a name of its own."""
+    names = Counter(SIZE.sub("", model.name) for model in models)
+    shorter = (SIZE.sub("", model.name) for model in models)
+    return [replace(one, name=name) if names[name] == 1 else one for one, name in zip(models, shorter, strict=True)]
 
 
 def parity(models: Sequence[ComparedModel]) -> Figure:
@@ -64,8 +81,15 @@ def parity(models: Sequence[ComparedModel]) -> Figure:
     for axes, (quantity, unit) in zip(figure.subplots(1, 2), QUANTITIES, strict=True):
         points = [(model.name, *pair) for model in models if (pair := model.pair(quantity))]
         _draw_parity(axes, points)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axis.set_minor_locator(NullLocator())
+        axes.set_aspect("equal")
         axes.set_xlabel(f"{quantity} of the whole model ({unit})")
         axes.set_ylabel(f"{quantity}, operators summed ({unit})")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
@@ -88,25 +112,31 @@ def errors(models: Sequence[ComparedModel]) -> Figure:
     figure = Figure(figsize=(7.0, 1.2 + 0.22 * len(models)), layout="constrained")
     axes = figure.subplots()
     ordered = sorted(models, key=lambda model: ratio.value if (ratio := _ratio(model, "time")) else 0.0)
-    for (quantity, _), marker, colour, face in zip(QUANTITIES, "os", COLOURS, (COLOURS[0], "none"), strict=False):
+    looks = zip(QUANTITIES, "os", COLOURS, (COLOURS[0], "none"), (ASIDE, -ASIDE), strict=False)
+    for (quantity, _), marker, colour, face, aside in looks:
         found = [(row, ratio) for row, model in enumerate(ordered) if (ratio := _ratio(model, quantity)) is not None]
         axes.errorbar(
             [ratio.value - 1 for _, ratio in found],
-            [row for row, _ in found],
+            [row + aside for row, _ in found],
             xerr=[NORMAL_QUANTILE * ratio.standard_error for _, ratio in found],
             fmt=marker,
             color=colour,
             markerfacecolor=face,
             markersize=5,
             linewidth=1,
-            label=quantity,
+            label=f"{quantity} and its 95 % interval",
         )
     axes.axvline(0.0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(ordered)), [model.name for model in ordered])
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_ylim(-0.5, len(ordered) - 0.5)
+    axes.xaxis.set_major_formatter(FuncFormatter(_percent))
     axes.set_xlabel("operators summed, less the measured whole, as a share of it")
-    axes.legend(frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     return figure
+
+
+def _percent(value: float, _: int | None) -> str:
+    return f"{100 * value:+.3g} %" if value else "0"
 
 
 def _draw_parity(axes: Axes, points: Sequence[tuple[str, Estimate, Estimate]]) -> None:
@@ -118,15 +148,17 @@ def _draw_parity(axes: Axes, points: Sequence[tuple[str, Estimate, Estimate]]) -
     wholes, sums = [whole for _, _, whole in points], [summed for _, summed, _ in points]
     x, y = ([one.value / MILLI for one in column] for column in (wholes, sums))
     x_spans, y_spans = ([NORMAL_QUANTILE * one.standard_error / MILLI for one in column] for column in (wholes, sums))
-    axes.errorbar(x, y, xerr=x_spans, yerr=y_spans, fmt="o", color=COLOURS[0], markersize=4, linewidth=1)
+    axes.errorbar(
+        x, y, xerr=x_spans, yerr=y_spans, fmt="o", color=COLOURS[0], markersize=4, linewidth=1, label=INTERVAL
+    )
     ends = [0.7 * min(*x, *y), 1.4 * max(*x, *y)]
-    axes.plot(ends, ends, color="black", linewidth=0.8)
-    for ratio in (1 - BAND_RATIO, 1 + BAND_RATIO):
-        axes.plot(ends, [ratio * end for end in ends], color="black", linewidth=0.5, linestyle=":")
+    axes.plot(ends, ends, color="black", linewidth=0.8, label="sum = whole")
+    for ratio, label in ((1 - BAND_RATIO, f"± {BAND_RATIO:.0%}".replace("%", " %")), (1 + BAND_RATIO, None)):
+        axes.plot(ends, [ratio * end for end in ends], color="black", linewidth=0.5, linestyle=":", label=label)
     furthest = sorted(range(len(points)), key=lambda index: -abs(math.log(y[index] / x[index])))
     for index in furthest[:NAMED]:
-        # Above the line to the left, below it to the right: names of neighbours rarely meet.
-        offset, side = ((-4, 4), "right") if y[index] > x[index] else ((4, -8), "left")
+        # Away from the line, and from the figure's edge.
+        offset, side = ((-4, 4), "right") if x[index] ** 2 > ends[0] * ends[1] else ((4, -8), "left")
         place = (x[index], y[index])
         axes.annotate(points[index][0], place, xytext=offset, textcoords="offset points", ha=side, fontsize=6)
 
@@ -138,7 +170,7 @@ def _draw_stacks(axes: Axes, models: Sequence[ComparedModel], quantity: str, sho
         widths = [_share(model, quantity, kind, shown) for model in models]
         axes.barh(range(len(models)), widths, left=left, color=colour, hatch=hatch, edgecolor="white", label=kind)
         left = [start + width for start, width in zip(left, widths, strict=True)]
-    axes.axvline(1.0, color="black", linewidth=1.2)
+    axes.axvline(1.0, color="black", linewidth=1.2, label="measured whole")
     axes.set_yticks(range(len(models)), [model.name for model in models])
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
 

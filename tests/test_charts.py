@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -10,7 +11,7 @@ import pytest
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 
-from opcost.charts import KINDS_SHOWN, OTHERS, ComparedModel, errors, operators, parity, write_figures
+from opcost.charts import ASIDE, KINDS_SHOWN, OTHERS, ComparedModel, errors, operators, parity, write_figures
 from opcost.comparison import KindCost
 from opcost.statistics import Estimate
 
@@ -34,6 +35,14 @@ def test_parity_has_a_point_for_each_sum_with_its_interval() -> None:
     low, high = vertical.get_segments()[0][:, 1]
     assert (low, high) == pytest.approx((9.0 - 0.196, 9.0 + 0.196), rel=1e-3)
     assert texts(figure) == {"resnet18", "no_energy"}
+
+
+def test_input_sizes_are_left_out_of_names_that_differ_without_them(tmp_path: Path) -> None:
+    names = ["a_32x3x224x224", "b_32x3x224x224", "b_32x3x384x384", "c_2"]
+    write_figures([replace(RESNET, name=name) for name in names], tmp_path)
+    drawn = (tmp_path / "errors.svg").read_text()
+    shown = [f"<!-- {name} -->" in drawn for name in ("a", *names[1:])]
+    assert shown == [True] * 4
 
 
 def test_without_any_energy_a_panel_says_so() -> None:
@@ -63,8 +72,8 @@ def test_small_kinds_are_taken_together() -> None:
 def test_errors_come_in_the_order_of_the_times() -> None:
     figure = errors([NO_ENERGY, RESNET])
     time, energy = (c for c in figure.axes[0].containers if isinstance(c, ErrorbarContainer))
-    assert time.lines[0].get_xydata() == pytest.approx(np.array([[-0.1, 0.0], [0.1, 1.0]]))
-    assert energy.lines[0].get_xydata() == pytest.approx(np.array([[-0.1, 0.0]]))
+    assert time.lines[0].get_xydata() == pytest.approx(np.array([[-0.1, ASIDE], [0.1, 1.0 + ASIDE]]))
+    assert energy.lines[0].get_xydata() == pytest.approx(np.array([[-0.1, -ASIDE]]))
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["resnet18", "no_energy"]
 
 
