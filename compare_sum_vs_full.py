@@ -6,6 +6,7 @@ Example: python compare_sum_vs_full.py resnet18_32x3x32x32
 """
 
 from argparse import Namespace
+from importlib import import_module
 
 from opcost.command_line import add_cache, add_counted, add_coverage, add_figures, add_input_data, pipeline_parser, run
 
@@ -37,6 +38,9 @@ def main() -> int:
     from opcost.request import Request
     from opcost.stage_comparing import compare_models, draw_comparisons
 
+    if arguments.figures is not None:
+        # Where matplotlib is not installed, that is told before anything is written.
+        import_module("opcost.charts")
     runs = OperatorRuns(arguments.input_data, arguments.cache, arguments.counted)
     reports = compare_models(Request.from_arguments(arguments), runs)
     if arguments.json:

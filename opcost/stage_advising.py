@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from opcost.advice import (
@@ -158,10 +159,13 @@ def _most_common(rows: Sequence[MeasurementRow], operator_keys: set[str]) -> Con
 
 
 def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
-    """Return all models that are counted, also those that are not asked for."""
-    everything = replace(request, names=())
-    configs = [config for config in everything.configs() if COUNTS.path(config).exists()]
-    return counted(everything, configs, COUNTS)
+    """Return all models that are counted, also those that are not asked for; those with mistakes are left out."""
+    found = []
+    for path in sorted(request.measurements.glob(f"*/{COUNTS.file_name}")):
+        alone = replace(request, names=(path.parent.name,))
+        with suppress(UserError):
+            found += counted(alone, alone.configs(), COUNTS)
+    return found
 
 
 def _wholes(

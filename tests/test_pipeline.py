@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import shutil
 import signal
@@ -47,9 +48,9 @@ class Project:
         folders = ["--measurements", str(self.measurements), "--database", str(self.database)]
         return [sys.executable, str(ROOT / script), *arguments, *folders, "--device", "cpu"]
 
-    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = self.command(script, *arguments)
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    def run(self, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command, variables = self.command(script, *arguments), os.environ | environment
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=variables)
 
     def main(self, monkeypatch: pytest.MonkeyPatch, script: str, *arguments: str) -> int:
         """Run a script's ``main`` in this process, which saves importing torch again."""
@@ -391,6 +392,21 @@ def test_figures_are_drawn_beside_the_comparison(
     result = project.run("compare_sum_vs_full.py", "a_resnet", "--figures", str(tmp_path / "figures"))
     assert result.returncode == 0, result.stderr
     assert {path.name for path in (tmp_path / "figures").glob("*.svg")} == {"parity.svg", "operators.svg", "errors.svg"}
+
+
+def test_figures_without_matplotlib_are_refused_before_anything_is_written(
+    project: Project, whole: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    assert whole.returncode == 0
+    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('gone', name='matplotlib')\n")
+    table = project.database / "sum_vs_full.csv"
+    before = table.read_bytes() if table.exists() else None
+    figures = tmp_path / "figures"
+    result = project.run("compare_sum_vs_full.py", "a_resnet", "--figures", str(figures), PYTHONPATH=str(tmp_path))
+    assert result.returncode == 2
+    assert "pip install '.[figures]'" in result.stderr
+    assert not figures.exists()
+    assert (table.read_bytes() if table.exists() else None) == before
 
 
 def test_a_whitelist_is_not_written_without_a_target(tmp_path: Path) -> None:

@@ -142,6 +142,15 @@ def test_what_others_cost_is_told_by_all_counted_models_whichever_are_named(camp
     assert alone == together
 
 
+def test_a_mistake_in_a_model_that_is_not_asked_for_does_not_matter(campaign: SimulatedCampaign) -> None:
+    before = advised(campaign, 0.7, "b")
+    folder = campaign.measurements / "c"
+    folder.mkdir()
+    (folder / "summary.yml").write_text("model_name: [\n")
+    (folder / COUNTS.file_name).write_bytes(b"no pickle")
+    assert advised(campaign, 0.7, "b") == before
+
+
 def test_costs_are_those_of_the_device_on_which_these_models_are_measured(campaign: SimulatedCampaign) -> None:
     """Another device has more rows, of other operators."""
     elsewhere = replace(SIMULATED_CONDITIONS, device_product="elsewhere")
