@@ -7,12 +7,34 @@ loop: no model takes part.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from opcost.conditions import Conditions
-from opcost.measurement import MeasurementRow, energy_of, time_of
+from opcost.conditions import GRAPH, WARM, Conditions
+from opcost.measurement import (
+    IN_A_DUTY_CYCLE,
+    SLOPE_SPREAD_PER_KELVIN,
+    MeasurementRow,
+    energy_of,
+    is_doubtful,
+    is_held_back,
+    time_of,
+)
+from opcost.operators import OperatorTuple, TensorSpec
 from opcost.statistics import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
+
+STREAM_ELEMENTS = 2**24
+"""Of each of two fp32 tensors that are added before the chain."""
+
+STREAM_BYTES = 3 * 4 * STREAM_ELEMENTS
+"""With their sum: beyond any GPU's cache (H200: 50 MB). What moves less may find its code and weights there."""
+
+CHAIN = OperatorTuple("opcost.torch_small_operators.SmallOperators", inputs=(TensorSpec((8, 64, 14, 14), "float32"),))
+"""All of them as one operator."""
+
+IMPOSSIBLE_ERRORS = 2.0
+"""By so many standard errors below 0 nothing takes longer: something is wrong."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +43,10 @@ class ColdCallsRow:
 
     ``time_s`` and ``energy_j`` are what a call takes longer in the chain, errors one standard error; energies are at
     the reference temperature where all are known there, None where one is not known at all. ``calls`` are those of the
-    chain, ``operators`` names it.
+    chain, ``chain`` names it; ``notes`` are those of its measurement.
     """
 
-    operators: str
+    chain: str
     calls: int
     time_s: float
     time_standard_error_s: float
@@ -36,6 +58,7 @@ class ColdCallsRow:
     in_chain_energy_j: float | None
     measured_at: str
     device_uuid: str | None
+    notes: str
     conditions: Conditions
 
 
@@ -51,11 +74,11 @@ def cold_calls_row(alone: Sequence[MeasurementRow], chain: MeasurementRow) -> Co
     alone_s = sum_of_independent(map(time_of, alone))
     energies_j = [energy for row in alone if (energy := energy_of(row, at_reference)) is not None]
     alone_j = sum_of_independent(energies_j) if len(energies_j) == len(alone) else None
-    chain_j = energy_of(chain, at_reference)
+    chain_j = _with_slope_error(chain, alone, at_reference)
     longer_s = _per_call(time_of(chain), alone_s, len(alone))
     longer_j = None if alone_j is None or chain_j is None else _per_call(chain_j, alone_j, len(alone))
     return ColdCallsRow(
-        operators=chain.operator,
+        chain=chain.key.partition("-")[0],
         calls=len(alone),
         time_s=longer_s.value,
         time_standard_error_s=longer_s.standard_error,
@@ -67,12 +90,39 @@ def cold_calls_row(alone: Sequence[MeasurementRow], chain: MeasurementRow) -> Co
         in_chain_energy_j=value_of(chain_j),
         measured_at=chain.measurement.ended_at,
         device_uuid=chain.circumstances.device_uuid,
+        notes=chain.measurement.notes,
         conditions=chain.conditions,
+    )
+
+
+def _with_slope_error(chain: MeasurementRow, alone: Sequence[MeasurementRow], at_reference: bool) -> Estimate | None:
+    """Return the chain's energy, with how slopes over the temperature differ, as far as temperatures do."""
+    energy_j = energy_of(chain, at_reference)
+    temperatures_c = [row.measurement.temperature_c for row in (chain, *alone)]
+    known_c = [temperature_c for temperature_c in temperatures_c if temperature_c is not None]
+    if energy_j is None or not known_c:
+        return energy_j
+    kelvin = max(known_c) - min(known_c)
+    return Estimate(
+        energy_j.value, math.hypot(energy_j.standard_error, SLOPE_SPREAD_PER_KELVIN * kelvin * energy_j.value)
     )
 
 
 def _per_call(chain: Estimate, alone: Estimate, calls: int) -> Estimate:
     return sum_of_independent([chain, alone.times(-1)]).times(1 / calls)
+
+
+def refusal(rows: Iterable[MeasurementRow], found: ColdCallsRow) -> str:
+    """Return why a result is not to be kept; empty if nothing is wrong with it."""
+    for row in rows:
+        measured = row.measurement
+        if measured.executed_as != GRAPH:
+            return f"{row.operator} did not run in a CUDA graph: {measured.notes}"
+        if is_doubtful(measured) or is_held_back(measured) or IN_A_DUTY_CYCLE in measured.notes:
+            return f"{row.operator}: {measured.notes}"
+    if found.time_s < -IMPOSSIBLE_ERRORS * found.time_standard_error_s:
+        return f"the chain takes {-found.time_s:.3g} s less for each call"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -84,11 +134,15 @@ class ColdCalls:
 
 
 def cold_calls_under(rows: Iterable[ColdCallsRow], conditions: Conditions) -> ColdCalls | None:
-    """Return the mean of what was found on cards of a kind with its software, in the same execution; None for nothing.
+    """Return the mean of what was found on cards of a kind with its software; None for nothing.
 
-    Precision and cache mode of operators do not count: what is not in a cache takes as long for all of them.
+    It holds for graphs of operators whose code and weights were in the cache. Precision does not count: what is not in
+    a cache takes as long in any.
     """
-    found = [row for row in rows if _kind(row.conditions) == _kind(conditions)]
+    if conditions.execution != GRAPH or conditions.cache != WARM:
+        return None
+    chain, kind = CHAIN.key, _kind(conditions)
+    found = [row for row in rows if row.chain == chain and _kind(row.conditions) == kind]
     if not found:
         return None
     times_s = [Estimate(row.time_s, row.time_standard_error_s) for row in found]
@@ -110,3 +164,32 @@ def _kind(conditions: Conditions) -> tuple[object, ...]:
         conditions.mode,
         conditions.execution,
     )
+
+
+def _module(name: str, shape: tuple[int, ...], **parameters: object) -> OperatorTuple:
+    return OperatorTuple(f"torch.nn.{name}", tuple(parameters.items()), (TensorSpec(shape, "float32"),))  # type: ignore[arg-type]
+
+
+_WIDE, _HALF, _SMALL = (8, 64, 14, 14), (8, 128, 14, 14), (8, 128, 7, 7)
+_STREAM = (TensorSpec((STREAM_ELEMENTS,), "float32"), TensorSpec((STREAM_ELEMENTS,), "float32", identity=1))
+
+CALLS = (
+    OperatorTuple("torch.add", inputs=_STREAM, mode=None),
+    _module("Conv2d", _WIDE, in_channels=64, out_channels=64, kernel_size=3, padding=1, bias=False),
+    _module("BatchNorm2d", _WIDE, num_features=64),
+    _module("ReLU", _WIDE),
+    _module("Conv2d", _WIDE, in_channels=64, out_channels=128, kernel_size=1, bias=False),
+    _module("BatchNorm2d", _HALF, num_features=128),
+    _module("SiLU", _HALF),
+    _module("Conv2d", _HALF, in_channels=128, out_channels=128, kernel_size=3, padding=1, groups=128, bias=False),
+    _module("Hardswish", _HALF),
+    _module("MaxPool2d", _HALF, kernel_size=2, stride=2),
+    _module("Conv2d", _SMALL, in_channels=128, out_channels=256, kernel_size=1),
+    _module("GELU", (8, 256, 7, 7)),
+    _module("AdaptiveAvgPool2d", (8, 256, 7, 7), output_size=1),
+    _module("Linear", (8, 256), in_features=256, out_features=512),
+    _module("LayerNorm", (8, 512), normalized_shape=(512,)),
+    _module("Sigmoid", (8, 512)),
+    _module("Linear", (8, 512), in_features=512, out_features=1000),
+)
+"""The operators of the chain, one for each call, as block 0 would count them."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
+from opcost.cold_calls import STREAM_BYTES
 from opcost.conditions import WARM, Circumstances, Conditions
 from opcost.eager_regime import EagerCost, eager_cost
 from opcost.estimation import MINIMUM_KNOWN, fitted, known_costs
 from opcost.gap import Constants, Gap, gap
 from opcost.measurement import (
     IMPRECISE,
+    SLOPE_ERROR_PER_KELVIN,
     SLOPE_SPREAD_PER_KELVIN,
     SLOWED,
     MeasurementRow,
@@ -20,11 +23,14 @@ from opcost.measurement import (
     joined_notes,
     time_of,
 )
-from opcost.operators import META, OperatorCounts, is_leaf
+from opcost.operators import META, OperatorCount, OperatorCounts, is_leaf
 from opcost.statistics import Estimate, total_if_known
 from opcost.subjects import ALL, CAPTURED, LEAF
 from opcost.summation import Measurements, ModelCost, sum_operators
 from opcost.units import milliseconds, percent, ratio
+
+MOSTLY_KNOWN_RATIO = 0.5
+"""Of the bytes that operators move: where less is measured, rates fitted to that tell nothing of the rest."""
 
 NOTICEABLE_RATIO = 0.001
 """A share of the time below which nothing is said: a thousandth of it is slower by some percent."""
@@ -116,8 +122,13 @@ def compare(
     known = known_costs(everything, measurements, conditions, cost.is_at_reference)
     energy_j = energy_of(full, cost.is_at_reference)
     eager = eager_cost(cost, measurements)
-    rates = fitted(known) if len(known) >= MINIMUM_KNOWN else None
-    constants = Constants(rates, measurements.cold_calls(conditions))
+    measured_bytes, all_bytes = map(_memory_bytes, ([*cost.summed, *(left_out.summed if left_out else ())], everything))
+    is_mostly_known = len(known) >= MINIMUM_KNOWN and measured_bytes >= MOSTLY_KNOWN_RATIO * all_bytes
+    moves_much = counts.total_memory_bytes > STREAM_BYTES
+    constants = Constants(
+        rates=fitted(known) if is_mostly_known else None,
+        cold=measurements.cold_calls(conditions) if moves_much else None,
+    )
     return Comparison(
         conditions=conditions,
         full=full,
@@ -140,6 +151,10 @@ def compare(
             *_imprecise(cost),
         ),
     )
+
+
+def _memory_bytes(counts: Iterable[OperatorCount]) -> int:
+    return sum(count.occurrences * count.memory_bytes for count in counts)
 
 
 def _leaves_and_others(
@@ -200,14 +215,28 @@ def _circumstances(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
 
 
 def _energy_ratio(cost: ModelCost, full: MeasurementRow, energy_j: Estimate | None) -> Estimate | None:
-    """Return sum over whole; how far slopes over the temperature differ counts by how far temperatures do."""
+    """Return sum over whole; at the reference temperature its error holds what is not known of slopes."""
     if cost.energy_j is None or energy_j is None:
         return None
     ratio = cost.energy_j.divided_by(energy_j)
-    if cost.temperature_c is None or full.measurement.temperature_c is None:
+    if not cost.is_at_reference:
         return ratio
-    kelvin = cost.temperature_c - full.measurement.temperature_c
-    return Estimate(ratio.value, math.hypot(ratio.standard_error, ratio.value * SLOPE_SPREAD_PER_KELVIN * kelvin))
+    return Estimate(ratio.value, math.hypot(ratio.standard_error, ratio.value * _slope_error_ratio(cost, full)))
+
+
+def _slope_error_ratio(cost: ModelCost, full: MeasurementRow) -> float:
+    """Return what is not known of slopes over the temperature, as a share of the energy of sum / whole.
+
+    The board's slope counts by how far the mean temperature of the operators is from the whole's, what operators
+    differ in by how far each is.
+    """
+    whole_c = full.measurement.temperature_c
+    energies = [(part.energy_j(at_reference=True) or 0.0, part.row.measurement.temperature_c) for part in cost.parts]
+    total_j = math.fsum(energy_j for energy_j, _ in energies)
+    if whole_c is None or not total_j:
+        return 0.0
+    kelvins = [energy_j / total_j * (known_c - whole_c) for energy_j, known_c in energies if known_c is not None]
+    return math.hypot(SLOPE_ERROR_PER_KELVIN * math.fsum(kelvins), SLOPE_SPREAD_PER_KELVIN * math.hypot(*kelvins))
 
 
 def _temperatures(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
@@ -256,7 +285,21 @@ def _slowed(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:
     if max(ours, theirs or 0.0) < NOTICEABLE_RATIO:
         return ()
     whole = "unknown for the whole model" if theirs is None else f"the whole model for {theirs:.1%} of its own"
-    return (f"{SLOWED}: operators for {ours:.1%} of the summed time, {whole}",)
+    longer = _longer_at_lower_clocks_ratio(cost, full) if theirs else None
+    at_most = "" if not longer else f", and at its lower clocks it is at most {percent(longer)} longer"
+    return (f"{SLOWED}: operators for {ours:.1%} of the summed time, {whole}{at_most}",)
+
+
+def _longer_at_lower_clocks_ratio(cost: ModelCost, full: MeasurementRow) -> float | None:
+    """Return by what share of itself a whole is longer than at its operators' clocks, if all of it follows clocks."""
+    clock_hz = full.measurement.sm_clock_hz
+    cycles = total_if_known(
+        None if part.row.measurement.sm_clock_hz is None else part.time_s * part.row.measurement.sm_clock_hz
+        for part in cost.parts
+    )
+    if clock_hz is None or not cycles or cost.time_s is None:
+        return None
+    return max(0.0, 1 - clock_hz * cost.time_s.value / cycles)
 
 
 def _eager_regime(eager: EagerCost | None, cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:

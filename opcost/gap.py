@@ -40,17 +40,15 @@ class Constants:
 class Gap:
     """The pieces of a whole model. ``modules`` and ``functions`` are the sum.
 
-    ``cold`` is what the summed calls take longer where their code and weights are in no cache. ``slowed`` is what the
-    whole takes longer since its clocks were lower than the operators', if all of it follows them; what energy that
-    saves is not known. Both are a part of what is ``unexplained`` where they are not known. ``dropped`` is what is not
-    summed on purpose, measured or estimated; ``unmeasured`` what should be summed and has no measurement, estimated.
-    ``unexplained`` is what is left, below 0 where the rest is more than the whole.
+    ``cold`` is what the summed calls take longer where their code and weights are in no cache, and a part of what is
+    ``unexplained`` where that is not known. ``dropped`` is what is not summed on purpose, measured or estimated;
+    ``unmeasured`` what should be summed and has no measurement, estimated. ``unexplained`` is what is left, below 0
+    where the rest is more than the whole.
     """
 
     modules: Piece
     functions: Piece
-    cold: Piece
-    slowed: Piece
+    cold: ColdCalls | None
     dropped: Piece
     unmeasured: Piece
     unexplained: Piece
@@ -83,13 +81,11 @@ def gap(
         left_out = _measured(dropped.parts, cost.is_at_reference).plus(_estimated(dropped.missing, constants.rates))
     unmeasured = _estimated(cost.missing, constants.rates)
     cold = _in_cold_caches(cost, constants.cold)
-    slowed = Piece(_at_lower_clocks_s(cost, full), None)
-    known = modules.plus(functions).plus(left_out).plus(unmeasured).plus(_if_known(cold)).plus(_if_known(slowed))
+    known = modules.plus(functions).plus(left_out).plus(unmeasured).plus(_piece(cold))
     return Gap(
         modules=modules,
         functions=functions,
         cold=cold,
-        slowed=slowed,
         dropped=left_out,
         unmeasured=unmeasured,
         unexplained=Piece(
@@ -99,30 +95,18 @@ def gap(
     )
 
 
-def _in_cold_caches(cost: ModelCost, cold: ColdCalls | None) -> Piece:
+def _in_cold_caches(cost: ModelCost, cold: ColdCalls | None) -> ColdCalls | None:
+    """Return what all summed calls take longer together: they share one mean, and its error."""
     if cold is None or not cost.parts:
-        return Piece(None, None)
-    calls = sum(part.occurrences for part in cost.parts)
-    return Piece(calls * cold.time_s.value, None if cold.energy_j is None else calls * cold.energy_j.value)
-
-
-def _at_lower_clocks_s(cost: ModelCost, full: MeasurementRow) -> float | None:
-    """Return by how much the whole would be shorter at the operators' clocks; None where a clock is not known."""
-    clock_hz = full.measurement.sm_clock_hz
-    cycles = total_if_known(map(_cycles, cost.parts))
-    if clock_hz is None or not cycles:
         return None
-    operators_hz = cycles / math.fsum(part.time_s for part in cost.parts)
-    return full.measurement.time_s * max(0.0, 1 - clock_hz / operators_hz)
+    calls = sum(part.occurrences for part in cost.parts)
+    return ColdCalls(cold.time_s.times(calls), None if cold.energy_j is None else cold.energy_j.times(calls))
 
 
-def _cycles(part: Part) -> float | None:
-    clock_hz = part.row.measurement.sm_clock_hz
-    return None if clock_hz is None else part.time_s * clock_hz
-
-
-def _if_known(piece: Piece) -> Piece:
-    return Piece(piece.time_s or 0.0, piece.energy_j or 0.0)
+def _piece(cold: ColdCalls | None) -> Piece:
+    if cold is None:
+        return Piece()
+    return Piece(cold.time_s.value, 0.0 if cold.energy_j is None else cold.energy_j.value)
 
 
 def _measured(parts: Sequence[Part], at_reference: bool) -> Piece:

@@ -32,6 +32,9 @@ SLOPE_SPREAD_PER_KELVIN = 0.0015
 """How far an operator's slope of power over temperature may be from its board's, as a share of the power: 0.22 to
 0.52 % per kelvin in four operators on two H200 (``docs/results.md``)."""
 
+SLOPE_ERROR_PER_KELVIN = 0.001
+"""How well a board's slope is known, as a share of the power, where rows do not tell: 0.03 to 0.1 % per kelvin."""
+
 
 POSITIVE = ("time_s", "energy_j", "energy_at_reference_j", "power_w", "loop_time_s")
 ERRORS = (

@@ -12,7 +12,7 @@ from typing import Any
 
 from opcost.bench import USUAL, Bench, MeasuringOptions
 from opcost.child_process import Answering, ChildFaultError, ChildProcess
-from opcost.conditions import WARM, Circumstances, Conditions
+from opcost.conditions import Circumstances, Conditions
 from opcost.duty_cycle import DUTY_CYCLES
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Measurement
@@ -167,14 +167,11 @@ def answering(opening: Opening) -> Iterator[Answering]:
     """Open a bench here, in the process that measures."""
     # torch, which the process that asks need not wait for.
     from opcost.apparatus import open_apparatus
-    from opcost.stage_cold_calls import find_cold_calls_if_unknown
     from opcost.stage_qualifying import qualified
 
     options = opening.options
     open_device = partial(open_apparatus, execution=options.execution, cache=options.cache)
     with qualified(open_device, opening.device, opening.database, opening.with_meter, options.meter_name) as apparatus:
-        if opening.with_meter and options.cache == WARM:
-            find_cold_calls_if_unknown(apparatus, opening.database)
         yield partial(answer, apparatus)
 
 

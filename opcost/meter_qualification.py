@@ -52,8 +52,8 @@ REFERENCE = "the reference"
 UNCHECKED = "the only measure of the others: not checked"
 STEADY_ONLY = "for steady loads only"
 STEP_RATIO = 0.005
-"""Powers of H200s step by up to so much without a change of load or temperature (``docs/results.md``): a slope over few
-degrees may be one of these."""
+"""By so much powers of H200s step without a change of load or temperature (a standard deviation; the largest of some
+minutes are 2 %, ``docs/results.md``): a slope over few degrees may be one of these."""
 
 MINIMUM_TEMPERATURES = 3
 """Different temperatures (meters round to a degree) that a slope needs."""

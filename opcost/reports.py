@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opcost.census import CensusRow
 from opcost.selection import Share
@@ -33,7 +34,10 @@ MOSTLY = 0.5
 OPERATORS_SHOWN = 12
 """Operators outside the whitelist that are named on the screen."""
 
-OUTSIDE_THE_SUM = ("cold caches", "lower clocks", "dropped", "not measured", "not explained")
+Known: TypeAlias = "tuple[float | None, float | None]"
+"""A value and its error, None where they are not known."""
+
+OUTSIDE_THE_SUM = ("cold caches", "dropped", "not measured", "not explained")
 """Pieces of a whole model beside its summed modules and functions."""
 
 MISSING_SHOWN = 3
@@ -237,6 +241,8 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
             print_line(f"{report.name}: failed: {reason}")
         for reason in report.energy_missing_reasons:
             print_line(f"{report.name}: no energy for {report.without_energy} of {report.wanted}: {reason}")
+        if report.remaining and not dry_run:
+            print_line(f"{report.name}: {report.remaining} failed or were disturbed: a later run measures them again")
     if dry_run:
         print_line(f"time needed in all: {duration(sum(report.expected_s for report in reports))}")
 
@@ -271,6 +277,8 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
         rows = [cells for row in compared for cells in _comparison_cells(row)]
         print_table("Sum of operators and whole model" + _dry(dry_run, "nothing was written"), columns, rows)
         print_line("± is one standard error within these runs; another run or board may differ by more.")
+        for celsius in sorted({row.reference_temperature_c for row in compared if row.reference_temperature_c}):
+            print_line(f"Energies are those at {celsius:g} °C, where all of a model's are known there.")
         if any(row.cold_time_s is not None for row in compared):
             print_line("Corrected: with what calls take longer where their code and weights are in no cache.")
         print_line("")
@@ -344,8 +352,16 @@ def _comparison_cells(row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, .
     time_ratio = _with_error(row.time_ratio, row.time_standard_error_ratio)
     energy_ratio = _with_error(row.energy_ratio, row.energy_standard_error_ratio)
     missing = f"{row.missing_operators} of {row.summed_operators + row.missing_operators}"
-    corrected_time = _corrected(row.time_s, row.cold_time_s, row.full_time_s)
-    corrected_energy = _corrected(row.energy_j, row.cold_energy_j, row.full_energy_j)
+    corrected_time = _corrected(
+        (row.time_ratio, row.time_standard_error_ratio),
+        (row.cold_time_s, row.cold_time_standard_error_s),
+        row.full_time_s,
+    )
+    corrected_energy = _corrected(
+        (row.energy_ratio, row.energy_standard_error_ratio),
+        (row.cold_energy_j, row.cold_energy_standard_error_j),
+        row.full_energy_j,
+    )
     time = (milliseconds(row.time_s), milliseconds(row.full_time_s), time_ratio, corrected_time)
     energy = (millijoules(row.energy_j), millijoules(row.full_energy_j), energy_ratio, corrected_energy)
     return (
@@ -354,15 +370,18 @@ def _comparison_cells(row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, .
     )
 
 
-def _corrected(summed: float | None, cold: float | None, whole: float | None) -> str:
-    """Return what sum and correction are of the whole."""
-    return ratio(None if summed is None or cold is None or not whole else (summed + cold) / whole)
+def _corrected(sum_ratio: Known, cold: Known, whole: float | None) -> str:
+    """Return what sum and correction are of the whole, with the error of both."""
+    (value_ratio, error_ratio), (more, more_error) = sum_ratio, cold
+    if value_ratio is None or error_ratio is None or more is None or more_error is None or not whole:
+        return UNKNOWN
+    return _with_error(value_ratio + more / whole, math.hypot(error_ratio, more_error / whole))
 
 
 def _gap_cells(row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the pieces of the whole's time and energy as shares of it."""
-    times_s = (row.cold_time_s, row.slowed_time_s, row.dropped_time_s, row.unmeasured_time_s, row.unexplained_time_s)
-    energies_j = (row.cold_energy_j, None, row.dropped_energy_j, row.unmeasured_energy_j, row.unexplained_energy_j)
+    times_s = (row.cold_time_s, row.dropped_time_s, row.unmeasured_time_s, row.unexplained_time_s)
+    energies_j = (row.cold_energy_j, row.dropped_energy_j, row.unmeasured_energy_j, row.unexplained_energy_j)
     return (
         (row.name, "time", *_pieces(row.time_s, row.function_time_s, times_s, row.full_time_s)),
         ("", "energy", *_pieces(row.energy_j, row.function_energy_j, energies_j, row.full_energy_j)),

@@ -1,24 +1,18 @@
-"""Find out, once for each card and its software, what a call takes longer in cold caches."""
+"""Find out, once for each kind of card and its software, what a call takes longer in cold caches."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
-import torch
-
 from opcost.bench import Bench, measured_row
-from opcost.cold_calls import ColdCallsRow, cold_calls_row, cold_calls_under
-from opcost.conditions import GRAPH
+from opcost.cold_calls import CALLS, CHAIN, ColdCallsRow, cold_calls_row, cold_calls_under, refusal
+from opcost.conditions import GRAPH, WARM
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
-from opcost.operators import META
 from opcost.ports import protocol_for
 from opcost.request import COLD_CALLS
 from opcost.subjects import Subject
-from opcost.torch_capture import capture
-from opcost.torch_small_operators import SMALL_OPERATORS, SmallOperators, small_input
 from opcost.units import millijoules, milliseconds
 
 PRECISION = "torch-default"
@@ -31,47 +25,37 @@ def cold_calls_in(database: Path) -> CsvTable[ColdCallsRow]:
     return CsvTable(database / COLD_CALLS, ColdCallsRow)
 
 
-def find_cold_calls(bench: Bench, database: Path) -> ColdCallsRow | None:
-    """Measure what calls take longer in cold caches and keep it; None where nothing runs in CUDA graphs, or it fails.
+def find_cold_calls_if_unknown(bench: Bench, database: Path) -> None:
+    """Find out what calls take longer in cold caches, where a database does not know it of this card and software.
 
-    Eager runs wait for the host so often that caches hardly count.
+    Only where operators run in CUDA graphs, and warm: eager runs wait for the host so often that caches hardly count.
     """
-    if not _runs_graphs(bench):
-        return None
+    if not bench.is_gpu:
+        return
+    conditions = bench.conditions(PRECISION)
+    is_known = cold_calls_under(cold_calls_in(database).rows(), conditions) is not None
+    if (conditions.execution, conditions.cache) == (GRAPH, WARM) and not is_known:
+        logging.getLogger(__name__).warning("what calls take longer in cold caches is found out last: once, some 15 s")
+        find_cold_calls(bench, database)
+
+
+def find_cold_calls(bench: Bench, database: Path) -> ColdCallsRow | None:
+    """Measure what calls take longer in cold caches and keep it; None where that fails or makes no sense."""
+    log = logging.getLogger(__name__)
     protocol = protocol_for(True, relative_error=RELATIVE_ERROR)
     circumstances = bench.circumstances(protocol)
     try:
         *alone, chain = (
-            measured_row(bench, subject, PRECISION, protocol, circumstances)
-            for subject in (*subjects(), Subject(SMALL_OPERATORS))
+            measured_row(bench, Subject(operator), PRECISION, protocol, circumstances) for operator in (*CALLS, CHAIN)
         )
     except CannotMeasureError as error:
-        logging.getLogger(__name__).warning("what calls take longer in cold caches is not known: %s", error)
+        log.warning("what calls take longer in cold caches is not known: %s", error)
         return None
-    row = cold_calls_row(alone, chain)
-    cold_calls_in(database).append(row)
-    return row
-
-
-def find_cold_calls_if_unknown(bench: Bench, database: Path) -> None:
-    """Find out what calls take longer in cold caches, where a database does not know it of this card and software."""
-    rows = cold_calls_in(database).rows()
-    if _runs_graphs(bench) and bench.has_meter and cold_calls_under(rows, bench.conditions(PRECISION)) is None:
-        log = logging.getLogger(__name__)
-        log.warning("what calls take longer in cold caches is found out first: 20 s, once")
-        found = find_cold_calls(bench, database)
-        if found is not None:
-            log.warning("a call takes %s longer there, and %s", milliseconds(found.time_s), millijoules(found.energy_j))
-
-
-def _runs_graphs(bench: Bench) -> bool:
-    return bench.is_gpu and bench.conditions(PRECISION).execution == GRAPH
-
-
-def subjects() -> Iterator[Subject]:
-    """Yield the small operators, once for each call."""
-    with torch.device(META):
-        model = SmallOperators().eval()
-    for count in capture(model, (small_input(META),), SMALL_OPERATORS).counts:
-        if count.memory_bytes:
-            yield from [Subject(count.operator)] * count.occurrences
+    found = cold_calls_row(alone, chain)
+    reason = refusal((*alone, chain), found)
+    if reason:
+        log.warning("what calls take longer in cold caches is not known: %s; the next run tries again", reason)
+        return None
+    cold_calls_in(database).append(found)
+    log.warning("a call takes %s longer there, and %s", milliseconds(found.time_s), millijoules(found.energy_j))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -43,7 +44,7 @@ KINDS_TOLD = 4
 class ComparisonRow:
     """One row of ``sum_vs_full.csv``; ``time_s`` and ``energy_j`` are the sum's, errors one standard error.
 
-    The part of the sum in functions, what calls take longer in cold caches and the whole at lower clocks, what was
+    The part of the sum in functions, what calls take longer in cold caches, what was
     dropped or not measured (estimated where it has no row), and what is left of the whole are told as
     ``opcost.gap.Gap`` has them; what an eager run of the summed operators should take on the device, and for its
     launches, and its energy, as ``opcost.eager_regime`` has them; by how much kernels alone differ from those in the
@@ -74,8 +75,9 @@ class ComparisonRow:
     function_time_s: float | None
     function_energy_j: float | None
     cold_time_s: float | None
+    cold_time_standard_error_s: float | None
     cold_energy_j: float | None
-    slowed_time_s: float | None
+    cold_energy_standard_error_j: float | None
     dropped_time_s: float | None
     dropped_energy_j: float | None
     unmeasured_time_s: float | None
@@ -161,7 +163,11 @@ def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[P
         _compared_model(row, kinds, several=len(report.comparisons) > 1)
         for report in reports
         for row, kinds in zip(report.comparisons, report.kinds, strict=True)
+        if not row.missing_operators
     ]
+    lacking = sum(row.missing_operators > 0 for report in reports for row in report.comparisons)
+    if lacking:
+        logging.getLogger(__name__).warning("figures: %d comparisons whose sums lack operators are left out", lacking)
     return write_figures(models, folder) if models else []
 
 
@@ -193,6 +199,7 @@ def _comparison_row(
     name: str, comparison: Comparison, runs: OperatorRuns, errors: KernelErrors | None
 ) -> ComparisonRow:
     cost, whole, gap, eager = comparison.cost, comparison.full.measurement, comparison.gap, comparison.eager
+    cold = gap.cold
     return ComparisonRow(
         key=comparison.full.key,
         operator=comparison.full.operator,
@@ -214,9 +221,10 @@ def _comparison_row(
         energy_standard_error_ratio=standard_error_of(comparison.energy_ratio),
         function_time_s=gap.functions.time_s,
         function_energy_j=gap.functions.energy_j,
-        cold_time_s=gap.cold.time_s,
-        cold_energy_j=gap.cold.energy_j,
-        slowed_time_s=gap.slowed.time_s,
+        cold_time_s=None if cold is None else cold.time_s.value,
+        cold_time_standard_error_s=None if cold is None else cold.time_s.standard_error,
+        cold_energy_j=None if cold is None else value_of(cold.energy_j),
+        cold_energy_standard_error_j=None if cold is None else standard_error_of(cold.energy_j),
         dropped_time_s=gap.dropped.time_s,
         dropped_energy_j=gap.dropped.energy_j,
         unmeasured_time_s=gap.unmeasured.time_s,

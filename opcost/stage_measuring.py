@@ -19,6 +19,7 @@ from opcost.request import (
     SelectedModel,
     selected,
 )
+from opcost.stage_cold_calls import find_cold_calls_if_unknown
 from opcost.subjects import CAPTURED, subjects_of
 
 
@@ -74,6 +75,8 @@ def measure_operators(
             is_due = is_full_protocol and not outcome.remaining and not request.dry_run and work in on_own_values
             done = (is_due and _set_done(work.config)) or work.config.done
             reports.append(_operators_report(work, outcome, done))
+        if any(report.measured for report in reports):
+            find_cold_calls_if_unknown(bench, request.database)
     return sorted(reports, key=lambda report: report.name)
 
 

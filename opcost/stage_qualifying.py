@@ -47,8 +47,8 @@ STEADY_LOAD = Subject(
 
 PRECISION = "torch-default"
 
-USUAL_POWER_PER_KELVIN = Estimate(0.003, 0.001)
-"""The slope of H200s: 0.17 to 0.49 % per kelvin on nine boards and under eight loads (``docs/results.md``)."""
+USUAL_POWER_PER_KELVIN = {"NVIDIA H200": Estimate(0.003, 0.001)}
+"""Slopes of kinds of cards: 0.17 to 0.49 % per kelvin on nine boards and under eight loads (``docs/results.md``)."""
 
 TRIED_LATELY = timedelta(days=1)
 
@@ -226,10 +226,11 @@ def _is_known(rows: list[QualificationRow], names: Iterable[str]) -> bool:
 
 
 def _power_per_kelvin(rows: list[QualificationRow]) -> Estimate | None:
-    """Return the newest slope that was found, drawn to the usual one the more, the less is known of it."""
+    """Return the newest slope that was found; where the card's usual one is known, drawn to it as far as it is not."""
     slopes = (estimate_of(row.power_per_kelvin_ratio, row.power_per_kelvin_standard_error_ratio) for row in rows[::-1])
     newest = next((slope for slope in slopes if slope is not None), None)
-    return None if newest is None else weighted_mean([newest, USUAL_POWER_PER_KELVIN])
+    usual = USUAL_POWER_PER_KELVIN.get(rows[-1].device_product) if rows else None
+    return newest if newest is None or usual is None else weighted_mean([newest, usual])
 
 
 def _uuid(apparatus: Apparatus) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ from opcost.input_values import InputData, parse_input_data
 from opcost.measurement import MeasurementRow, energy_of, is_doubtful, time_of
 from opcost.operators import OperatorCount, OperatorCounts
 from opcost.selection import share
-from opcost.statistics import Estimate, sum_of_independent, total_if_known
+from opcost.statistics import Estimate, sum_of_independent
 from opcost.subjects import CAPTURED, Subject, subjects_of
 
 
@@ -47,16 +46,14 @@ class ModelCost:
     ``summed`` and ``missing`` are the counts with and without a measurement under the conditions asked for, ``parts``
     what is summed. Time and energy are None where nothing could be summed; energy also where any summed operator lacks
     it, since a sum of some energies is the energy of nothing. ``is_at_reference`` says whether energies are those at
-    the reference temperature; ``temperature_c`` is then the one at which they were measured, weighted by them. How
-    operators differ in how they follow the temperature is no part of ``energy_j``'s error. ``flop_ratio`` and
-    ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes that the sum carries.
+    the reference temperature; how operators differ in how they follow it is no part of ``energy_j``'s error.
+    ``flop_ratio`` and ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes that the sum carries.
     """
 
     time_s: Estimate | None
     energy_j: Estimate | None
     energy_missing_reason: str | None
     is_at_reference: bool
-    temperature_c: float | None
     summed: tuple[OperatorCount, ...]
     missing: tuple[OperatorCount, ...]
     parts: tuple[Part, ...]
@@ -141,7 +138,6 @@ def sum_operators(
         energy_j=sum_of_independent(_energies(measured, at_reference)) if reason is None else None,
         energy_missing_reason=reason,
         is_at_reference=at_reference and reason is None,
-        temperature_c=_temperature_c(measured) if at_reference and reason is None else None,
         summed=summed,
         missing=tuple(count for count, parts in found.items() if not parts),
         parts=parts,
@@ -183,13 +179,6 @@ def _rank(row: MeasurementRow) -> tuple[bool, bool, float]:
 
 def _energies(measured: Iterable[tuple[int, MeasurementRow]], at_reference: bool) -> Iterable[Estimate]:
     return (energy.times(n) for n, row in measured if (energy := energy_of(row, at_reference)) is not None)
-
-
-def _temperature_c(measured: Iterable[tuple[int, MeasurementRow]]) -> float | None:
-    """Return the temperature of rows, weighted by their energies; None where one does not tell it."""
-    energies = [(n * (row.measurement.energy_j or 0.0), row.measurement.temperature_c) for n, row in measured]
-    weighted = total_if_known(None if celsius is None else energy_j * celsius for energy_j, celsius in energies)
-    return None if weighted is None else weighted / math.fsum(energy_j for energy_j, _ in energies)
 
 
 def _energy_missing_reason(rows: list[MeasurementRow]) -> str | None:

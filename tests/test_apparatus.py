@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from simulated_apparatus import SimulatedCampaign
-from simulated_machine import Device, Load
+from simulated_machine import Device, Load, simulated_row
 
 from opcost.apparatus import FilledMeter
-from opcost.measurement import is_held_back
+from opcost.measurement import is_held_back, leaves_clocks_low
 from opcost.operators import OperatorTuple, TensorSpec, model_operator
 from opcost.ports import MeasurementProtocol, protocol_for
 from opcost.power import PowerTrace, no_trace
@@ -110,6 +110,20 @@ def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
             assert (measured.notes, remarks, len(campaign.built)) == (notes, [], tries)
             # Each try has a log of its own.
             assert names == ["log", "log-2", "log-3"][:tries]
+
+
+@pytest.mark.parametrize(
+    ("note", "is_low"),
+    [
+        ("clocks held down by the power limit for 40% of the loop", True),
+        ("clocks still low from the load before for 40% of the loop", True),
+        ("at the power limit of 700 W: slower where it lasts", False),
+        ("", False),
+    ],
+)
+def test_clocks_are_low_after_what_was_held_down_and_after_what_met_them_so(note: str, is_low: bool) -> None:
+    measured = simulated_row(RELU).measurement
+    assert leaves_clocks_low(replace(measured, notes=note)) == is_low
 
 
 def test_precise_loops_warm_up_shortly_only_where_a_device_is_kept_at_work() -> None:

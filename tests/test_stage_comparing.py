@@ -380,13 +380,18 @@ def test_kernels_that_were_profiled_are_told_by_kind(explained: SimulatedCampaig
     )
 
 
-def test_figures_show_each_comparison_with_its_kinds_of_operators(explained: SimulatedCampaign) -> None:
+def test_figures_show_each_comparison_with_its_kinds_of_operators(
+    explained: SimulatedCampaign, caplog: pytest.LogCaptureFixture
+) -> None:
     reports = compare(explained)
     (kinds,) = reports[0].kinds
     assert {kind.operator: kind.time_s for kind in kinds} == pytest.approx(
         {"ReLU": 0.003, "GELU": 0.002, "add": 0.002}, rel=1e-6
     )
-    files = draw_comparisons(reports, explained.folder / "figures")
+    assert draw_comparisons(reports, explained.folder / "lacking") == []
+    assert "1 comparisons whose sums lack operators are left out" in caplog.text
+    complete = replace(reports[0].comparisons[0], missing_operators=0)
+    files = draw_comparisons([replace(reports[0], comparisons=(complete,))], explained.folder / "figures")
     assert len(files) == 6
     assert all(path.stat().st_size > 1000 for path in files)
     assert draw_comparisons([ComparingReport("a", (), "not measured")], explained.folder / "none") == []

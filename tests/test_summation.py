@@ -47,7 +47,6 @@ def row_of(measured):
             energy_missing_reason=None if energy_j is not None else "no meter",
             energy_at_reference_j=changes.pop("at_reference_j", None),
             energy_at_reference_standard_error_j=0.3,
-            temperature_c=changes.pop("temperature_c", 50.0),
         )
         conditions, data = changes.pop("conditions", SIMULATED_CONDITIONS), changes.pop("data", NORMAL_DATA)
         key = measurement_key(Subject(operator, data), conditions)
@@ -86,7 +85,6 @@ def test_each_occurrence_counts_and_calls_of_one_tuple_share_their_error(row_of)
         energy_j=Estimate(pytest.approx(86.0), pytest.approx(1.0)),
         energy_missing_reason=None,
         is_at_reference=False,
-        temperature_c=None,
         summed=counts.counts,
         missing=(),
         parts=cost.parts,
@@ -159,15 +157,10 @@ def test_what_is_not_measured_is_named_and_left_out(row_of):
 
 def test_energies_are_at_the_reference_temperature_if_all_are(row_of):
     counts = counts_of(OperatorCount(CONVOLUTION, 1, 1, 1), OperatorCount(RELU, 2, 1, 1))
-    convolution = row_of(CONVOLUTION, at_reference_j=5.0, temperature_c=40.0)
-    all_known = Measurements([convolution, row_of(RELU, at_reference_j=7.0, temperature_c=52.0)])
+    all_known = Measurements([row_of(CONVOLUTION, at_reference_j=5.0), row_of(RELU, at_reference_j=7.0)])
     cost = sum_operators(counts, all_known, SIMULATED_CONDITIONS, at_reference=True)
     # The errors are those of the measurements; 2 J were measured of each.
     assert (cost.energy_j, cost.is_at_reference) == (Estimate(19.0, pytest.approx(0.2 * math.sqrt(5))), True)
-    # Of 6 J as measured 2 J were those of the convolution.
-    assert cost.temperature_c == 48.0
-    unknown = [convolution, row_of(RELU, at_reference_j=7.0, temperature_c=None)]
-    assert sum_operators(counts, Measurements(unknown), SIMULATED_CONDITIONS, at_reference=True).temperature_c is None
     one_lacks = Measurements([row_of(CONVOLUTION, at_reference_j=5.0), row_of(RELU)])
     cost = sum_operators(counts, one_lacks, SIMULATED_CONDITIONS, at_reference=True)
     assert (cost.energy_j.value, cost.is_at_reference) == (6.0, False)
@@ -188,7 +181,6 @@ def test_nothing_measured_has_no_cost():
         None,
         "no operator of the model is measured",
         is_at_reference=False,
-        temperature_c=None,
         summed=(),
         missing=counts.counts,
         parts=(),
