@@ -167,7 +167,14 @@ def add_meter(parser: argparse.ArgumentParser) -> None:
 def add_figures(parser: argparse.ArgumentParser) -> None:
     """Add ``--figures``, a folder for figures: it yields ``figures`` (Path or None)."""
     figures_help = "also draw parity, operators and errors as PNG and SVG into this folder (needs matplotlib)"
-    parser.add_argument("--figures", type=Path, metavar="DIR", help=figures_help)
+    parser.add_argument("--figures", type=_new_folder, metavar="DIR", help=figures_help)
+
+
+def _new_folder(text: str) -> Path:
+    path = Path(text)
+    if path.exists() and not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a file; name a folder")
+    return path
 
 
 def add_counted(parser: argparse.ArgumentParser) -> None:

@@ -394,6 +394,14 @@ def test_figures_are_drawn_beside_the_comparison(
     assert {path.name for path in (tmp_path / "figures").glob("*.svg")} == {"parity.svg", "operators.svg", "errors.svg"}
 
 
+def test_figures_into_a_file_are_refused_before_anything_is_compared(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "figures").write_text("mine")
+    result = project.run("compare_sum_vs_full.py", "a_resnet", "--figures", str(tmp_path / "figures"))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "figures is a file; name a folder" in result.stderr
+    assert (tmp_path / "figures").read_text() == "mine"
+
+
 def test_figures_without_matplotlib_are_refused_before_anything_is_written(
     project: Project, whole: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
