@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFor
 
 from opcost.comparison import KindCost
 from opcost.statistics import NORMAL_QUANTILE, Estimate
-from opcost.units import MILLI
+from opcost.units import MILLI, percent
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++", "oo")
@@ -70,9 +70,9 @@ def write_figures(models: Sequence[ComparedModel], folder: Path) -> list[Path]:
 
 def _without_sizes(models: Sequence[ComparedModel]) -> list[ComparedModel]:
     """Return the models without the input sizes in their names, where that leaves each a name of its own."""
-    names = Counter(SIZE.sub("", model.name) for model in models)
-    shorter = (SIZE.sub("", model.name) for model in models)
-    return [replace(one, name=name) if names[name] == 1 else one for one, name in zip(models, shorter, strict=True)]
+    shorter = [SIZE.sub("", model.name) for model in models]
+    uses = Counter(shorter)
+    return [replace(one, name=name) if uses[name] == 1 else one for one, name in zip(models, shorter, strict=True)]
 
 
 def parity(models: Sequence[ComparedModel]) -> Figure:
@@ -153,7 +153,7 @@ def _draw_parity(axes: Axes, points: Sequence[tuple[str, Estimate, Estimate]]) -
     )
     ends = [0.7 * min(*x, *y), 1.4 * max(*x, *y)]
     axes.plot(ends, ends, color="black", linewidth=0.8, label="sum = whole")
-    for ratio, label in ((1 - BAND_RATIO, f"± {BAND_RATIO:.0%}".replace("%", " %")), (1 + BAND_RATIO, None)):
+    for ratio, label in ((1 - BAND_RATIO, f"± {percent(BAND_RATIO, digits=0)}"), (1 + BAND_RATIO, None)):
         axes.plot(ends, [ratio * end for end in ends], color="black", linewidth=0.5, linestyle=":", label=label)
     furthest = sorted(range(len(points)), key=lambda index: -abs(math.log(y[index] / x[index])))
     for index in furthest[:NAMED]:

@@ -75,8 +75,8 @@ def cold_calls_row(alone: Sequence[MeasurementRow], chain: MeasurementRow) -> Co
     energies_j = [energy for row in alone if (energy := energy_of(row, at_reference)) is not None]
     alone_j = sum_of_independent(energies_j) if len(energies_j) == len(alone) else None
     chain_j = _with_slope_error(chain, alone, at_reference)
-    longer_s = _per_call(time_of(chain), alone_s, len(alone))
-    longer_j = None if alone_j is None or chain_j is None else _per_call(chain_j, alone_j, len(alone))
+    longer_s = time_of(chain).less(alone_s).times(1 / len(alone))
+    longer_j = None if alone_j is None or chain_j is None else chain_j.less(alone_j).times(1 / len(alone))
     return ColdCallsRow(
         chain=chain.key.partition("-")[0],
         calls=len(alone),
@@ -108,10 +108,6 @@ def _with_slope_error(chain: MeasurementRow, alone: Sequence[MeasurementRow], at
     )
 
 
-def _per_call(chain: Estimate, alone: Estimate, calls: int) -> Estimate:
-    return sum_of_independent([chain, alone.times(-1)]).times(1 / calls)
-
-
 def refusal(rows: Iterable[MeasurementRow], found: ColdCallsRow) -> str:
     """Return why a result is not to be kept; empty if nothing is wrong with it."""
     for row in rows:
@@ -133,13 +129,20 @@ class ColdCalls:
     energy_j: Estimate | None
 
 
+def can_be_cold(conditions: Conditions) -> bool:
+    """Return whether operators take longer in a model for cold caches: in graphs, if they were in the cache alone.
+
+    Eager runs wait for the host so often that caches hardly count.
+    """
+    return conditions.execution == GRAPH and conditions.cache == WARM
+
+
 def cold_calls_under(rows: Iterable[ColdCallsRow], conditions: Conditions) -> ColdCalls | None:
     """Return the mean of what was found on cards of a kind with its software; None for nothing.
 
-    It holds for graphs of operators whose code and weights were in the cache. Precision does not count: what is not in
-    a cache takes as long in any.
+    Precision does not count: what is not in a cache takes as long in any.
     """
-    if conditions.execution != GRAPH or conditions.cache != WARM:
+    if not can_be_cold(conditions):
         return None
     chain, kind = CHAIN.key, _kind(conditions)
     found = [row for row in rows if row.chain == chain and _kind(row.conditions) == kind]

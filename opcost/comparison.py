@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from opcost.cold_calls import STREAM_BYTES
 from opcost.conditions import WARM, Circumstances, Conditions
 from opcost.eager_regime import EagerCost, eager_cost
-from opcost.estimation import MINIMUM_KNOWN, fitted, known_costs
+from opcost.estimation import MINIMUM_KNOWN, CostModel, fitted, known_costs
 from opcost.gap import Constants, Gap, gap
 from opcost.measurement import (
     IMPRECISE,
@@ -23,7 +23,7 @@ from opcost.measurement import (
     joined_notes,
     time_of,
 )
-from opcost.operators import META, OperatorCount, OperatorCounts, is_leaf
+from opcost.operators import META, OperatorCount, OperatorCounts, is_leaf, memory_bytes_of
 from opcost.statistics import Estimate, total_if_known
 from opcost.subjects import ALL, CAPTURED, LEAF
 from opcost.summation import Measurements, ModelCost, sum_operators
@@ -119,14 +119,11 @@ def compare(
     if dropped is not None:
         left_out = sum_operators(dropped, measurements, conditions, runs.input_data, cost.is_at_reference)
     everything = [*counts.counts, *(dropped.counts if dropped else ())]
-    known = known_costs(everything, measurements, conditions, cost.is_at_reference)
     energy_j = energy_of(full, cost.is_at_reference)
     eager = eager_cost(cost, measurements)
-    measured_bytes, all_bytes = map(_memory_bytes, ([*cost.summed, *(left_out.summed if left_out else ())], everything))
-    is_mostly_known = len(known) >= MINIMUM_KNOWN and measured_bytes >= MOSTLY_KNOWN_RATIO * all_bytes
     moves_much = counts.total_memory_bytes > STREAM_BYTES
     constants = Constants(
-        rates=fitted(known) if is_mostly_known else None,
+        rates=_rates(everything, [cost, *([left_out] if left_out else [])], measurements, conditions),
         cold=measurements.cold_calls(conditions) if moves_much else None,
     )
     return Comparison(
@@ -153,8 +150,18 @@ def compare(
     )
 
 
-def _memory_bytes(counts: Iterable[OperatorCount]) -> int:
-    return sum(count.occurrences * count.memory_bytes for count in counts)
+def _rates(
+    counts: Sequence[OperatorCount], sums: Sequence[ModelCost], measurements: Measurements, conditions: Conditions
+) -> CostModel | None:
+    """Return rates fitted to operators, for those of them that these sums lack; None where they are not wanted, or too
+    little is measured.
+    """
+    if not any(one.missing for one in sums):
+        return None
+    known = known_costs(counts, measurements, conditions, sums[0].is_at_reference)
+    measured_bytes = sum(memory_bytes_of(one.summed) for one in sums)
+    is_enough = len(known) >= MINIMUM_KNOWN and measured_bytes >= MOSTLY_KNOWN_RATIO * memory_bytes_of(counts)
+    return fitted(known) if is_enough else None
 
 
 def _leaves_and_others(

@@ -190,6 +190,11 @@ class OperatorCount:
         return bool(self.flop or self.memory_bytes)
 
 
+def memory_bytes_of(counts: Iterable[OperatorCount]) -> int:
+    """Return the bytes that all calls of some operators move."""
+    return sum(count.occurrences * count.memory_bytes for count in counts)
+
+
 @dataclass(frozen=True)
 class OperatorCounts:
     """All operator tuples of one model run, with the totals of the whole run.
@@ -228,7 +233,7 @@ class OperatorCounts:
     @property
     def memory_bytes(self) -> int:
         """Bytes moved inside the counted operators."""
-        return sum(count.occurrences * count.memory_bytes for count in self.counts)
+        return memory_bytes_of(self.counts)
 
 
 def is_leaf(operator: OperatorTuple, composites: Collection[str] = ()) -> bool:

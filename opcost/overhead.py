@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from opcost.errors import CannotMeasureError
 from opcost.measurement import OF_THE_OVERHEAD, Measurement, joined_notes, notes_of
-from opcost.statistics import BATCHES, Estimate, estimate_of, is_within, standard_error_of, sum_of_independent, value_of
+from opcost.statistics import BATCHES, Estimate, estimate_of, is_within, standard_error_of, value_of
 
 
 def without_overhead(
@@ -25,7 +25,7 @@ def without_overhead(
     Raises:
         CannotMeasureError: nothing is left of the time.
     """
-    time_s = sum_of_independent([_time_s(measurement), _time_s(overhead).times(-1)])
+    time_s = _time_s(measurement).less(_time_s(overhead))
     if time_s.value <= 0:
         raise CannotMeasureError(f"it takes no longer than its overhead alone ({overhead.time_s:.3g} s)")
     energy_j = _energy_left_j(measurement, overhead)
@@ -83,7 +83,7 @@ def _energy_at_reference_j(measurement: Measurement) -> Estimate | None:
 def _less(minuend: Estimate | None, subtrahend: Estimate | None) -> Estimate | None:
     if minuend is None or subtrahend is None:
         return None
-    return sum_of_independent([minuend, subtrahend.times(-1)])
+    return minuend.less(subtrahend)
 
 
 def _imprecision(time_s: Estimate, energy_j: Estimate | None, relative_error: float | None) -> str:

@@ -37,9 +37,6 @@ OPERATORS_SHOWN = 12
 Known: TypeAlias = "tuple[float | None, float | None]"
 """A value and its error, None where they are not known."""
 
-OUTSIDE_THE_SUM = ("cold caches", "dropped", "not measured", "not explained")
-"""Pieces of a whole model beside its summed modules and functions."""
-
 MISSING_SHOWN = 3
 """Missing operators of one comparison that are named on the screen."""
 
@@ -282,7 +279,7 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
         if any(row.cold_time_s is not None for row in compared):
             print_line("Corrected: with what calls take longer where their code and weights are in no cache.")
         print_line("")
-        pieces = ("model", "", "modules", "functions", *OUTSIDE_THE_SUM)
+        pieces = ("model", "", "modules", "functions", "cold caches", "dropped", "not measured", "not explained")
         print_table("What makes the whole model", pieces, [cells for row in compared for cells in _gap_cells(row)])
         print_line("What was dropped or not measured is estimated from FLOPs and bytes, where it has no row.")
     for report in reports:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from opcost.operators import OperatorCount, OperatorCounts
+from opcost.operators import OperatorCount, OperatorCounts, memory_bytes_of
 
 EVERYTHING = "*"
 """In a whitelist: keeps every operator that computes something."""
@@ -77,11 +77,7 @@ def by_operator(counts: OperatorCounts) -> dict[str, tuple[OperatorCount, ...]]:
     for count in counts.counts:
         name = count.operator.short_name
         groups[name] = (*groups.get(name, ()), count)
-    return dict(sorted(groups.items(), key=lambda item: (-_memory_bytes(item[1]), item[0])))
-
-
-def _memory_bytes(counts: tuple[OperatorCount, ...]) -> int:
-    return sum(count.occurrences * count.memory_bytes for count in counts)
+    return dict(sorted(groups.items(), key=lambda item: (-memory_bytes_of(item[1]), item[0])))
 
 
 def _ratio(part: float, whole: float) -> float | None:

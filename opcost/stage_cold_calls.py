@@ -6,8 +6,7 @@ import logging
 from pathlib import Path
 
 from opcost.bench import Bench, measured_row
-from opcost.cold_calls import CALLS, CHAIN, ColdCallsRow, cold_calls_row, cold_calls_under, refusal
-from opcost.conditions import GRAPH, WARM
+from opcost.cold_calls import CALLS, CHAIN, ColdCallsRow, can_be_cold, cold_calls_row, cold_calls_under, refusal
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
 from opcost.ports import protocol_for
@@ -26,15 +25,11 @@ def cold_calls_in(database: Path) -> CsvTable[ColdCallsRow]:
 
 
 def find_cold_calls_if_unknown(bench: Bench, database: Path) -> None:
-    """Find out what calls take longer in cold caches, where a database does not know it of this card and software.
-
-    Only where operators run in CUDA graphs, and warm: eager runs wait for the host so often that caches hardly count.
-    """
-    if not bench.is_gpu:
-        return
+    """Find out what calls take longer in cold caches, where a database does not know it of this card and software."""
     conditions = bench.conditions(PRECISION)
-    is_known = cold_calls_under(cold_calls_in(database).rows(), conditions) is not None
-    if (conditions.execution, conditions.cache) == (GRAPH, WARM) and not is_known:
+    if not bench.is_gpu or not can_be_cold(conditions):
+        return
+    if cold_calls_under(cold_calls_in(database).rows(), conditions) is None:
         logging.getLogger(__name__).warning("what calls take longer in cold caches is found out last: once, some 15 s")
         find_cold_calls(bench, database)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opcost.atomic_file import replace_file
-from opcost.cold_calls import ColdCallsRow
 from opcost.comparison import USUAL_RUNS, Comparison, KindCost, OperatorRuns, compare, kinds_of
 from opcost.conditions import Conditions
 from opcost.config_files import ModelConfig
@@ -20,7 +19,6 @@ from opcost.kernel_times import KernelErrors, KernelTimeRow, kernel_errors
 from opcost.measurement import REFERENCE_TEMPERATURE_C, MeasurementRow
 from opcost.operators import OperatorCounts
 from opcost.request import (
-    COLD_CALLS,
     FULL_MODEL_MEASUREMENTS,
     FULL_MODEL_SCRIPT,
     KERNEL_TIMES,
@@ -29,6 +27,7 @@ from opcost.request import (
     Request,
     selected,
 )
+from opcost.stage_cold_calls import cold_calls_in
 from opcost.statistics import Estimate, estimate_of, standard_error_of, value_of
 from opcost.summation import Measurements, best_rows
 from opcost.units import percent, ratio
@@ -44,12 +43,12 @@ KINDS_TOLD = 4
 class ComparisonRow:
     """One row of ``sum_vs_full.csv``; ``time_s`` and ``energy_j`` are the sum's, errors one standard error.
 
-    The part of the sum in functions, what calls take longer in cold caches, what was
-    dropped or not measured (estimated where it has no row), and what is left of the whole are told as
-    ``opcost.gap.Gap`` has them; what an eager run of the summed operators should take on the device, and for its
-    launches, and its energy, as ``opcost.eager_regime`` has them; by how much kernels alone differ from those in the
-    model as ``opcost.kernel_times`` has it. All are None where they are not known. Energies are those at
-    ``reference_temperature_c``, as measured where that is None. ``input_data`` says on which values the summed
+    The part of the sum in functions, what calls take longer in cold caches, what was dropped or not measured (estimated
+    where it has no row), and what is left of the whole are told as ``opcost.gap.Gap`` has them; what an eager run of
+    the summed operators should take on the device, and for its launches, and its energy, as ``opcost.eager_regime`` has
+    them; by how much kernels alone differ from those in the model as ``opcost.kernel_times`` has it. All are None where
+    they are not known. Energies are those at ``reference_temperature_c``, as measured where that is None.
+    ``input_data`` says on which values the summed
     operators were asked for: captured, normal or zeros; ``counted`` which: all, or leaf modules. ``conditions`` are
     those of the operators.
     """
@@ -129,7 +128,7 @@ def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[Co
     if not request.database.is_dir():
         raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
     operators = CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
-    measurements = Measurements(operators, CsvTable(request.database / COLD_CALLS, ColdCallsRow).rows())
+    measurements = Measurements(operators, cold_calls_in(request.database).rows())
     full_rows = best_rows(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows())
     kernels = CsvTable(request.database / KERNEL_TIMES, KernelTimeRow).rows()
     reports = []
@@ -165,7 +164,7 @@ def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[P
         for row, kinds in zip(report.comparisons, report.kinds, strict=True)
         if not row.missing_operators
     ]
-    lacking = sum(row.missing_operators > 0 for report in reports for row in report.comparisons)
+    lacking = sum(len(report.comparisons) for report in reports) - len(models)
     if lacking:
         logging.getLogger(__name__).warning("figures: %d comparisons whose sums lack operators are left out", lacking)
     return write_figures(models, folder) if models else []
@@ -199,7 +198,7 @@ def _comparison_row(
     name: str, comparison: Comparison, runs: OperatorRuns, errors: KernelErrors | None
 ) -> ComparisonRow:
     cost, whole, gap, eager = comparison.cost, comparison.full.measurement, comparison.gap, comparison.eager
-    cold = gap.cold
+    cold_time_s, cold_energy_j = (None, None) if gap.cold is None else (gap.cold.time_s, gap.cold.energy_j)
     return ComparisonRow(
         key=comparison.full.key,
         operator=comparison.full.operator,
@@ -221,10 +220,10 @@ def _comparison_row(
         energy_standard_error_ratio=standard_error_of(comparison.energy_ratio),
         function_time_s=gap.functions.time_s,
         function_energy_j=gap.functions.energy_j,
-        cold_time_s=None if cold is None else cold.time_s.value,
-        cold_time_standard_error_s=None if cold is None else cold.time_s.standard_error,
-        cold_energy_j=None if cold is None else value_of(cold.energy_j),
-        cold_energy_standard_error_j=None if cold is None else standard_error_of(cold.energy_j),
+        cold_time_s=value_of(cold_time_s),
+        cold_time_standard_error_s=standard_error_of(cold_time_s),
+        cold_energy_j=value_of(cold_energy_j),
+        cold_energy_standard_error_j=standard_error_of(cold_energy_j),
         dropped_time_s=gap.dropped.time_s,
         dropped_energy_j=gap.dropped.energy_j,
         unmeasured_time_s=gap.unmeasured.time_s,

@@ -29,6 +29,10 @@ class Estimate:
         """Return ``count`` times this estimate: n calls of one operator share one mean, so the error grows by n."""
         return Estimate(count * self.value, abs(count) * self.standard_error)
 
+    def less(self, other: Estimate) -> Estimate:
+        """Return the difference from an independent estimate."""
+        return sum_of_independent([self, other.times(-1)])
+
     def multiplied_by(self, other: Estimate) -> Estimate:
         """Return the product with an independent estimate, to first order (as energy = power x time)."""
         error = math.hypot(self.value * other.standard_error, other.value * self.standard_error)
@@ -57,8 +61,9 @@ def weighted_mean(estimates: Sequence[Estimate]) -> Estimate:
     None of the errors may be 0.
     """
     weights = [estimate.standard_error**-2 for estimate in estimates]
-    value = math.fsum(w * estimate.value for w, estimate in zip(weights, estimates, strict=True)) / math.fsum(weights)
-    return Estimate(value, math.fsum(weights) ** -0.5)
+    total = math.fsum(weights)
+    value = math.fsum(w * estimate.value for w, estimate in zip(weights, estimates, strict=True)) / total
+    return Estimate(value, total**-0.5)
 
 
 def mean_of_readings(readings: FloatArray, independent: float) -> Estimate:

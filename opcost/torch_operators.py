@@ -18,7 +18,7 @@ from opcost.operators import OperatorTuple, PlainValue, short_hash
 from opcost.torch_values import plain_value, public_name
 
 TRUSTED_PACKAGES = ("torch", "torchvision")
-"""A class is imported by name only from these: importing is running code."""
+"""Besides the chain of ``opcost.cold_calls``, a class is imported by name from these only: importing runs code."""
 
 FACTORIES = frozenset(
     [f"torch.{name}" for name in "arange empty eye full linspace ones rand randint randn randperm tensor zeros".split()]

@@ -217,20 +217,17 @@ def test_it_is_not_found_out_where_it_does_not_hold(tmp_path: Path, device: str,
     assert campaign.built == []
 
 
-def measure_model(campaign: SimulatedCampaign) -> None:
+def measure_model(campaign: SimulatedCampaign, dry_run: bool = False) -> None:
     protocol = MeasurementProtocol(0.5, 1.0)
-    measure_operators(campaign.request(), lambda _: protocol, campaign.open_apparatus, RecordedProgress())
+    measure_operators(
+        campaign.request(dry_run=dry_run), lambda _: protocol, campaign.open_apparatus, RecordedProgress()
+    )
 
 
 def test_block_2_finds_it_out_after_it_has_measured_something(tmp_path: Path) -> None:
     campaign = campaign_in(tmp_path)
     campaign.add_model("a", {RELU: 1})
-    measure_operators(
-        campaign.request(dry_run=True),
-        lambda _: MeasurementProtocol(0.5, 1.0),
-        campaign.open_apparatus,
-        RecordedProgress(),
-    )
+    measure_model(campaign, dry_run=True)
     assert campaign.built == []
     measure_model(campaign)
     assert campaign.built == [RELU, *CALLS, CHAIN]
