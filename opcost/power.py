@@ -170,18 +170,51 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
     if len(readings) < MINIMUM_READINGS:
         reason = f"{len(readings)} fresh readings of {trace.source.name} in the window, {MINIMUM_READINGS} needed"
         return MeanPower(None, len(readings), reason)
-    independent = _independent_readings(readings, steady.duration_s, trace.source)
+    source, duration_s = trace.source, steady.duration_s
+    independent = float(len(readings))
+    if source.averaging_time_s:
+        independent = min(independent, independent_averages(duration_s, source.averaging_time_s))
+    lasting = duration_s / (2 * source.correlation_time_s) if source.correlation_time_s else math.inf
+    is_short = lasting < LONG_ENOUGH
+    if not is_short and lasting < math.inf:
+        # Such a window shows itself how long its noise lasts: that of a load may be of another kind than the meter's.
+        lasting = len(readings) / (2 * correlation_length(readings - readings.mean()))
+    if not is_short:
+        independent = min(independent, lasting)
     if independent < MINIMUM_INDEPENDENT:
-        reason = f"{trace.source.name} wanders for longer than the window lasts: {steady.duration_s:.2f} s"
+        reason = f"{source.name} wanders for longer than the window lasts: {duration_s:.2f} s"
         return MeanPower(None, math.floor(independent), reason)
-    # Noise that lasts is not seen in a short window: what the qualification saw of it is the least.
-    lasting = min(independent, _independent_of_lasting_noise(steady.duration_s, trace.source))
-    least_w = trace.source.noise_ratio * abs(float(readings.mean())) / math.sqrt(lasting)
+    noise_w = source.noise_ratio * abs(float(readings.mean()))
     if np.ptp(readings) == 0:
-        return _power_of_one_value(trace, readings, least_w)
+        return _power_of_one_value(trace, readings, noise_w / math.sqrt(max(1.0, min(independent, lasting))))
+    if is_short:
+        return _power_in_lasting_noise(readings, independent, lasting, noise_w)
     mean_w = mean_of_readings(readings, independent)
-    error_w = max(mean_w.standard_error, least_w)
+    error_w = max(mean_w.standard_error, noise_w / math.sqrt(independent))
     return MeanPower(Estimate(mean_w.value, error_w), math.floor(independent), values_w=readings)
+
+
+def _power_in_lasting_noise(readings: FloatArray, independent: float, lasting: float, noise_w: float) -> MeanPower:
+    """Return the mean of a window so short that part of the noise hardly changes in it.
+
+    What differs from reading to reading averages out as readings do (half the mean squared difference of neighbours:
+    von Neumann, Annals of Mathematical Statistics 12 (1941), 367-395). What is slower is taken to be at least what the
+    qualification found, and averages out only as its correlation time lets it.
+
+    Args:
+        readings: in W, shape (n,).
+        independent: how many of them the meter's smoothing leaves, above 1.
+        lasting: how many the slow noise leaves; below 1 where it outlasts the window.
+        noise_w: a reading's standard deviation in the qualification.
+    """
+    spread_w2 = float(np.var(readings, ddof=1))
+    quick_w2 = min(spread_w2, float(np.mean(np.diff(readings) ** 2)) / 2)
+    seen_w = math.sqrt(spread_w2 - quick_w2)
+    slow_w = max(noise_w, seen_w) / math.sqrt(max(1.0, lasting))
+    error_w = math.hypot(math.sqrt(quick_w2 / (independent - 1)), slow_w)
+    # Of a slow noise that is the load's own a short window tells little.
+    tells = independent if seen_w <= noise_w else min(independent, max(1.0, lasting))
+    return MeanPower(Estimate(float(readings.mean()), error_w), math.floor(tells), values_w=readings)
 
 
 @dataclass(frozen=True)
@@ -277,22 +310,6 @@ def device_state(trace: PowerTrace, window: Window) -> DeviceState:
         other = asdict(device_state(check, window))
         state = replace(state, **{name: other[name] for name, value in asdict(state).items() if value is None})
     return state
-
-
-def _independent_readings(readings: FloatArray, duration_s: float, source: PowerSource) -> float:
-    limits: list[float] = [len(readings)]
-    if source.averaging_time_s:
-        limits.append(independent_averages(duration_s, source.averaging_time_s))
-    lasting = _independent_of_lasting_noise(duration_s, source)
-    if LONG_ENOUGH <= lasting < math.inf:
-        # Such a window shows itself how long its noise lasts: that of a load may be of another kind than the meter's.
-        lasting = len(readings) / (2 * correlation_length(readings - readings.mean()))
-    limits.append(lasting)
-    return min(limits)
-
-
-def _independent_of_lasting_noise(duration_s: float, source: PowerSource) -> float:
-    return duration_s / (2 * source.correlation_time_s) if source.correlation_time_s else math.inf
 
 
 def _known_mean(values: FloatArray) -> float | None:

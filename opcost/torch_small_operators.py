@@ -20,8 +20,8 @@ class SmallOperators(nn.Module):
         super().__init__()
         self.augend: torch.Tensor
         self.addend: torch.Tensor
-        self.register_buffer("augend", torch.zeros(STREAM_ELEMENTS))
-        self.register_buffer("addend", torch.zeros(STREAM_ELEMENTS))
+        self.register_buffer("augend", torch.randn(STREAM_ELEMENTS))
+        self.register_buffer("addend", torch.randn(STREAM_ELEMENTS))
         self.chain = nn.Sequential(
             nn.Conv2d(64, 64, 3, padding=1, bias=False),
             nn.BatchNorm2d(64),

@@ -214,17 +214,28 @@ def test_there_are_no_more_independent_readings_than_readings():
     assert result == MeanPower(mean_of_readings(np.arange(1.0, 7.0), 6), 6)
 
 
-def test_noise_that_lasts_leaves_fewer_independent_readings():
-    trace = trace_of(every_second(0, *range(1, 13)), PowerSource("wanders", 0.0, 0.0, correlation_time_s=1.5))
-    result = mean_power(trace, 0, Window(0, 12))
+def in_lasting_noise(correlation_time_s, noise_ratio, values=(99.0, 101.0) * 6):
+    source = PowerSource("lasting", 0.0, 0.0, correlation_time_s=correlation_time_s, noise_ratio=noise_ratio)
+    return mean_power(trace_of(every_second(0, *values), source), 0, Window(0, 12))
+
+
+def test_noise_that_lasts_averages_out_as_slowly_as_it_forgets_itself():
+    quick_w = math.sqrt(12 / 11 / 11)
+    for correlation_time_s, independent in ((1.5, 4), (6.0, 1), (60.0, 1)):
+        result = in_lasting_noise(correlation_time_s, noise_ratio=0.05)
+        expected_w = math.hypot(quick_w, 0.05 * 100 / math.sqrt(independent))
+        assert result.estimate_w.standard_error == pytest.approx(expected_w, rel=0.01)
+        assert result.readings == 12
+        assert result.missing_reason is None
+
+
+def test_slow_noise_that_is_more_than_the_meters_rests_on_few_readings():
+    result = in_lasting_noise(1.5, noise_ratio=0.01, values=tuple(range(94, 106)))
     assert result.readings == 4
-    assert result.estimate_w == mean_of_readings(np.arange(1.0, 13.0), 4)
-
-
-def test_noise_that_lasts_longer_than_the_window_leaves_no_power():
-    trace = trace_of(every_second(0, *range(1, 13)), PowerSource("wanders", 0.0, 0.0, correlation_time_s=6.0))
-    result = mean_power(trace, 0, Window(0, 12))
-    assert result.missing_reason == "wanders wanders for longer than the window lasts: 12.00 s"
+    spread_w2, quick_w2 = 13.0, 0.5
+    expected_w = math.hypot(math.sqrt(quick_w2 / 11), math.sqrt((spread_w2 - quick_w2) / 4))
+    assert result.estimate_w == Estimate(99.5, pytest.approx(expected_w))
+    assert in_lasting_noise(6.0, noise_ratio=0.01, values=tuple(range(94, 106))).readings == 1
 
 
 def test_an_error_is_no_less_than_the_noise_that_a_qualification_saw():
