@@ -14,6 +14,7 @@ from opcost.measurement import (
     METERS_DISAGREE,
     NO_LOG,
     REFERENCE_TEMPERATURE_C,
+    RUNS_NOTHING,
     SLOPE_SPREAD_PER_KELVIN,
     SLOWED,
     STILL_LOW,
@@ -103,6 +104,7 @@ def evaluate(
         executed_as=executed_as,
         notes=joined_notes(
             notes,
+            RUNS_NOTHING if loop.runs_nothing else "",
             _unevenness(loop),
             _disagreement(power, check),
             _lost_log(state, device),

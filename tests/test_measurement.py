@@ -244,6 +244,18 @@ def test_a_small_noise_that_lasts_longer_than_a_short_loop_does_not_lengthen_it(
     assert np.mean([_holds_precisely(m) for m in measurements]) >= 0.94
 
 
+def test_calls_that_run_nothing_are_not_measured_for_long():
+    """A view in a CUDA graph: its time is that of an empty graph over thousands of calls, and never precise."""
+    nothing = replace(LOAD, time_s=4e-9, power_w=125.0, jitter_ratio=0.5)
+    result = measured(load=nothing, device=Device(white_noise_w=10.0), protocol=PRECISE, meter=RING)
+    assert result.loop_time_s < 0.5
+    assert result.time_s == pytest.approx(4e-9, rel=0.5)
+    assert result.notes == "runs nothing on the device"
+    assert result.energy_j == pytest.approx(5e-7, rel=0.5)
+    short = measured(load=replace(nothing, time_s=1e-6), protocol=replace(PRECISE, loop_s=1.0), meter=RING)
+    assert "runs nothing" not in short.notes
+
+
 def test_a_loop_that_never_becomes_precise_ends_after_its_longest_time():
     wild = measured(protocol=replace(PRECISE, loop_s=3.0, relative_error=1e-6), meter=RING)
     assert wild.loop_time_s == pytest.approx(3.0, abs=0.1)
