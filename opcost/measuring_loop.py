@@ -30,7 +30,7 @@ HARDLY_SLOWED_RATIO = 0.02
 a short loop any row of the log that tells of them is more."""
 
 NO_KERNEL_S = 5e-8
-"""Calls that take less run no kernel: the shortest takes twenty times as long (H200, one after the other in a graph)."""
+"""Calls that take less run no kernel: the shortest takes twenty times as long (H200, in a graph)."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,10 @@ LONG_ENOUGH = 2 * BATCHES
 """Independent readings, by the noise that the qualification found, from which a window tells of its own noise: batches
 are then four times as long as that lasts."""
 
+NOISIER_RATIO = 1.5
+"""A load whose slow noise in a short window is this much more than the meter's has one of its own, of which that window
+tells little. Of the meter's alone one window in twenty shows as much (chi-square of 3 to 6 degrees of freedom)."""
+
 MINIMUM_READINGS = 5
 """Fewer fresh readings than this give no energy: their spread says too little about the error of their mean."""
 
@@ -212,8 +216,8 @@ def _power_in_lasting_noise(readings: FloatArray, independent: float, lasting: f
     seen_w = math.sqrt(spread_w2 - quick_w2)
     slow_w = max(noise_w, seen_w) / math.sqrt(max(1.0, lasting))
     error_w = math.hypot(math.sqrt(quick_w2 / (independent - 1)), slow_w)
-    # Of a slow noise that is the load's own a short window tells little.
-    tells = independent if seen_w <= noise_w else min(independent, max(1.0, lasting))
+    is_known = seen_w <= NOISIER_RATIO * noise_w
+    tells = independent if is_known else min(independent, max(1.0, lasting))
     return MeanPower(Estimate(float(readings.mean()), error_w), math.floor(tells), values_w=readings)
 
 
