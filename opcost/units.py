@@ -28,7 +28,10 @@ def watts(power_w: float | None) -> str:
 
 def percent(share_ratio: float | None, digits: int = 1) -> str:
     """Return a share (0 to 1) as text in %."""
-    return UNKNOWN if share_ratio is None else f"{share_ratio:.{digits}%}".replace("%", " %")
+    if share_ratio is None:
+        return UNKNOWN
+    # Rounded first, and 0 added: no zero with a minus sign.
+    return f"{round(share_ratio, digits + 2) + 0.0:.{digits}%}".replace("%", " %")
 
 
 def ratio(value_ratio: float | None) -> str:

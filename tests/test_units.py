@@ -18,6 +18,7 @@ from opcost import units
         (units.watts(684.66), "684.7 W"),
         (units.percent(0.98765), "98.8 %"),
         (units.percent(0.0), "0.0 %"),
+        (units.percent(-0.0004), "0.0 %"),
         (units.ratio(1.00049), "1.000"),
         (units.gigaflop(3.6e9), "3.600 GFLOP"),
         (units.gigaflop(1), "0.000000001 GFLOP"),
