@@ -6,7 +6,16 @@ Example: python general_pipeline_block2.py resnet18_32x3x32x32 --seconds 3
 import random
 from functools import partial
 
-from opcost.command_line import add_cache, add_execution, add_input_data, add_meter, add_seconds, pipeline_parser, run
+from opcost.command_line import (
+    add_cache,
+    add_execution,
+    add_input_data,
+    add_meter,
+    add_same_board,
+    add_seconds,
+    pipeline_parser,
+    run,
+)
 
 EXAMPLE = "python general_pipeline_block2.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
 
@@ -18,6 +27,7 @@ def main() -> int:
     add_execution(parser)
     add_cache(parser)
     add_meter(parser)
+    add_same_board(parser)
     add_input_data(parser)
     arguments = parser.parse_args()
 

@@ -82,10 +82,17 @@ class Campaign:
 
     A row settles its operator if its loop was at least as long or precise as the one asked for now, and if nothing
     disturbed it and it has energy, or there is no meter; or if there are ``ATTEMPTS`` rows. What is disturbed now need
-    not be so in another run.
+    not be so in another run. Rows of other boards settle nothing if ``same_board`` is asked for.
     """
 
-    def __init__(self, bench: Bench, protocol: MeasurementProtocol, database: Path, table_name: str) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        protocol: MeasurementProtocol,
+        database: Path,
+        table_name: str,
+        same_board: bool = False,
+    ) -> None:
         self._bench = bench
         self._protocol = protocol
         # Asked for now: where a bench's process ends with its first operator, it answers no more.
@@ -94,6 +101,8 @@ class Campaign:
         self._failures = CsvTable(database / FAILURES, FailureRow)
         wanted = (protocol.loop_s, protocol.relative_error, FULL_LOOP_S)
         rows = [row for row in self._table.rows() if row.circumstances.is_as_good_as(*wanted)]
+        if same_board:
+            rows = [row for row in rows if row.circumstances.device_uuid == self._circumstances.device_uuid]
         self._rows = best_rows(rows)
         self._attempts = Counter(row.key for row in rows)
         self._sentinel = Sentinel(bench, protocol, database)

@@ -117,7 +117,7 @@ def pipeline_parser(
     add_device(parser, device_default)
     add_folder(parser, "--measurements", "the models' folders")
     add_folder(parser, "--database", "the tables of results")
-    parser.set_defaults(dry_run=False)
+    parser.set_defaults(dry_run=False, same_board=False)
     if has_dry_run:
         dry_run_help = "say what would be done and how long it takes, no more"
         parser.add_argument("--dry-run", action="store_true", help=dry_run_help)
@@ -162,6 +162,15 @@ def add_meter(parser: argparse.ArgumentParser) -> None:
         "its qualification); rows that are there stay"
     )
     parser.add_argument("--meter", choices=METER_CHOICES, default=AUTO, help=meter_help)
+
+
+def add_same_board(parser: argparse.ArgumentParser) -> None:
+    """Add ``--same-board``: it yields ``same_board`` (bool)."""
+    same_board_help = (
+        "measure again what was measured on other boards only: boards of one kind differ, and comparisons sum rows of "
+        "the whole model's own board where it has a choice"
+    )
+    parser.add_argument("--same-board", action="store_true", help=same_board_help)
 
 
 def add_figures(parser: argparse.ArgumentParser) -> None:

@@ -106,10 +106,11 @@ def compare(
     Args:
         counts: its (filtered) operator counts.
         full: the measurement of the whole model.
-        measurements: of operators, under any conditions.
+        measurements: of operators, under any conditions; those of the whole's own board come first.
         runs: which runs of operators are summed; the whole always runs as it is.
         dropped: the operators that the whitelist does not keep, None where they are not known.
     """
+    measurements = measurements.preferring(full.circumstances.device_uuid)
     conditions = replace(full.conditions, cache=runs.cache)
     has_reference = energy_of(full, at_reference=True) is not None
     if runs.counted == LEAF:

@@ -34,19 +34,28 @@ Check: TypeAlias = Callable[[ModelConfig], list[str]]
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments that all stages share. ``device`` is None for a GPU if there is one, else the CPU."""
+    """The arguments that all stages share. ``device`` is None for a GPU if there is one, else the CPU.
+
+    ``same_board`` says that rows of other boards do not count as measured.
+    """
 
     names: tuple[str, ...]
     measurements: Path
     database: Path
     device: str | None = None
     dry_run: bool = False
+    same_board: bool = False
 
     @staticmethod
     def from_arguments(arguments: Namespace) -> Request:
         """Return the request that a pipeline script's command line makes."""
         return Request(
-            tuple(arguments.names), arguments.measurements, arguments.database, arguments.device, arguments.dry_run
+            tuple(arguments.names),
+            arguments.measurements,
+            arguments.database,
+            arguments.device,
+            arguments.dry_run,
+            arguments.same_board,
         )
 
     def configs(self, check: Check | None = None) -> list[ModelConfig]:

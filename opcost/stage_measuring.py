@@ -67,7 +67,7 @@ def measure_operators(
     on_own_values = [work for work, model in zip(works, models, strict=True) if _has_values(model.kept, input_data)]
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         protocol = protocol_for(bench.is_gpu)
-        campaign = Campaign(bench, protocol, request.database, OPERATOR_MEASUREMENTS)
+        campaign = Campaign(bench, protocol, request.database, OPERATOR_MEASUREMENTS, request.same_board)
         reports = []
         for work, outcome in campaign.run(works, progress, request.dry_run):
             is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None

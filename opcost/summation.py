@@ -62,14 +62,27 @@ class ModelCost:
 
 
 class Measurements:
-    """The best row for each thing measured under each set of conditions, and what calls take longer in cold caches."""
+    """The best row for each thing measured under each set of conditions, and what calls take longer in cold caches.
 
-    def __init__(self, rows: Iterable[MeasurementRow], cold_calls: Iterable[ColdCallsRow] = ()) -> None:
+    Of several good ones that of ``board`` (a device's UUID) is the best.
+    """
+
+    def __init__(
+        self, rows: Iterable[MeasurementRow], cold_calls: Iterable[ColdCallsRow] = (), board: str | None = None
+    ) -> None:
+        self._all_rows = tuple(rows)
         self._cold_calls = tuple(cold_calls)
+        self._by_board: dict[str | None, Measurements] = {board: self}
         self._rows: dict[str, dict[str, dict[str, MeasurementRow]]] = {}
-        for row in best_rows(rows).values():
+        for row in best_rows(self._all_rows, board).values():
             operator_key, conditions_key = row.key.partition("-")[0], row.key.rpartition("-")[2]
             self._rows.setdefault(operator_key, {}).setdefault(conditions_key, {})[row.input_data] = row
+
+    def preferring(self, board: str | None) -> Measurements:
+        """Return the same with the rows of a board before others that are as good."""
+        if board not in self._by_board:
+            self._by_board[board] = Measurements(self._all_rows, self._cold_calls, board)
+        return self._by_board[board]
 
     def of_operator(self, operator_key: str) -> Iterator[MeasurementRow]:
         """Yield the rows of an operator, on any values and under any conditions."""
@@ -95,14 +108,14 @@ class Measurements:
         return self._rows.get(subject.operator.key, {}).get(conditions.key, {})
 
 
-def best_rows(rows: Iterable[MeasurementRow]) -> dict[str, MeasurementRow]:
-    """Return one row for each key: one with energy if there is any, of these one that nothing disturbed, of these the
-    longest loop, of these the last.
+def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[str, MeasurementRow]:
+    """Return one row for each key: one with energy if there is any, of these one that nothing disturbed, of these one
+    of the board that is asked for, of these the longest loop, of these the last.
     """
     best: dict[str, MeasurementRow] = {}
     for row in rows:
         known = best.get(row.key)
-        if known is None or _rank(row) >= _rank(known):
+        if known is None or _rank(row, board) >= _rank(known, board):
             best[row.key] = row
     return best
 
@@ -173,8 +186,9 @@ def _data_of(row: MeasurementRow) -> InputData | None:
         return None
 
 
-def _rank(row: MeasurementRow) -> tuple[bool, bool, float]:
-    return energy_of(row) is not None, not is_doubtful(row.measurement), row.measurement.loop_time_s
+def _rank(row: MeasurementRow, board: str | None) -> tuple[bool, bool, bool, float]:
+    is_of_board = board is not None and row.circumstances.device_uuid == board
+    return energy_of(row) is not None, not is_doubtful(row.measurement), is_of_board, row.measurement.loop_time_s
 
 
 def _energies(measured: Iterable[tuple[int, MeasurementRow]], at_reference: bool) -> Iterable[Estimate]:

@@ -246,6 +246,7 @@ def test_without_arguments_everything_has_its_default() -> None:
         "measurements": Path("measurements"),
         "database": Path("database"),
         "dry_run": False,
+        "same_board": False,
         "json": False,
     }
 
@@ -258,6 +259,7 @@ def test_arguments_arrive_as_values() -> None:
         "measurements": Path("a/m"),
         "database": Path("/d"),
         "dry_run": True,
+        "same_board": False,
         "json": True,
     }
 

@@ -58,6 +58,14 @@ def compared(*rows, full=FULL):
     return compare(COUNTS, full, Measurements(rows))
 
 
+def test_operators_of_the_whole_models_own_board_are_summed():
+    faster = row_of(RELU, (0.5, 0.1), (5.0, 0.3), device_uuid="another board")
+    assert compared(CONVOLUTION_ROW, RELU_ROW, faster).cost == compared(CONVOLUTION_ROW, RELU_ROW).cost
+    whole = row_of(MODEL, (10.0, 0.3), (25.0, 1.0), device_uuid="another board")
+    of_another = compared(CONVOLUTION_ROW, RELU_ROW, faster, full=whole)
+    assert of_another.cost == compared(CONVOLUTION_ROW, faster).cost
+
+
 def test_ratios_are_sum_over_whole_with_both_errors():
     comparison = compared(CONVOLUTION_ROW, RELU_ROW)
     assert comparison.full is FULL

@@ -98,6 +98,24 @@ def fail_on(*operators: OperatorTuple, error: BaseException) -> object:
 # What is measured
 
 
+def test_what_was_measured_on_another_board_is_measured_again_if_the_same_is_asked_for(
+    campaign: SimulatedCampaign,
+) -> None:
+    campaign.add_model("a", {RELU: 3, GELU: 1})
+    run(campaign)
+    run_full(campaign)
+    table = campaign.database / OPERATOR_MEASUREMENTS
+    header, relu, gelu = table.read_text().splitlines()
+    table.write_text("\n".join([header, relu.replace("simulated-0", "another board"), gelu, ""]))
+    assert [report.measured for report in run(campaign)] == [0]
+    request = replace(campaign.request(), same_board=True)
+    (report,) = measure_operators(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    assert (report.found, report.measured) == (1, 1)
+    assert [row.circumstances.device_uuid for row in rows(campaign)] == ["another board", "simulated-0", "simulated-0"]
+    (whole,) = measure_full_models(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    assert not whole.newly_measured
+
+
 def test_each_tuple_becomes_a_row_with_its_declared_cost(campaign: SimulatedCampaign) -> None:
     campaign.add_model("a", {RELU: 3, GELU: 1, LINEAR: 2})
     (report,) = run(campaign)

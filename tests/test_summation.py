@@ -122,6 +122,18 @@ def test_values_asked_for_by_name_are_those_of_all_calls(row_of, input_data, tim
     assert sum_operators(counts, Measurements(rows), SIMULATED_CONDITIONS, input_data).time_s.value == time_s
 
 
+def test_of_two_good_rows_that_of_the_board_asked_for_counts(row_of):
+    ours, theirs = row_of(RELU, 1.0, device_uuid="ours"), row_of(RELU, 2.0, device_uuid="theirs", loop_s=40.0)
+    doubtful = row_of(RELU, 3.0, device_uuid="third")
+    doubtful = replace(doubtful, measurement=replace(doubtful.measurement, notes="uneven"))
+    measurements = Measurements([ours, theirs, doubtful])
+    counts = counts_of(OperatorCount(RELU, 1, 1, 1))
+    for board, time_s in (("ours", 1.0), ("theirs", 2.0), ("third", 2.0), ("fourth", 2.0), (None, 2.0)):
+        cost = sum_operators(counts, measurements.preferring(board), SIMULATED_CONDITIONS)
+        assert cost.time_s.value == time_s
+    assert measurements.preferring("ours") is measurements.preferring("ours")
+
+
 def test_values_asked_for_by_name_have_no_substitute(row_of):
     counts = counts_of(OperatorCount(RELU, 1, 1, 1, statistics=(SEEN_HALF,)))
     cost = sum_operators(counts, Measurements([row_of(RELU)]), SIMULATED_CONDITIONS, "zeros")
