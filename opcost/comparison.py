@@ -82,6 +82,12 @@ class Comparison:
     energy_ratio: Estimate | None
     remarks: tuple[str, ...]
 
+    @property
+    def of_one_board_s(self) -> float:
+        """How much of the summed time was measured on the whole model's board."""
+        board = self.full.circumstances.device_uuid
+        return math.fsum(part.time_s for part in self.cost.parts if part.row.circumstances.device_uuid == board)
+
 
 def kinds_of(cost: ModelCost) -> tuple[KindCost, ...]:
     """Return what each kind of operator costs in a sum, the one that takes most time first."""

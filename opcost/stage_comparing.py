@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,7 +16,7 @@ from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
 from opcost.kernel_times import KernelErrors, KernelTimeRow, kernel_errors
-from opcost.measurement import REFERENCE_TEMPERATURE_C, MeasurementRow
+from opcost.measurement import REFERENCE_TEMPERATURE_C, MeasurementRow, is_doubtful
 from opcost.operators import OperatorCounts
 from opcost.request import (
     FULL_MODEL_MEASUREMENTS,
@@ -120,6 +120,8 @@ class ComparingReport:
 def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:
     """Compare each chosen model under every set of conditions in which the whole model was measured.
 
+    Where that was on several boards, the one counts on which most of what is summed was measured, too.
+
     Args:
         request: which models.
         runs: which runs of operators are summed.
@@ -129,13 +131,15 @@ def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[Co
         raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
     operators = CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
     measurements = Measurements(operators, cold_calls_in(request.database).rows())
-    full_rows = best_rows(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows())
+    full_rows = _best_of_each_board(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows())
     kernels = CsvTable(request.database / KERNEL_TIMES, KernelTimeRow).rows()
     reports = []
     for model in models:
         config = model.config
-        wholes = [row for row in full_rows.values() if _is_whole(row, config, model.kept, request.device)]
-        comparisons = [compare(model.kept, whole, measurements, runs, model.dropped) for whole in wholes]
+        wholes = [row for row in full_rows if _is_whole(row, config, model.kept, request.device)]
+        comparisons = _of_one_board_mostly(
+            compare(model.kept, whole, measurements, runs, model.dropped) for whole in wholes
+        )
         found = tuple(
             _comparison_row(
                 config.name, comparison, runs, kernel_errors(kernels, model.kept.model.key, comparison.conditions)
@@ -148,6 +152,29 @@ def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[Co
     if rows and not request.dry_run:
         _write(request.database / SUM_VS_FULL, rows)
     return reports
+
+
+def _best_of_each_board(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
+    """Return one row for each key and board."""
+    boards: dict[str | None, list[MeasurementRow]] = {}
+    for row in rows:
+        boards.setdefault(row.circumstances.device_uuid, []).append(row)
+    return [row for of_board in boards.values() for row in best_rows(of_board).values()]
+
+
+def _of_one_board_mostly(comparisons: Iterable[Comparison]) -> list[Comparison]:
+    """Return one comparison for each whole model under some conditions, of those with wholes of several boards."""
+    best: dict[str, Comparison] = {}
+    for comparison in comparisons:
+        known = best.get(comparison.full.key)
+        if known is None or _board_rank(comparison) >= _board_rank(known):
+            best[comparison.full.key] = comparison
+    return list(best.values())
+
+
+def _board_rank(comparison: Comparison) -> tuple[bool, bool, float]:
+    whole = comparison.full.measurement
+    return whole.energy_j is not None, not is_doubtful(whole), comparison.of_one_board_s
 
 
 def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[Path]:

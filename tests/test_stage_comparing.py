@@ -23,6 +23,7 @@ from opcost.ports import MeasurementProtocol
 from opcost.request import (
     COUNTS,
     FILTERED_COUNTS,
+    FULL_MODEL_MEASUREMENTS,
     KERNEL_TIMES,
     OPERATOR_MEASUREMENTS,
     SUM_VS_FULL,
@@ -168,6 +169,21 @@ def test_each_set_of_conditions_is_compared_by_itself(campaign: SimulatedCampaig
     (report,) = compare(campaign)
     assert [row.conditions.torch_version for row in report.comparisons] == ["2.11.0", "2.12.0"]
     assert all(row.time_ratio == pytest.approx(1, rel=1e-6) for row in report.comparisons)
+
+
+def test_of_wholes_of_two_boards_that_counts_on_which_the_operators_were_measured(campaign: SimulatedCampaign) -> None:
+    measure_whole(campaign)
+    table = campaign.database / FULL_MODEL_MEASUREMENTS
+    table.write_text(table.read_text().replace("simulated-0", "another board"))
+    measure_parts(campaign)
+    assert "another device_uuid" in compared_row(campaign).remarks
+    request = replace(campaign.request(), same_board=True)
+    measure_full_models(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    header, *wholes = table.read_text().splitlines()
+    assert len(wholes) == 2
+    for order in (wholes, wholes[::-1]):
+        table.write_text("\n".join([header, *order, ""]))
+        assert compared_row(campaign).remarks == ""
 
 
 def test_other_circumstances_are_listed_with_their_share(campaign: SimulatedCampaign) -> None:
