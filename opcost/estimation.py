@@ -22,6 +22,12 @@ from opcost.summation import Measurements
 MINIMUM_KNOWN = 3
 """Measured operators that a fit of three rates needs."""
 
+ITERATIONS = 10
+"""Of a fit; after five rates change by less than a thousandth (1,366 operators of 16 models on an H200)."""
+
+NEGLIGIBLE_RATIO = 1e-3
+"""Of its cost: below that an operator's expectation gets no more weight."""
+
 
 @dataclass(frozen=True)
 class KnownCost:
@@ -64,7 +70,7 @@ class CostModel:
 def known_costs(
     counts: Iterable[OperatorCount], measurements: Measurements, conditions: Conditions, at_reference: bool = False
 ) -> list[KnownCost]:
-    """Return what operators cost that were measured under these conditions, on any values.
+    """Return what operators cost that compute something and were measured under these conditions, on any values.
 
     Energies are as measured, or those at the reference temperature.
     """
@@ -72,12 +78,15 @@ def known_costs(
         KnownCost(count.flop, count.memory_bytes, row.measurement.time_s, value_of(energy_of(row, at_reference)))
         for count in {count.operator: count for count in counts}.values()
         for row in measurements.of_operator(count.operator.key)
-        if row.conditions.key == conditions.key
+        if count.computes and row.conditions.key == conditions.key
     ]
 
 
 def fitted(known: Sequence[KnownCost]) -> CostModel:
-    """Return the rates that come nearest to measured costs, each difference as a share of the cost.
+    """Return the rates that explain measured costs best, if these scatter about them by a share of themselves.
+
+    So all of them together cost what was measured, as far as three rates can tell. (Where differences are held against
+    the measured costs instead, rates come out low: half of all operators by 35 % in time, by 68 % in energy.)
 
     Args:
         known: costs of at least ``MINIMUM_KNOWN`` operators.
@@ -95,9 +104,15 @@ def quartiles(model: CostModel, known: Sequence[KnownCost]) -> tuple[float, floa
 
 
 def _rates(known: Sequence[tuple[KnownCost, float]]) -> Rates:
+    """Return rates by iteratively reweighted least squares: a generalized linear model with a constant coefficient of
+    variation and the identity as its link (McCullagh and Nelder, Generalized Linear Models, chapter 8).
+    """
     factors = np.array([(one.flop, one.memory_bytes, 1.0) for one, _ in known])
-    costs = np.array([cost for _, cost in known])
-    return Rates(*map(float, _not_negative_least_squares(factors / costs[:, np.newaxis], np.ones(len(costs)))))
+    costs = expected = np.array([cost for _, cost in known])
+    for _ in range(ITERATIONS):
+        rates = _not_negative_least_squares(factors / expected[:, np.newaxis], costs / expected)
+        expected = np.maximum(factors @ rates, NEGLIGIBLE_RATIO * costs)
+    return Rates(*map(float, rates))
 
 
 def _not_negative_least_squares(factors: FloatArray, wanted: FloatArray) -> FloatArray:

@@ -65,6 +65,21 @@ def test_declared_rates_explain_the_costs_that_they_make(
         assert found.energy.cost(one.flop, one.memory_bytes) == pytest.approx(one.energy_j, rel=1e-3)
 
 
+def test_costs_that_scatter_by_a_share_of_themselves_are_right_together() -> None:
+    random = np.random.default_rng(1)
+    declared = Rates(1e-14, 4e-13, 2e-6)
+    sizes = zip(10 ** random.uniform(6, 10, 2000), 10 ** random.uniform(4, 8, 2000), strict=True)
+    known = []
+    for flop, size in sizes:
+        time_s = declared.cost(int(flop), int(size)) * random.gamma(2.0, 0.5)
+        known.append(KnownCost(int(flop), int(size), time_s, None))
+    found = fitted(known).time
+    for rate, truth in zip((found.per_flop, found.per_byte, found.per_call), (1e-14, 4e-13, 2e-6), strict=True):
+        assert rate == pytest.approx(truth, rel=0.15)
+    estimated_s = sum(found.cost(one.flop, one.memory_bytes) for one in known)
+    assert estimated_s == pytest.approx(sum(one.time_s for one in known), rel=0.1)
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 10**12), st.integers(1, 10**9), st.floats(1e-7, 1.0)), min_size=3, max_size=20)
 )
@@ -78,6 +93,14 @@ def test_no_rate_is_below_zero(known: list[tuple[int, int, float]]) -> None:
 def test_what_neither_computes_nor_moves_costs_nothing() -> None:
     assert Rates(1.0, 1.0, 1.0).cost(0, 0) == 0.0
     assert Rates(2.0, 3.0, 4.0).cost(5, 6) == 32.0
+
+
+def test_what_runs_nothing_tells_no_rates() -> None:
+    """Views in a graph have a row of 4 ns, which made a call of anything cost 4 ns."""
+    counts = [OperatorCount(operator("ReLU", width), 1, 0, 100 * width) for width in (1, 2, 3)]
+    view = OperatorCount(operator("Flatten"), 1, 0, 0)
+    rows = [simulated_row(count.operator) for count in (*counts, view)]
+    assert len(known_costs([*counts, view], Measurements(rows), SIMULATED_CONDITIONS)) == 3
 
 
 # Costs
