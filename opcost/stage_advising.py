@@ -131,11 +131,14 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
 def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:
     """Refuse to choose a whitelist by estimates alone: the device may be another than the user has in mind."""
     guessed = [name for name, found in costs.items() if not measured_ratio(found)]
-    if guessed:
+    if len(guessed) == len(costs):
         raise UserError(
             f"--write-whitelist: no operator of {', '.join(guessed)} is measured on {conditions.device_product} "
             f"({conditions.execution}); measure some with block 2, name other models, or another --device"
         )
+    if guessed:
+        text = "%d of %d models have no measured operator; what theirs cost is estimated: %s"
+        logging.getLogger(__name__).warning(text, len(guessed), len(costs), ", ".join(guessed))
 
 
 def _rows_of(request: Request) -> list[MeasurementRow]:

@@ -63,7 +63,9 @@ def advised(campaign: SimulatedCampaign, target: float, *names: str, write: bool
     return advice, advice.models[0]
 
 
-def test_no_whitelist_is_chosen_by_estimates_alone(campaign: SimulatedCampaign) -> None:
+def test_no_whitelist_is_chosen_by_estimates_alone(
+    campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture
+) -> None:
     (config,) = load_configs(campaign.measurements, ["b"])
     unmeasured = OperatorCount(OperatorTuple("torch.nn.Softmax"), 1, 0, 500_000)
     counts = (unmeasured,)
@@ -71,8 +73,11 @@ def test_no_whitelist_is_chosen_by_estimates_alone(campaign: SimulatedCampaign) 
     whitelist = (campaign.measurements / WHITELIST).read_text()
     advised(campaign, 0.85)
     with pytest.raises(UserError, match="--write-whitelist: no operator of b is measured on simulated"):
-        advised(campaign, 0.85, write=True)
+        advised(campaign, 0.85, "b", write=True)
     assert (campaign.measurements / WHITELIST).read_text() == whitelist
+    advised(campaign, 0.85, write=True)
+    assert "1 of 2 models have no measured operator; what theirs cost is estimated: b" in caplog.text
+    assert "Softmax" in (campaign.measurements / WHITELIST).read_text()
 
 
 def test_shares_are_of_all_operators_and_of_the_measured_whole(campaign: SimulatedCampaign) -> None:
