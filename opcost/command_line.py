@@ -176,10 +176,10 @@ def add_same_board(parser: argparse.ArgumentParser) -> None:
 def add_figures(parser: argparse.ArgumentParser) -> None:
     """Add ``--figures``, a folder for figures: it yields ``figures`` (Path or None)."""
     figures_help = "also draw parity, operators and errors as PNG and SVG into this folder (needs matplotlib)"
-    parser.add_argument("--figures", type=_new_folder, metavar="DIR", help=figures_help)
+    parser.add_argument("--figures", type=_folder, metavar="DIR", help=figures_help)
 
 
-def _new_folder(text: str) -> Path:
+def _folder(text: str) -> Path:
     path = Path(text)
     if path.exists() and not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a file; name a folder")
@@ -282,7 +282,7 @@ def add_models(parser: argparse.ArgumentParser) -> None:
 def add_folder(parser: argparse.ArgumentParser, option: str, content: str) -> None:
     """Add an option such as ``--database`` for a folder, by default the one of that name; it yields a Path."""
     default = Path(option.lstrip("-"))
-    parser.add_argument(option, type=Path, default=default, metavar="DIR", help=f"{content} (default: {default}/)")
+    parser.add_argument(option, type=_folder, default=default, metavar="DIR", help=f"{content} (default: {default}/)")
 
 
 def _status(main: Callable[[], int]) -> int | str | None:

@@ -44,6 +44,9 @@ HELP = "the README shows an example under 'Add a model'"
 SUMMARY_EXAMPLE = f"model_name: resnet18 ({HELP})"
 WHITELIST_EXAMPLE = "operators: [Conv2d, Linear]"
 
+FOLDERS_TOLD = 8
+"""How many of the folders that there are a message names."""
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -184,7 +187,9 @@ def _no_match(measurements: Path, pattern: str, wanted: str, folders: list[str])
         return f"{measurements}: the name '' is empty; leave it out for all models, or write a folder's name"
     begun = [f"'{wanted}*'"] if any(name.startswith(wanted) for name in folders) else []
     close = begun or difflib.get_close_matches(wanted, folders)
-    remedy = f"did you mean {', '.join(close)}?" if close else f"there are {', '.join(folders)}"
+    others = f" and {len(folders) - FOLDERS_TOLD} more" if len(folders) > FOLDERS_TOLD else ""
+    there_are = f"there are {', '.join(folders[:FOLDERS_TOLD])}{others}"
+    remedy = f"did you mean {', '.join(close)}?" if close else there_are
     return f"{measurements}: no folder matches {quoted(pattern)}; {remedy}"
 
 

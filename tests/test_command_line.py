@@ -284,6 +284,16 @@ def test_help_ends_with_the_example() -> None:
     assert help_text.endswith("example:\n  python count.py 'resnet*'\n")
 
 
+@pytest.mark.parametrize("option", ["--measurements", "--database"])
+def test_a_file_is_no_folder(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "table.csv"
+    file.write_text("")
+    with pytest.raises(SystemExit, match="2"):
+        pipeline_parser("", "").parse_args([option, str(file)])
+    assert f"{file} is a file; name a folder" in capsys.readouterr().err
+    assert pipeline_parser("", "").parse_args([option, str(tmp_path / "new")])
+
+
 def test_a_meter_goes_by_its_short_name(capsys: pytest.CaptureFixture[str]) -> None:
     parser = pipeline_parser("", "")
     add_meter(parser)

@@ -159,6 +159,13 @@ def test_patterns_that_match_nothing_name_close_folders_or_all_of_them(three_mod
     ]
 
 
+def test_of_many_folders_some_are_named(tmp_path: Path) -> None:
+    for number in range(12):
+        write(tmp_path, f"resnet{number:02}", VALID)
+    there_are = ", ".join(f"resnet{number:02}" for number in range(8))
+    assert error_lines(tmp_path, "q*") == [f"{tmp_path}: no folder matches 'q*'; there are {there_are} and 4 more"]
+
+
 @pytest.mark.parametrize(
     "pattern",
     [
