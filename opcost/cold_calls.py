@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from opcost.conditions import GRAPH, WARM, Conditions
 from opcost.measurement import (
     IN_A_DUTY_CYCLE,
-    SLOPE_SPREAD_PER_KELVIN,
     MeasurementRow,
     energy_of,
     is_doubtful,
     is_held_back,
+    slope_error_j,
     time_of,
 )
 from opcost.operators import OperatorTuple, TensorSpec
@@ -74,7 +74,10 @@ def cold_calls_row(alone: Sequence[MeasurementRow], chain: MeasurementRow) -> Co
     alone_s = sum_of_independent(map(time_of, alone))
     energies_j = [energy for row in alone if (energy := energy_of(row, at_reference)) is not None]
     alone_j = sum_of_independent(energies_j) if len(energies_j) == len(alone) else None
-    chain_j = _with_slope_error(chain, alone, at_reference)
+    chain_j = energy_of(chain, at_reference)
+    if chain_j is not None:
+        slope_j = slope_error_j([(1, row) for row in alone], chain)
+        chain_j = Estimate(chain_j.value, math.hypot(chain_j.standard_error, slope_j))
     longer_s = time_of(chain).less(alone_s).times(1 / len(alone))
     longer_j = None if alone_j is None or chain_j is None else chain_j.less(alone_j).times(1 / len(alone))
     return ColdCallsRow(
@@ -92,19 +95,6 @@ def cold_calls_row(alone: Sequence[MeasurementRow], chain: MeasurementRow) -> Co
         device_uuid=chain.circumstances.device_uuid,
         notes=chain.measurement.notes,
         conditions=chain.conditions,
-    )
-
-
-def _with_slope_error(chain: MeasurementRow, alone: Sequence[MeasurementRow], at_reference: bool) -> Estimate | None:
-    """Return the chain's energy, with how slopes over the temperature differ, as far as temperatures do."""
-    energy_j = energy_of(chain, at_reference)
-    temperatures_c = [row.measurement.temperature_c for row in (chain, *alone)]
-    known_c = [temperature_c for temperature_c in temperatures_c if temperature_c is not None]
-    if energy_j is None or not known_c:
-        return energy_j
-    kelvin = max(known_c) - min(known_c)
-    return Estimate(
-        energy_j.value, math.hypot(energy_j.standard_error, SLOPE_SPREAD_PER_KELVIN * kelvin * energy_j.value)
     )
 
 

@@ -13,14 +13,13 @@ from opcost.estimation import MINIMUM_KNOWN, CostModel, fitted, known_costs
 from opcost.gap import Constants, Gap, gap
 from opcost.measurement import (
     IMPRECISE,
-    SLOPE_ERROR_PER_KELVIN,
-    SLOPE_SPREAD_PER_KELVIN,
     SLOWED,
     MeasurementRow,
     doubts_of,
     energy_of,
     is_doubtful,
     joined_notes,
+    slope_error_j,
     time_of,
 )
 from opcost.operators import META, OperatorCount, OperatorCounts, is_leaf, memory_bytes_of
@@ -232,25 +231,11 @@ def _energy_ratio(cost: ModelCost, full: MeasurementRow, energy_j: Estimate | No
     """Return sum over whole; at the reference temperature its error holds what is not known of slopes."""
     if cost.energy_j is None or energy_j is None:
         return None
-    ratio = cost.energy_j.divided_by(energy_j)
-    if not cost.is_at_reference:
-        return ratio
-    return Estimate(ratio.value, math.hypot(ratio.standard_error, ratio.value * _slope_error_ratio(cost, full)))
-
-
-def _slope_error_ratio(cost: ModelCost, full: MeasurementRow) -> float:
-    """Return what is not known of slopes over the temperature, as a share of the energy of sum / whole.
-
-    The board's slope counts by how far the mean temperature of the operators is from the whole's, what operators
-    differ in by how far each is.
-    """
-    whole_c = full.measurement.temperature_c
-    energies = [(part.energy_j(at_reference=True) or 0.0, part.row.measurement.temperature_c) for part in cost.parts]
-    total_j = math.fsum(energy_j for energy_j, _ in energies)
-    if whole_c is None or not total_j:
-        return 0.0
-    kelvins = [energy_j / total_j * (known_c - whole_c) for energy_j, known_c in energies if known_c is not None]
-    return math.hypot(SLOPE_ERROR_PER_KELVIN * math.fsum(kelvins), SLOPE_SPREAD_PER_KELVIN * math.hypot(*kelvins))
+    sum_j = cost.energy_j
+    if cost.is_at_reference:
+        error_j = slope_error_j(((part.occurrences, part.row) for part in cost.parts), full)
+        sum_j = Estimate(sum_j.value, math.hypot(sum_j.standard_error, error_j))
+    return sum_j.divided_by(energy_j)
 
 
 def _temperatures(cost: ModelCost, full: MeasurementRow) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ def test_how_far_temperatures_differ_is_in_the_error_of_the_energy() -> None:
         cold_calls_row([alone], at(chain, celsius)).energy_standard_error_j for celsius in (50.0, 60.0, None)
     )
     assert alike == unknown == pytest.approx((2 * 0.4**2) ** 0.5)
-    assert unlike == pytest.approx((2 * 0.4**2 + (0.0015 * 10 * 24.0) ** 2) ** 0.5)
+    assert unlike == pytest.approx((2 * 0.4**2 + (0.001**2 + 0.0015**2) * (10 * 11.0) ** 2) ** 0.5)
 
 
 @pytest.mark.parametrize(
