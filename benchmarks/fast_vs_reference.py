@@ -21,6 +21,7 @@ from growing_csv import append, growing_parser, known, parsed
 from operators_in_turn import by_length, counts_of
 
 from opcost.apparatus import Apparatus, open_apparatus
+from opcost.conditions import TORCH_DEFAULT
 from opcost.errors import CannotMeasureError
 from opcost.measurement import IN_A_DUTY_CYCLE, Measurement, is_held_back, leaves_clocks_low
 from opcost.ports import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
@@ -28,7 +29,6 @@ from opcost.procedure import SLOWED_FOR_S, measure
 from opcost.stage_qualifying import qualified
 from opcost.subjects import Subject
 
-PRECISION = "torch-default"
 SHORT = protocol_for(is_gpu=True, relative_error=0.01)
 AT_FULL_CLOCKS = replace(SHORT, at_full_clocks=True)
 SHORT_LOOPS = 20
@@ -52,15 +52,15 @@ def duty_cycle(measurement: Measurement) -> float:
 def timed(apparatus: Apparatus, subject: Subject) -> tuple[Measurement, float]:
     """Measure an operator as block 2 does; return how long that took, too, in s, with all around it."""
     begin_s = time.perf_counter()
-    return apparatus.measure(subject, PRECISION, SHORT, "fast"), time.perf_counter() - begin_s
+    return apparatus.measure(subject, TORCH_DEFAULT, SHORT, "fast"), time.perf_counter() - begin_s
 
 
 def on_one_build(
     apparatus: Apparatus, subject: Subject, share: float, protocols: Sequence[MeasurementProtocol]
 ) -> list[Measurement]:
     """Measure an operator that is built once, so that it stays where it is in memory, in several loops."""
-    known = apparatus.known(PRECISION)
-    with apparatus.precision(PRECISION), apparatus.workload(subject, share) as workload:
+    known = apparatus.known(TORCH_DEFAULT)
+    with apparatus.precision(TORCH_DEFAULT), apparatus.workload(subject, share) as workload:
         found = []
         for number, protocol in enumerate(protocols):
             asked, meter = replace(protocol, duty_cycle=share), apparatus.meters.meter(f"loop-{number}")

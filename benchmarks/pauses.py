@@ -22,6 +22,7 @@ from growing_csv import append, growing_parser
 from tables import markdown
 
 from opcost.apparatus import Apparatus, open_apparatus
+from opcost.conditions import TORCH_DEFAULT
 from opcost.duty_cycle import LOOK_S
 from opcost.measuring_loop import run_loop
 from opcost.operators import OperatorTuple, TensorSpec
@@ -33,7 +34,6 @@ from opcost.torch_cuda_graph import time_in_graph_s
 from opcost.torch_duty_cycle import with_pauses_of
 from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
 
-PRECISION = "torch-default"
 CONVOLUTION = Subject(
     OperatorTuple(
         "torch.nn.Conv2d",
@@ -85,7 +85,7 @@ def add_rows(path: Path, database: Path, limit_s: float) -> None:
     """Measure the periods in all duty cycles that a file lacks of this board, until a time is up."""
     begin_s = time.monotonic()
     done = set() if not path.exists() else set(pd.read_csv(path).groupby(LOOP_OF).groups)
-    with qualified(open_apparatus, "cuda", database, True) as apparatus, apparatus.precision(PRECISION):
+    with qualified(open_apparatus, "cuda", database, True) as apparatus, apparatus.precision(TORCH_DEFAULT):
         call = operator_workload(CONVOLUTION.operator, apparatus.device).calls.cycle
         call_s = time_in_graph_s(call, PROBE_CALLS, apparatus.device) / PROBE_CALLS
         board = str(apparatus.circumstances(LOOP).device_uuid)

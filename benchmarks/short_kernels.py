@@ -27,6 +27,7 @@ from tables import markdown
 
 from opcost.apparatus import Apparatus, open_apparatus
 from opcost.calls import Call, Calls
+from opcost.conditions import TORCH_DEFAULT
 from opcost.errors import CannotMeasureError
 from opcost.measurement import Measurement
 from opcost.operators import OperatorCount
@@ -37,7 +38,6 @@ from opcost.subjects import CAPTURED, Subject, subjects_of
 from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
 
 DEVICE = "cuda"
-PRECISION = "torch-default"
 LOOK = MeasurementProtocol(SHORT_WARM_UP_S, loop_s=1.0, relative_error=0.005)
 COPIES, DIFFERENT = "copies", "different"
 SEPARATOR = " | "
@@ -72,7 +72,7 @@ def short_operators(counts: Sequence[OperatorCount], seed: int) -> list[tuple[Su
 
 def looked_at(apparatus: Apparatus, workload: Workload) -> Measurement:
     """Measure something for a moment."""
-    known = apparatus.known(PRECISION)
+    known = apparatus.known(TORCH_DEFAULT)
     return measure(workload, apparatus.meters.meter("short"), apparatus.clock, LOOK, known)
 
 
@@ -244,7 +244,7 @@ def main() -> int:
     if arguments is None:
         return 0
     wanted = short_operators(counts_of(arguments.names), arguments.seed)
-    with qualified(open_apparatus, DEVICE, arguments.database, True) as apparatus, apparatus.precision(PRECISION):
+    with qualified(open_apparatus, DEVICE, arguments.database, True) as apparatus, apparatus.precision(TORCH_DEFAULT):
         members = measured(wanted, arguments.operators, apparatus)
         add_rows(arguments.output, members, apparatus, arguments.limit_seconds)
     return 0

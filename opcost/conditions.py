@@ -15,6 +15,9 @@ GRAPH = "graph"
 EXECUTIONS = (GRAPH, EAGER)
 """How operators and models are run: by Python's calls, or as CUDA graphs where they can be captured."""
 
+TORCH_DEFAULT = "torch-default"
+"""The precision that torch has unasked: TF32 in cuDNN's convolutions, fp32 in matrix products."""
+
 WARM = "warm"
 COLD = "cold"
 CHAINED = "chained"

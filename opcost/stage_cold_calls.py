@@ -7,6 +7,7 @@ from pathlib import Path
 
 from opcost.bench import Bench, measured_row
 from opcost.cold_calls import CALLS, CHAIN, ColdCallsRow, can_be_cold, cold_calls_row, cold_calls_under, refusal
+from opcost.conditions import TORCH_DEFAULT
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
 from opcost.ports import protocol_for
@@ -14,7 +15,6 @@ from opcost.request import COLD_CALLS
 from opcost.subjects import Subject
 from opcost.units import millijoules, milliseconds
 
-PRECISION = "torch-default"
 RELATIVE_ERROR = 0.005
 """Half of what operators are usually asked for: a small difference of two large figures is wanted."""
 
@@ -26,7 +26,7 @@ def cold_calls_in(database: Path) -> CsvTable[ColdCallsRow]:
 
 def find_cold_calls_if_unknown(bench: Bench, database: Path) -> None:
     """Find out what calls take longer in cold caches, where a database does not know it of this card and software."""
-    conditions = bench.conditions(PRECISION)
+    conditions = bench.conditions(TORCH_DEFAULT)
     if not bench.is_gpu or not can_be_cold(conditions):
         return
     if cold_calls_under(cold_calls_in(database).rows(), conditions) is None:
@@ -41,7 +41,8 @@ def find_cold_calls(bench: Bench, database: Path) -> ColdCallsRow | None:
     circumstances = bench.circumstances(protocol)
     try:
         *alone, chain = (
-            measured_row(bench, Subject(operator), PRECISION, protocol, circumstances) for operator in (*CALLS, CHAIN)
+            measured_row(bench, Subject(operator), TORCH_DEFAULT, protocol, circumstances)
+            for operator in (*CALLS, CHAIN)
         )
     except CannotMeasureError as error:
         log.warning("what calls take longer in cold caches is not known: %s", error)

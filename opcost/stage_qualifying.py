@@ -10,6 +10,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from opcost.apparatus import Apparatus, OpenApparatus
+from opcost.conditions import TORCH_DEFAULT
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
 from opcost.meter_names import AUTO, COUNTER, SAMPLES, short_name
@@ -45,7 +46,6 @@ STEADY_LOAD = Subject(
 )
 """Adds 256 MB to 256 MB: bound by memory and no nearer to a power cap than that lets it (H200: 657 of 700 W)."""
 
-PRECISION = "torch-default"
 
 USUAL_POWER_PER_KELVIN = {"NVIDIA H200": Estimate(0.003, 0.001)}
 """Slopes of kinds of cards: 0.17 to 0.49 % per kelvin on nine boards and under eight loads (``docs/results.md``)."""
@@ -141,7 +141,7 @@ def _qualified_if_possible(apparatus: Apparatus, table: CsvTable[QualificationRo
 
 def _rows_of(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
     """Return what is known of a board's meters under its present driver, the oldest first."""
-    board = (_uuid(apparatus), apparatus.conditions(PRECISION).driver_version)
+    board = (_uuid(apparatus), apparatus.conditions(TORCH_DEFAULT).driver_version)
     return [row for row in table.rows() if (row.device_uuid, row.driver_version) == board]
 
 
@@ -246,7 +246,7 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
     if apparatus.meters.every_tick is None:
         raise UserError("--qualify: there is no second meter to compare with on a CPU; name a GPU")
     log_name = f"qualification-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"
-    with apparatus.precision(PRECISION), apparatus.workload(STEADY_LOAD) as workload:
+    with apparatus.precision(TORCH_DEFAULT), apparatus.workload(STEADY_LOAD) as workload:
         course, trace = run_course(workload, apparatus.meters.every_tick(log_name), apparatus.clock, apparatus.pause)
         quiet, quiet_trace = run_quietly(workload, apparatus.meters.meter(f"{log_name}-quiet"), apparatus.clock)
     found = qualities(course, trace, reference_among(course, trace, REFERENCE))
@@ -259,7 +259,7 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
     often = ratio_of_means(trace, course.settled, COUNTER, SAMPLES)
     rarely = ratio_of_means(quiet_trace, quiet, COUNTER, SAMPLES)
     polling_ratio = None if often is None or rarely is None else often / rarely - 1
-    conditions = apparatus.conditions(PRECISION)
+    conditions = apparatus.conditions(TORCH_DEFAULT)
     rows = [
         QualificationRow(
             device_uuid=_uuid(apparatus),

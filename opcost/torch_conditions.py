@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
+from opcost.conditions import TORCH_DEFAULT
 from opcost.errors import UserError
 
-PRECISIONS = {"torch-default": (False, True), "fp32": (False, False), "tf32": (True, True)}
-"""Whether TF32 is used in matrix products and in cuDNN; ``torch-default`` is what torch does unasked."""
+PRECISIONS = {TORCH_DEFAULT: (False, True), "fp32": (False, False), "tf32": (True, True)}
+"""Whether TF32 is used in matrix products and in cuDNN."""
 
 OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
 """Environment variables that outrank or change torch's switches behind its back."""
