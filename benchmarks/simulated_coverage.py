@@ -56,9 +56,17 @@ HARDLY_LASTING = Device(white_noise_w=0.8, correlated_noise_w=1.0, correlation_t
 KNOWN_180 = replace(RING, source=replace(RING.power_source, correlation_time_s=0.18, noise_ratio=0.003))
 """What qualifications of H200s find at worst (``docs/results.md``)."""
 
+KNOWN_36 = replace(RING, source=replace(RING.power_source, correlation_time_s=0.036, noise_ratio=0.002))
+LOADS_04, LOADS_1 = (
+    Device(white_noise_w=0.8, correlated_noise_w=noise_w, correlation_time_s=0.1) for noise_w in (1.6, 4.0)
+)
+
 KNOWN_100 = replace(RING, source=replace(RING.power_source, correlation_time_s=0.1, noise_ratio=0.002))
 LOADS_OWN = Device(white_noise_w=1.0, correlated_noise_w=16.0, correlation_time_s=0.1)
 """A load's noise that no qualification has seen: it runs another load."""
+
+KNOWN_AVERAGE = replace(AVERAGE, source=replace(AVERAGE.power_source, correlation_time_s=0.24, noise_ratio=0.0003))
+LOADS_300 = Device(white_noise_w=2.0, correlated_noise_w=4.0, correlation_time_s=0.3)
 
 PART_TIME_RING = replace(RING, update_period_s=0.01988, row_period_s=0.01988, averaging_time_s=0.01)
 WARMING = replace(QUIET, cold_power_ratio=0.95, warming_time_s=5.0)
@@ -76,8 +84,11 @@ CASES = (
     Case("the same, qualified", KNOWN_500, LASTING_500),
     Case("noise of 0.3 % that lasts 0.18 s, qualified", KNOWN_180, HARDLY_LASTING),
     Case("the same where a load has three times as much", KNOWN_180, replace(HARDLY_LASTING, correlated_noise_w=3.0)),
+    Case("noise of the load of 0.4 % that lasts 0.1 s, the meter's of 0.2 % and 36 ms known", KNOWN_36, LOADS_04),
+    Case("the same of 1 %", KNOWN_36, LOADS_1),
     Case("noise of the load that lasts 0.1 s, the meter's own known, 6 s loop", KNOWN_100, LOADS_OWN, protocol=LONGER),
     Case("an average over 1 s, 5 s loop", AVERAGE, protocol=LONG),
+    Case("the same, qualified, noise of the load of 1 % that lasts 0.3 s", KNOWN_AVERAGE, LOADS_300, protocol=LONG),
     Case("a window of 25 ms every 100 ms, 5 s loop", INSTANT, protocol=LONG),
     Case("the same, precise loop", INSTANT),
     Case("values shown 0.3 s late", replace(RING, lag_s=0.3, source=PowerSource("late", 0.36, 0.02, 0.02, False))),

@@ -30,10 +30,6 @@ LONG_ENOUGH = 2 * BATCHES
 """Independent readings, by the noise that the qualification found, from which a window tells of its own noise: batches
 are then four times as long as that lasts."""
 
-NOISIER_RATIO = 1.5
-"""A load whose slow noise in a short window is this much more than the meter's has one of its own, of which that window
-tells little. Of the meter's alone one window in twenty shows as much (chi-square of 3 to 6 degrees of freedom)."""
-
 MINIMUM_READINGS = 5
 """Fewer fresh readings than this give no energy: their spread says too little about the error of their mean."""
 
@@ -169,56 +165,77 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
     """
     if trace.missing_reason is not None:
         return MeanPower(None, 0, trace.missing_reason)
-    steady = Window(max(window.begin_s, load_begin_s + trace.source.rise_time_s), window.end_s)
+    source = trace.source
+    steady = Window(max(window.begin_s, load_begin_s + source.rise_time_s), window.end_s)
     readings = fresh_readings(trace, steady)
     if len(readings) < MINIMUM_READINGS:
-        reason = f"{len(readings)} fresh readings of {trace.source.name} in the window, {MINIMUM_READINGS} needed"
+        reason = f"{len(readings)} fresh readings of {source.name} in the window, {MINIMUM_READINGS} needed"
         return MeanPower(None, len(readings), reason)
-    source, duration_s = trace.source, steady.duration_s
-    independent = float(len(readings))
-    if source.averaging_time_s:
-        independent = min(independent, independent_averages(duration_s, source.averaging_time_s))
-    lasting = duration_s / (2 * source.correlation_time_s) if source.correlation_time_s else math.inf
-    is_short = lasting < LONG_ENOUGH
-    if not is_short and lasting < math.inf:
-        # Such a window shows itself how long its noise lasts: that of a load may be of another kind than the meter's.
-        lasting = len(readings) / (2 * correlation_length(readings - readings.mean()))
-    if not is_short:
-        independent = min(independent, lasting)
+    smoothed = _readings_after_smoothing(readings, steady.duration_s, source)
+    if smoothed < MINIMUM_INDEPENDENT:
+        return _wandering(source, smoothed, steady.duration_s)
+    of_known_noise = steady.duration_s / (2 * source.correlation_time_s) if source.correlation_time_s else math.inf
+    if of_known_noise < LONG_ENOUGH:
+        return _in_a_short_window(trace, readings, smoothed, of_known_noise)
+    return _in_a_long_window(trace, readings, smoothed, steady.duration_s)
+
+
+def _readings_after_smoothing(readings: FloatArray, duration_s: float, source: PowerSource) -> float:
+    """Return how many independent readings the meter's own smoothing leaves of those in a window."""
+    if not source.averaging_time_s:
+        return float(len(readings))
+    return min(len(readings), independent_averages(duration_s, source.averaging_time_s))
+
+
+def _in_a_long_window(trace: PowerTrace, readings: FloatArray, smoothed: float, duration_s: float) -> MeanPower:
+    """Return the mean of a window that shows itself how long its noise lasts, or of a meter of unknown noise."""
+    source, independent = trace.source, smoothed
+    if source.correlation_time_s:
+        # That of a load may be of another kind than the meter's.
+        independent = min(smoothed, len(readings) / (2 * correlation_length(readings - readings.mean())))
     if independent < MINIMUM_INDEPENDENT:
-        reason = f"{source.name} wanders for longer than the window lasts: {duration_s:.2f} s"
-        return MeanPower(None, math.floor(independent), reason)
-    noise_w = source.noise_ratio * abs(float(readings.mean()))
+        return _wandering(source, independent, duration_s)
+    least_w = source.noise_ratio * abs(float(readings.mean())) / math.sqrt(independent)
     if np.ptp(readings) == 0:
-        return _power_of_one_value(trace, readings, noise_w / math.sqrt(max(1.0, min(independent, lasting))))
-    if is_short:
-        return _power_in_lasting_noise(readings, independent, lasting, noise_w)
+        return _power_of_one_value(trace, readings, least_w)
     mean_w = mean_of_readings(readings, independent)
-    error_w = max(mean_w.standard_error, noise_w / math.sqrt(independent))
+    error_w = max(mean_w.standard_error, least_w)
     return MeanPower(Estimate(mean_w.value, error_w), math.floor(independent), values_w=readings)
 
 
-def _power_in_lasting_noise(readings: FloatArray, independent: float, lasting: float, noise_w: float) -> MeanPower:
+def _in_a_short_window(trace: PowerTrace, readings: FloatArray, smoothed: float, of_known_noise: float) -> MeanPower:
     """Return the mean of a window so short that part of the noise hardly changes in it.
 
     What differs from reading to reading averages out as readings do (half the mean squared difference of neighbours:
-    von Neumann, Annals of Mathematical Statistics 12 (1941), 367-395). What is slower is taken to be at least what the
-    qualification found, and averages out only as its correlation time lets it.
+    von Neumann, Annals of Mathematical Statistics 12 (1941), 367-395). What is slower is at least what the
+    qualification found, which is known well, and averages out as slowly as that forgets itself. What the window shows
+    beyond that is the load's own, and rests on few readings. How many all of it is worth is by Welch and Satterthwaite
+    (Guide to the Expression of Uncertainty in Measurement, G.4.1).
 
     Args:
+        trace: whose source is qualified.
         readings: in W, shape (n,).
-        independent: how many of them the meter's smoothing leaves, above 1.
-        lasting: how many the slow noise leaves; below 1 where it outlasts the window.
-        noise_w: a reading's standard deviation in the qualification.
+        smoothed: how many of them the meter's smoothing leaves.
+        of_known_noise: how many independent ones the qualified noise leaves; below 1 where it outlasts the window.
     """
+    known_w2 = (trace.source.noise_ratio * float(readings.mean())) ** 2
+    slow = max(1.0, min(of_known_noise, smoothed - 1))
+    if np.ptp(readings) == 0:
+        return _power_of_one_value(trace, readings, math.sqrt(known_w2 / slow))
     spread_w2 = float(np.var(readings, ddof=1))
     quick_w2 = min(spread_w2, float(np.mean(np.diff(readings) ** 2)) / 2)
-    seen_w = math.sqrt(spread_w2 - quick_w2)
-    slow_w = max(noise_w, seen_w) / math.sqrt(max(1.0, lasting))
-    error_w = math.hypot(math.sqrt(quick_w2 / (independent - 1)), slow_w)
-    is_known = seen_w <= NOISIER_RATIO * noise_w
-    tells = independent if is_known else min(independent, max(1.0, lasting))
-    return MeanPower(Estimate(float(readings.mean()), error_w), math.floor(tells), values_w=readings)
+    own_w2 = max(0.0, spread_w2 - quick_w2 - known_w2)
+    variances = np.array([quick_w2 / (smoothed - 1), known_w2 / slow, own_w2 / slow])
+    degrees = np.array([smoothed - 1, math.inf, max(1.0, slow - 1)])
+    variance = float(variances.sum())
+    effective = variance**2 / float(np.sum(variances**2 / degrees))
+    tells = math.floor(min(smoothed, 1 + effective))
+    return MeanPower(Estimate(float(readings.mean()), math.sqrt(variance)), tells, values_w=readings)
+
+
+def _wandering(source: PowerSource, independent: float, duration_s: float) -> MeanPower:
+    reason = f"{source.name} wanders for longer than the window lasts: {duration_s:.2f} s"
+    return MeanPower(None, math.floor(independent), reason)
 
 
 @dataclass(frozen=True)

@@ -235,6 +235,15 @@ def test_a_power_that_did_not_move_has_the_noise_that_a_qualification_found():
     assert longer.power_w == 400.0
 
 
+def test_the_interval_of_a_qualified_average_is_as_wide_as_its_smoothing_demands():
+    known = replace(AVERAGING, source=replace(AVERAGING.power_source, correlation_time_s=0.24, noise_ratio=0.0003))
+    own = Device(white_noise_w=2.0, correlated_noise_w=4.0, correlation_time_s=0.3)
+    found = [
+        measured(device=own, meter=known, protocol=MeasurementProtocol(1.5, 5.0), seed=seed) for seed in range(200)
+    ]
+    assert np.mean([_holds_precisely(one) for one in found]) > 0.92
+
+
 def test_a_small_noise_that_lasts_longer_than_a_short_loop_does_not_lengthen_it():
     lasting = Device(white_noise_w=0.8, correlated_noise_w=1.0, correlation_time_s=0.18)
     known = replace(RING, source=replace(RING.power_source, correlation_time_s=0.18, noise_ratio=0.003))

@@ -214,8 +214,10 @@ def test_there_are_no_more_independent_readings_than_readings():
     assert result == MeanPower(mean_of_readings(np.arange(1.0, 7.0), 6), 6)
 
 
-def in_lasting_noise(correlation_time_s, noise_ratio, values=(99.0, 101.0) * 6):
-    source = PowerSource("lasting", 0.0, 0.0, correlation_time_s=correlation_time_s, noise_ratio=noise_ratio)
+def in_lasting_noise(correlation_time_s, noise_ratio, values=(99.0, 101.0) * 6, averaging_time_s=0.0):
+    source = PowerSource(
+        "lasting", 0.0, averaging_time_s, correlation_time_s=correlation_time_s, noise_ratio=noise_ratio
+    )
     return mean_power(trace_of(every_second(0, *values), source), 0, Window(0, 12))
 
 
@@ -224,18 +226,41 @@ def test_noise_that_lasts_averages_out_as_slowly_as_it_forgets_itself():
     for correlation_time_s, independent in ((1.5, 4), (6.0, 1), (60.0, 1)):
         result = in_lasting_noise(correlation_time_s, noise_ratio=0.05)
         expected_w = math.hypot(quick_w, 0.05 * 100 / math.sqrt(independent))
-        assert result.estimate_w.standard_error == pytest.approx(expected_w, rel=0.01)
+        assert result.estimate_w.standard_error == pytest.approx(expected_w)
         assert result.readings == 12
         assert result.missing_reason is None
 
 
+def test_slow_noise_averages_out_no_faster_than_the_meter_smooths():
+    quick_w2, slow = 12 / 11, independent_averages(12, 5.0) - 1
+    result = in_lasting_noise(0.5, noise_ratio=0.05, averaging_time_s=5.0)
+    assert result.estimate_w.standard_error == pytest.approx(math.sqrt(quick_w2 / slow + 25 / slow))
+    assert result.readings == 2
+
+
+RISING = tuple(np.arange(-5.5, 6.5))
+
+
 def test_slow_noise_that_is_more_than_the_meters_rests_on_few_readings():
-    result = in_lasting_noise(1.5, noise_ratio=0.01, values=tuple(range(94, 106)))
-    assert result.readings == 4
+    values = tuple(100 + value for value in RISING)
     spread_w2, quick_w2 = 13.0, 0.5
-    expected_w = math.hypot(math.sqrt(quick_w2 / 11), math.sqrt((spread_w2 - quick_w2) / 4))
-    assert result.estimate_w == Estimate(99.5, pytest.approx(expected_w))
-    assert in_lasting_noise(6.0, noise_ratio=0.01, values=tuple(range(94, 106))).readings == 1
+    for correlation_time_s, slow, readings in ((1.5, 4, 4), (6.0, 1, 2), (60.0, 1, 2)):
+        result = in_lasting_noise(correlation_time_s, noise_ratio=0.01, values=values)
+        expected_w = math.sqrt(quick_w2 / 11 + (spread_w2 - quick_w2) / slow)
+        assert result.estimate_w == Estimate(100.0, pytest.approx(expected_w))
+        assert result.readings == readings
+
+
+@pytest.mark.parametrize("correlation_time_s", [1.5, 60.0])
+def test_a_little_more_slow_noise_is_worth_a_little_less(correlation_time_s):
+    found = [
+        in_lasting_noise(correlation_time_s, 0.05, tuple(100 + drift_w * rise for rise in RISING))
+        for drift_w in np.arange(0.1, 10.0, 0.01)
+    ]
+    readings = [one.readings for one in found]
+    assert (readings[0], readings[-1]) == (12, 4 if correlation_time_s == 1.5 else 2)
+    assert set(np.diff(readings)) <= {0, -1, -2}
+    assert np.all(np.diff([one.estimate_w.standard_error for one in found]) >= -1e-9)
 
 
 def test_an_error_is_no_less_than_the_noise_that_a_qualification_saw():
