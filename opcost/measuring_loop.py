@@ -153,10 +153,10 @@ def is_precise(loop: Loop, power: MeteredPower, relative_error: float) -> bool:
 
     Without a meter that says anything the time alone counts. Of calls that run nothing nothing more can be known.
     """
+    if loop.runs_nothing:
+        return True
     chunks = loop.independent_chunks
     is_short = len(loop.chunk_durations_s) < MINIMUM_PRECISE_CHUNKS
-    if loop.runs_nothing:
-        return not is_short
     if is_short or not is_within(loop.time_s, chunks, relative_error):
         return False
     if power.trace.missing_reason is not None:

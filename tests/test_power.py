@@ -189,6 +189,17 @@ def test_one_single_value_of_a_meter_that_moved_before_is_known_to_within_its_sm
     assert result == MeanPower(Estimate(300.0, error_w), 18)
 
 
+@pytest.mark.parametrize(
+    ("correlation_time_s", "independent"),
+    [(1e-3, 18), (2.0, 5), (10.0, 1), (100.0, 1)],
+    ids="long short once less".split(),
+)
+def test_one_single_value_has_the_noise_that_a_qualification_saw(correlation_time_s, independent):
+    known = replace(STEADY, correlation_time_s=correlation_time_s, noise_ratio=0.01)
+    result = mean_power(trace_of(every_second(100, 99.5, 103, NAN, *[300] * 20), known), 0, Window(5, 25))
+    assert result == MeanPower(Estimate(300.0, pytest.approx(3.0 / math.sqrt(independent))), 18)
+
+
 def test_readings_that_differ_by_one_watt_are_not_stuck():
     assert mean_power(trace_of(every_second(*[300, 301] * 10)), 0, Window(0, 20)).estimate_w is not None
 
