@@ -9,7 +9,7 @@ import numpy as np
 
 from opcost.ports import MINIMUM_CHUNKS, Clock, ClockReading, MeasurementProtocol, Meter, Workload
 from opcost.power import DeviceState, MeteredPower, Window, device_state, power_and_check
-from opcost.statistics import Estimate, FloatArray, is_within, mean_over_places
+from opcost.statistics import Estimate, FloatArray, is_within, mean_over_places, without_places
 
 MINIMUM_PRECISE_CHUNKS = 10
 """Before that the spread of chunks says too little to stop by."""
@@ -73,6 +73,12 @@ class Loop:
         return times_s
 
     @property
+    def in_one_place(self) -> Loop:
+        """The loop as if it had run in one place, as far as it tells what its places differ by."""
+        left_s = without_places(np.array(self.chunk_durations_s), np.array(self.chunk_iterations), self.places)
+        return replace(self, chunk_durations_s=tuple(map(float, left_s)), places=1)
+
+    @property
     def duration_s(self) -> float:
         """How long the loop has run."""
         return self.end.monotonic_s - self.begin.monotonic_s
@@ -131,7 +137,7 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, meter: M
             trace, look_s = meter.log(), LOOK_GROWTH * loop.duration_s
             power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
             looks += len(loop.chunk_durations_s) >= MINIMUM_PRECISE_CHUNKS
-            is_enough = is_precise(replace(loop, places=1), power, relative_error)
+            is_enough = is_precise(loop.in_one_place, power, relative_error)
             looks_in_a_row = looks_in_a_row + 1 if is_enough else 0
             if looks_in_a_row and looks_in_a_row >= min(looks, LOOKS_IN_A_ROW):
                 return loop

@@ -178,6 +178,26 @@ def mean_over_places(durations_s: FloatArray, iterations: npt.NDArray[np.int64],
     return Estimate(estimate.value, max(estimate.standard_error, error_s))
 
 
+def without_places(durations_s: FloatArray, iterations: npt.NDArray[np.int64], places: int) -> FloatArray:
+    """Return durations less what the places differ by in which the chunks ran in turn, in s, shape (n,).
+
+    What is left scatters as much as chunks do in one place: it is larger by the share that the places' means took of
+    it. Chunks of fewer than two rounds through the places stay as they are: nothing tells one scatter from the other.
+
+    Args:
+        durations_s, iterations, places: as of ``mean_over_places``.
+    """
+    chunks = len(durations_s)
+    if places < 2 or chunks < 2 * places:
+        return durations_s
+    place = np.arange(chunks) % places
+    means_s = np.bincount(place, weights=durations_s) / np.bincount(place, weights=iterations)
+    of_place_s = means_s[place] * iterations
+    of_all_s = iterations * (durations_s.sum() / iterations.sum())
+    left_s: FloatArray = of_all_s + (durations_s - of_place_s) * math.sqrt(chunks / (chunks - places))
+    return left_s
+
+
 def median(values: FloatArray) -> float:
     """Return the middle one of values, shape (n,), n at least 1."""
     return float(np.median(values))

@@ -21,6 +21,7 @@ from opcost.statistics import (
     sum_of_independent,
     value_of,
     weighted_mean,
+    without_places,
 )
 
 values = st.floats(-1e6, 1e6)
@@ -264,6 +265,26 @@ def test_fewer_chunks_than_places_and_one_place_are_plain_chunks():
     assert mean_over_places(durations_s, iterations, 1) == plain
     few = mean_over_places(durations_s[:3], iterations[:3], 10)
     assert few.standard_error == pytest.approx(mean_of_chunks(durations_s[:3], iterations[:3]).standard_error)
+
+
+@given(st.integers(2, 12), st.integers(2, 9), st.floats(0.0, 0.1), st.integers(0, 2**32 - 1))
+def test_what_places_differ_by_can_be_left_out(places, rounds, spread, seed):
+    random = np.random.default_rng(seed)
+    noise_s = 0.001 * random.standard_normal(places * rounds)
+    times_s = 1 + np.resize(spread * random.standard_normal(places), places * rounds)
+    iterations = np.full(places * rounds, 3)
+    left_s = without_places(3 * (times_s + noise_s), iterations, places)
+    of_one_place_s = without_places(3 * (1 + noise_s), iterations, places) + 3 * (times_s.mean() - 1)
+    np.testing.assert_allclose(left_s, of_one_place_s, rtol=1e-9)
+    assert left_s.mean() == pytest.approx(3 * (times_s + noise_s).mean())
+
+
+def test_without_places_noise_is_as_large_as_in_one():
+    noise_s = np.random.default_rng(0).standard_normal((2000, 20))
+    iterations = np.full(20, 1)
+    variances = [without_places(100 + one, iterations, 10).var() for one in noise_s]
+    assert np.mean(variances) == pytest.approx(1.0, rel=0.05)
+    assert list(without_places(noise_s[0][:19], iterations[:19], 10)) == list(noise_s[0][:19])
 
 
 def test_noise_within_places_stays_in_the_error():
