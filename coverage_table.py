@@ -19,14 +19,16 @@ def main() -> int:
     parser.add_argument("--meta", action="store_true", help=meta_help)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the page in Markdown (default: to stdout)")
     arguments = parser.parse_args()
+    if arguments.output is not None and arguments.output.is_dir():
+        raise UserError(f"--output {arguments.output}: is a folder; name a file")
+    if arguments.output is not None and not arguments.output.parent.is_dir():
+        raise UserError(f"--output {arguments.output}: there is no folder {arguments.output.parent}; make it first")
 
     from opcost.atomic_file import replace_file
     from opcost.coverage_page import coverage_page, summary
     from opcost.stage_coverage import CoverageFailure, CoverageRow, check_coverage
     from opcost.terminal import progress_on_stderr
 
-    if arguments.output is not None and not arguments.output.parent.is_dir():
-        raise UserError(f"--output {arguments.output}: there is no folder {arguments.output.parent}; make it first")
     results = check_coverage(arguments.names, arguments.device, arguments.meta, progress_on_stderr())
     rows = [result for result in results if isinstance(result, CoverageRow)]
     command = shlex.join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])

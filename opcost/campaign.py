@@ -129,16 +129,17 @@ class Campaign:
     def _outcome(self, work: Work, newly_lacking: int, progress: Progress, dry_run: bool) -> Outcome:
         keys = [self._key(work, subject) for subject in work.subjects]
         found = sum(map(self._is_settled, keys))
-        subjects = sorted(self._in_order(work.subjects), key=lambda subject: self._is_suspect(work, subject))
+        subjects = sorted(self._in_order(work.subjects), key=lambda subject: self._turn(work, subject))
         measured = 0 if dry_run else sum(self._measure(work, subject, progress) for subject in subjects)
+        remaining = sum(not self._is_settled(key) for key in keys)
         return Outcome(
             keys=tuple(keys),
             rows=self._rows,
             failures=self._failed,
             found=found,
             measured=measured,
-            remaining=sum(not self._is_settled(key) for key in keys),
-            expected_s=newly_lacking * self._item_s if dry_run else 0.0,
+            remaining=remaining,
+            expected_s=(newly_lacking if dry_run else remaining) * self._item_s,
         )
 
     def _in_order(self, subjects: tuple[Subject, ...]) -> list[Subject]:
@@ -172,6 +173,10 @@ class Campaign:
             return False
         lacks_energy = row.measurement.energy_j is None and self._bench.has_meter
         return not (lacks_energy or is_doubtful(row.measurement)) or self._attempts[key] >= ATTEMPTS
+
+    def _turn(self, work: Work, subject: Subject) -> tuple[bool, bool]:
+        """Return by what subjects are sorted: first those without a row, last those that may end the campaign."""
+        return self._is_suspect(work, subject), self._key(work, subject) in self._rows
 
     def _is_suspect(self, work: Work, subject: Subject) -> bool:
         key = self._key(work, subject)

@@ -180,6 +180,8 @@ def add_figures(parser: argparse.ArgumentParser) -> None:
 
 
 def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no name of a folder; write . for the present one")
     path = Path(text)
     if path.exists() and not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a file; name a folder")
@@ -310,7 +312,7 @@ def _mendable(error: ModuleNotFoundError | OSError) -> str | None:
     if isinstance(error, ModuleNotFoundError):
         remedy = "run 'make install' and use .venv/bin/python"
         if error.name in EXTRAS:
-            remedy = f"run {sys.executable} -m pip install '.[{EXTRAS[error.name]}]'"
+            remedy = f"run {sys.executable} -m pip install -e '.[{EXTRAS[error.name]}]'"
         is_ours = error.name not in DEPENDENCIES | EXTRAS.keys()
         return None if is_ours else f"{error.name} is not installed for {sys.executable}; {remedy}"
     if error.filename is None and error.errno in NO_SPACE:

@@ -37,6 +37,9 @@ OPERATORS_SHOWN = 12
 Known: TypeAlias = "tuple[float | None, float | None]"
 """A value and its error, None where they are not known."""
 
+CONDITIONS_SHOWN = ("execution", "cache", "precision", "mode", "torch_version", "driver_version")
+"""Conditions that tell comparisons of one model apart on the screen, beside the device."""
+
 MISSING_SHOWN = 3
 """Missing operators of one comparison that are named on the screen."""
 
@@ -218,7 +221,7 @@ def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
 
 def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
     """Print what block 2 measured for each model."""
-    columns = ("model", "measurements", "in the database", "measured", "failed", "remaining", "time needed", "done")
+    columns = ("model", "measurements", "settled before", "measured", "failed", "remaining", "time needed", "done")
     rows = [
         (
             report.name,
@@ -271,7 +274,8 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
     columns = ("model", "", "sum of operators", "whole model", "sum / whole", "corrected", "in the sum", "missing")
     compared = [row for report in reports for row in report.comparisons]
     if compared:
-        rows = [cells for row in compared for cells in _comparison_cells(row)]
+        labels = [label for report in reports for label in _labels(report.comparisons)]
+        rows = [cells for label, row in zip(labels, compared, strict=True) for cells in _comparison_cells(label, row)]
         print_table("Sum of operators and whole model" + _dry(dry_run, "nothing was written"), columns, rows)
         print_line("± is one standard error within these runs; another run or board may differ by more.")
         for celsius in sorted({row.reference_temperature_c for row in compared if row.reference_temperature_c}):
@@ -280,14 +284,14 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
             print_line("Corrected: with what calls take longer where their code and weights are in no cache.")
         print_line("")
         pieces = ("model", "", "modules", "functions", "cold caches", "dropped", "not measured", "not explained")
-        print_table("What makes the whole model", pieces, [cells for row in compared for cells in _gap_cells(row)])
+        print_table("What makes the whole model", pieces, _gap_rows(labels, compared))
         print_line("What was dropped or not measured is estimated from FLOPs and bytes, where it has no row.")
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
-        for row in report.comparisons:
+        for label, row in zip(_labels(report.comparisons), report.comparisons, strict=True):
             for line in _comparison_remarks(row):
-                print_line(f"{report.name}: {line}")
+                print_line(f"{label}: {line}")
 
 
 def print_advice(advice: Advice, is_written: bool) -> None:
@@ -345,7 +349,14 @@ def _shares(share: CostShare) -> tuple[str, str]:
     return percent(share.time_ratio), percent(share.energy_ratio)
 
 
-def _comparison_cells(row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _labels(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Return the name of each of a model's comparisons, with the conditions that tell it from the others."""
+    differing = [name for name in CONDITIONS_SHOWN if len({getattr(row.conditions, name) for row in rows}) > 1]
+    told = [", ".join(str(getattr(row.conditions, name)) for name in differing) for row in rows]
+    return [f"{row.name} ({text})" if text else row.name for row, text in zip(rows, told, strict=True)]
+
+
+def _comparison_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
     time_ratio = _with_error(row.time_ratio, row.time_standard_error_ratio)
     energy_ratio = _with_error(row.energy_ratio, row.energy_standard_error_ratio)
     missing = f"{row.missing_operators} of {row.summed_operators + row.missing_operators}"
@@ -362,7 +373,7 @@ def _comparison_cells(row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, .
     time = (milliseconds(row.time_s), milliseconds(row.full_time_s), time_ratio, corrected_time)
     energy = (millijoules(row.energy_j), millijoules(row.full_energy_j), energy_ratio, corrected_energy)
     return (
-        (row.name, "time", *time, f"{percent(row.flop_ratio)} of FLOPs", missing),
+        (label, "time", *time, f"{percent(row.flop_ratio)} of FLOPs", missing),
         (f"  {row.conditions.device_product}", "energy", *energy, f"{percent(row.memory_bytes_ratio)} of bytes", ""),
     )
 
@@ -375,12 +386,16 @@ def _corrected(sum_ratio: Known, cold: Known, whole: float | None) -> str:
     return _with_error(value_ratio + more / whole, math.hypot(error_ratio, more_error / whole))
 
 
-def _gap_cells(row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _gap_rows(labels: Sequence[str], rows: Sequence[ComparisonRow]) -> list[tuple[str, ...]]:
+    return [cells for label, row in zip(labels, rows, strict=True) for cells in _gap_cells(label, row)]
+
+
+def _gap_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the pieces of the whole's time and energy as shares of it."""
     times_s = (row.cold_time_s, row.dropped_time_s, row.unmeasured_time_s, row.unexplained_time_s)
     energies_j = (row.cold_energy_j, row.dropped_energy_j, row.unmeasured_energy_j, row.unexplained_energy_j)
     return (
-        (row.name, "time", *_pieces(row.time_s, row.function_time_s, times_s, row.full_time_s)),
+        (label, "time", *_pieces(row.time_s, row.function_time_s, times_s, row.full_time_s)),
         ("", "energy", *_pieces(row.energy_j, row.function_energy_j, energies_j, row.full_energy_j)),
     )
 

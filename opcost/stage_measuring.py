@@ -29,7 +29,8 @@ class OperatorsReport:
 
     ``wanted`` are operators, each on every kind of values that it sees in the model; of these ``found`` were in the
     database already, ``measured`` and ``failed`` in this run, and ``remaining`` are still lacking. ``expected_s`` is
-    how long the remaining ones take, those left out that an earlier model of the run wants too.
+    how long the remaining ones take if nothing disturbs them; of a dry run, without those that an earlier model of the
+    run wants too.
     """
 
     name: str

@@ -291,6 +291,9 @@ def test_a_file_is_no_folder(option: str, tmp_path: Path, capsys: pytest.Capture
     with pytest.raises(SystemExit, match="2"):
         pipeline_parser("", "").parse_args([option, str(file)])
     assert f"{file} is a file; name a folder" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        pipeline_parser("", "").parse_args([option, ""])
+    assert "'' is no name of a folder" in capsys.readouterr().err
     assert pipeline_parser("", "").parse_args([option, str(tmp_path / "new")])
 
 

@@ -412,7 +412,7 @@ def test_figures_without_matplotlib_are_refused_before_anything_is_written(
     figures = tmp_path / "figures"
     result = project.run("compare_sum_vs_full.py", "a_resnet", "--figures", str(figures), PYTHONPATH=str(tmp_path))
     assert result.returncode == 2
-    assert "pip install '.[figures]'" in result.stderr
+    assert "pip install -e '.[figures]'" in result.stderr
     assert not figures.exists()
     assert (table.read_bytes() if table.exists() else None) == before
 

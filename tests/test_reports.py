@@ -240,6 +240,15 @@ def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytes
     assert "resnet50: no energy: no meter\n" in output
 
 
+def test_comparisons_of_one_model_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    in_graphs = replace(COMPARED, conditions=replace(COMPARED.conditions, execution="graph"), missing="torch.add on ()")
+    print_comparisons([ComparingReport("resnet50", (COMPARED, in_graphs), None)], dry_run=False)
+    output = capsys.readouterr().out
+    assert output.count(" resnet50 (eager) ") == output.count(" resnet50 (graph) ") == 2
+    assert "resnet50 (graph): missing: torch.add on ()\n" in output
+    assert "resnet50: " not in output
+
+
 def test_of_many_missing_operators_a_few_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     missing = " | ".join(f"torch.nn.ReLU() on (float32[{width}]) eval" for width in range(9))
     print_comparisons([ComparingReport("resnet50", (replace(COMPARED, missing=missing),), None)], dry_run=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -192,3 +194,12 @@ def test_the_committed_page_leaves_nothing_out() -> None:
     assert "- models: 109\n- in tuples: at least 100.0000 % of FLOPs, 100.0000 % of bytes\n" in page
     assert "- operations in no tuple: none\n" in page
     assert "not explained" not in page
+
+
+def test_a_folder_or_a_file_in_none_is_refused_before_anything_is_counted(tmp_path: Path) -> None:
+    script = str(Path(__file__).parents[1] / "coverage_table.py")
+    for output, reason in ((tmp_path, "is a folder; name a file"), (tmp_path / "a" / "b.md", "there is no folder")):
+        command = [sys.executable, script, "resnet18", "--output", str(output)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"error: --output {output}: {reason}")

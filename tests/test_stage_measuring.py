@@ -98,6 +98,20 @@ def fail_on(*operators: OperatorTuple, error: BaseException) -> object:
 # What is measured
 
 
+def test_what_has_no_row_yet_comes_before_what_was_disturbed(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1, GELU: 1, LINEAR: 1})
+    run(campaign)
+    relu, gelu, _ = rows(campaign)
+    table = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow)
+    table.path.unlink()
+    table.append(replace(relu, measurement=replace(relu.measurement, notes="another process used the GPU")))
+    table.append(gelu)
+    progress = RecordedProgress()
+    (report,) = run(campaign, progress=progress)
+    assert [name.partition("(")[0] for name in progress.names] == ["Linear", "ReLU"]
+    assert (report.remaining, report.expected_s) == (0, 0.0)
+
+
 def test_what_was_measured_on_another_board_is_measured_again_if_the_same_is_asked_for(
     campaign: SimulatedCampaign,
 ) -> None:
