@@ -24,6 +24,10 @@ _SHORT_NAMES = {
     RAPL_WITH_MEMORY: "rapl",
 }
 
+CPU_METERS = (_SHORT_NAMES[RAPL],)
+GPU_METERS = tuple(name for name in _SHORT_NAMES.values() if name not in CPU_METERS)
+"""Short names of what each kind of device may have."""
+
 METER_CHOICES = (AUTO, *dict.fromkeys(_SHORT_NAMES.values()))
 
 

@@ -13,7 +13,7 @@ from opcost.apparatus import Apparatus, OpenApparatus
 from opcost.conditions import TORCH_DEFAULT
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
-from opcost.meter_names import AUTO, COUNTER, SAMPLES, short_name
+from opcost.meter_names import AUTO, COUNTER, CPU_METERS, GPU_METERS, SAMPLES, short_name
 from opcost.meter_qualification import (
     STEADY_ONLY,
     MeterQuality,
@@ -102,11 +102,7 @@ def qualified(
     """
     table = qualifications_in(database)
     with open_apparatus(device, database, with_meter) as apparatus:
-        if with_meter and meter_name not in (AUTO, *apparatus.meters.names):
-            there_are = (
-                ", ".join(apparatus.meters.names) or f"none: {apparatus.meters.meter('none').stop().missing_reason}"
-            )
-            raise UserError(f"--meter {meter_name}: {apparatus.device} has no such meter; there are: {there_are}")
+        _check_name(apparatus, with_meter, meter_name)
         rows = _rows_of(apparatus, table)
         if with_meter and apparatus.meters.every_tick is not None and not _is_known(rows, apparatus.meters.names):
             rows += _qualified_if_possible(apparatus, table)
@@ -121,6 +117,15 @@ def qualified(
             ),
             sentinel=STEADY_LOAD if apparatus.is_gpu else None,
         )
+
+
+def _check_name(apparatus: Apparatus, with_meter: bool, meter_name: str) -> None:
+    """Refuse a meter that is not there; without meters one that the kind of device cannot have."""
+    possible = GPU_METERS if apparatus.is_gpu else CPU_METERS
+    names = apparatus.meters.names if with_meter else possible
+    if meter_name not in (AUTO, *names):
+        there_are = ", ".join(names) or f"none: {apparatus.meters.meter('none').stop().missing_reason}"
+        raise UserError(f"--meter {meter_name}: {apparatus.device} has no such meter; there are: {there_are}")
 
 
 def _qualified_if_possible(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:

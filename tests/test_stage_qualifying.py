@@ -236,6 +236,21 @@ def test_a_meter_that_is_not_there_is_told_with_those_that_are(campaign: Simulat
         pass
 
 
+@pytest.mark.parametrize(
+    ("device", "meter", "others"), [("cuda:0", "rapl", "samples, counter"), ("cpu", "counter", "rapl")]
+)
+def test_a_meter_that_a_device_cannot_have_is_told_in_a_dry_run_too(
+    campaign: SimulatedCampaign, device: str, meter: str, others: str
+) -> None:
+    campaign.device = device
+    there_are = f"--meter {meter}: {device} has no such meter; there are: {others}"
+    with (
+        pytest.raises(UserError, match=there_are),
+        qualified(campaign.open_apparatus, None, campaign.database, False, meter),
+    ):
+        pass
+
+
 def test_noise_of_every_tick_is_not_that_of_a_tick_in_a_second(campaign: SimulatedCampaign) -> None:
     found = MeterQuality(COUNTER, 0.1, 0.15, None, None, 0.03, 0.05, 0.0, 0.0, GOOD)
     with_real_meters(campaign)
