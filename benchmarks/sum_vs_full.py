@@ -61,9 +61,13 @@ def joined(table: pd.DataFrame, databases: list[Path]) -> pd.DataFrame:
 
 
 def report(table: pd.DataFrame) -> str:
-    """Return how far sums are from wholes, for each way of running, counting and feeding them."""
+    """Return how far sums are from wholes, for each way of running, counting and feeding them.
+
+    Sums that lack operators are left out.
+    """
     lines = []
-    for (group, rows), quantity in product(table.groupby(GROUP), ("time_s", "energy_j")):
+    complete = table[table["missing_operators"] == 0]
+    for (group, rows), quantity in product(complete.groupby(GROUP), ("time_s", "energy_j")):
         name = f"{quantity.partition('_')[0]}, {', '.join(map(str, group))}"
         summed, whole = rows[f"sum_{quantity}"], rows[f"full_{quantity}"]
         for text, total in ((name, summed), (f"{name}, corrected", summed + rows[f"correction_{quantity}"])):

@@ -627,15 +627,16 @@ def test_comparisons_of_a_database_become_rows_that_replace_older_ones(benchmark
 def test_sums_are_held_against_wholes_by_how_they_were_run(benchmark):
     table = pd.DataFrame(
         {
-            "config": ["a", "b", "a"],
-            "execution": ["graph", "graph", "eager"],
+            "config": ["a", "b", "a", "c"],
+            "execution": ["graph", "graph", "eager", "graph"],
             "counted": "all",
             "input_data": "captured",
-            "sum_time_s": [0.99, 1.02, 0.5],
+            "missing_operators": [0, 0, 0, 1],
+            "sum_time_s": [0.99, 1.02, 0.5, 0.1],
             "full_time_s": 1.0,
-            "sum_energy_j": [math.nan, 1.1, math.nan],
+            "sum_energy_j": [math.nan, 1.1, math.nan, 0.1],
             "full_energy_j": 1.0,
-            "correction_time_s": [0.02, math.nan, 0.0],
+            "correction_time_s": [0.02, math.nan, 0.0, 0.0],
             "correction_energy_j": math.nan,
         }
     )
