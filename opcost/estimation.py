@@ -1,26 +1,29 @@
 """What an operator that was never measured probably costs, from its FLOPs and bytes.
 
 Time and energy are each a sum of three parts: so much for each FLOP, for each byte and for each call, after Choi,
-Bedard, Fowler and Vuduc, "A Roofline Model of Energy" (IPDPS 2013), with no overlap of the three. It is good enough to
-tell large parts of a model from small ones.
+Bedard, Fowler and Vuduc, "A Roofline Model of Energy" (IPDPS 2013), with no overlap of the three. A kind of operator of
+which enough is measured has rates of its own. It is good enough to tell large parts of a model from small ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
 
 from opcost.conditions import Conditions
 from opcost.measurement import energy_of
-from opcost.operators import OperatorCount
+from opcost.operators import OperatorCount, OperatorTuple
 from opcost.statistics import FloatArray, value_of
 from opcost.summation import Measurements
 
 MINIMUM_KNOWN = 3
 """Measured operators that a fit of three rates needs."""
+
+ENOUGH_OF_A_KIND = 12
+"""Measured operators from which a kind has its own rates: four for each of them."""
 
 ITERATIONS = 10
 """Of a fit; after five rates change by less than a thousandth (1,366 operators of 16 models on an H200)."""
@@ -31,12 +34,16 @@ NEGLIGIBLE_RATIO = 1e-3
 
 @dataclass(frozen=True)
 class KnownCost:
-    """What one call of a measured operator computes, moves and costs; the energy is None where it is not known."""
+    """What one call of a measured operator computes, moves and costs; the energy is None where it is not known.
+
+    ``kind`` is as of ``kind_of``.
+    """
 
     flop: int
     memory_bytes: int
     time_s: float
     energy_j: float | None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,15 +63,29 @@ class Rates:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Rates of time in s and of energy in J; those of energy are None where too few energies are known."""
+    """Rates of time in s and of energy in J; those of energy are None where too few energies are known.
+
+    ``of_kind`` holds those of kinds that have their own.
+    """
 
     time: Rates
     energy: Rates | None
+    of_kind: Mapping[str, CostModel] = field(default_factory=dict)
 
     def cost(self, count: OperatorCount, calls: int) -> tuple[float, float | None]:
         """Return time and energy of so many calls of an operator."""
-        time_s = calls * self.time.cost(count.flop, count.memory_bytes)
-        return time_s, None if self.energy is None else calls * self.energy.cost(count.flop, count.memory_bytes)
+        own = self.of_kind.get(kind_of(count.operator), self)
+        time_s = calls * own.time.cost(count.flop, count.memory_bytes)
+        return time_s, None if own.energy is None else calls * own.energy.cost(count.flop, count.memory_bytes)
+
+
+def kind_of(operator: OperatorTuple) -> str:
+    """Return which operators have rates in common: those of a name, and of convolutions depthwise and grouped ones."""
+    parameters = dict(operator.parameters)
+    groups = parameters.get("groups", 1)
+    if groups == 1:
+        return operator.short_name
+    return f"{operator.short_name}, {'depthwise' if groups == parameters.get('in_channels') else 'in groups'}"
 
 
 def known_costs(
@@ -75,7 +96,13 @@ def known_costs(
     Energies are as measured, or those at the reference temperature.
     """
     return [
-        KnownCost(count.flop, count.memory_bytes, row.measurement.time_s, value_of(energy_of(row, at_reference)))
+        KnownCost(
+            count.flop,
+            count.memory_bytes,
+            row.measurement.time_s,
+            value_of(energy_of(row, at_reference)),
+            kind_of(count.operator),
+        )
         for count in {count.operator: count for count in counts}.values()
         for row in measurements.of_operator(count.operator.key)
         if count.computes and row.conditions.key == conditions.key
@@ -91,6 +118,14 @@ def fitted(known: Sequence[KnownCost]) -> CostModel:
     Args:
         known: costs of at least ``MINIMUM_KNOWN`` operators.
     """
+    kinds: dict[str, list[KnownCost]] = {}
+    for one in known:
+        kinds.setdefault(one.kind, []).append(one)
+    of_kind = {kind: _fitted_alike(those) for kind, those in kinds.items() if len(those) >= ENOUGH_OF_A_KIND}
+    return replace(_fitted_alike(known), of_kind=of_kind)
+
+
+def _fitted_alike(known: Sequence[KnownCost]) -> CostModel:
     with_energy = [(one, one.energy_j) for one in known if one.energy_j is not None]
     is_enough = len(with_energy) >= MINIMUM_KNOWN
     return CostModel(_rates([(one, one.time_s) for one in known]), _rates(with_energy) if is_enough else None)
@@ -98,7 +133,8 @@ def fitted(known: Sequence[KnownCost]) -> CostModel:
 
 def quartiles(model: CostModel, known: Sequence[KnownCost]) -> tuple[float, float, float]:
     """Return the quartiles of estimated over measured time: how far estimates can be trusted."""
-    ratios = [model.time.cost(one.flop, one.memory_bytes) / one.time_s for one in known]
+    rates = [model.of_kind.get(one.kind, model).time for one in known]
+    ratios = [own.cost(one.flop, one.memory_bytes) / one.time_s for own, one in zip(rates, known, strict=True)]
     lower, middle, upper = map(float, np.quantile(ratios, (0.25, 0.5, 0.75)))
     return lower, middle, upper
 

@@ -24,7 +24,7 @@ from opcost.advice import (
     smallest_whitelist,
     to_add,
 )
-from opcost.estimation import CostModel, KnownCost, Rates, fitted, known_costs
+from opcost.estimation import CostModel, KnownCost, Rates, fitted, kind_of, known_costs, quartiles
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
 from opcost.scipy_cover import smallest_cover
 from opcost.summation import Measurements
@@ -93,6 +93,29 @@ def test_no_rate_is_below_zero(known: list[tuple[int, int, float]]) -> None:
 def test_what_neither_computes_nor_moves_costs_nothing() -> None:
     assert Rates(1.0, 1.0, 1.0).cost(0, 0) == 0.0
     assert Rates(2.0, 3.0, 4.0).cost(5, 6) == 32.0
+
+
+def test_a_kind_of_which_enough_is_measured_has_its_own_rates() -> None:
+    cheap = [KnownCost(0, size, 1e-9 * size, 1e-7 * size, "ReLU") for size in range(100, 1300, 100)]
+    dear = [KnownCost(0, size, 9e-9 * size, None, "SiLU") for size in range(100, 1200, 100)]
+    found = fitted([*cheap, *dear])
+    assert set(found.of_kind) == {"ReLU"}
+    relu, silu, gelu = (OperatorCount(operator(name), 1, 0, 1000) for name in ("ReLU", "SiLU", "GELU"))
+    assert found.cost(relu, 2) == (pytest.approx(2e-6), pytest.approx(2e-4))
+    assert found.cost(silu, 1)[0] == found.cost(gelu, 1)[0] == pytest.approx(5e-6, rel=0.4)
+    assert quartiles(found, cheap) == pytest.approx((1.0, 1.0, 1.0))
+
+
+def test_depthwise_and_grouped_convolutions_are_kinds_of_their_own() -> None:
+    plain, grouped, depthwise = (
+        replace(operator("Conv2d"), parameters=(("in_channels", 8), ("groups", groups))) for groups in (1, 4, 8)
+    )
+    assert [kind_of(one) for one in (plain, grouped, depthwise, operator("Conv2d"))] == [
+        "Conv2d",
+        "Conv2d, in groups",
+        "Conv2d, depthwise",
+        "Conv2d",
+    ]
 
 
 def test_what_runs_nothing_tells_no_rates() -> None:

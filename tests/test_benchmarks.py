@@ -20,12 +20,13 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from simulated_apparatus import SimulatedCampaign
-from simulated_machine import RING, Device, Load, MeterModel, SimulatedMachine
+from simulated_machine import RING, Device, Load, MeterModel, SimulatedMachine, simulated_row
 
 from opcost.calls import Calls
+from opcost.conditions import measurement_key
 from opcost.errors import CannotMeasureError
 from opcost.meters import NoMeter
-from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
+from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
 from opcost.ports import UNKNOWN_DEVICE, MeasurementProtocol
 from opcost.procedure import measure
 from opcost.statistics import Estimate
@@ -55,6 +56,7 @@ def benchmark(monkeypatch):
         "cache_modes",
         "pauses",
         "settling",
+        "estimates",
     ],
 )
 def test_scripts_say_how_they_are_run(name):
@@ -647,6 +649,36 @@ def test_sums_are_held_against_wholes_by_how_they_were_run(benchmark):
     assert "energy, eager" not in said
     assert "| time, graph, all, captured, corrected | 1 | +1.00% |" in said
     assert "energy, graph, all, captured, corrected" not in said
+
+
+# Estimates
+
+
+def test_estimates_of_a_model_that_is_held_out_come_from_the_operators_of_others(benchmark):
+    """Rows that follow rates are told exactly by those of other sizes, and its own tell nothing."""
+    template = simulated_row(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((1,), "float32"),)))
+
+    def model_of(*widths):
+        relu = [OperatorTuple("torch.nn.ReLU", (), (TensorSpec((width,), "float32"),)) for width in widths]
+        counts = tuple(OperatorCount(one, 2, 0, 8 * width) for one, width in zip(relu, widths, strict=True))
+        whole = model_operator("resnet18", None, (1, *widths))
+        return OperatorCounts(whole, counts, 0, 16 * sum(widths), 0, "2.11.0", "cuda")
+
+    def row_of(count, factor):
+        cost = factor * count.memory_bytes
+        figures = replace(template.measurement, time_s=1e-9 * cost, energy_j=1e-7 * cost)
+        key = measurement_key(Subject(count.operator), template.conditions)
+        return replace(template, key=key, measurement=figures)
+
+    models = {"small": model_of(100, 200, 300), "large": model_of(1000, 2000, 3000)}
+    rows = [row_of(count, 1.0) for count in models["small"].counts]
+    rows += [row_of(count, 2.0) for count in models["large"].counts]
+    found = benchmark("estimates").held_out(models, rows).set_index(["model", "rates"])
+    assert found.loc[("small", "by kind"), "time"] == pytest.approx(2.0)
+    assert found.loc[("large", "one for all"), "energy"] == pytest.approx(0.5)
+    said = benchmark("estimates").report(found.reset_index())
+    assert "| small, by kind | 2.00 | 2.00 |" in said
+    assert "| **off by, by kind** | 79% | 79% |" in said
 
 
 # Settling

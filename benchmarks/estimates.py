@@ -1,0 +1,89 @@
+"""How far what is estimated from FLOPs and bytes is from what is measured, each model held out -> a table
+
+The models must be counted by block 0. Those of which all operators are measured are held out one after the other: rates
+come from the operators that the others have and it has not.
+Example: PYTHONPATH=. python benchmarks/estimates.py --measurements measurements --database database
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from tables import markdown
+
+from opcost.command_line import Parser, add_folder
+from opcost.csv_database import CsvTable
+from opcost.estimation import fitted, known_costs
+from opcost.measurement import MeasurementRow
+from opcost.operators import OperatorCount, OperatorCounts
+from opcost.pickle_files import read_counts
+from opcost.request import COUNTS, OPERATOR_MEASUREMENTS
+from opcost.summation import Measurements, sum_operators
+
+MOSTLY = 0.99
+"""Of a model's bytes are measured in those that are held out."""
+
+
+def held_out(models: dict[str, OperatorCounts], rows: list[MeasurementRow]) -> pd.DataFrame:
+    """Return for each model that is measured what is estimated of its sum, over what is measured."""
+    measurements = Measurements(rows)
+    ((conditions, _),) = Counter(row.conditions for row in rows).most_common(1)
+    found = []
+    for name, counts in models.items():
+        cost = sum_operators(counts, measurements, conditions)
+        if cost.time_s is None or cost.energy_j is None or (cost.memory_bytes_ratio or 0.0) < MOSTLY:
+            continue
+        own = {count.operator for count in cost.summed}
+        others = [count for other in models.values() for count in other.counts if count.operator not in own]
+        model = fitted(known_costs(others, measurements, conditions))
+        for text, rates in (("one for all", replace(model, of_kind={})), ("by kind", model)):
+            estimates = [rates.cost(count, count.occurrences) for count in cost.summed]
+            found.append(
+                {
+                    "model": name,
+                    "rates": text,
+                    "time": sum(time_s for time_s, _ in estimates) / cost.time_s.value,
+                    "energy": sum(energy_j or 0.0 for _, energy_j in estimates) / cost.energy_j.value,
+                }
+            )
+    return pd.DataFrame(found)
+
+
+def report(table: pd.DataFrame) -> str:
+    """Return estimated over measured sums, and how far they are from 1 (root mean square)."""
+    lines: list[list[str]] = []
+    for rates, rows in table.groupby("rates"):
+        lines += [
+            [f"{row['model']}, {rates}", f"{row['time']:.2f}", f"{row['energy']:.2f}"] for _, row in rows.iterrows()
+        ]
+        off = np.sqrt(((rows[["time", "energy"]] - 1) ** 2).mean())
+        lines.append([f"**off by, {rates}**", f"{off['time']:.0%}", f"{off['energy']:.0%}"])
+    return markdown(("estimated / measured", "time", "energy"), lines)
+
+
+def counts_in(measurements: Path) -> Iterable[tuple[str, OperatorCounts]]:
+    """Yield all models that are counted, without what computes nothing."""
+    for path in sorted(measurements.glob(f"*/{COUNTS.file_name}")):
+        counts = read_counts(path, "")
+        kept: tuple[OperatorCount, ...] = tuple(count for count in counts.counts if count.computes)
+        yield path.parent.name, replace(counts, counts=kept)
+
+
+def main() -> int:
+    parser = Parser(description=__doc__)
+    add_folder(parser, "--measurements", "the models' folders")
+    add_folder(parser, "--database", "the tables of results")
+    arguments = parser.parse_args()
+    rows = CsvTable(arguments.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+    print(report(held_out(dict(counts_in(arguments.measurements)), rows)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
