@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,9 +19,8 @@ from opcost.command_line import Parser, add_folder
 from opcost.csv_database import CsvTable
 from opcost.estimation import fitted, known_costs
 from opcost.measurement import MeasurementRow
-from opcost.operators import OperatorCount, OperatorCounts
-from opcost.pickle_files import read_counts
-from opcost.request import COUNTS, OPERATOR_MEASUREMENTS
+from opcost.operators import OperatorCounts
+from opcost.request import COUNTS, OPERATOR_MEASUREMENTS, Request, counted
 from opcost.summation import Measurements, sum_operators
 
 MOSTLY = 0.99
@@ -67,21 +64,15 @@ def report(table: pd.DataFrame) -> str:
     return markdown(("estimated / measured", "time", "energy"), lines)
 
 
-def counts_in(measurements: Path) -> Iterable[tuple[str, OperatorCounts]]:
-    """Yield all models that are counted, without what computes nothing."""
-    for path in sorted(measurements.glob(f"*/{COUNTS.file_name}")):
-        counts = read_counts(path, "")
-        kept: tuple[OperatorCount, ...] = tuple(count for count in counts.counts if count.computes)
-        yield path.parent.name, replace(counts, counts=kept)
-
-
 def main() -> int:
     parser = Parser(description=__doc__)
     add_folder(parser, "--measurements", "the models' folders")
     add_folder(parser, "--database", "the tables of results")
     arguments = parser.parse_args()
     rows = CsvTable(arguments.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
-    print(report(held_out(dict(counts_in(arguments.measurements)), rows)))
+    request = Request((), arguments.measurements, arguments.database)
+    models = {config.name: counts for config, counts in counted(request, request.configs(), COUNTS)}
+    print(report(held_out(models, rows)))
     return 0
 
 

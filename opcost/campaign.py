@@ -115,7 +115,7 @@ class Campaign:
 
         What failed before comes last: it may be what ended the last campaign.
         """
-        works = sorted(works, key=lambda work: any(self._is_suspect(work, subject) for subject in work.subjects))
+        works = sorted(works, key=lambda work: any(self._is_suspect(self._key(work, one)) for one in work.subjects))
         lacking = self._newly_lacking(works)
         progress.start(sum(lacking), self._item_s)
         try:
@@ -176,10 +176,10 @@ class Campaign:
 
     def _turn(self, work: Work, subject: Subject) -> tuple[bool, bool]:
         """Return by what subjects are sorted: first those without a row, last those that may end the campaign."""
-        return self._is_suspect(work, subject), self._key(work, subject) in self._rows
-
-    def _is_suspect(self, work: Work, subject: Subject) -> bool:
         key = self._key(work, subject)
+        return self._is_suspect(key), key in self._rows
+
+    def _is_suspect(self, key: str) -> bool:
         return key in self._failed_before and not self._is_settled(key)
 
     def _measure(self, work: Work, subject: Subject, progress: Progress) -> bool:

@@ -7,7 +7,6 @@ loop: no model takes part.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -76,8 +75,7 @@ def cold_calls_row(alone: Sequence[MeasurementRow], chain: MeasurementRow) -> Co
     alone_j = sum_of_independent(energies_j) if len(energies_j) == len(alone) else None
     chain_j = energy_of(chain, at_reference)
     if chain_j is not None:
-        slope_j = slope_error_j([(1, row) for row in alone], chain)
-        chain_j = Estimate(chain_j.value, math.hypot(chain_j.standard_error, slope_j))
+        chain_j = chain_j.with_error(slope_error_j([(1, row) for row in alone], chain))
     longer_s = time_of(chain).less(alone_s).times(1 / len(alone))
     longer_j = None if alone_j is None or chain_j is None else chain_j.less(alone_j).times(1 / len(alone))
     return ColdCallsRow(

@@ -233,8 +233,7 @@ def _energy_ratio(cost: ModelCost, full: MeasurementRow, energy_j: Estimate | No
         return None
     sum_j = cost.energy_j
     if cost.is_at_reference:
-        error_j = slope_error_j(((part.occurrences, part.row) for part in cost.parts), full)
-        sum_j = Estimate(sum_j.value, math.hypot(sum_j.standard_error, error_j))
+        sum_j = sum_j.with_error(slope_error_j(((part.occurrences, part.row) for part in cost.parts), full))
     return sum_j.divided_by(energy_j)
 
 

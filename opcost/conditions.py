@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Final
 
 from opcost.operators import short_hash
 from opcost.subjects import Subject
@@ -15,7 +16,7 @@ GRAPH = "graph"
 EXECUTIONS = (GRAPH, EAGER)
 """How operators and models are run: by Python's calls, or as CUDA graphs where they can be captured."""
 
-TORCH_DEFAULT = "torch-default"
+TORCH_DEFAULT: Final = "torch-default"
 """The precision that torch has unasked: TF32 in cuDNN's convolutions, fp32 in matrix products."""
 
 WARM = "warm"

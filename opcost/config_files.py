@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, 
 from pydantic_core import ErrorDetails
 
 from opcost.atomic_file import replace_file
+from opcost.conditions import TORCH_DEFAULT
 from opcost.config_nodes import (
     REFUSED,
     SHOWN_CHARACTERS,
@@ -64,7 +65,7 @@ class ModelConfig:
     weights_name: str | None
     input_size: tuple[int, ...]
     done: bool
-    precision: str = "torch-default"
+    precision: str = TORCH_DEFAULT
     seed: int = DEFAULT_SEED
     composites: tuple[str, ...] = ()
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
@@ -246,7 +247,7 @@ class _Summary(_Schema):
     )
     done: bool = Field(description="done: false (true or false, no quotes)")
     precision: Literal["torch-default", "fp32", "tf32"] = Field(
-        default="torch-default", description="precision: torch-default (or fp32, or tf32)"
+        default=TORCH_DEFAULT, description="precision: torch-default (or fp32, or tf32)"
     )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         default=DEFAULT_SEED, description="seed: 0 (a whole number from 0 up, for random weights and the input)"

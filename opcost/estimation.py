@@ -74,9 +74,13 @@ class CostModel:
 
     def cost(self, count: OperatorCount, calls: int) -> tuple[float, float | None]:
         """Return time and energy of so many calls of an operator."""
-        own = self.of_kind.get(kind_of(count.operator), self)
+        own = self.own(kind_of(count.operator))
         time_s = calls * own.time.cost(count.flop, count.memory_bytes)
         return time_s, None if own.energy is None else calls * own.energy.cost(count.flop, count.memory_bytes)
+
+    def own(self, kind: str) -> CostModel:
+        """Return the rates of a kind, those of all where it has none of its own."""
+        return self.of_kind.get(kind, self)
 
 
 def kind_of(operator: OperatorTuple) -> str:
@@ -133,8 +137,7 @@ def _fitted_alike(known: Sequence[KnownCost]) -> CostModel:
 
 def quartiles(model: CostModel, known: Sequence[KnownCost]) -> tuple[float, float, float]:
     """Return the quartiles of estimated over measured time: how far estimates can be trusted."""
-    rates = [model.of_kind.get(one.kind, model).time for one in known]
-    ratios = [own.cost(one.flop, one.memory_bytes) / one.time_s for own, one in zip(rates, known, strict=True)]
+    ratios = [model.own(one.kind).time.cost(one.flop, one.memory_bytes) / one.time_s for one in known]
     lower, middle, upper = map(float, np.quantile(ratios, (0.25, 0.5, 0.75)))
     return lower, middle, upper
 

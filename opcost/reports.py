@@ -272,24 +272,24 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
 def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
     """Print sums beside wholes, a line for time and one for energy, then what the reader must know about each."""
     columns = ("model", "", "sum of operators", "whole model", "sum / whole", "corrected", "in the sum", "missing")
-    compared = [row for report in reports for row in report.comparisons]
+    labelled = [_labelled(report.comparisons) for report in reports]
+    compared = [one for of_model in labelled for one in of_model]
     if compared:
-        labels = [label for report in reports for label in _labels(report.comparisons)]
-        rows = [cells for label, row in zip(labels, compared, strict=True) for cells in _comparison_cells(label, row)]
+        rows = [cells for label, row in compared for cells in _comparison_cells(label, row)]
         print_table("Sum of operators and whole model" + _dry(dry_run, "nothing was written"), columns, rows)
         print_line("± is one standard error within these runs; another run or board may differ by more.")
-        for celsius in sorted({row.reference_temperature_c for row in compared if row.reference_temperature_c}):
+        for celsius in sorted({row.reference_temperature_c for _, row in compared if row.reference_temperature_c}):
             print_line(f"Energies are those at {celsius:g} °C, where all of a model's are known there.")
-        if any(row.cold_time_s is not None for row in compared):
+        if any(row.cold_time_s is not None for _, row in compared):
             print_line("Corrected: with what calls take longer where their code and weights are in no cache.")
         print_line("")
         pieces = ("model", "", "modules", "functions", "cold caches", "dropped", "not measured", "not explained")
-        print_table("What makes the whole model", pieces, _gap_rows(labels, compared))
+        print_table("What makes the whole model", pieces, [cells for one in compared for cells in _gap_cells(*one)])
         print_line("What was dropped or not measured is estimated from FLOPs and bytes, where it has no row.")
-    for report in reports:
+    for report, of_model in zip(reports, labelled, strict=True):
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
-        for label, row in zip(_labels(report.comparisons), report.comparisons, strict=True):
+        for label, row in of_model:
             for line in _comparison_remarks(row):
                 print_line(f"{label}: {line}")
 
@@ -349,11 +349,11 @@ def _shares(share: CostShare) -> tuple[str, str]:
     return percent(share.time_ratio), percent(share.energy_ratio)
 
 
-def _labels(rows: Sequence[ComparisonRow]) -> list[str]:
-    """Return the name of each of a model's comparisons, with the conditions that tell it from the others."""
+def _labelled(rows: Sequence[ComparisonRow]) -> list[tuple[str, ComparisonRow]]:
+    """Return a model's comparisons, each after its name with the conditions that tell it from the others."""
     differing = [name for name in CONDITIONS_SHOWN if len({getattr(row.conditions, name) for row in rows}) > 1]
-    told = [", ".join(str(getattr(row.conditions, name)) for name in differing) for row in rows]
-    return [f"{row.name} ({text})" if text else row.name for row, text in zip(rows, told, strict=True)]
+    told = (", ".join(str(getattr(row.conditions, name)) for name in differing) for row in rows)
+    return [(f"{row.name} ({text})" if text else row.name, row) for row, text in zip(rows, told, strict=True)]
 
 
 def _comparison_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -384,10 +384,6 @@ def _corrected(sum_ratio: Known, cold: Known, whole: float | None) -> str:
     if value_ratio is None or error_ratio is None or more is None or more_error is None or not whole:
         return UNKNOWN
     return _with_error(value_ratio + more / whole, math.hypot(error_ratio, more_error / whole))
-
-
-def _gap_rows(labels: Sequence[str], rows: Sequence[ComparisonRow]) -> list[tuple[str, ...]]:
-    return [cells for label, row in zip(labels, rows, strict=True) for cells in _gap_cells(label, row)]
 
 
 def _gap_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -46,7 +46,6 @@ STEADY_LOAD = Subject(
 )
 """Adds 256 MB to 256 MB: bound by memory and no nearer to a power cap than that lets it (H200: 657 of 700 W)."""
 
-
 USUAL_POWER_PER_KELVIN = {"NVIDIA H200": Estimate(0.003, 0.001)}
 """Slopes of kinds of cards: 0.17 to 0.49 % per kelvin on nine boards and under eight loads (``docs/results.md``)."""
 

@@ -29,6 +29,10 @@ class Estimate:
         """Return ``count`` times this estimate: n calls of one operator share one mean, so the error grows by n."""
         return Estimate(count * self.value, abs(count) * self.standard_error)
 
+    def with_error(self, error: float) -> Estimate:
+        """Return this estimate with an independent error of another cause, too."""
+        return Estimate(self.value, math.hypot(self.standard_error, error))
+
     def less(self, other: Estimate) -> Estimate:
         """Return the difference from an independent estimate."""
         return sum_of_independent([self, other.times(-1)])
@@ -172,9 +176,7 @@ def mean_over_places(durations_s: FloatArray, iterations: npt.NDArray[np.int64],
     seen = min(places, len(durations_s))
     if seen < 2:
         return estimate
-    place = np.arange(len(durations_s)) % places
-    means_s = np.bincount(place, weights=durations_s) / np.bincount(place, weights=iterations)
-    error_s = float(np.std(means_s, ddof=1)) / math.sqrt(seen)
+    error_s = float(np.std(_means_of_places(durations_s, iterations, places), ddof=1)) / math.sqrt(seen)
     return Estimate(estimate.value, max(estimate.standard_error, error_s))
 
 
@@ -190,12 +192,17 @@ def without_places(durations_s: FloatArray, iterations: npt.NDArray[np.int64], p
     chunks = len(durations_s)
     if places < 2 or chunks < 2 * places:
         return durations_s
-    place = np.arange(chunks) % places
-    means_s = np.bincount(place, weights=durations_s) / np.bincount(place, weights=iterations)
-    of_place_s = means_s[place] * iterations
+    of_place_s = np.resize(_means_of_places(durations_s, iterations, places), chunks) * iterations
     of_all_s = iterations * (durations_s.sum() / iterations.sum())
     left_s: FloatArray = of_all_s + (durations_s - of_place_s) * math.sqrt(chunks / (chunks - places))
     return left_s
+
+
+def _means_of_places(durations_s: FloatArray, iterations: npt.NDArray[np.int64], places: int) -> FloatArray:
+    """Return the time per iteration in each place that was seen, in s."""
+    place = np.arange(len(durations_s)) % places
+    means_s: FloatArray = np.bincount(place, weights=durations_s) / np.bincount(place, weights=iterations)
+    return means_s
 
 
 def median(values: FloatArray) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 
 from opcost.cold_calls import ColdCalls, ColdCallsRow, cold_calls_under
@@ -62,32 +63,30 @@ class ModelCost:
 
 
 class Measurements:
-    """The best row for each thing measured under each set of conditions, and what calls take longer in cold caches.
+    """The best row for each thing measured under each set of conditions, and what calls take longer in cold caches."""
 
-    Of several good ones that of ``board`` (a device's UUID) is the best.
-    """
-
-    def __init__(
-        self, rows: Iterable[MeasurementRow], cold_calls: Iterable[ColdCallsRow] = (), board: str | None = None
-    ) -> None:
-        self._all_rows = tuple(rows)
+    def __init__(self, rows: Iterable[MeasurementRow], cold_calls: Iterable[ColdCallsRow] = ()) -> None:
         self._cold_calls = tuple(cold_calls)
-        self._by_board: dict[str | None, Measurements] = {board: self}
-        self._rows: dict[str, dict[str, dict[str, MeasurementRow]]] = {}
-        for row in best_rows(self._all_rows, board).values():
+        self._board: str | None = None
+        self._by_board: dict[str | None, Measurements] = {None: self}
+        self._rows: dict[str, dict[str, dict[str, list[MeasurementRow]]]] = {}
+        for row in rows:
             operator_key, conditions_key = row.key.partition("-")[0], row.key.rpartition("-")[2]
-            self._rows.setdefault(operator_key, {}).setdefault(conditions_key, {})[row.input_data] = row
+            by_data = self._rows.setdefault(operator_key, {}).setdefault(conditions_key, {})
+            by_data.setdefault(row.input_data, []).append(row)
 
     def preferring(self, board: str | None) -> Measurements:
-        """Return the same with the rows of a board before others that are as good."""
+        """Return the same rows, those of a board (a device's UUID) before others that are as good."""
         if board not in self._by_board:
-            self._by_board[board] = Measurements(self._all_rows, self._cold_calls, board)
+            # The rows are shared: which of them is the best is asked when they are looked up.
+            self._by_board[board] = copy(self)
+            self._by_board[board]._board = board
         return self._by_board[board]
 
     def of_operator(self, operator_key: str) -> Iterator[MeasurementRow]:
         """Yield the rows of an operator, on any values and under any conditions."""
-        for rows in self._rows.get(operator_key, {}).values():
-            yield from rows.values()
+        for by_data in self._rows.get(operator_key, {}).values():
+            yield from self._best(by_data).values()
 
     def find(self, subject: Subject, conditions: Conditions) -> MeasurementRow | None:
         """Return the row of an operator on these values, under these conditions."""
@@ -105,7 +104,11 @@ class Measurements:
         return cold_calls_under(self._cold_calls, conditions)
 
     def _under(self, subject: Subject, conditions: Conditions) -> dict[str, MeasurementRow]:
-        return self._rows.get(subject.operator.key, {}).get(conditions.key, {})
+        return self._best(self._rows.get(subject.operator.key, {}).get(conditions.key, {}))
+
+    def _best(self, by_data: Mapping[str, list[MeasurementRow]]) -> dict[str, MeasurementRow]:
+        """Return the best row for each kind of values."""
+        return {data: row for data, rows in by_data.items() for row in best_rows(rows, self._board).values()}
 
 
 def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[str, MeasurementRow]:
