@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +25,7 @@ from tables import markdown
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from opcost.config_files import load_configs
-from opcost.config_files import ModelConfig
+from opcost.config_files import ModelConfig, load_configs
 from opcost.errors import CannotMeasureError
 from opcost.models import model_and_inputs, run_once
 from opcost.operators import OperatorTuple
@@ -122,13 +121,15 @@ def in_model(config: ModelConfig) -> list[tuple[OperatorTuple, int, list[Launch]
     launches = replayed(lambda: model(*inputs))
     matcher = difflib.SequenceMatcher(None, [name for _, _, name in ordered], [one.name for one in launches], False)
     found: dict[int, tuple[OperatorTuple, list[Launch]]] = {}
-    matched = 0
-    for first, second, size in matcher.get_matching_blocks():
-        for (operator, call, _), launch in zip(ordered[first : first + size], launches[second : second + size]):
-            matched += 1
-            if operator is not None:
-                found.setdefault(call, (operator, []))[1].append(launch)
-    print(f"{config.name}: {matched} of {len(launches)} kernels in calls", file=sys.stderr)
+    pairs = [
+        (ordered[first + offset], launches[second + offset])
+        for first, second, size in matcher.get_matching_blocks()
+        for offset in range(size)
+    ]
+    for (operator, call, _), launch in pairs:
+        if operator is not None:
+            found.setdefault(call, (operator, []))[1].append(launch)
+    print(f"{config.name}: {len(pairs)} of {len(launches)} kernels in calls", file=sys.stderr)
     return [(operator, call, own) for call, (operator, own) in sorted(found.items())]
 
 

@@ -82,10 +82,11 @@ class Comparison:
     remarks: tuple[str, ...]
 
     @property
-    def of_one_board_s(self) -> float:
-        """How much of the summed time was measured on the whole model's board."""
+    def of_one_board_ratio(self) -> float:
+        """What share of the summed time was measured on the whole model's board; 0 where nothing is summed."""
         board = self.full.circumstances.device_uuid
-        return math.fsum(part.time_s for part in self.cost.parts if part.row.circumstances.device_uuid == board)
+        others_s = [part.time_s for part in self.cost.parts if part.row.circumstances.device_uuid != board]
+        return 1 - math.fsum(others_s) / self.cost.time_s.value if self.cost.time_s is not None else 0.0
 
 
 def kinds_of(cost: ModelCost) -> tuple[KindCost, ...]:

@@ -22,7 +22,8 @@ UNKNOWN_CLOCKS = "at the power limit, and nothing tells of clocks"
 IN_A_DUTY_CYCLE = "below the power limit in a duty cycle of at most"
 OF_THE_OVERHEAD = "of the overhead:"
 NO_LOG = "no temperature: the device's log has no row in the loop"
-DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS, NO_LOG, STILL_LOW)
+SHORT_OF_MEMORY = "memory ran out in the capture: libraries may run other algorithms"
+DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS, NO_LOG, STILL_LOW, SHORT_OF_MEMORY)
 """What is in notes that say that a figure may not be right. A pause that was measured while clocks were still low is
 too long, and too much of it is subtracted."""
 

@@ -120,7 +120,8 @@ class ComparingReport:
 def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:
     """Compare each chosen model under every set of conditions in which the whole model was measured.
 
-    Where that was on several boards, the one counts on which most of what is summed was measured, too.
+    Where that was on several boards, the one counts on which most of what is summed was measured, too; of equals the
+    one whose first row comes last.
 
     Args:
         request: which models.
@@ -174,7 +175,7 @@ def _of_one_board_mostly(comparisons: Iterable[Comparison]) -> list[Comparison]:
 
 def _board_rank(comparison: Comparison) -> tuple[bool, bool, float]:
     whole = comparison.full.measurement
-    return whole.energy_j is not None, not is_doubtful(whole), comparison.of_one_board_s
+    return whole.energy_j is not None, not is_doubtful(whole), comparison.of_one_board_ratio
 
 
 def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[Path]:

@@ -19,6 +19,7 @@ from functools import partial
 import torch
 
 from opcost.calls import Call, Calls
+from opcost.measurement import SHORT_OF_MEMORY, joined_notes
 
 REPLAY_S = 0.01
 """How long one replay is to last where there is one graph."""
@@ -41,6 +42,15 @@ PROBE_CALLS = 8
 PROBE_REPLAYS = 3
 WARM_UP_CALLS = 2
 """Before a capture: libraries load, workspaces are allocated and algorithms chosen in the first call."""
+
+FREE_SHARE = 0.5
+"""Of a device's memory, to be free before a capture: ten places of a call of ``LONGEST_IN_PLACES_S`` are less."""
+
+UNUSED_SHARE = 0.1
+"""Of a device's memory, that torch keeps unused: less is not worth waiting for the device to give it back."""
+
+PLACES_TO_SPARE = 2
+"""There is another place only if so many as the first are free."""
 
 RAISE_ON_SYNCHRONISATION = 2
 """torch.cuda.set_sync_debug_mode: any wait of Python for the device is an error."""
@@ -86,24 +96,55 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
     """
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
+    make_room(device)
+    shortages, free = _shortages(device), _free_bytes(device)
     with torch.cuda.stream(stream), torch.inference_mode():
         cycles, places = _division(calls, stream)
         kept = [calls.cycle]
         graphs = [_captured_in_cleared_memory(calls.cycle, cycles, stream)]
-        notes = ""
+        taken = free - _free_bytes(device)
+        lacking = ""
         try:
             while calls.relocated is not None and len(graphs) < places:
+                if _free_bytes(device) < PLACES_TO_SPARE * taken:
+                    lacking = "too little is free"
+                    break
                 call = calls.relocated()
                 graphs.append(_captured_in_cleared_memory(call, cycles, stream))
                 kept.append(call)
         except Exception as error:
             reason = str(error).partition("\n")[0]
-            notes = f"in {len(graphs)} of {places} places in memory: {type(error).__name__}: {reason}"
+            lacking = f"{type(error).__name__}: {reason}"
+    fewer_places = f"in {len(graphs)} of {places} places in memory: {lacking}" if lacking else ""
+    notes = joined_notes(fewer_places, SHORT_OF_MEMORY if _shortages(device) > shortages else "")
     captured = CapturedCalls(tuple(graphs), cycles, stream, tuple(kept), notes)
     for place in range(len(graphs)):
         # The first launch brings a graph onto the device, which takes 1 us for each of its kernels.
         captured.replay(1, place)
     return captured
+
+
+def make_room(device: str) -> None:
+    """Let torch give back the memory that it keeps unused, where little else is free.
+
+    In a capture torch takes new memory and gives back none. What finds too little there does not always fail: cuDNN
+    then runs another algorithm, and goes on doing so (a convolution took 3.4 times as long; ``docs/results.md``).
+    """
+    free, total = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if free < FREE_SHARE * total and unused > UNUSED_SHARE * total:
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+
+
+def _free_bytes(device: str) -> int:
+    free, _ = torch.cuda.mem_get_info(device)
+    return free
+
+
+def _shortages(device: str) -> int:
+    """Return how often memory has run out so far, also where a library could do with less."""
+    return int(torch.cuda.memory_stats(device).get("num_ooms", 0))
 
 
 def _division(calls: Calls, stream: torch.cuda.Stream) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from opcost.calls import Call, Calls
 from opcost.errors import CannotMeasureError
+from opcost.measurement import DOUBTS, SHORT_OF_MEMORY
 from opcost.torch_cuda_graph import (
     LONGEST_IN_PLACES_S,
     MAXIMUM_CALLS,
@@ -38,6 +39,9 @@ class FakeCuda:
     capturing: FakeGraph | None = None
     graphs: list[FakeGraph] = field(default_factory=list)
     end_fails: bool = False
+    free_bytes: int = 90
+    reserved_bytes: int = 10
+    shortages: int = 0
 
     def call(self) -> None:
         if self.capturing is not None:
@@ -108,6 +112,10 @@ def played_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         "set_sync_debug_mode": lambda mode: fake.events.append(f"debug {mode}"),
         "synchronize": lambda *_: fake.events.append("synchronize"),
         "empty_cache": lambda: fake.events.append("empty_cache"),
+        "mem_get_info": lambda _: (fake.free_bytes, 100),
+        "memory_reserved": lambda _: fake.reserved_bytes,
+        "memory_allocated": lambda _: 5,
+        "memory_stats": lambda _: {"num_ooms": fake.shortages},
     }
     for name, value in played.items():
         monkeypatch.setattr(torch.cuda, name, value)
@@ -337,6 +345,43 @@ def test_a_capture_that_runs_out_of_memory_is_tried_again_with_all_of_it(cuda: F
     )
     assert isinstance(workload, GraphWorkload)
     assert [event for event in cuda.events if event in ("synchronize", "empty_cache")] == ["synchronize", "empty_cache"]
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "reserved_bytes", "cleared"), [(90, 10, False), (51, 49, False), (49, 51, True), (49, 15, False)]
+)
+def test_what_torch_keeps_unused_is_given_back_before_a_capture(
+    cuda: FakeCuda, free_bytes: int, reserved_bytes: int, cleared: bool
+) -> None:
+    cuda.free_bytes, cuda.reserved_bytes = free_bytes, reserved_bytes
+    capture_calls(Calls(cuda.call), "cuda:0")
+    assert ("empty_cache" in cuda.events) is cleared
+    assert cuda.events.index("end") > (cuda.events.index("empty_cache") if cleared else -1)
+
+
+def test_there_are_no_more_places_than_memory_is_free_for(cuda: FakeCuda) -> None:
+    def call() -> None:
+        if cuda.capturing is not None and cuda.capturing.calls == 0:
+            cuda.free_bytes -= 10
+        cuda.call()
+
+    captured = capture_calls(Calls(call, relocated=lambda: call), "cuda:0")
+    # 20 are taken by the probe and the first place: as many again, and no less, are to be spared.
+    assert captured.notes == "in 5 of 10 places in memory: too little is free"
+    assert cuda.free_bytes == 30
+
+
+def test_memory_that_a_library_does_without_in_a_capture_is_told(cuda: FakeCuda) -> None:
+    def does_without() -> None:
+        cuda.shortages += cuda.capturing is not None
+        cuda.call()
+
+    captured = capture_calls(Calls(does_without), "cuda:0")
+    assert captured.notes == SHORT_OF_MEMORY
+    assert SHORT_OF_MEMORY in DOUBTS
+    # Before a capture torch frees memory and tries again: nothing is amiss.
+    cuda.shortages = 3
+    assert capture_calls(Calls(cuda.call), "cuda:0").notes == ""
 
 
 def test_too_little_memory_is_no_reason_to_run_eagerly(cuda: FakeCuda) -> None:
