@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,10 @@ LOOKS_IN_A_ROW = 2
 """A loop stops at this share of the error asked for, after the first look or when two in a row have found it so small:
 what is looked at again and again is found small too early. With one look at 0.8 and times that scatter by 20 %, 92 % of
 intervals hold the truth, with two at 0.9 95 %, a fifth of the time later (``benchmarks/simulated_coverage.py``)."""
+
+GIVE_UP_AFTER_S = 2.0
+"""From then on a loop ends, too, if it would take longer than it may: a launch of Python takes another time from second
+to second, and no loop of 30 s knows its mean to 1 %."""
 
 HARDLY_SLOWED_RATIO = 0.02
 """Low clocks for this share of a loop change its time by 0.7 % at most: they are lower by a quarter at most (H200). In
@@ -123,12 +128,12 @@ def energy_of_iteration_j(loop: Loop, power: MeteredPower) -> Estimate | None:
 
 
 def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, meter: Meter) -> Loop:
-    """Return a loop as soon as its figures are precise enough, or it has been long, or full clocks are not to be had.
+    """Return a loop as soon as its figures are precise enough, or will not be, or full clocks are not to be had.
 
     How much its places differ is not counted here: a longer loop would find the same.
     """
     relative_error, look_s = STOP_RATIO * (protocol.relative_error or 0.0), FIRST_LOOK_S
-    looks = looks_in_a_row = 0
+    looks = looks_in_a_row = in_vain_in_a_row = 0
     while True:
         loop = next(loops)
         if _is_long(loop, protocol.loop_s):
@@ -140,6 +145,10 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, meter: M
             is_enough = is_precise(loop.in_one_place, power, relative_error)
             looks_in_a_row = looks_in_a_row + 1 if is_enough else 0
             if looks_in_a_row and looks_in_a_row >= min(looks, LOOKS_IN_A_ROW):
+                return loop
+            is_in_vain = is_out_of_reach(loop.in_one_place, power, relative_error, protocol.loop_s)
+            in_vain_in_a_row = in_vain_in_a_row + 1 if is_in_vain else 0
+            if in_vain_in_a_row == LOOKS_IN_A_ROW:
                 return loop
             if protocol.at_full_clocks and is_slowed(device_state(trace, loop.window)):
                 return loop
@@ -169,6 +178,19 @@ def is_precise(loop: Loop, power: MeteredPower, relative_error: float) -> bool:
         return True
     energy_j = energy_of_iteration_j(loop, power)
     return energy_j is not None and is_within(energy_j, min(chunks, power.mean.readings), relative_error)
+
+
+def is_out_of_reach(loop: Loop, power: MeteredPower, relative_error: float, loop_s: float) -> bool:
+    """Return whether figures would not be precise after ``loop_s`` either, if errors fall with the root of the time.
+
+    Nobody knows that of a loop that has hardly begun, or of a meter that has hardly said anything.
+    """
+    told = len(loop.chunk_durations_s)
+    if power.trace.missing_reason is None:
+        told = min(told, 0 if power.mean.estimate_w is None else power.mean.readings)
+    if loop.duration_s < GIVE_UP_AFTER_S or told < MINIMUM_PRECISE_CHUNKS:
+        return False
+    return not is_precise(loop, power, relative_error * math.sqrt(loop_s / loop.duration_s))
 
 
 def _growing_loop(workload: Workload, clock: Clock, rounds: int, load_begin: ClockReading) -> Iterator[Loop]:
