@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the measurements are worth, found out on one NVIDIA GPU that nothing else uses (docs/results.md): about 45 minutes.
+# What the measurements are worth, found out on one NVIDIA GPU that nothing else uses (docs/results.md): about 50 minutes.
 # Name steps to run only these. The step `fast` ends after 8 minutes; started again it goes on where it ended.
 # Example: benchmarks/all.sh build/benchmarks            # or: benchmarks/all.sh build/benchmarks count qualify repeat
 set -euo pipefail
@@ -75,13 +75,22 @@ kernels() {
     "$python" benchmarks/short_kernels.py --evaluate "$output/short_kernels.csv"
 }
 
+# What makes sums fall short: each kernel in its model and alone, and calls in chains, by size.
+chains() {
+    "$python" benchmarks/calls_in_chains.py --database "$output/database" --output "$output/calls_in_chains.csv"
+    "$python" benchmarks/calls_in_chains.py --evaluate "$output/calls_in_chains.csv"
+    # shellcheck disable=SC2086
+    "$python" benchmarks/kernels_in_graphs.py --output "$output/kernels_in_graphs.csv" --limit-seconds 120 $models
+    "$python" benchmarks/kernels_in_graphs.py --evaluate "$output/kernels_in_graphs.csv"
+}
+
 fast() {
     # shellcheck disable=SC2086
     "$python" benchmarks/fast_vs_reference.py --database "$output/database" --output "$output/fast_vs_reference.csv" $models
     "$python" benchmarks/fast_vs_reference.py --evaluate "$output/fast_vs_reference.csv"
 }
 
-all_steps="count qualify fast repeat pauses places products overhead cache kernels"
+all_steps="count qualify fast repeat pauses places products overhead cache kernels chains"
 for step in ${*:-$all_steps}; do
     declare -F "$step" > /dev/null || { echo "$step: no such step; there are: $all_steps"; exit 2; }
     "$step"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import itertools
 import math
 import os
 import subprocess
@@ -19,6 +20,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import torch
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import RING, Device, Load, MeterModel, SimulatedMachine, simulated_row
 
@@ -57,6 +59,8 @@ def benchmark(monkeypatch):
         "pauses",
         "settling",
         "estimates",
+        "calls_in_chains",
+        "kernels_in_graphs",
     ],
 )
 def test_scripts_say_how_they_are_run(name):
@@ -709,3 +713,55 @@ def test_samples_are_held_against_those_that_have_settled(benchmark, tmp_path):
     assert "| -0.02 s | 1 | -10.00% | -10.00% | -10.00% |" in said
     assert "| +0.00 s | 1 | +0.00% | +0.00% | +0.00% |" in said
     assert "-0.12" not in said
+
+
+# Calls in chains, kernels in graphs
+
+
+def test_what_calls_take_longer_in_chains_is_told_by_size_and_kind(benchmark):
+    def row(kind, tensor_bytes, is_behind, alone_s, in_chain_s):
+        return {
+            "chain": f"{kind} 8",
+            "kind": kind,
+            "tensor_bytes": tensor_bytes,
+            "behind_a_stream": is_behind,
+            "calls": 4,
+            "alone_s": alone_s,
+            "in_chain_s": in_chain_s,
+            "alone_j": 0.001,
+            "in_chain_j": 0.0014,
+        }
+
+    rows = [row("norms", 2e6, False, 10e-6, 12e-6), row("norms", 2e6, True, 10e-6, 14e-6), row("others", 4e6, *3 * [0])]
+    lines = benchmark("calls_in_chains").report(pd.DataFrame(rows)).splitlines()
+    assert lines[2] == "| 2.0 MB | +0.50 us, +100 uJ | +1.00 us, +100 uJ |  |  |"
+    assert lines[3] == "| 4.0 MB |  |  | +0.00 us, +100 uJ |  |"
+
+
+@pytest.mark.parametrize("name", ["elementwise", "normalised", "products"])
+def test_chains_keep_the_size_of_their_tensors_and_have_no_kernel_twice_in_a_row(benchmark, name):
+    chains = benchmark("calls_in_chains")
+    modules = getattr(chains, name)()
+    values = torch.randn(2, chains.CHANNELS, 8, 8)
+    assert torch.nn.Sequential(*modules).eval()(values).shape == values.shape
+    assert all(type(one) is not type(other) for one, other in itertools.pairwise(modules))
+
+
+def test_where_a_sum_lacks_time_is_told_apart_for_kernels_and_gaps(benchmark):
+    rows = pd.DataFrame(
+        {
+            "config": "a",
+            "short_name": ["ReLU", "ReLU", "Conv2d", "cat"],
+            "kernels": [1, 1, 2, 1],
+            "alone_kernels": [1.0, 1.0, 2.0, 3.0],
+            "alone_time_s": [2e-6, 4e-6, 80e-6, 1.0],
+            "alone_gap_s": [1e-6, 1e-6, 2e-6, 1.0],
+            "in_model_time_s": [3e-6, 4e-6, 79e-6, 1.0],
+            "in_model_gap_s": [1.5e-6, 1.5e-6, 2e-6, 1.0],
+        }
+    )
+    told = benchmark("kernels_in_graphs").report(rows)
+    # Of 91 us in the model; what launches other kernels alone is left out.
+    assert "| a, up to 30 us | 2 | +0.50 us | +0.50 us | +1.1% | +1.1% |" in told
+    assert "| a, beyond 30 us | 1 | -1.00 us | +0.00 us | -1.1% | +0.0% |" in told
+    assert "| ReLU | 2 | +0.50 us | +0.50 us | +10.0% | +10.0% |" in told
