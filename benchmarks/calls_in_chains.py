@@ -1,8 +1,9 @@
 """What a call takes longer in a chain of others, over alone in a loop, by the size of its tensors -> a CSV file
 
 Each operator of a chain works on the output of the one before, so that it finds its input in the cache as far as it
-fits there, and other kernels run in between. Chains run as they are, or behind an addition that fills the cache with
-other data. Nothing else may run on the GPU.
+fits there, and other kernels run in between. Alone it runs on one set of buffers (warm) and in a stack of operators
+like itself (chained). Chains run as they are, or behind an addition that fills the cache with other data. Nothing else
+may run on the GPU.
 Example: PYTHONPATH=. python benchmarks/calls_in_chains.py --output calls_in_chains.csv
          PYTHONPATH=. python benchmarks/calls_in_chains.py --evaluate calls_in_chains.csv
 """
@@ -11,11 +12,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import TypeAlias
 
 import pandas as pd
 import torch
@@ -26,7 +28,7 @@ from torch import nn
 
 from opcost.apparatus import Apparatus, open_apparatus
 from opcost.cold_calls import STREAM_ELEMENTS
-from opcost.conditions import WARM
+from opcost.conditions import CHAINED, WARM
 from opcost.errors import CannotMeasureError
 from opcost.stage_qualifying import qualified
 from opcost.torch_cache import Layer, device_memory, repeated
@@ -80,11 +82,33 @@ CHAINS = (
 )
 
 
-def costs(apparatus: Apparatus, function: Callable[..., object], *inputs: torch.Tensor) -> tuple[float, float]:
-    """Return what a call takes in a graph, in s and J."""
-    calls = repeated(Layer(function, inputs, {}), WARM, partial(device_memory, DEVICE))
+Costs: TypeAlias = tuple[float, float]
+"""Of one call, in s and J."""
+
+
+def costs(apparatus: Apparatus, function: Callable[..., object], *inputs: torch.Tensor, cache: str = WARM) -> Costs:
+    """Return what a call takes in a graph."""
+    calls = repeated(Layer(function, inputs, {}), cache, partial(device_memory, DEVICE))
     measured = looked_at(apparatus, as_graph(EagerWorkload(calls, DEVICE)))
     return measured.time_s, energy_j(measured)
+
+
+class Alone:
+    """What modules take alone, each measured once."""
+
+    def __init__(self, apparatus: Apparatus) -> None:
+        self._apparatus = apparatus
+        self._known: dict[tuple[str, int, str], Costs] = {}
+
+    def sum_of(self, modules: Iterable[nn.Module], values: torch.Tensor, cache: str) -> Costs:
+        """Return what these take together on such values."""
+        each = []
+        for module in modules:
+            key = str(module), values.numel(), cache
+            if key not in self._known:
+                self._known[key] = costs(self._apparatus, module, values, cache=cache)
+            each.append(self._known[key])
+        return sum(time_s for time_s, _ in each), sum(joules for _, joules in each)
 
 
 class BehindAStream(nn.Module):
@@ -106,11 +130,11 @@ def stream() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(STREAM_ELEMENTS, device=DEVICE), torch.randn(STREAM_ELEMENTS, device=DEVICE)
 
 
-def rows(apparatus: Apparatus, chain: Chain, side: int) -> Iterator[dict[str, object]]:
+def rows(apparatus: Apparatus, alone: Alone, chain: Chain, side: int) -> Iterator[dict[str, object]]:
     """Measure a chain on images of one size, with and without the addition before it."""
     modules = nn.Sequential(*chain.modules()).to(DEVICE).eval()
     values = torch.randn(BATCH, CHANNELS, side, side, device=DEVICE)
-    alone = [costs(apparatus, module, values) for module in modules]
+    warm, chained = (alone.sum_of(modules, values, cache) for cache in (WARM, CHAINED))
     added = costs(apparatus, torch.add, *stream())
     for is_behind in (False, True):
         in_chain_s, in_chain_j = costs(apparatus, BehindAStream(modules) if is_behind else modules, values)
@@ -120,9 +144,11 @@ def rows(apparatus: Apparatus, chain: Chain, side: int) -> Iterator[dict[str, ob
             "tensor_bytes": values.numel() * values.element_size(),
             "behind_a_stream": is_behind,
             "calls": len(modules),
-            "alone_s": sum(time_s for time_s, _ in alone),
+            "alone_s": warm[0],
+            "chained_s": chained[0],
             "in_chain_s": in_chain_s - is_behind * added[0],
-            "alone_j": sum(joules for _, joules in alone),
+            "alone_j": warm[1],
+            "chained_j": chained[1],
             "in_chain_j": in_chain_j - is_behind * added[1],
         }
 
@@ -135,27 +161,32 @@ def name_of(chain: Chain, side: int) -> str:
 def add_rows(path: Path, apparatus: Apparatus, limit_s: float) -> None:
     """Measure the chains that a file lacks, until a time is up."""
     begin_s, done = time.monotonic(), known(path, "chain")
+    alone = Alone(apparatus)
     wanted = [(chain, side) for chain in CHAINS for side in chain.sides if name_of(chain, side) not in done]
     for chain, side in wanted:
         if time.monotonic() - begin_s > limit_s:
             break
         try:
             with torch.inference_mode():
-                for row in list(rows(apparatus, chain, side)):
+                for row in list(rows(apparatus, alone, chain, side)):
                     append(path, row)
         except CannotMeasureError as error:
             print(f"left out: {name_of(chain, side)}: {error}", file=sys.stderr)
 
 
 def report(table: pd.DataFrame) -> str:
-    """Return what a call takes longer in a chain, by kind and size, in Markdown."""
+    """Return what a call takes longer in a chain than alone and warm, and alone and chained, in Markdown."""
+    return "\n\n".join(f"over {alone}\n\n{_excesses(table, alone)}" for alone in ("alone", "chained"))
+
+
+def _excesses(table: pd.DataFrame, alone: str) -> str:
+    """Return what a call takes longer in a chain, by kind and size."""
     table = table.assign(
-        excess_us=1e6 * (table["in_chain_s"] - table["alone_s"]) / table["calls"],
-        excess_uj=1e6 * (table["in_chain_j"] - table["alone_j"]) / table["calls"],
+        excess_us=1e6 * (table["in_chain_s"] - table[f"{alone}_s"]) / table["calls"],
+        excess_uj=1e6 * (table["in_chain_j"] - table[f"{alone}_j"]) / table["calls"],
     )
-    header = ["tensor"]
     kinds = sorted(table["kind"].unique())
-    header += [f"{kind}, {where}" for kind, where in product(kinds, ("as it is", "behind a stream"))]
+    header = ["tensor", *(f"{kind}, {where}" for kind, where in product(kinds, ("as it is", "behind a stream")))]
     lines = []
     for size, of_size in table.groupby("tensor_bytes"):
         cells = [f"{size / 1e6:.1f} MB"]

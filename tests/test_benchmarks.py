@@ -727,15 +727,18 @@ def test_what_calls_take_longer_in_chains_is_told_by_size_and_kind(benchmark):
             "behind_a_stream": is_behind,
             "calls": 4,
             "alone_s": alone_s,
+            "chained_s": in_chain_s,
             "in_chain_s": in_chain_s,
             "alone_j": 0.001,
+            "chained_j": 0.0014,
             "in_chain_j": 0.0014,
         }
 
     rows = [row("norms", 2e6, False, 10e-6, 12e-6), row("norms", 2e6, True, 10e-6, 14e-6), row("others", 4e6, *3 * [0])]
     lines = benchmark("calls_in_chains").report(pd.DataFrame(rows)).splitlines()
-    assert lines[2] == "| 2.0 MB | +0.50 us, +100 uJ | +1.00 us, +100 uJ |  |  |"
-    assert lines[3] == "| 4.0 MB |  |  | +0.00 us, +100 uJ |  |"
+    assert lines[4] == "| 2.0 MB | +0.50 us, +100 uJ | +1.00 us, +100 uJ |  |  |"
+    assert lines[5] == "| 4.0 MB |  |  | +0.00 us, +100 uJ |  |"
+    assert lines[-2] == "| 2.0 MB | +0.00 us, +0 uJ | +0.00 us, +0 uJ |  |  |"
 
 
 @pytest.mark.parametrize("name", ["elementwise", "normalised", "products"])
