@@ -1,37 +1,35 @@
-"""The database: one CSV file for each kind of row, its header made from the row's dataclass.
+"""The database: one CSV file for each kind of row.
 
-A row is a frozen dataclass whose fields are str, int, float, bool, optional ones of these, or such dataclasses, which
-are flattened. None is an empty cell. Rows are appended under a lock with one write that is synced to disk, so that a
-row is there as a whole or not at all, and a killed run loses none that it reported.
+Rows are appended under a lock with one write that is synced to disk, so that a row is there as a whole or not at all,
+and a killed run loses none that it reported. A last line that a crash left unfinished is set aside, a file of an older
+version is replaced by one of this version and kept beside it.
 """
 
 from __future__ import annotations
 
-import csv
+import codecs
 import fcntl
-import io
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import NoneType
-from typing import Any, Generic, TypeVar, get_args, get_type_hints
+from typing import Generic, TypeVar
 
+from opcost.atomic_file import replace_file
+from opcost.csv_rows import LineError, RowLines
 from opcost.errors import UserError
 
 Row = TypeVar("Row")
 
 BLOCK_BYTES = 65536
+TORN, OLD = ".torn", ".old"
+"""What is added to the names of files that hold unfinished lines, and tables of older versions."""
 
-SEPARATORS = {";": "semicolons", "\t": "tabs"}
-"""What programs write instead of commas."""
-
-NAMED_COLUMNS = 3
-"""Of those that are not this version's, in one message."""
-
-LONGEST_CELL = 100_000
-"""Characters; Python's ``csv`` reads no cell of more than 131,072."""
+MEND = "mend or delete the line"
+ROOM = "make room and start again"
+LOCAL = "use a --database on a local disk, and add its rows with python -m opcost merge"
 
 
 class CsvTable(Generic[Row]):
@@ -39,199 +37,186 @@ class CsvTable(Generic[Row]):
 
     def __init__(self, path: Path, row_type: type[Row]) -> None:
         self.path = path
-        self._layout = _layout(row_type)
-        self._columns = self._layout.columns()
+        self._lines = RowLines(row_type)
 
-    def rows(self) -> list[Row]:
-        """Return all rows, oldest first; no file is no rows. A last line without its end is no row, and is warned of.
+    def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
+        """Return rows, oldest first; no file is no rows. A last line without its end is no row, and is warned of.
+
+        Args:
+            wanted: told a line's first cell, whether the rest is to be read; all if not given. Files may be large.
 
         Raises:
-            UserError: the header is not this version's, or a cell is not of its column's type or impossible.
+            UserError: the header is not this version's or an older one's, or a line is damaged or impossible.
         """
-        if not self.path.exists():
-            return []
-        text = self._complete_lines()
-        if not text:
-            return []
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         rows = []
-        try:
-            self._check_header(next(reader, []))
-            for cells in reader:
-                rows.append(self._row(cells, reader.line_num))
-        except csv.Error as error:
-            raise UserError(f"{self.path}:{reader.line_num}: no valid CSV ({error}); mend or delete the line") from None
+        for line, row in self._read(wanted):
+            if isinstance(row, LineError):
+                raise UserError(self._problem(line, row))
+            rows.append(row)
         return rows
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the file, by line."""
+        return [self._problem(line, row) for line, row in self._read() if isinstance(row, LineError)]
 
     def append(self, row: Row) -> None:
         """Append one row; it is on disk when this returns.
 
         Raises:
-            UserError: the file is of another version, or the disk is full.
+            UserError: the file is of another version, cannot be locked, or the disk is full.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            end = self._end_of_last_line(descriptor)
-            content = _line(encode(row)) if end else _line(self._columns) + _line(encode(row))
-            self._write_or_roll_back(descriptor, content, end)
-        finally:
-            os.close(descriptor)
+        self._append(self._lines.line(row))
 
-    def text(self, rows: Sequence[Row]) -> str:
+    def append_missing(self, rows: Iterable[Row]) -> int:
+        """Append those rows that are not there yet, equal in every cell; return how many."""
+        known = set(map(self._lines.line, self.rows()))
+        lines = [line for line in map(self._lines.line, rows) if line not in known]
+        if lines:
+            self._append("".join(lines))
+        return len(lines)
+
+    def text(self, rows: Iterable[Row]) -> str:
         """Return a whole table as text."""
-        return "".join(_line(line).decode() for line in [self._columns, *map(encode, rows)])
+        return "".join([self._lines.header(), *map(self._lines.line, rows)])
 
-    def _complete_lines(self) -> str:
-        content = self.path.read_bytes()
-        # The end may be torn in the middle of a character.
-        end = content.rfind(b"\n") + 1
-        if end < len(content):
-            line = content.count(b"\n") + 1
-            # All of its cells may be there, the last one cut short.
-            remedy = "end it with a line break if it is whole, or it is cut off with the next row"
-            log = logging.getLogger(__name__)
-            log.warning("%s:%d: a last line without an end is left out; %s", self.path, line, remedy)
-        content = content[:end]
+    def keep_good_lines(self) -> Path:
+        """Write the file anew without the lines that are damaged, and return where the old one is kept."""
+        with self._locked():
+            good = [row for _, row in self._read() if not isinstance(row, LineError)]
+            return self._replaced(good)
+
+    def _append(self, lines: str) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        is_written = False
+        while not is_written:
+            with self._locked() as descriptor:
+                end = self._end_of_last_line(descriptor)
+                is_written = not end or self._lines.is_current(self._checked_header())
+                if is_written:
+                    content = lines if end else self._lines.header() + lines
+                    self._write_or_roll_back(descriptor, content.encode(), end)
+                else:
+                    old = self._replaced(self.rows())
+                    log = logging.getLogger(__name__)
+                    log.warning("%s: is of this version now; that of before is %s", self.path, old.name)
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """Hold the file's lock; yield its descriptor."""
+        while True:
+            with self._told_of("cannot be opened", "mend that"):
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                with self._told_of("cannot be locked", LOCAL):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                # Another process may have replaced the file while this one waited.
+                if os.path.exists(self.path) and os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
+                    yield descriptor
+                    return
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def _told_of(self, problem: str, remedy: str) -> Iterator[None]:
         try:
-            # Some programs write a byte order mark first.
-            return content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise UserError(f"{self.path}:{line}: no UTF-8 text; mend or delete the line") from None
+            yield
+        except OSError as error:
+            raise UserError(f"{self.path}: {problem} ({error.strerror or error}); {remedy}") from error
+
+    def _read(self, wanted: Callable[[str], bool] | None = None) -> Iterator[tuple[int, Row | LineError]]:
+        """Yield each line's number and row, or what is wrong with it; nothing follows a header that is wrong."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            header = file.readline().removeprefix(codecs.BOM_UTF8)
+            if not header.endswith(b"\n"):
+                self._tell_of_an_unfinished_line(header, 1)
+                return
+            try:
+                read = self._lines.reader(_decoded(header))
+            except LineError as error:
+                yield 1, error
+                return
+            for number, line in enumerate(file, start=2):
+                if not line.endswith(b"\n"):
+                    self._tell_of_an_unfinished_line(line, number)
+                elif wanted is None or wanted(line[: line.find(b",")].decode(errors="replace")):
+                    try:
+                        yield number, read(_decoded(line))
+                    except LineError as error:
+                        yield number, error
+
+    def _problem(self, line: int, error: LineError) -> str:
+        remedy = "" if line == 1 or "delete the line" in str(error) else f"; {MEND}"
+        return f"{self.path}:{line}: {error}{remedy}"
+
+    def _tell_of_an_unfinished_line(self, line: bytes, number: int) -> None:
+        if line:
+            # All of its cells may be there, the last one cut short.
+            remedy = f"it goes to {self.path.name}{TORN} with the next row"
+            log = logging.getLogger(__name__)
+            log.warning("%s:%d: a last line without an end is left out; %s", self.path, number, remedy)
+
+    def _checked_header(self) -> str:
+        with self.path.open("rb") as file:
+            header = file.readline().removeprefix(codecs.BOM_UTF8)
+        try:
+            text = _decoded(header)
+            self._lines.reader(text)
+        except LineError as error:
+            raise UserError(self._problem(1, error)) from None
+        return text
 
     def _end_of_last_line(self, descriptor: int) -> int:
-        """Check the header, cut off a last line that a killed writer left unfinished, return the size of the rest."""
+        """Set aside a last line that a killed writer left unfinished; return the size of the rest."""
         size = os.fstat(descriptor).st_size
         end = _end_of_last_line(descriptor, size)
         if end < size:
+            torn = self.path.with_name(self.path.name + TORN)
+            with self._told_of("its unfinished last line could not be set aside", ROOM), torn.open("ab") as file:
+                file.write(os.pread(descriptor, size - end, end) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
             os.ftruncate(descriptor, end)
-        if end:
-            with self.path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-                self._check_header(next(csv.reader([file.readline()]), []))
+            log = logging.getLogger(__name__)
+            log.warning("%s: an unfinished last line was set aside in %s", self.path, torn.name)
         return end
 
     def _write_or_roll_back(self, descriptor: int, content: bytes, end: int) -> None:
         try:
-            written = os.write(descriptor, content)
-            if written < len(content):
-                raise OSError(f"only {written} of {len(content)} bytes were written")
-            os.fsync(descriptor)
-        except OSError as error:
+            with self._told_of("the row could not be written", ROOM):
+                written = os.write(descriptor, content)
+                if written < len(content):
+                    raise OSError(f"only {written} of {len(content)} bytes were written")
+                os.fsync(descriptor)
+        except UserError:
             os.ftruncate(descriptor, end)
-            raise UserError(
-                f"{self.path}: the row could not be written ({error}); make room and start again"
-            ) from error
+            raise
 
-    def _check_header(self, header: list[str]) -> None:
-        if header != self._columns:
-            raise UserError(f"{self.path}:1: {self._header_problem(header)}")
-
-    def _header_problem(self, header: list[str]) -> str:
-        for separator, name in SEPARATORS.items():
-            if separator in "".join(header):
-                return f"its cells are separated by {name}; save it with commas and decimal points"
-        unknown, missing = set(header) - set(self._columns), set(self._columns) - set(header)
-        if len(missing) == len(self._columns):
-            return f"this is no header; begin the file with the line {','.join(self._columns[:NAMED_COLUMNS])},…"
-        named = f"unknown: {_some(unknown)}; missing: {_some(missing)}"
-        differences = named if unknown or missing else "in another order"
-        remedy = "move the file away or use another --database"
-        return f"its columns are not those of this version of opcost ({differences}); {remedy}"
-
-    def _row(self, cells: list[str], line: int) -> Row:
-        if len(cells) != len(self._columns):
-            problem = f"{len(cells)} cells, {len(self._columns)} expected"
-            raise UserError(f"{self.path}:{line}: {problem}; mend or delete the line")
-        try:
-            row: Row = self._layout.decode(iter(cells))
-        except _CellError as error:
-            raise UserError(f"{self.path}:{line}: {error}; mend or delete the line") from None
-        return row
+    def _replaced(self, rows: Iterable[Row]) -> Path:
+        """Replace the file by these rows; return where the old one is kept."""
+        old = _free_name(self.path.with_name(self.path.name + OLD))
+        content = self.text(rows).encode()
+        with self._told_of("could not be written anew", ROOM):
+            shutil.copy2(self.path, old)
+            replace_file(self.path, content)
+        return old
 
 
-def _some(names: set[str]) -> str:
-    """Return some names, the first ones in the alphabet."""
-    first, more = sorted(names)[:NAMED_COLUMNS], len(names) - NAMED_COLUMNS
-    return ", ".join(first) + (f" and {more} more" if more > 0 else "") or "none"
-
-
-class _CellError(Exception):
-    pass
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """A row's dataclass with its fields: a converter for a cell, or the layout of a nested dataclass."""
-
-    row_type: type[Any]
-    parts: tuple[tuple[str, _Layout | Callable[[str], object]], ...]
-
-    def columns(self) -> list[str]:
-        nested = [part.columns() if isinstance(part, _Layout) else [name] for name, part in self.parts]
-        return [name for names in nested for name in names]
-
-    def decode(self, cells: Iterator[str]) -> Any:
-        values = {name: _decode(name, part, cells) for name, part in self.parts}
-        try:
-            return self.row_type(**values)
-        except ValueError as error:
-            raise _CellError(str(error)) from None
-
-
-def columns(row_type: type[Any]) -> list[str]:
-    """Return the column names of a row's dataclass, nested ones flattened in place."""
-    return _layout(row_type).columns()
-
-
-def encode(row: Any) -> list[str]:
-    """Return a row's cells in the order of ``columns``."""
-    cells: list[str] = []
-    for field in fields(row):
-        value = getattr(row, field.name)
-        cells.extend(encode(value) if is_dataclass(value) else [_cell(value)])
-    return cells
-
-
-def _layout(row_type: type[Any]) -> _Layout:
-    hints: dict[str, Any] = get_type_hints(row_type)
-    return _Layout(row_type, tuple((field.name, _part(hints[field.name])) for field in fields(row_type)))
-
-
-def _part(kind: Any) -> _Layout | Callable[[str], object]:
-    return _layout(kind) if isinstance(kind, type) and is_dataclass(kind) else _converter(kind)
-
-
-def _decode(name: str, part: _Layout | Callable[[str], object], cells: Iterator[str]) -> object:
-    if isinstance(part, _Layout):
-        return part.decode(cells)
-    cell = next(cells)
+def _decoded(line: bytes) -> str:
     try:
-        return part(cell)
-    except (ValueError, KeyError):
-        raise _CellError(f"{name}: {cell!r} is not understood") from None
+        return line.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise LineError("no UTF-8 text") from None
 
 
-def _converter(kind: Any) -> Callable[[str], object]:
-    """Return what turns a cell into a value of a type; an optional type reads an empty cell as None."""
-    kinds = get_args(kind) or (kind,)
-    base = next(candidate for candidate in kinds if candidate is not NoneType)
-    convert: Callable[[str], object] = {"True": True, "False": False}.__getitem__ if base is bool else base
-    if NoneType in kinds:
-        return lambda cell: None if cell == "" else convert(cell)
-    return convert
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        # numpy's own floats have another repr.
-        return repr(float(value))
-    # Python 3.10 reads no line with a NUL.
-    text = " ".join(str(value).replace("\0", " ").splitlines())
-    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 3] + "..."
+def _free_name(path: Path) -> Path:
+    """Return a path at which nothing is: this one, or one with a number."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free
 
 
 def _end_of_last_line(descriptor: int, size: int) -> int:
@@ -244,9 +229,3 @@ def _end_of_last_line(descriptor: int, size: int) -> int:
             return begin + newline + 1
         end = begin
     return 0
-
-
-def _line(cells: list[str]) -> bytes:
-    buffer = io.StringIO(newline="")
-    csv.writer(buffer, lineterminator="\n").writerow(cells)
-    return buffer.getvalue().encode("utf-8")

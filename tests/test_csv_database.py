@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opcost.csv_database import LONGEST_CELL, CsvTable, columns, encode
+from opcost.csv_database import CsvTable
+from opcost.csv_rows import LONGEST_CELL, columns, encode
 from opcost.errors import UserError
 from opcost.measurement import MeasurementRow
 from opcost.stage_comparing import ComparisonRow
@@ -41,8 +42,10 @@ class Row:
 
 
 ROW = Row("k1", 0.25, Inner(None, True), 3, None, 7)
-HEADER = "key,time_s,energy_j,is_capped,was_read,count,note,limit\n"
-LINE = "k1,0.25,,True,,3,,7\n"
+OLD_HEADER = "key,time_s,energy_j,is_capped,was_read,count,note,limit\n"
+OLD_LINE = "k1,0.25,,True,,3,,7\n"
+HEADER = OLD_HEADER.replace("\n", ",checksum\n")
+LINE = OLD_LINE.replace("\n", ",edabe5b6\n")
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 FLOATS = st.floats(allow_nan=False)
@@ -171,16 +174,22 @@ def test_no_file_is_no_rows_and_reading_makes_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(len(HEADER) + len(LINE)))
-def test_a_line_without_its_end_is_no_row_and_is_cut_off(tmp_path: Path, cut: int) -> None:
+def test_a_line_without_its_end_is_no_row_and_is_set_aside(
+    tmp_path: Path, cut: int, caplog: pytest.LogCaptureFixture
+) -> None:
     table = table_in(tmp_path, (HEADER + LINE)[:cut])
     assert table.rows() == []
     table.append(ROW)
     assert table.path.read_text() == HEADER + LINE
+    unfinished = (HEADER + LINE)[:cut].rpartition("\n")[2]
+    torn = tmp_path / "rows.csv.torn"
+    assert (torn.read_text() if torn.exists() else "") == (unfinished + "\n" if unfinished else "")
+    assert ("an unfinished last line was set aside in rows.csv.torn" in caplog.text) is bool(unfinished)
 
 
 @given(st.binary(max_size=200_000).filter(lambda tail: b"\n" not in tail))
 @settings(max_examples=30)
-def test_an_unfinished_tail_of_any_length_and_content_is_cut_off(tail: bytes) -> None:
+def test_an_unfinished_tail_of_any_length_and_content_is_set_aside(tail: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for content, rows in ((b"", []), (HEADER.encode(), []), ((HEADER + LINE).encode(), [ROW])):
             table = table_in(Path(folder), content + tail)
@@ -189,13 +198,21 @@ def test_an_unfinished_tail_of_any_length_and_content_is_cut_off(tail: bytes) ->
             assert table.rows() == [*rows, ROW]
 
 
-def test_a_long_tail_is_cut_off(tmp_path: Path) -> None:
+def test_a_long_tail_is_set_aside(tmp_path: Path) -> None:
     table = table_in(tmp_path, HEADER + LINE + "x" * 300_000)
     table.append(ROW)
     assert table.rows() == [ROW, ROW]
+    assert (tmp_path / "rows.csv.torn").stat().st_size == 300_001
 
 
-def test_a_character_torn_in_two_is_cut_off(tmp_path: Path) -> None:
+def test_what_was_set_aside_before_stays(tmp_path: Path) -> None:
+    for tail in ("one", "two"):
+        table = table_in(tmp_path, HEADER + tail)
+        table.append(ROW)
+    assert (tmp_path / "rows.csv.torn").read_text() == "one\ntwo\n"
+
+
+def test_a_character_torn_in_two_is_no_row(tmp_path: Path) -> None:
     table = table_in(tmp_path, (HEADER + LINE).encode() + "k2,µ".encode()[:-1])
     assert table.rows() == [ROW]
 
@@ -218,6 +235,114 @@ def test_columns_of_another_version_are_named(tmp_path: Path) -> None:
 def test_other_separators_are_told(tmp_path: Path, separator: str, name: str) -> None:
     line = error_in(tmp_path, (HEADER + LINE).replace(",", separator))
     assert line == f"1: its cells are separated by {name}; save it with commas and decimal points"
+
+
+def test_a_line_that_was_changed_is_told_by_its_checksum(tmp_path: Path) -> None:
+    line = error_in(tmp_path, HEADER + LINE + LINE.replace("0.25", "0.26"))
+    assert line == (
+        "3: its checksum is wrong: it was damaged or changed; delete the line, or empty its last cell if it is right"
+    )
+    table = table_in(tmp_path, HEADER + LINE.replace("0.25", "0.26").replace("edabe5b6", ""))
+    assert table.rows() == [replace(ROW, time_s=0.26)]
+    # A spreadsheet may quote all cells: what they hold is the same.
+    quoted = LINE.strip().replace(",", '","')
+    assert table_in(tmp_path, f'{HEADER}"{quoted}"\r\n').rows() == [ROW]
+
+
+@given(st.integers(0, len(LINE) - 2), st.integers(1, 255))
+@settings(max_examples=100)
+def test_a_byte_that_was_changed_is_never_a_row_of_its_own(at: int, change: int) -> None:
+    damaged = bytearray(LINE.encode())
+    damaged[at] ^= change
+    with tempfile.TemporaryDirectory() as folder:
+        table = table_in(Path(folder), HEADER.encode() + bytes(damaged))
+        with suppress(UserError):
+            assert table.rows() in ([], [ROW])
+
+
+SIGNED = {"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "'=1": "''=1", "''": "'''"}
+UNSIGNED = ["'", "'i j -> j i'", "a=1", " =1"]
+
+
+@pytest.mark.parametrize(("text", "cell"), [*SIGNED.items(), *zip(UNSIGNED, UNSIGNED, strict=True)])
+def test_no_cell_of_text_is_a_formula(tmp_path: Path, text: str, cell: str) -> None:
+    row = replace(ROW, key=text, time_s=-1.0, note=text)
+    assert encode(row)[0] == encode(row)[6] == cell
+    assert encode(row)[1] == "-1.0"
+    table = table_in(tmp_path)
+    table.append(row)
+    assert table.rows() == [row]
+
+
+# Older versions
+
+
+def test_a_file_of_an_older_version_is_read_and_replaced_by_one_of_this_with_the_next_row(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    without_note = OLD_HEADER.replace(",note", ""), OLD_LINE.replace(",,7", ",7")
+    for number, content in enumerate((OLD_HEADER + OLD_LINE, "".join(without_note)), start=1):
+        table = table_in(tmp_path, content)
+        assert table.rows() == [ROW]
+        assert table.path.read_text() == content
+        table.append(ROW)
+        assert table.path.read_text() == HEADER + 2 * LINE
+        old = tmp_path / ("rows.csv.old" if number == 1 else "rows.csv.old-2")
+        assert old.read_text() == content
+        assert f"rows.csv: is of this version now; that of before is {old.name}" in caplog.text
+
+
+def test_an_older_file_that_is_damaged_is_left_as_it_is(tmp_path: Path) -> None:
+    content = OLD_HEADER + OLD_LINE + "k2\n"
+    table = table_in(tmp_path, content)
+    with pytest.raises(UserError, match="rows.csv:3: 1 cells, 8 expected"):
+        table.append(ROW)
+    assert table.path.read_text() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_what_a_version_needs_and_an_older_one_did_not_have_is_no_older_version(tmp_path: Path) -> None:
+    assert "missing: count" in error_in(tmp_path, OLD_HEADER.replace(",count", "") + OLD_LINE)
+
+
+# Parts, merges, repairs
+
+
+def test_only_rows_that_are_wanted_are_read(tmp_path: Path) -> None:
+    other = replace(ROW, key="k2")
+    table = table_in(tmp_path)
+    for row in (ROW, other, ROW):
+        table.append(row)
+    assert table.rows(lambda key: key == "k2") == [other]
+    with table.path.open("a") as file:
+        file.write("k3,damaged\n")
+    assert table.rows(lambda key: key != "k3") == [ROW, other, ROW]
+    with pytest.raises(UserError, match="rows.csv:5"):
+        table.rows()
+
+
+def test_rows_of_another_file_are_added_once(tmp_path: Path) -> None:
+    table, other = table_in(tmp_path), CsvTable(tmp_path / "other.csv", Row)
+    table.append(ROW)
+    rows = [replace(ROW, key=key) for key in ("k2", "k3")]
+    for row in (ROW, *rows):
+        other.append(row)
+    assert table.append_missing(other.rows()) == 2
+    assert table.append_missing(other.rows()) == 0
+    assert table.rows() == [ROW, *rows]
+
+
+def test_all_problems_are_told_and_good_lines_are_kept(tmp_path: Path) -> None:
+    content = HEADER + LINE + "k2\n" + LINE + LINE.replace("k1", "k9") + "torn"
+    table = table_in(tmp_path, content)
+    assert [problem.removeprefix(f"{table.path}:")[:20] for problem in table.problems()] == [
+        "3: 1 cells, 9 expect",
+        "5: its checksum is w",
+    ]
+    old = table.keep_good_lines()
+    assert (old.name, old.read_text()) == ("rows.csv.old", content)
+    assert table.path.read_text() == HEADER + 2 * LINE
+    assert table.problems() == []
 
 
 def test_a_missing_header_is_told_and_many_columns_are_not_all_named(tmp_path: Path) -> None:
@@ -255,7 +380,7 @@ class Checked:
 
 def test_a_row_that_cannot_be_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
-    path.write_text("time_s\n1.0\n-1.0\n")
+    path.write_text("time_s,checksum\n1.0,\n-1.0,\n")
     with pytest.raises(UserError, match=r":3: time_s: -1\.0 is below 0; mend or delete the line"):
         CsvTable(path, Checked).rows()
 
@@ -263,14 +388,14 @@ def test_a_row_that_cannot_be_is_named_with_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [
-        ("k2,fast,,True,,3,,7\n", "3: time_s: 'fast' is not understood; mend or delete the line"),
-        ("k2,,,True,,3,,7\n", "3: time_s: '' is not understood; mend or delete the line"),
-        ("k2,0.1,,yes,,3,,7\n", "3: is_capped: 'yes' is not understood; mend or delete the line"),
-        ("k2,0.1,,True,,3.5,,7\n", "3: count: '3.5' is not understood; mend or delete the line"),
-        ("k2,0.1,,True,,3,,x\n", "3: limit: 'x' is not understood; mend or delete the line"),
-        ("k2,0.1\n", "3: 2 cells, 8 expected; mend or delete the line"),
-        ("\n", "3: 0 cells, 8 expected; mend or delete the line"),
-        ("k2,0.1,,True,,3,,7,8\n", "3: 9 cells, 8 expected; mend or delete the line"),
+        ("k2,fast,,True,,3,,7,\n", "3: time_s: 'fast' is not understood; mend or delete the line"),
+        ("k2,,,True,,3,,7,\n", "3: time_s: '' is not understood; mend or delete the line"),
+        ("k2,0.1,,yes,,3,,7,\n", "3: is_capped: 'yes' is not understood; mend or delete the line"),
+        ("k2,0.1,,True,,3.5,,7,\n", "3: count: '3.5' is not understood; mend or delete the line"),
+        ("k2,0.1,,True,,3,,x,\n", "3: limit: 'x' is not understood; mend or delete the line"),
+        ("k2,0.1\n", "3: 2 cells, 9 expected; mend or delete the line"),
+        ("\n", "3: 0 cells, 9 expected; mend or delete the line"),
+        ("k2,0.1,,True,,3,,7,8,9\n", "3: 10 cells, 9 expected; mend or delete the line"),
     ],
 )
 def test_a_bad_line_is_named_with_its_number(tmp_path: Path, bad: str, problem: str) -> None:
@@ -383,5 +508,5 @@ def test_a_killed_writer_loses_no_row_that_it_has_reported(tmp_path: Path) -> No
 
 
 def test_cells_are_in_the_order_of_the_columns() -> None:
-    assert columns(Row) == HEADER.strip().split(",")
-    assert encode(ROW) == LINE.strip().split(",")
+    assert columns(Row) == OLD_HEADER.strip().split(",")
+    assert encode(ROW) == OLD_LINE.strip().split(",")

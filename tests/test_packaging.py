@@ -17,7 +17,7 @@ import yaml
 
 import opcost
 from opcost.command_line import DEPENDENCIES, EXTRAS
-from opcost.csv_database import columns
+from opcost.csv_rows import columns
 from opcost.measurement import MeasurementRow
 
 if sys.version_info >= (3, 11):

@@ -1,0 +1,229 @@
+"""Rows of a table as lines of CSV: a frozen dataclass and, behind its cells, their checksum.
+
+A row's fields are str, int, float, bool, optional ones of these, or such dataclasses, which are flattened. None is an
+empty cell. A line that was damaged, or changed by hand, is told from what was measured by its checksum; whoever changes
+one on purpose empties that cell.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from types import NoneType
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
+
+Row = TypeVar("Row")
+
+CHECKSUM = "checksum"
+"""The last column: CRC-32 of the line's other cells as 8 hexadecimal digits; empty for rows that have none."""
+
+SEPARATORS = {";": "semicolons", "\t": "tabs"}
+"""What programs write instead of commas."""
+
+FORMULA_SIGNS = ("=", "+", "-", "@")
+TEXT_SIGN = "'"
+"""Spreadsheets run cells that begin with the first as formulas; those that begin with the second are text."""
+
+SIGNED_TEXTS = tuple(TEXT_SIGN + sign for sign in (*FORMULA_SIGNS, TEXT_SIGN))
+"""What a cell begins with to which a sign was added."""
+
+NAMED_COLUMNS = 3
+"""Of those that are not this version's, in one message."""
+
+LONGEST_CELL = 100_000
+"""Characters; Python's ``csv`` reads no cell of more than 131,072."""
+
+
+class LineError(ValueError):
+    """What is wrong with a line."""
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """A row's dataclass with its fields: a converter for a cell, or the layout of a nested dataclass."""
+
+    row_type: type[Any]
+    parts: tuple[tuple[str, _Layout | _Cell], ...]
+
+    def cells(self) -> Iterator[tuple[str, _Cell]]:
+        for name, part in self.parts:
+            yield from part.cells() if isinstance(part, _Layout) else [(name, part)]
+
+    def decode(self, cells: Iterator[str]) -> Any:
+        values = {name: _decode(name, part, cells) for name, part in self.parts}
+        try:
+            return self.row_type(**values)
+        except ValueError as error:
+            raise LineError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """How a cell becomes a value, and whether it may be empty."""
+
+    convert: Callable[[str], object]
+    is_optional: bool
+
+    def value(self, cell: str) -> object:
+        return None if self.is_optional and cell == "" else self.convert(cell)
+
+
+class RowLines(Generic[Row]):
+    """Lines of rows of one dataclass."""
+
+    def __init__(self, row_type: type[Row]) -> None:
+        self._layout = _layout(row_type)
+        self.columns = [*columns(row_type), CHECKSUM]
+
+    def header(self) -> str:
+        """Return the first line of a table."""
+        return _line(self.columns)
+
+    def line(self, row: Row) -> str:
+        """Return a row's line with its end."""
+        cells = encode(row)
+        return _line([*cells, _checksum(cells)])
+
+    def reader(self, header: str) -> Callable[[str], Row]:
+        """Return what reads the lines below a header: this version's, or an older one that lacks optional columns.
+
+        What is returned raises a ``LineError`` for a line that is damaged, or holds what cannot be.
+
+        Raises:
+            LineError: the header is that of a newer version, or of something else.
+        """
+        found = _cells(header)
+        if found == self.columns:
+            return self._row
+        optional = {name for name, cell in self._layout.cells() if cell.is_optional} | {CHECKSUM}
+        missing = [name for name in self.columns if name not in found]
+        kept = [name for name in self.columns if name in found]
+        if found != kept or not optional.issuperset(missing) or not found:
+            raise LineError(self._header_problem(found))
+        return lambda line: self._old_row(line, kept)
+
+    def is_current(self, header: str) -> bool:
+        """Return whether a header is this version's."""
+        return _cells(header) == self.columns
+
+    def _row(self, line: str) -> Row:
+        *cells, checksum = _of_number(_cells(line), len(self.columns))
+        if checksum and checksum != _checksum(cells):
+            raise LineError(
+                "its checksum is wrong: it was damaged or changed; delete the line, or empty its last cell if it is right"
+            )
+        row: Row = self._decoded(cells)
+        return row
+
+    def _old_row(self, line: str, found: Sequence[str]) -> Row:
+        """Return a row of a version in which there were fewer columns; of its cells there may be a checksum."""
+        values = dict(zip(found, _of_number(_cells(line), len(found)), strict=True))
+        checksum = values.pop(CHECKSUM, "")
+        if checksum and checksum != _checksum(list(values.values())):
+            raise LineError("its checksum is wrong: it was damaged or changed; delete the line")
+        row: Row = self._decoded([values.get(name, "") for name in self.columns[:-1]])
+        return row
+
+    def _decoded(self, cells: list[str]) -> Any:
+        return self._layout.decode(iter(cells))
+
+    def _header_problem(self, header: list[str]) -> str:
+        for separator, name in SEPARATORS.items():
+            if separator in "".join(header):
+                return f"its cells are separated by {name}; save it with commas and decimal points"
+        unknown, missing = set(header) - set(self.columns), set(self.columns) - set(header) - {CHECKSUM}
+        if len(missing) == len(self.columns) - 1:
+            return f"this is no header; begin the file with the line {','.join(self.columns[:NAMED_COLUMNS])},…"
+        named = f"unknown: {_some(unknown)}; missing: {_some(missing)}"
+        differences = named if unknown or missing else "in another order"
+        remedy = "move the file away or use another --database"
+        return f"its columns are not those of this version of opcost ({differences}); {remedy}"
+
+
+def columns(row_type: type[Any]) -> list[str]:
+    """Return the column names of a row's dataclass, nested ones flattened in place, without the checksum's."""
+    return [name for name, _ in _layout(row_type).cells()]
+
+
+def encode(row: Any) -> list[str]:
+    """Return a row's cells in the order of ``columns``."""
+    cells: list[str] = []
+    for field in fields(row):
+        value = getattr(row, field.name)
+        cells.extend(encode(value) if is_dataclass(value) else [_cell(value)])
+    return cells
+
+
+def _layout(row_type: type[Any]) -> _Layout:
+    hints: dict[str, Any] = get_type_hints(row_type)
+    return _Layout(row_type, tuple((field.name, _part(hints[field.name])) for field in fields(row_type)))
+
+
+def _part(kind: Any) -> _Layout | _Cell:
+    if isinstance(kind, type) and is_dataclass(kind):
+        return _layout(kind)
+    kinds = get_args(kind) or (kind,)
+    base = next(candidate for candidate in kinds if candidate is not NoneType)
+    special: dict[Any, Callable[[str], object]] = {bool: {"True": True, "False": False}.__getitem__, str: _text}
+    return _Cell(special.get(base, base), NoneType in kinds)
+
+
+def _decode(name: str, part: _Layout | _Cell, cells: Iterator[str]) -> object:
+    if isinstance(part, _Layout):
+        return part.decode(cells)
+    cell = next(cells)
+    try:
+        return part.value(cell)
+    except (ValueError, KeyError):
+        raise LineError(f"{name}: {cell!r} is not understood") from None
+
+
+def _text(cell: str) -> str:
+    return cell[1:] if cell.startswith(SIGNED_TEXTS) else cell
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        # numpy's own floats have another repr.
+        return repr(float(value))
+    if not isinstance(value, str):
+        return str(value)
+    # Python 3.10 reads no line with a NUL.
+    text = " ".join(value.replace("\0", " ").splitlines())
+    if text.startswith((*FORMULA_SIGNS, *SIGNED_TEXTS)):
+        text = TEXT_SIGN + text
+    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 3] + "..."
+
+
+def _cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line], strict=True), [])
+    except csv.Error as error:
+        raise LineError(f"no valid CSV ({error})") from None
+
+
+def _of_number(cells: list[str], number: int) -> list[str]:
+    if len(cells) != number:
+        raise LineError(f"{len(cells)} cells, {number} expected")
+    return cells
+
+
+def _checksum(cells: Sequence[str]) -> str:
+    return f"{zlib.crc32(_line(cells).encode()):08x}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\n").writerow(cells)
+    return buffer.getvalue()
+
+
+def _some(names: set[str]) -> str:
+    """Return some names, the first ones in the alphabet."""
+    first, more = sorted(names)[:NAMED_COLUMNS], len(names) - NAMED_COLUMNS
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "") or "none"
