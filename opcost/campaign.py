@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,7 +20,7 @@ from opcost.ports import FULL_LOOP_S, MeasurementProtocol
 from opcost.progress import Progress
 from opcost.request import FAILURES
 from opcost.sentinel import Sentinel
-from opcost.subjects import Subject
+from opcost.subjects import Subject, about
 from opcost.summation import best_rows
 from opcost.units import millijoules, milliseconds
 
@@ -75,7 +75,7 @@ class Outcome:
 
 
 class Campaign:
-    """Measures operators that a table lacks, each once, however many models want it.
+    """Measures the operators of some works that a table lacks, each once, however many models want it.
 
     With an ``order_seed`` in the protocol each model's operators come in shuffled order, so that drifts do not follow
     its layers. Where the bench has a sentinel, that is measured first, last, and now and then in between.
@@ -89,33 +89,37 @@ class Campaign:
         self,
         bench: Bench,
         protocol: MeasurementProtocol,
-        database: Path,
-        table_name: str,
+        path: Path,
+        works: Sequence[Work],
         same_board: bool = False,
     ) -> None:
         self._bench = bench
+        self._works = works
         self._protocol = protocol
         # Asked for now: where a bench's process ends with its first operator, it answers no more.
         self._circumstances = bench.circumstances(protocol)
-        self._table = CsvTable(database / table_name, MeasurementRow)
-        self._failures = CsvTable(database / FAILURES, FailureRow)
-        wanted = (protocol.loop_s, protocol.relative_error, FULL_LOOP_S)
-        rows = [row for row in self._table.rows() if row.circumstances.is_as_good_as(*wanted)]
+        self._table = CsvTable(path, MeasurementRow)
+        self._failures = CsvTable(path.parent / FAILURES, FailureRow)
+        asked = (protocol.loop_s, protocol.relative_error, FULL_LOOP_S)
+        wanted = about(subject.operator for work in works for subject in work.subjects)
+        rows = [row for row in self._table.rows(wanted) if row.circumstances.is_as_good_as(*asked)]
         if same_board:
             rows = [row for row in rows if row.circumstances.device_uuid == self._circumstances.device_uuid]
         self._rows = best_rows(rows)
         self._attempts = Counter(row.key for row in rows)
-        self._sentinel = Sentinel(bench, protocol, database)
+        self._sentinel = Sentinel(bench, protocol, path.parent)
         self._tried: set[str] = set()
         self._failed: dict[str, str] = {}
         self._failed_before = {row.key for row in self._failures.rows()}
 
-    def run(self, works: list[Work], progress: Progress, dry_run: bool) -> Iterator[tuple[Work, Outcome]]:
+    def run(self, progress: Progress, dry_run: bool) -> Iterator[tuple[Work, Outcome]]:
         """Measure what is lacking, and yield each model's outcome as soon as the model is complete.
 
         What failed before comes last: it may be what ended the last campaign.
         """
-        works = sorted(works, key=lambda work: any(self._is_suspect(self._key(work, one)) for one in work.subjects))
+        works = sorted(
+            self._works, key=lambda work: any(self._is_suspect(self._key(work, one)) for one in work.subjects)
+        )
         lacking = self._newly_lacking(works)
         progress.start(sum(lacking), self._item_s)
         try:
@@ -178,6 +182,9 @@ class Campaign:
         """Return by what subjects are sorted: first those without a row, last those that may end the campaign."""
         key = self._key(work, subject)
         return self._is_suspect(key), key in self._rows
+
+    def _has_suspects(self, work: Work) -> bool:
+        return any(self._is_suspect(self._key(work, subject)) for subject in work.subjects)
 
     def _is_suspect(self, key: str) -> bool:
         return key in self._failed_before and not self._is_settled(key)

@@ -37,6 +37,9 @@ LONGEST_CELL = 100_000
 """Characters; Python's ``csv`` reads no cell of more than 131,072."""
 
 
+CHANGED = "its checksum is wrong: it was damaged or changed"
+
+
 class LineError(ValueError):
     """What is wrong with a line."""
 
@@ -112,9 +115,7 @@ class RowLines(Generic[Row]):
     def _row(self, line: str) -> Row:
         *cells, checksum = _of_number(_cells(line), len(self.columns))
         if checksum and checksum != _checksum(cells):
-            raise LineError(
-                "its checksum is wrong: it was damaged or changed; delete the line, or empty its last cell if it is right"
-            )
+            raise LineError(f"{CHANGED}; delete the line, or empty its last cell if it is right")
         row: Row = self._decoded(cells)
         return row
 
@@ -123,7 +124,7 @@ class RowLines(Generic[Row]):
         values = dict(zip(found, _of_number(_cells(line), len(found)), strict=True))
         checksum = values.pop(CHECKSUM, "")
         if checksum and checksum != _checksum(list(values.values())):
-            raise LineError("its checksum is wrong: it was damaged or changed; delete the line")
+            raise LineError(f"{CHANGED}; delete the line")
         row: Row = self._decoded([values.get(name, "") for name in self.columns[:-1]])
         return row
 

@@ -29,6 +29,7 @@ from opcost.request import (
 )
 from opcost.stage_cold_calls import cold_calls_in
 from opcost.statistics import Estimate, estimate_of, standard_error_of, value_of
+from opcost.subjects import about
 from opcost.summation import Measurements, best_rows
 from opcost.units import percent, ratio
 
@@ -130,16 +131,20 @@ def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[Co
     models = selected(request, request.configs())
     if not request.database.is_dir():
         raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
-    operators = CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+    counts = [counts for model in models for counts in (model.kept, model.dropped) if counts is not None]
+    of_operators = about(count.operator for one in counts for count in one.counts)
+    operators = CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows(of_operators)
     measurements = Measurements(operators, cold_calls_in(request.database).rows())
-    full_rows = _best_of_each_board(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows())
+    of_models = about(model.kept.model for model in models)
+    wholes = CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows(of_models)
+    full_rows = _best_of_each_board(wholes)
     kernels = CsvTable(request.database / KERNEL_TIMES, KernelTimeRow).rows()
     reports = []
     for model in models:
         config = model.config
-        wholes = [row for row in full_rows if _is_whole(row, config, model.kept, request.device)]
+        own = [row for row in full_rows if _is_whole(row, config, model.kept, request.device)]
         comparisons = _of_one_board_mostly(
-            compare(model.kept, whole, measurements, runs, model.dropped) for whole in wholes
+            compare(model.kept, whole, measurements, runs, model.dropped) for whole in own
         )
         found = tuple(
             _comparison_row(

@@ -35,8 +35,8 @@ def measure_full_models(
     works = [Work(config, (Subject(model_tuple(config)),)) for config in configs]
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         protocol = protocol_for(bench.is_gpu)
-        campaign = Campaign(bench, protocol, request.database, FULL_MODEL_MEASUREMENTS, request.same_board)
-        reports = [_full_model_report(*result) for result in campaign.run(works, progress, request.dry_run)]
+        campaign = Campaign(bench, protocol, request.database / FULL_MODEL_MEASUREMENTS, works, request.same_board)
+        reports = [_full_model_report(*result) for result in campaign.run(progress, request.dry_run)]
     return sorted(reports, key=lambda report: report.name)
 
 

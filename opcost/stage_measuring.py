@@ -68,9 +68,9 @@ def measure_operators(
     on_own_values = [work for work, model in zip(works, models, strict=True) if _has_values(model.kept, input_data)]
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         protocol = protocol_for(bench.is_gpu)
-        campaign = Campaign(bench, protocol, request.database, OPERATOR_MEASUREMENTS, request.same_board)
+        campaign = Campaign(bench, protocol, request.database / OPERATOR_MEASUREMENTS, works, request.same_board)
         reports = []
-        for work, outcome in campaign.run(works, progress, request.dry_run):
+        for work, outcome in campaign.run(progress, request.dry_run):
             is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None
             is_full_protocol = is_full and bench.is_gpu
             is_due = is_full_protocol and not outcome.remaining and not request.dry_run and work in on_own_values

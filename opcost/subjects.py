@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from opcost.input_roles import shown_inputs, shows_spread
@@ -29,6 +29,12 @@ class Subject:
     def key(self) -> str:
         """The operator's key and 16 hexadecimal digits for the kind of values, joined by a hyphen."""
         return f"{self.operator.key}-{short_hash(str(self.input_data))}"
+
+
+def about(operators: Iterable[OperatorTuple]) -> Callable[[str], bool]:
+    """Return what tells whether a row's key is that of one of these operators, on any values, under any conditions."""
+    keys = {operator.key for operator in operators}
+    return lambda key: key.partition("-")[0] in keys
 
 
 def subjects_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Subject]:

@@ -154,3 +154,10 @@ def circumstances(protocol: MeasurementProtocol) -> Circumstances:
         loop_s=loop_s,
         relative_error=protocol.relative_error,
     )
+
+
+def change_by_hand(path: Path, old: str, new: str) -> None:
+    """Change a table as people do who know that its checksums are to be emptied then."""
+    header, *lines = path.read_text().splitlines()
+    changed = [line.replace(old, new).rpartition(",")[0] + "," for line in lines]
+    path.write_text("\n".join([header, *changed, ""]))

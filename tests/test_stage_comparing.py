@@ -9,7 +9,7 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 
 import pytest
-from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand
 from simulated_machine import Load, MeterModel
 
 from opcost.comparison import OperatorRuns
@@ -174,7 +174,7 @@ def test_each_set_of_conditions_is_compared_by_itself(campaign: SimulatedCampaig
 def test_of_wholes_of_two_boards_that_counts_on_which_the_operators_were_measured(campaign: SimulatedCampaign) -> None:
     measure_whole(campaign)
     table = campaign.database / FULL_MODEL_MEASUREMENTS
-    table.write_text(table.read_text().replace("simulated-0", "another board"))
+    change_by_hand(table, "simulated-0", "another board")
     measure_parts(campaign)
     assert "another device_uuid" in compared_row(campaign).remarks
     request = replace(campaign.request(), same_board=True)

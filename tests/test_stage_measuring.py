@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand
 from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, MeterModel
 
 from opcost.campaign import ATTEMPTS, OVERHEAD_S, FailureRow
@@ -120,7 +120,9 @@ def test_what_was_measured_on_another_board_is_measured_again_if_the_same_is_ask
     run_full(campaign)
     table = campaign.database / OPERATOR_MEASUREMENTS
     header, relu, gelu = table.read_text().splitlines()
-    table.write_text("\n".join([header, relu.replace("simulated-0", "another board"), gelu, ""]))
+    table.write_text(f"{header}\n{relu}\n")
+    change_by_hand(table, "simulated-0", "another board")
+    table.write_text(f"{table.read_text()}{gelu}\n")
     assert [report.measured for report in run(campaign)] == [0]
     request = replace(campaign.request(), same_board=True)
     (report,) = measure_operators(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
