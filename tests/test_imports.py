@@ -17,6 +17,7 @@ IDEAS = {
     "cold_calls",
     "comparison",
     "conditions",
+    "csv_rows",
     "duty_cycle",
     "eager_regime",
     "evaluation",
@@ -45,7 +46,7 @@ IDEAS = {
     "units",
 }
 JOINED = (
-    "__init__ apparatus bench campaign coverage_page devices measuring_child meters models reports request "
+    "__init__ __main__ apparatus bench campaign coverage_page devices measuring_child meters models reports request "
     "sentinel".split()
 )
 JOINING = {*JOINED, *(name for name in MODULES if name.startswith("stage_"))}
