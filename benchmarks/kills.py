@@ -1,6 +1,7 @@
 """Kill, interrupt and starve campaigns on the simulated device at random: no row may be lost, none be there twice
 
-Files are real; every end is followed by a check of all files, and by a process that goes on. About five minutes.
+Files are real; every end is followed by a check of all files, and by a process that goes on. Then a campaign in which
+some operators fail in every way, most of which end the process that measures. About ten minutes.
 Example: PYTHONPATH=.:tests python benchmarks/kills.py --kills 1000 --among-four 200 --full-disks 100 --interrupts 200
 """
 
@@ -12,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from faulty_campaign import faulty_processes, run_faulty_campaign
 from killed_campaigns import fill_the_disk, interrupt_one_by_one, kill_among_four, kill_one_by_one
 
 KINDS = {
@@ -21,11 +23,14 @@ KINDS = {
     "interrupts": (interrupt_one_by_one, 200),
 }
 
+FAULT_RATIO = 0.15
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, (_, times) in KINDS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=times, metavar="NUMBER")
+    parser.add_argument("--operators", type=int, default=1000, metavar="NUMBER", help="15 %% of which fail")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     for name, (attack, _) in KINDS.items():
@@ -33,6 +38,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             tally = attack(Path(folder), getattr(arguments, name), arguments.seed)
         print(f"{name}: {tally}: no row lost, none twice ({time.monotonic() - begin_s:.0f} s)", flush=True)
+    if arguments.operators:
+        with tempfile.TemporaryDirectory() as folder, faulty_processes():
+            faulty = run_faulty_campaign(Path(folder), arguments.operators, FAULT_RATIO, arguments.seed)
+        print(f"operators that fail: {faulty}: each good one is measured once, no process is left", flush=True)
     return 0
 
 

@@ -38,6 +38,9 @@ LONGEST_S = 60.0
 LONGEST_END_S = 3.0
 """After a signal."""
 
+STARTED, REPORTED = b"s", b"."
+"""What processes tell, byte by byte."""
+
 KILLED, INTERRUPTED = -signal.SIGKILL, 128 + signal.SIGINT
 
 
@@ -49,8 +52,8 @@ class PipedProgress(RecordedProgress):
         self._descriptor = descriptor
 
     def finish(self, result: str) -> None:
-        """Write a byte: the row is on disk."""
-        os.write(self._descriptor, b".")
+        """Tell: the row is on disk."""
+        os.write(self._descriptor, REPORTED)
 
 
 @dataclass
@@ -95,6 +98,7 @@ class KilledCampaign:
 
     def _run(self, names: Sequence[str], writing: int, file_bytes: int | None) -> int:
         logging.disable()
+        os.write(writing, STARTED)
         if file_bytes is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, resource.RLIM_INFINITY))
@@ -169,7 +173,11 @@ class Process:
     def reported(self) -> int:
         """Return how many rows it told of."""
         with os.fdopen(self.reading, "rb") as pipe:
-            return len(pipe.read())
+            return pipe.read().count(REPORTED)
+
+    def wait_for_its_start(self) -> None:
+        """Return when it runs its script: Python itself may not be interrupted while it forks."""
+        os.read(self.reading, 1)
 
 
 @dataclass
@@ -228,8 +236,8 @@ def _killed(campaign: KilledCampaign, chance: random.Random, tally: Tally) -> No
 
 def _interrupted(campaign: KilledCampaign, chance: random.Random, tally: Tally) -> None:
     process = campaign.started()
-    # A Python that is just starting shows a traceback.
-    status = process.status_after(chance.uniform(0.02, 0.2), signal.SIGINT)
+    process.wait_for_its_start()
+    status = process.status_after(chance.uniform(0, 0.2), signal.SIGINT)
     assert status in (0, INTERRUPTED), f"status {status}"
     tally.interrupted += status == INTERRUPTED
     campaign.note(process)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from faulty_campaign import children, faulty_processes, run_faulty_campaign
 from killed_campaigns import fill_the_disk, interrupt_one_by_one, kill_among_four, kill_one_by_one
 
 
@@ -21,3 +22,11 @@ def test_four_processes_that_write_into_one_file_may_be_killed(tmp_path: Path) -
 
 def test_a_disk_that_fills_at_any_byte_costs_the_row_that_it_refused(tmp_path: Path) -> None:
     assert fill_the_disk(tmp_path, 5, seed=4).without_room >= 5
+
+
+def test_each_fault_costs_only_its_operator_and_has_its_reason(tmp_path: Path) -> None:
+    before = children()
+    with faulty_processes():
+        tally = run_faulty_campaign(tmp_path, operators=12, fault_ratio=0.25, seed=5)
+    assert (tally.good, tally.faulty) == (9, 3)
+    assert children() == before

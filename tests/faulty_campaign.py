@@ -1,0 +1,158 @@
+"""A campaign in which operators fail in all ways that a measuring process knows, among many that are good.
+
+The bench is simulated, processes and files are real. A process that measures says by its operator's width what happens.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fatal_bench import FatalBench, operator
+from simulated_apparatus import RecordedProgress, SimulatedCampaign
+
+from opcost import measuring_child
+from opcost.campaign import FailureRow
+from opcost.child_process import Answering
+from opcost.csv_database import CsvTable
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measurement import Measurement, MeasurementRow
+from opcost.measuring_child import Opening, answer, open_child_bench
+from opcost.operators import OperatorTuple
+from opcost.ports import MeasurementProtocol
+from opcost.request import FAILURES, OPERATOR_MEASUREMENTS
+from opcost.stage_measuring import measure_operators
+from opcost.subjects import Subject
+
+SHORT = MeasurementProtocol(0.1, 0.3)
+DEADLINE_S = 2.0
+"""For an answer, in place of half an hour."""
+
+MOST_RUNS = 40
+REASONS = {
+    "OutOfMemory": "out of memory",
+    "Unsupported": "not implemented for this device",
+    "Bug": "it ended the measuring process: ZeroDivisionError: a bug",
+    "Killed": "it ended the measuring process: ended by SIGKILL",
+    "Segmentation": "it ended the measuring process: ended by SIGSEGV",
+    "Exited": "it ended the measuring process: ended with status 3",
+    "Hanging": f"it ended the measuring process: no answer within {DEADLINE_S:g} s",
+}
+"""What is told of each kind of fault."""
+
+
+class FaultyBench(FatalBench):
+    """Measures one load for every operator, but for those whose names are faults."""
+
+    def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+        """Measure, or do what the operator's name says."""
+        name = subject.operator.short_name
+        if name in ("OutOfMemory", "Unsupported"):
+            raise CannotMeasureError(REASONS[name])
+        if name == "Bug":
+            raise ZeroDivisionError("a bug")
+        if name == "Killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if name == "Segmentation":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if name == "Exited":
+            os._exit(3)
+        if name == "Hanging":
+            time.sleep(1000)
+        return super().measure(subject, precision, protocol, log_name)
+
+
+@contextmanager
+def faulty_answering(opening: Opening) -> Iterator[Answering]:
+    """Play ``opcost.measuring_child.answering``."""
+    bench = FaultyBench()
+    yield lambda question: answer(bench, question)
+
+
+@dataclass(frozen=True)
+class FaultyTally:
+    """What became of a campaign; ``runs`` are how often it was started, since three faults in a row end it."""
+
+    good: int
+    faulty: int
+    runs: int
+
+
+def run_faulty_campaign(folder: Path, operators: int, fault_ratio: float, seed: int) -> FaultyTally:
+    """Measure some operators, of which a share is faulty, and start again until all good ones are measured.
+
+    Raises:
+        AssertionError: a good one is not measured, or twice; a faulty one has no reason; a process is left.
+    """
+    chance, kinds = random.Random(seed), sorted(REASONS)
+    faults = round(operators * fault_ratio)
+    wanted = [operator(kinds[number % len(kinds)], number + 1) for number in range(faults)]
+    wanted += [operator("Good", number + 1) for number in range(operators - faults)]
+    chance.shuffle(wanted)
+    campaign = SimulatedCampaign(folder, {})
+    campaign.add_model("a", dict.fromkeys(wanted, 1))
+    good = {one.key for one in wanted if one.short_name == "Good"}
+    runs = 0
+    while {row.key.partition("-")[0] for row in _rows(campaign)} != good and runs < MOST_RUNS:
+        runs += 1
+        _run(campaign)
+    _check(campaign, wanted, good)
+    return FaultyTally(len(good), faults, runs)
+
+
+def _run(campaign: SimulatedCampaign) -> None:
+    logging.disable()
+    try:
+        measure_operators(campaign.request(), lambda _: SHORT, open_child_bench, RecordedProgress())
+    except UserError as error:
+        if "operators in a row have ended the measuring process" not in str(error):
+            raise
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _rows(campaign: SimulatedCampaign) -> list[MeasurementRow]:
+    return CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+
+
+def _check(campaign: SimulatedCampaign, wanted: list[OperatorTuple], good: set[str]) -> None:
+    measured = sorted(row.key.partition("-")[0] for row in _rows(campaign))
+    assert measured == sorted(good)
+    told = CsvTable(campaign.database / FAILURES, FailureRow).rows()
+    reasons = {row.key.partition("-")[0]: row.reason for row in told}
+    assert reasons == {one.key: REASONS[one.short_name] for one in wanted if one.key not in good and one.key in reasons}
+    assert children() == []
+    assert not good & reasons.keys()
+
+
+def children() -> list[int]:
+    """Return the processes that this one has started and that are still there, but for one of Python's own."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+            command = path.with_name("cmdline").read_text()
+        except OSError:
+            continue
+        if int(fields[1]) == os.getpid() and fields[0] != "Z" and "resource_tracker" not in command:
+            found.append(int(path.parent.name))
+    return found
+
+
+@contextmanager
+def faulty_processes() -> Iterator[None]:
+    """Let measuring processes be faulty, and answers be due soon."""
+    before = measuring_child.answering, measuring_child.BUILDING_DEADLINE_S, measuring_child.LOOPS
+    measuring_child.answering = faulty_answering
+    measuring_child.BUILDING_DEADLINE_S, measuring_child.LOOPS = DEADLINE_S, 0
+    try:
+        yield
+    finally:
+        measuring_child.answering, measuring_child.BUILDING_DEADLINE_S, measuring_child.LOOPS = before
