@@ -63,7 +63,7 @@ def patterns() -> str:
 
 def swatch(number: int) -> str:
     """Return a small field in the look of a fill."""
-    settings = {"viewBox": "0 0 24 12", "class": "swatch", "aria-hidden": "true"}
+    settings = {"viewBox": "0 0 24 12", "class": "figure swatch", "aria-hidden": "true"}
     return element(
         "svg",
         {"xmlns": "http://www.w3.org/2000/svg", **settings},

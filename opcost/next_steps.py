@@ -1,0 +1,90 @@
+"""What to measure next: what sums lack, what is in doubt, and what their errors rest on; the largest gain first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from opcost.comparison import Comparison
+from opcost.tuple_costs import DOUBTFUL, NOT_MEASURED, NOT_PRECISE, OTHER_BOARD, TupleCost
+from opcost.units import percent
+
+OFF_RATIO = 0.03
+"""A sum this far from its whole, with all it needs measured, is worth a look at its kernels."""
+
+NOTICEABLE_RATIO = 0.001
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do: what and why in words, and the command; ``models`` are places among the comparisons."""
+
+    what: str
+    why: str
+    command: str
+    models: tuple[int, ...]
+
+
+def next_steps(names: Sequence[str], comparisons: Sequence[Comparison], tuples: Sequence[TupleCost]) -> list[Step]:
+    """Return what would make the figures of these models better.
+
+    Args:
+        names: of each comparison's model: that of its folder.
+        comparisons: of the models.
+        tuples: that they use.
+    """
+    steps = []
+    for flag, what, why, options in REMEDIES:
+        shares = _shares(flag, comparisons, tuples)
+        chosen = tuple(index for index, share in shares.items() if share is None or share >= NOTICEABLE_RATIO)
+        known = [share for share in shares.values() if share is not None]
+        if chosen:
+            number = sum(flag in one.flags and any(use.is_summed for use in one.uses) for one in tuples)
+            worst = f"; at most {percent(max(known))} of a whole model's time" if known else ""
+            command = f"python general_pipeline_block2.py {_named(names, chosen)}{options}"
+            steps.append(Step(what.format(number=number), why + worst, command, chosen))
+    return [*steps, *_far_off(names, comparisons)]
+
+
+REMEDIES = (
+    (NOT_MEASURED, "measure {number} tuples that have no row", "sums without them are too small", ""),
+    (DOUBTFUL, "measure {number} doubtful tuples again", "something disturbed them", ""),
+    (
+        OTHER_BOARD,
+        "measure {number} tuples on the whole model's board",
+        "boards of one kind differ by up to 15 % in energy",
+        " --same-board",
+    ),
+    (NOT_PRECISE, "run {number} imprecise tuples longer", "their loops ended before they were as precise as asked", ""),
+)
+
+
+def _shares(flag: str, comparisons: Sequence[Comparison], tuples: Sequence[TupleCost]) -> dict[int, float | None]:
+    """Return for each comparison that has such tuples in its sum their share of the whole's time, None if unknown."""
+    shares: dict[int, float | None] = {}
+    for one in tuples:
+        for use in one.uses:
+            if flag in one.flags and use.is_summed:
+                whole_s = comparisons[use.comparison].full.measurement.time_s
+                known = shares.get(use.comparison, 0.0)
+                time_s = one.time_s
+                share = None if time_s is None or known is None else known + use.calls * time_s.value / whole_s
+                shares[use.comparison] = share
+    return shares
+
+
+def _far_off(names: Sequence[str], comparisons: Sequence[Comparison]) -> list[Step]:
+    far = tuple(
+        index
+        for index, one in enumerate(comparisons)
+        if not one.cost.missing and one.time_ratio is not None and abs(one.time_ratio.value - 1) > OFF_RATIO
+    )
+    if not far:
+        return []
+    what = f"look at the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
+    why = "nothing is missing there: kernels in the model and alone tell which kind of operator is off"
+    return [Step(what, why, f"python compare_kernels.py {_named(names, far)}", far)]
+
+
+def _named(names: Sequence[str], chosen: Sequence[int]) -> str:
+    return " ".join(dict.fromkeys(names[index] for index in chosen))
