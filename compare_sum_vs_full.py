@@ -8,8 +8,16 @@ Example: python compare_sum_vs_full.py resnet18_32x3x32x32
 from argparse import Namespace
 from importlib import import_module
 
-from opcost.command_line import add_cache, add_counted, add_coverage, add_figures, add_input_data, add_report
-from opcost.command_line import pipeline_parser, run
+from opcost.command_line import (
+    add_cache,
+    add_counted,
+    add_coverage,
+    add_figures,
+    add_input_data,
+    add_report,
+    pipeline_parser,
+    run,
+)
 
 EXAMPLE = "python compare_sum_vs_full.py 'resnet*' --json"
 

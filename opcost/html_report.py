@@ -40,7 +40,9 @@ def page(parts: Mapping[str, str], data: Any) -> str:
         data: what the script shows, as JSON has it.
     """
     script, style = _file(SCRIPT), "".join(map(_file, STYLES))
-    policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; base-uri 'none'"
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; base-uri 'none'"
+    )
     places = {
         **parts,
         "policy": escape(f"{policy}; form-action 'none'"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opcost.comparison import Comparison
+from opcost.conditions import EXECUTIONS
 from opcost.tuple_costs import DOUBTFUL, NOT_MEASURED, NOT_PRECISE, OTHER_BOARD, TupleCost
 from opcost.units import percent
 
@@ -25,25 +26,44 @@ class Step:
     models: tuple[int, ...]
 
 
-def next_steps(names: Sequence[str], comparisons: Sequence[Comparison], tuples: Sequence[TupleCost]) -> list[Step]:
-    """Return what would make the figures of these models better.
+@dataclass(frozen=True)
+class Candidate:
+    """A comparison of the model in the folder ``name``; ``is_profiled`` says that its kernels are known."""
+
+    name: str
+    comparison: Comparison
+    is_profiled: bool
+
+    @property
+    def execution(self) -> str:
+        return self.comparison.conditions.execution
+
+
+def next_steps(candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> list[Step]:
+    """Return what would make the figures of compared models better.
 
     Args:
-        names: of each comparison's model: that of its folder.
-        comparisons: of the models.
+        candidates: all comparisons, in the order that the tuples' uses number them.
         tuples: that they use.
     """
     steps = []
     for flag, what, why, options in REMEDIES:
-        shares = _shares(flag, comparisons, tuples)
-        chosen = tuple(index for index, share in shares.items() if share is None or share >= NOTICEABLE_RATIO)
-        known = [share for share in shares.values() if share is not None]
-        if chosen:
-            number = sum(flag in one.flags and any(use.is_summed for use in one.uses) for one in tuples)
-            worst = f"; at most {percent(max(known))} of a whole model's time" if known else ""
-            command = f"python general_pipeline_block2.py {_named(names, chosen)}{options}"
-            steps.append(Step(what.format(number=number), why + worst, command, chosen))
-    return [*steps, *_far_off(names, comparisons)]
+        shares = _shares(flag, candidates, tuples)
+        for execution in EXECUTIONS:
+            chosen = {i: share for i, share in shares.items() if candidates[i].execution == execution}
+            noticed = tuple(i for i, share in chosen.items() if share is None or share >= NOTICEABLE_RATIO)
+            if noticed:
+                number = sum(flag in one.flags and _is_summed_in(one, noticed) for one in tuples)
+                known = [share for share in chosen.values() if share is not None]
+                worst = f"; at most {percent(max(known))} of a whole model's time" if known else ""
+                command = f"python general_pipeline_block2.py {_named(candidates, noticed)}{options}"
+                how = f" --execution {execution}" * (candidates[noticed[0]].comparison.conditions.device_type != "cpu")
+                steps.append(Step(what.format(number=number), why + worst, command + how, noticed))
+    return [*steps, *_far_off(candidates)]
+
+
+def _is_summed_in(one: TupleCost, comparisons: Sequence[int]) -> bool:
+    return any(use.is_summed and use.comparison in comparisons for use in one.uses)
 
 
 REMEDIES = (
@@ -59,13 +79,13 @@ REMEDIES = (
 )
 
 
-def _shares(flag: str, comparisons: Sequence[Comparison], tuples: Sequence[TupleCost]) -> dict[int, float | None]:
+def _shares(flag: str, candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> dict[int, float | None]:
     """Return for each comparison that has such tuples in its sum their share of the whole's time, None if unknown."""
     shares: dict[int, float | None] = {}
     for one in tuples:
         for use in one.uses:
             if flag in one.flags and use.is_summed:
-                whole_s = comparisons[use.comparison].full.measurement.time_s
+                whole_s = candidates[use.comparison].comparison.full.measurement.time_s
                 known = shares.get(use.comparison, 0.0)
                 time_s = one.time_s
                 share = None if time_s is None or known is None else known + use.calls * time_s.value / whole_s
@@ -73,18 +93,18 @@ def _shares(flag: str, comparisons: Sequence[Comparison], tuples: Sequence[Tuple
     return shares
 
 
-def _far_off(names: Sequence[str], comparisons: Sequence[Comparison]) -> list[Step]:
-    far = tuple(
-        index
-        for index, one in enumerate(comparisons)
-        if not one.cost.missing and one.time_ratio is not None and abs(one.time_ratio.value - 1) > OFF_RATIO
-    )
+def _far_off(candidates: Sequence[Candidate]) -> list[Step]:
+    far = tuple(index for index, one in enumerate(candidates) if not one.is_profiled and _is_off(one.comparison))
     if not far:
         return []
     what = f"look at the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
     why = "nothing is missing there: kernels in the model and alone tell which kind of operator is off"
-    return [Step(what, why, f"python compare_kernels.py {_named(names, far)}", far)]
+    return [Step(what, why, f"python compare_kernels.py {_named(candidates, far)}", far)]
 
 
-def _named(names: Sequence[str], chosen: Sequence[int]) -> str:
-    return " ".join(dict.fromkeys(names[index] for index in chosen))
+def _is_off(one: Comparison) -> bool:
+    return not one.cost.missing and one.time_ratio is not None and abs(one.time_ratio.value - 1) > OFF_RATIO
+
+
+def _named(candidates: Sequence[Candidate], chosen: Sequence[int]) -> str:
+    return " ".join(dict.fromkeys(candidates[index].name for index in chosen))

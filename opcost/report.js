@@ -61,7 +61,7 @@ function wholeTime() {
 }
 
 const COLUMNS = [
-  { name: "operator", label: "operator, parameters and sizes", value: (one) => `${one.operator} ${one.inputs}`, isText: true },
+  { name: "operator", label: "operator", value: (one) => `${one.operator} ${one.inputs}`, isText: true },
   { name: "time", label: "time (ms)", value: (one) => one.time_s, text: (one) => scaled(one.time_s, 1e-3) },
   { name: "time-error", label: "± time", hides: "wide", value: (one) => interval(one.time_standard_error_s, one.time_s),
     text: (one, value) => percent(value, 2) },
@@ -75,9 +75,9 @@ const COLUMNS = [
     text: (one, value) => scaled(value, 1e12) },
   { name: "bytes", label: "GB/s", hides: "medium", value: (one) => ratioOf(one.memory_bytes, one.time_s),
     text: (one, value) => scaled(value, 1e9) },
-  { name: "intensity", label: "FLOP per byte", hides: "wide", value: (one) => ratioOf(one.flop, one.memory_bytes),
+  { name: "intensity", label: "FLOP / byte", hides: "wide", value: (one) => ratioOf(one.flop, one.memory_bytes),
     text: (one, value) => known(value, significant) },
-  { name: "roof", label: "of the roof", hides: "wide", value: (one) => one.roof_ratio,
+  { name: "roof", label: "of the roof, bound by", hides: "wide", value: (one) => one.roof_ratio,
     text: (one, value) => (value === null || value === undefined ? UNKNOWN : `${percent(value, 0)} ${one.side}`) },
   { name: "flags", label: "flags", hides: "medium", value: (one) => one.flags.length, isFlags: true },
 ];
@@ -174,8 +174,8 @@ function pairs(entries) {
 }
 
 const withError = (value, error, scale, unit) => known(value, (number) => {
-  const half = known(error, (one) => ` ± ${significant((NORMAL_QUANTILE * one) / scale)}`);
-  return `${significant(number / scale)}${half === UNKNOWN ? "" : half} ${unit}`;
+  const half = error === null || error === undefined ? "" : ` ± ${percent(interval(error, value), 2)}`;
+  return `${significant(number / scale)} ${unit}${half}`;
 });
 
 function figuresOf(one) {
@@ -230,7 +230,8 @@ function trace(one) {
     add("text", { x: 74, y: height + 4 }, name);
   });
   if (span) add("text", { x: (across(span[0]) + across(span[1])) / 2, y: top - 10, "text-anchor": "middle" }, "measured");
-  const says = "Level inside the marked window: its mean is the operator's power. A slope or a step there is a reason for doubt.";
+  const says = "See whether power is level inside the marked window: its mean is the operator's power. A slope or a step there "
+    + "is a reason for doubt; in a duty cycle it goes up and down.";
   return element("figure", [figure, element("figcaption", says)]);
 }
 

@@ -16,7 +16,7 @@ from opcost.comparison import Comparison
 from opcost.html_report import Markup, code, figure, folded, items, paragraph, table
 from opcost.kernel_times import KernelErrors
 from opcost.measurement import MeasurementRow
-from opcost.next_steps import next_steps
+from opcost.next_steps import Candidate, next_steps
 from opcost.reports import CONDITIONS_SHOWN
 from opcost.roofline import Roofline
 from opcost.stage_comparing import ComparingReport, ComparisonRow, ModelComparisons, compared_model
@@ -89,7 +89,12 @@ def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seq
     """Return in a sentence or two what this is, and how far sums are from wholes."""
     cards = sorted({one.row.conditions.device_product for one in found})
     told = ", ".join(cards) or "no device"
-    first = f"{len(reports)} models, {len(found)} comparisons, {len(tuples)} operator tuples, measured on {told}."
+    lacking = sum(one.row is None for one in tuples)
+    without = f" ({lacking} more are not measured)" if lacking else ""
+    first = (
+        f"{len(reports)} models, {len(found)} of them or of their variants compared, {len(tuples) - lacking} measured "
+        f"operator tuples{without}, on {told}."
+    )
     texts = [first, *(_verdict(found, quantity) for quantity, _ in QUANTITIES)]
     return paragraph(" ".join(filter(None, texts)))
 
@@ -107,9 +112,9 @@ def parity(found: Sequence[Compared]) -> str:
     """Return both parity figures."""
     models = [one.model for one in found if one.is_complete]
     caption = (
-        "Each mark is a model. On the line, its operators sum to the measured whole; dotted: 5 % off. See whether marks "
-        "stay between the dotted lines at all sizes. Bars are 95 % intervals within these runs (mostly smaller than the "
-        f"mark); another run or board may differ by more.{_left_out(found)}"
+        "Each mark is a model. On the line, its operators sum to the measured whole; dotted: 5 % off. See whether "
+        "marks stay between the dotted lines at all sizes. Bars are 95 % intervals within these runs (mostly smaller "
+        f"than the mark); another run or board may differ by more.{_left_out(found)}"
     )
     return figure([svg_charts.parity(models, quantity, unit) for quantity, unit in QUANTITIES], caption)
 
@@ -134,8 +139,8 @@ def errors(found: Sequence[Compared]) -> str:
         svg_charts.legend_mark(1, "the sum, corrected for cold caches (where that is known)"),
     ]
     caption = (
-        "How far each sum is from its whole, in order: the middle row is the median. Marks left of zero: the sum is too "
-        "small. A correction that helps moves squares nearer to zero than circles."
+        "How far each sum is from its whole, in order: the middle row is the median. Marks left of zero: the sum is "
+        "too small. A correction that helps moves squares nearer to zero than circles."
     )
     return figure(drawings, caption, legend)
 
@@ -214,7 +219,8 @@ def _course(rows: Sequence[MeasurementRow], quantity: str) -> Course:
     values = [(_epoch_s(row.measurement.started_at), _looked_at(row, quantity)) for row in rows]
     known = [(moment_s, value) for moment_s, value in values if value is not None]
     middle = median(value for _, value in known) if known else 1.0
-    name = f"board {board_of(rows[0].circumstances.device_uuid)}, {len(rows)} times"
+    first = rows[0]
+    name = f"board {board_of(first.circumstances.device_uuid)}, {first.conditions.execution}, {len(rows)} times"
     begin_s = min(moment_s for moment_s, _ in values)
     return Course(name, tuple(((moment_s - begin_s) / 60, value / middle - 1) for moment_s, value in known))
 
@@ -275,22 +281,22 @@ def rooflines(roofline: Roofline | None, plots: Sequence[RooflinePlot], tuples: 
         return paragraph("No measured tuple both computes and moves anything: there is no roofline.")
     without = sum(one.work is not None and not one.flop for one in tuples)
     time = roofline.time
-    energy = (
-        ""
-        if roofline.energy is None
-        else (
-            f" The least energy: {1 / roofline.energy.flop_rate / PICO:.3g} pJ per FLOP and "
-            f"{1 / roofline.energy.byte_rate / PICO:.3g} pJ per byte, idle power included."
-        )
-    )
     caption = (
-        f"The roof is the best that any of these rows reached: {time.flop_rate / 1e12:.3g} TFLOP/s and "
-        f"{time.byte_rate / 1e12:.3g} TB/s; they meet at {time.ridge_flop_per_byte:.3g} FLOP per byte (dashed).{energy} "
-        "Round marks are on the memory side, squares on the compute side; far below the roof there is room. Bytes are "
-        "those that operators name: what lies in a cache counts, so small operators can be faster than the memory. "
-        f"{without} tuples without counted FLOPs (norms, activations, copies) are on the memory side, in the table only."
+        f"The roof (line) is the best that these rows reached: {time.flop_rate / 1e12:.3g} TFLOP/s, and "
+        f"{time.byte_rate / 1e12:.3g} TB/s by what moves more than caches hold; they meet at "
+        f"{time.ridge_flop_per_byte:.3g} FLOP per byte (dashed).{_least_energy(roofline)} Round: bound by memory; "
+        "square: by computing. Far below the roof there is room. Above it, to the left, operators find in a cache what "
+        f"they move. {without} tuples without counted FLOPs (norms, activations, copies) are in the table only. "
+        "Choose a mark, or a row of the table, to see more of it."
     )
     return figure([plot.svg for plot in plots], caption)
+
+
+def _least_energy(roofline: Roofline) -> str:
+    if roofline.energy is None:
+        return ""
+    per_flop, per_byte = (1 / rate / PICO for rate in (roofline.energy.flop_rate, roofline.energy.byte_rate))
+    return f" The least energy is {per_flop:.3g} pJ per FLOP and {per_byte:.3g} pJ per byte, idle power included."
 
 
 # Where is the sum wrong, and why?
@@ -308,8 +314,8 @@ def gaps(found: Sequence[Compared]) -> str:
         rows += [(bar.name, quantity, *map(percent, bar.shares)) for bar in bars]
     caption = (
         "What makes the whole (100 %). Modules and functions are the sum; cold caches is what calls take longer where "
-        "their code and weights are in no cache; dropped and not measured are estimated where they have no row. What is "
-        "not explained lies left of zero where the rest is more than the whole. A missing piece is not known."
+        "their code and weights are in no cache; dropped and not measured are estimated where they have no row. What "
+        "is not explained lies left of zero where the rest is more than the whole. A missing piece is not known."
     )
     legend = [svg.swatch(number) + name for number, name in enumerate(PIECES)]
     numbers = table(("model", "of", *PIECES), sorted(rows), "The same in figures, as shares of the whole.")
@@ -328,7 +334,7 @@ def _pieces(one: Compared, quantity: str) -> tuple[float | None, ...]:
 
 def _unexplained(one: Compared, quantity: str) -> str:
     share = _pieces(one, quantity)[-1]
-    return "not known" if share is None else f"{100 * share:+.1f} % not explained"
+    return "not known" if share is None else f"{round(100 * share, 1) + 0.0:+.1f} % not explained"
 
 
 def kernel_kinds(found: Sequence[Compared]) -> str:
@@ -346,9 +352,9 @@ def kernel_kinds(found: Sequence[Compared]) -> str:
         for kind in largest
     ]
     caption = (
-        f"Kernels alone less kernels in the model, kind by kind, one mark for each of {len(profiled)} models, as a share "
-        "of all its kernel time. Left of zero: this kind takes longer in the model than in a loop of its own, and makes "
-        "the sum too small. Kinds on opposite sides cancel in a sum."
+        f"Kernels alone less kernels in the model, kind by kind, one mark for each of {len(profiled)} models, as a "
+        "share of all its kernel time. Left of zero: this kind takes longer in the model than in a loop of its own, "
+        "and makes the sum too small. Kinds on opposite sides cancel in a sum."
     )
     return figure([svg_charts.deviations(rows, "kernels alone less in the model (%)")], caption)
 
@@ -373,13 +379,14 @@ def remarks(found: Sequence[Compared], reports: Sequence[ComparingReport]) -> st
 
 def steps(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Sequence[ComparingReport]) -> str:
     """Return what to measure next, and how."""
-    cells: list[tuple[str | Markup, ...]] = [
-        ("measure the whole model", f"{report.name} has none", code(f"python full_model_measurement.py {report.name}"))
-        for report in reports
-        if report.reason
-    ]
-    names = [one.name for one in found]
-    for step in next_steps(names, [one.comparison for one in found], tuples):
+    cells: list[tuple[str | Markup, ...]] = []
+    lacking = [report.name for report in reports if report.reason]
+    if lacking:
+        what, command = f"measure {len(lacking)} whole models", f"python full_model_measurement.py {' '.join(lacking)}"
+        why = "their sums have nothing to be held against, and their tuples are not in this report"
+        cells.append((what, why, code(command)))
+    candidates = [Candidate(one.name, one.comparison, one.kernels is not None) for one in found]
+    for step in next_steps(candidates, tuples):
         models = ", ".join(found[index].label for index in step.models)
         cells.append((step.what, f"{step.why} ({models})", code(step.command)))
     if not cells:

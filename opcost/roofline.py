@@ -2,13 +2,16 @@
 
 Williams, Waterman, Patterson, Communications of the ACM 52(4) (2009), 65-76; for energy Choi, Bedard, Fowler, Vuduc,
 IPDPS 2013, 661-672. Bytes are those that an operator's calls name (``operators.OperatorCount``): what lies in a cache
-counts, too, so that small operators may be faster than the memory is. Energies are whole ones, idle power included.
+counts, too, so that small operators may be faster than the memory is, and above its roof. So the byte rate is that of
+operators that move more than any cache holds, where there are such. Energies are whole ones, idle power included.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from opcost.cold_calls import STREAM_BYTES
 
 MEMORY = "memory"
 COMPUTE = "compute"
@@ -59,7 +62,7 @@ class Roof:
         return None if intensity is None else COMPUTE if intensity >= self.ridge_flop_per_byte else MEMORY
 
     def reached(self, flop: float, memory_bytes: float, cost: float) -> float:
-        """Return which share of the roof is reached by work that costs so many seconds or joules."""
+        """Return which share of the roof is reached by work that costs so many seconds or joules; above 1 in caches."""
         return max(flop / self.flop_rate, memory_bytes / self.byte_rate) / cost
 
 
@@ -79,7 +82,13 @@ def roofline_of(works: Iterable[Work]) -> Roofline | None:
     return None if time is None else Roofline(time, energy)
 
 
+def is_beyond_caches(work: Work) -> bool:
+    """Return whether a call moves more than any GPU's cache holds."""
+    return work.memory_bytes > STREAM_BYTES
+
+
 def _roof(costs: list[tuple[Work, float]]) -> Roof | None:
+    streaming = [(work, cost) for work, cost in costs if is_beyond_caches(work)]
     flop_rate = max((work.flop / cost for work, cost in costs), default=0.0)
-    byte_rate = max((work.memory_bytes / cost for work, cost in costs), default=0.0)
+    byte_rate = max((work.memory_bytes / cost for work, cost in streaming or costs), default=0.0)
     return Roof(flop_rate, byte_rate) if flop_rate and byte_rate else None

@@ -101,7 +101,9 @@ class Panel:
             + text(tick.text, self.across(tick.value), self.bottom + 15, anchor="middle")
             for tick in self.x.ticks
         ]
-        name = text(self.x.label, (self.left + self.right) / 2, self.bottom + 33, "name", "middle")
+        # Nearer to the middle of the figure, where a long name has room on both sides.
+        middle = WIDTH / 2 if self.left > WIDTH / 4 else (self.left + self.right) / 2
+        name = text(self.x.label, middle, self.bottom + 33, "name", "middle")
         return "".join(marks) + self._edge(self.left, self.bottom, self.right, self.bottom) + name
 
     def vertical_axis(self) -> str:

@@ -12,7 +12,7 @@ from opcost.compared_models import OTHERS, ComparedModel, largest_kinds
 from opcost.roofline import COMPUTE, Roof
 from opcost.statistics import NORMAL_QUANTILE, Estimate
 from opcost.svg import MARKS, WIDTH, Panel, dots, drawing, element, patterns, text
-from opcost.units import MILLI, percent, ratio
+from opcost.units import MILLI, millijoules, milliseconds, percent, ratio
 
 BAND_RATIO = 0.05
 NAMED = 4
@@ -152,12 +152,12 @@ def kinds(models: Sequence[ComparedModel], quantity: str) -> tuple[str, list[str
 
 def _absolute(model: ComparedModel, quantity: str) -> str:
     pair = model.pair(quantity)
-    unit = "ms" if quantity == "time" else "mJ"
-    return "" if pair is None else f"{pair[0].value / MILLI:.4g} of {pair[1].value / MILLI:.4g} {unit}"
+    write = milliseconds if quantity == "time" else millijoules
+    return "" if pair is None else f"{write(pair[0].value).partition(' ')[0]} of {write(pair[1].value)}"
 
 
 def pieces(rows: Sequence[Pieces], label: str, looks: Sequence[int]) -> str:
-    """Draw bars of pieces, the measured whole as an outline below each; what is below 0 lies left of it.
+    """Draw bars of pieces, across each a line at the measured whole; what is below 0 lies left of it.
 
     Args:
         rows: the bars.
@@ -173,7 +173,7 @@ def pieces(rows: Sequence[Pieces], label: str, looks: Sequence[int]) -> str:
     bottom = 8 + ROW * len(rows)
     panel = Panel(axis, Axis(0, 1, ""), 14.0, 4.0, WIDTH - 14, bottom)
     bars = [_bar(panel, row, 6 + ROW * number, looks) for number, row in enumerate(rows)]
-    return drawing(label, bottom + 42, panel.horizontal_axis(), *bars, panel.vertical(100.0, "even"))
+    return drawing(label, bottom + 42, panel.horizontal_axis(), *bars)
 
 
 def _bar(panel: Panel, row: Pieces, top: float, looks: Sequence[int]) -> str:
@@ -186,7 +186,8 @@ def _bar(panel: Panel, row: Pieces, top: float, looks: Sequence[int]) -> str:
             left, right = sorted(panel.across(100 * end) for end in (begin, ends[share > 0]))
             field = {"x": left, "y": top + 15, "width": right - left, "height": BAR, "fill": f"url(#hatch{look})"}
             drawn.append(element("rect", {"class": "bar", **field}))
-    return name + "".join(drawn)
+    whole = f"M{panel.across(100.0):.1f} {top + 12:.1f}v{BAR + 6:g}"
+    return name + "".join(drawn) + element("path", {"class": "whole", "d": whole})
 
 
 def deviations(rows: Sequence[tuple[str, Sequence[Deviation]]], label: str) -> str:
@@ -206,7 +207,7 @@ def deviations(rows: Sequence[tuple[str, Sequence[Deviation]]], label: str) -> s
         for mark in marks
         for sign in (-1, 1)
     ]
-    left = min(170.0, 14 + CHARACTER * max(len(name) for name, _ in rows))
+    left = min(200.0, 14 + CHARACTER * max(len(name) for name, _ in rows))
     bottom = 10 + 20.0 * len(rows)
     panel = Panel(
         linear_axis(ends, label, marks=5, has_zero=True), Axis(len(rows), 0, ""), left, 4.0, WIDTH - 12, bottom

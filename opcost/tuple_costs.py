@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from opcost.comparison import Comparison
+from opcost.conditions import EAGER
 from opcost.measurement import (
     AT_LIMIT,
     IMPRECISE,
@@ -26,6 +27,7 @@ DOUBTFUL = "doubtful"
 NOT_PRECISE = "imprecise"
 DUTY_CYCLE = "duty cycle"
 POWER_LIMIT = "power limit"
+BY_PYTHON = "eager"
 OTHER_VALUES = "other values"
 OTHER_BOARD = "other board"
 NO_ENERGY = "no energy"
@@ -36,6 +38,7 @@ FLAGS = {
     NOT_PRECISE: "not within the 1 % (or whatever) that it was asked for: notes say how long was tried",
     DUTY_CYCLE: "measured with pauses, since the power limit would have held clocks down",
     POWER_LIMIT: "at the power limit: where it lasts it is slower than this",
+    BY_PYTHON: "run by Python's calls, not in a CUDA graph",
     OTHER_VALUES: "measured on other values than the model's",
     OTHER_BOARD: "measured on another board than the whole model",
     NO_ENERGY: "no meter told the energy",
@@ -144,6 +147,7 @@ def _flags_of(part: Part, comparison: Comparison, is_summed: bool) -> Iterator[s
         NOT_PRECISE: IMPRECISE in measured.notes,
         DUTY_CYCLE: IN_A_DUTY_CYCLE in measured.notes,
         POWER_LIMIT: AT_LIMIT in measured.notes or SLOWED in measured.notes,
+        BY_PYTHON: part.row.conditions.device_type != "cpu" and measured.executed_as == EAGER,
         OTHER_VALUES: part.is_on_other_values,
         OTHER_BOARD: part.row.circumstances.device_uuid != board,
         NO_ENERGY: energy_of(part.row) is None,
