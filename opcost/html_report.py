@@ -65,11 +65,11 @@ def json_for_script(data: Any) -> str:
 def table(columns: Sequence[str], rows: Sequence[Sequence[str | Markup]], caption: str = "") -> str:
     """Return a table in a field that scrolls by itself; the first column names the row."""
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
-    body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows)
-    named = f"<caption>{escape(caption)}</caption>" if caption else ""
+    body = "".join(f"<tr>{_cells(columns, row)}</tr>" for row in rows)
+    said = f'<p class="caption">{escape(caption)}</p>' if caption else ""
+    inside = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     label = escape(caption or columns[0])
-    inside = f"<table>{named}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">{inside}</div>'
+    return f'{said}<div class="scroll" tabindex="0" role="region" aria-label="{label}">{inside}</div>'
 
 
 def figure(drawings: Sequence[str], caption: str, legend: Sequence[str] = ()) -> str:
@@ -106,9 +106,13 @@ def code(text: str) -> Markup:
     return Markup(f"<code>{escape(text)}</code>")
 
 
-def _cells(row: Sequence[str | Markup]) -> str:
+def _cells(columns: Sequence[str], row: Sequence[str | Markup]) -> str:
+    """Return a row; each cell carries its column's name, which narrow screens show beside it."""
     first, *others = (cell.html if isinstance(cell, Markup) else escape(cell) for cell in row)
-    return f'<th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in others)
+    named = zip(columns[1:], others, strict=True)
+    return f'<th scope="row">{first}</th>' + "".join(
+        f'<td data-label="{escape(name)}">{cell}</td>' for name, cell in named
+    )
 
 
 def _file(name: str) -> str:

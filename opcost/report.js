@@ -2,7 +2,7 @@
 // The report's table of tuples: sorting, searching, filtering, and what is known of one that is chosen.
 // All figures are in SI units as the database has them; people read ms and mJ. Texts are set as text, never as markup.
 
-const SHOWN = 50;
+const SHOWN = matchMedia("(max-width: 40rem)").matches ? 20 : 50;
 const UNKNOWN = "-";
 const SVG = "http://www.w3.org/2000/svg";
 const NORMAL_QUANTILE = 1.959963984540054;

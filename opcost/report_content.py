@@ -92,8 +92,8 @@ def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seq
     lacking = sum(one.row is None for one in tuples)
     without = f" ({lacking} more are not measured)" if lacking else ""
     first = (
-        f"{len(reports)} models, {len(found)} of them or of their variants compared, {len(tuples) - lacking} measured "
-        f"operator tuples{without}, on {told}."
+        f"{len(reports)} models, {len(found)} comparisons of a sum with a measured whole, {len(tuples) - lacking} "
+        f"measured operator tuples{without}, on {told}."
     )
     texts = [first, *(_verdict(found, quantity) for quantity, _ in QUANTITIES)]
     return paragraph(" ".join(filter(None, texts)))

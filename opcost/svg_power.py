@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html import escape
 from importlib.resources import files
 
@@ -11,24 +10,27 @@ from opcost.svg import WIDTH, Panel, drawing, element, text
 
 HEIGHT = 240.0
 LEGEND_ROW = 18.0
+MOST_LETTERS = 50
+"""Of a title that fits into the figure."""
 
 
 def power_svg(trace: PowerDrawing, title: str) -> str:
     """Return a power trace as the text of an SVG file; it looks right on light and dark ground."""
     style = element("style", None, files("opcost").joinpath("figures.css").read_text(encoding="utf-8"))
+    style += element("rect", {"class": "ground", "width": "100%", "height": "100%"})
     return f'<?xml version="1.0" encoding="utf-8"?>\n{power_figure(trace, title, style)}\n'
 
 
 def power_figure(trace: PowerDrawing, title: str, style: str = "") -> str:
     """Return a power trace as a figure."""
-    panel = Panel(replace(trace.time), trace.power, 40.0, 48.0, WIDTH - 12, HEIGHT - 40)
+    panel = Panel(trace.time, trace.power, 40.0, 48.0, WIDTH - 12, HEIGHT - 40)
     height = HEIGHT + LEGEND_ROW * len(trace.lines)
     return drawing(
         title,
         height,
         style,
         element("title", None, escape(title)),
-        text(title, 2, 14, "title"),
+        text(title if len(title) <= MOST_LETTERS else f"{title[: MOST_LETTERS - 1]}…", 2, 14, "title"),
         _window(trace, panel),
         panel.axes(),
         *(_line(line.points, number, panel) for number, line in enumerate(trace.lines)),
