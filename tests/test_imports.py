@@ -51,8 +51,8 @@ IDEAS = {
     "units",
 }
 JOINED = (
-    "__init__ apparatus bench campaign coverage_page devices measuring_child meters models report_content reports request "
-    "sentinel".split()
+    "__init__ apparatus bench campaign coverage_page devices measuring_child meters models report_content reports "
+    "request sentinel".split()
 )
 JOINING = {*JOINED, *(name for name in MODULES if name.startswith("stage_"))}
 TECHNOLOGIES = sorted(MODULES.keys() - IDEAS - JOINING)
