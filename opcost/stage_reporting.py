@@ -29,7 +29,7 @@ from opcost.tuple_costs import FLAGS, TupleCost, roofline_of_tuples, tuple_costs
 
 POWER_LOGS = "power_logs"
 
-TRACE_POINTS = 90
+TRACE_POINTS = 60
 """Of one line of a trace in the report: thousands of traces are in one file."""
 
 TRACE_GRID = 1000
@@ -169,7 +169,7 @@ def _entry(one: TupleCost, roofline: Roofline | None) -> dict[str, Any]:
         "flop": one.flop,
         "memory_bytes": one.memory_bytes,
         "side": roof.side(work) if roof and work else None,
-        "roof_ratio": roof.reached(work.flop, work.memory_bytes, work.time_s) if roof and work else None,
+        "roof_ratio": _plain(roof.reached(work.flop, work.memory_bytes, work.time_s)) if roof and work else None,
         "flags": [flag for flag in FLAGS if flag in one.flags],
         "uses": [[use.comparison, use.calls, int(use.is_summed)] for use in one.uses],
     }
@@ -195,6 +195,9 @@ def _figures(row: MeasurementRow | None, time_s: Estimate | None, energy_j: Esti
 
 
 def _plain(value: Any) -> Any:
+    """Return a value as people read it: texts without places, numbers with six digits."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
     return without_places(value) if isinstance(value, str) else value
 
 
