@@ -66,7 +66,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str | Markup]], captio
     """Return a table in a field that scrolls by itself; the first column names the row."""
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     body = "".join(f"<tr>{_cells(columns, row)}</tr>" for row in rows)
-    said = f'<p class="caption">{escape(caption)}</p>' if caption else ""
+    said = f'<p class="caption">{_prose(caption)}</p>' if caption else ""
     inside = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     label = escape(caption or columns[0])
     return f'{said}<div class="scroll" tabindex="0" role="region" aria-label="{label}">{inside}</div>'
@@ -83,17 +83,17 @@ def figure(drawings: Sequence[str], caption: str, legend: Sequence[str] = ()) ->
     items = "".join(f"<li>{entry}</li>" for entry in legend)
     listed = f'<ul class="legend">{items}</ul>' if items else ""
     panels = "".join(f"<div>{drawing}</div>" for drawing in drawings)
-    return f'<figure><div class="panels">{panels}</div>{listed}<figcaption>{escape(caption)}</figcaption></figure>'
+    return f'<figure><div class="panels">{panels}</div>{listed}<figcaption>{_prose(caption)}</figcaption></figure>'
 
 
 def paragraph(text: str) -> str:
     """Return a paragraph."""
-    return f"<p>{escape(text)}</p>"
+    return f"<p>{_prose(text)}</p>"
 
 
 def items(texts: Sequence[str]) -> str:
     """Return a list."""
-    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>" if texts else ""
+    return f"<ul>{''.join(f'<li>{_prose(text)}</li>' for text in texts)}</ul>" if texts else ""
 
 
 def folded(title: str, content: str) -> str:
@@ -113,6 +113,11 @@ def _cells(columns: Sequence[str], row: Sequence[str | Markup]) -> str:
     return f'<th scope="row">{first}</th>' + "".join(
         f'<td data-label="{escape(name)}">{cell}</td>' for name, cell in named
     )
+
+
+def _prose(text: str) -> str:
+    """Return text in which no line ends between a number and its %."""
+    return escape(text).replace(" %", "\u00a0%")
 
 
 def _file(name: str) -> str:

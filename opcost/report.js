@@ -116,7 +116,8 @@ function flagsOf(one) {
 
 function nameCell(one) {
   const button = element("button", one.kind, { type: "button" });
-  const sizes = element("span", `${one.parameters ? `${one.parameters}; ` : ""}${one.inputs}`, { class: "sizes" });
+  const values = one.input_data === "normal" ? "" : one.input_data;
+  const sizes = element("span", [one.parameters, one.inputs, values].filter(Boolean).join("; "), { class: "sizes" });
   return element("th", [button, sizes], { scope: "row" });
 }
 

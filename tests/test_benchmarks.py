@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import json
 import math
 import os
 import subprocess
@@ -709,3 +710,10 @@ def test_samples_are_held_against_those_that_have_settled(benchmark, tmp_path):
     assert "| -0.02 s | 1 | -10.00% | -10.00% | -10.00% |" in said
     assert "| +0.00 s | 1 | +0.00% | +0.00% | +0.00% |" in said
     assert "-0.12" not in said
+
+
+def test_a_synthetic_report_has_as_many_tuples_as_are_asked_for(benchmark, tmp_path):
+    path = benchmark("report").synthetic_report(tmp_path, BENCHMARKS.parent / "database", tuples=40)
+    data = path.read_text(encoding="utf-8").partition('id="data">')[2].partition("</script>")[0]
+    tuples = json.loads(data)["tuples"]
+    assert len({values[0] for values in tuples}) == 40
