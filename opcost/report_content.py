@@ -284,9 +284,9 @@ def rooflines(roofline: Roofline | None, plots: Sequence[RooflinePlot], tuples: 
     caption = (
         f"The roof (line) is the best that these rows reached: {time.flop_rate / 1e12:.3g} TFLOP/s, and "
         f"{time.byte_rate / 1e12:.3g} TB/s by what moves more than caches hold; they meet at "
-        f"{time.ridge_flop_per_byte:.3g} FLOP per byte (dashed).{_least_energy(roofline)} Round: bound by memory; "
-        "square: by computing. Far below the roof there is room. Above it, to the left, operators find in a cache what "
-        f"they move. {without} tuples without counted FLOPs (norms, activations, copies) are in the table only. "
+        f"{time.ridge_flop_per_byte:.3g} FLOP per byte (dashed).{_least_energy(roofline)} Round: its time is bound by "
+        "memory; square: by computing. Far below the roof there is room. Above it, to the left, operators find in a "
+        f"cache what they move. {without} tuples without counted FLOPs (norms, activations, copies) are in the table only. "
         "Choose a mark, or a row of the table, to see more of it."
     )
     return figure([plot.svg for plot in plots], caption)

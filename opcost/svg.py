@@ -139,8 +139,11 @@ class Panel:
 
 
 def dots(places: Sequence[tuple[float, float]], kind: str) -> str:
-    """Return many marks as one path, whose line caps are the marks: a thousand elements would be slow to draw."""
-    return element("path", {"class": kind, "d": "".join(f"M{x:.1f} {y:.1f}h0" for x, y in places) or "M0 0"})
+    """Return many marks as one path, whose line caps are the marks: a thousand elements would be slow to draw.
+
+    Each is a line of next to no length: of none at all PDFs draw no square.
+    """
+    return element("path", {"class": kind, "d": "".join(f"M{x:.1f} {y:.1f}h.01" for x, y in places) or "M0 0"})
 
 
 def _text(value: object) -> str:

@@ -110,7 +110,7 @@ def test_a_roofline_tells_where_each_point_lies() -> None:
     assert low[0] < high[0]
     assert low[1] > high[1]
     assert "speed (TFLOP/s)" in texts(plot.svg)
-    assert f"M{low[0]:.1f} {low[1]:.1f}h0" in plot.svg
+    assert f"M{low[0]:.1f} {low[1]:.1f}h.01" in plot.svg
 
 
 @pytest.mark.parametrize(
