@@ -286,8 +286,8 @@ def rooflines(roofline: Roofline | None, plots: Sequence[RooflinePlot], tuples: 
         f"{time.byte_rate / 1e12:.3g} TB/s by what moves more than caches hold; they meet at "
         f"{time.ridge_flop_per_byte:.3g} FLOP per byte (dashed).{_least_energy(roofline)} Round: its time is bound by "
         "memory; square: by computing. Far below the roof there is room. Above it, to the left, operators find in a "
-        f"cache what they move. {without} tuples without counted FLOPs (norms, activations, copies) are in the table only. "
-        "Choose a mark, or a row of the table, to see more of it."
+        f"cache what they move. {without} tuples without counted FLOPs (norms, activations, copies) are in the table "
+        "only. Choose a mark, or a row of the table, to see more of it."
     )
     return figure([plot.svg for plot in plots], caption)
 
