@@ -8,11 +8,20 @@ Example: python compare_sum_vs_full.py resnet18_32x3x32x32
 from argparse import Namespace
 from importlib import import_module
 
-from opcost.command_line import add_cache, add_counted, add_coverage, add_figures, add_input_data, pipeline_parser, run
+from opcost.command_line import (
+    add_cache,
+    add_counted,
+    add_coverage,
+    add_figures,
+    add_input_data,
+    add_report,
+    pipeline_parser,
+    run,
+)
 
 EXAMPLE = "python compare_sum_vs_full.py 'resnet*' --json"
 
-COMPARISON_OPTIONS = ("input_data", "cache", "counted", "figures")
+COMPARISON_OPTIONS = ("input_data", "cache", "counted", "figures", "report")
 
 
 def main() -> int:
@@ -22,6 +31,7 @@ def main() -> int:
     add_cache(parser)
     add_counted(parser)
     add_figures(parser)
+    add_report(parser)
     add_coverage(parser)
     arguments = parser.parse_args()
 
@@ -36,19 +46,25 @@ def main() -> int:
     from opcost.comparison import OperatorRuns
     from opcost.reports import print_comparisons, print_json
     from opcost.request import Request
-    from opcost.stage_comparing import compare_models, draw_comparisons
+    from opcost.stage_comparing import draw_comparisons, find_comparisons, keep_comparisons
 
     if arguments.figures is not None:
         # Where matplotlib is not installed, that is told before anything is written.
         import_module("opcost.charts")
     runs = OperatorRuns(arguments.input_data, arguments.cache, arguments.counted)
-    reports = compare_models(Request.from_arguments(arguments), runs)
+    request = Request.from_arguments(arguments)
+    models = find_comparisons(request, runs)
+    reports = keep_comparisons(request, runs, models)
     if arguments.json:
         print_json(reports)
     else:
         print_comparisons(reports, arguments.dry_run)
     if arguments.figures is not None and not arguments.dry_run:
         draw_comparisons(reports, arguments.figures)
+    if arguments.report is not None and not arguments.dry_run:
+        from opcost.stage_reporting import write_report
+
+        write_report(arguments.report, request.database, models, reports, runs)
     return int(bool(arguments.names) and any(report.lacks_a_sum for report in reports))
 
 

@@ -3,12 +3,12 @@
 python power_logger.py [--gpu 0] [--interval 0.02] [--output FILE.csv] [--seconds N] [--device cpu]
 Example: python power_logger.py --gpu 0 --output power.csv --seconds 60
 
+With --plot FILE.csv: draw a log that is written -> FILE.svg
 With --qualify: find out within a minute what the meters of the card are worth -> database/meter_qualifications.csv
 """
 
 import argparse
 import itertools
-import signal
 import sys
 import threading
 import time
@@ -22,11 +22,16 @@ from opcost.power_log import PowerSummary
 
 def main() -> int:
     arguments = parse_arguments()
+    if arguments.plot is not None:
+        from opcost.stage_plotting import plot_log
+
+        tell(f"{plot_log(arguments.plot, arguments.output)}: the trace of {arguments.plot}")
+        return 0
     return qualify(arguments) if arguments.qualify else log(arguments)
 
 
 def log(arguments: argparse.Namespace) -> int:
-    from opcost.stage_logging import cpu_batches, gpu_batches, write_rows
+    from opcost.stage_logging import cpu_batches, gpu_batches, shown, stop_on_signals, write_rows
 
     path = arguments.output or Path(time.strftime("power_log_%Y%m%dT%H%M%SZ.csv", time.gmtime()))
     if path.exists() or not path.parent.is_dir():
@@ -40,7 +45,7 @@ def log(arguments: argparse.Namespace) -> int:
         stop_on_signals(stopping, arguments.seconds)
         tell(f"logging {'the CPU' if is_cpu else f'GPU {arguments.gpu}'} to {path}; Ctrl-C ends it")
         try:
-            write_rows(itertools.chain([first], batches), path, summary)
+            write_rows(itertools.chain([first], shown(batches)), path, summary)
         finally:
             tell(f"{path}: {summary}")
     return 0
@@ -53,15 +58,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--interval", type=positive_seconds, help="seconds between two rows (default: 0.02, CPU 0.1)")
     parser.add_argument("--output", type=Path, help="a new file (default: power_log_<UTC time>.csv)")
     parser.add_argument("--seconds", type=positive_seconds, help="how long to log (default: until Ctrl-C)")
-    parser.add_argument(
-        "--qualify", action="store_true", help="qualify the card's meters; nothing else should run on it"
-    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a written log as SVG, here or as --output")
+    parser.add_argument("--qualify", action="store_true", help="qualify the card's meters; nothing else should run")
     add_folder(parser, "--database", "the tables of results, of --qualify")
     arguments = parser.parse_args()
     if arguments.device not in ("cuda", "cpu"):
         raise UserError("--device: cuda or cpu; name the card with --gpu INDEX or UUID as `nvidia-smi -L` shows it")
     if arguments.device == "cpu" and arguments.gpu is not None:
         raise UserError(f"--gpu {arguments.gpu} with --device cpu: the CPU has no card to name, leave one of them out")
+    if arguments.plot and (arguments.qualify or arguments.interval or arguments.seconds or arguments.gpu):
+        raise UserError("--plot: it draws what was logged; leave --qualify, --interval, --seconds and --gpu out")
     if arguments.qualify and arguments.device == "cpu":
         raise UserError("--qualify: there is no second meter to compare with on a CPU; name a GPU")
     if arguments.qualify and (arguments.interval or arguments.output or arguments.seconds):
@@ -81,13 +87,6 @@ def qualify(arguments: argparse.Namespace) -> int:
     with open_apparatus(device, arguments.database) as apparatus:
         print_qualification(qualify_meters(apparatus, qualifications_in(arguments.database)))
     return 0
-
-
-def stop_on_signals(stopping: threading.Event, after_s: float | None) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
-        signal.signal(number, lambda *_: stopping.set())
-    if after_s is not None:
-        signal.setitimer(signal.ITIMER_REAL, min(after_s, threading.TIMEOUT_MAX))
 
 
 def tell(line: str) -> None:

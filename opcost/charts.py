@@ -6,10 +6,7 @@ Colours are those of Okabe and Ito, which colour-blind eyes can tell apart; hatc
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +15,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter, StrMethodFormatter
 
-from opcost.comparison import KindCost
+from opcost.compared_models import (
+    COLOURS,
+    HATCHES,
+    OTHERS,
+    QUANTITIES,
+    ComparedModel,
+    largest_kinds,
+    without_sizes,
+)
 from opcost.statistics import NORMAL_QUANTILE, Estimate
 from opcost.units import MILLI, percent
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
-HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++", "oo")
-QUANTITIES = (("time", "ms"), ("energy", "mJ"))
-KINDS_SHOWN = len(COLOURS) - 1
-OTHERS = "others"
 NAMED = 3
 """Models furthest from the line that are named in the parity plot."""
 
@@ -35,44 +35,17 @@ INTERVAL = "a model and its 95 % intervals"
 ASIDE = 0.15
 """Of a row: time and energy do not cover each other."""
 
-SIZE = re.compile(r"_\d+(x\d+)+")
-"""In a config's name: ``_32x3x224x224``."""
-
 RESOLUTION_DPI = 200
 STYLE: Any = {"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "opcost"}
-
-
-@dataclass(frozen=True)
-class ComparedModel:
-    """One model: its summed operators beside the measured whole, and what each kind of operator costs in the sum."""
-
-    name: str
-    time_s: Estimate | None
-    full_time_s: Estimate
-    energy_j: Estimate | None
-    full_energy_j: Estimate | None
-    kinds: tuple[KindCost, ...]
-
-    def pair(self, quantity: str) -> tuple[Estimate, Estimate] | None:
-        """Return sum and whole of ``time`` or ``energy``, None where one is not known."""
-        summed, whole = (self.time_s, self.full_time_s) if quantity == "time" else (self.energy_j, self.full_energy_j)
-        return None if summed is None or whole is None else (summed, whole)
 
 
 def write_figures(models: Sequence[ComparedModel], folder: Path) -> list[Path]:
     """Draw all figures of some models into a folder; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    models = _without_sizes(models)
+    models = without_sizes(models)
     with mpl.rc_context(STYLE):
         figures = {"parity": parity(models), "operators": operators(models), "errors": errors(models)}
         return [path for name, figure in figures.items() for path in _saved(figure, folder / name)]
-
-
-def _without_sizes(models: Sequence[ComparedModel]) -> list[ComparedModel]:
-    """Return the models without the input sizes in their names, where that leaves each a name of its own."""
-    shorter = [SIZE.sub("", model.name) for model in models]
-    uses = Counter(shorter)
-    return [replace(one, name=name) if uses[name] == 1 else one for one, name in zip(models, shorter, strict=True)]
 
 
 def parity(models: Sequence[ComparedModel]) -> Figure:
@@ -95,7 +68,7 @@ def parity(models: Sequence[ComparedModel]) -> Figure:
 
 def operators(models: Sequence[ComparedModel]) -> Figure:
     """Draw what kinds of operators each sum consists of, as shares of the measured whole, which is 100 %."""
-    shown = _largest_kinds(models)
+    shown = largest_kinds(models)
     figure = Figure(figsize=(7.0, 1.4 + 0.28 * len(models)), layout="constrained")
     for axes, (quantity, _) in zip(figure.subplots(1, 2, sharey=True), QUANTITIES, strict=True):
         _draw_stacks(axes, models, quantity, shown)
@@ -111,10 +84,10 @@ def errors(models: Sequence[ComparedModel]) -> Figure:
     """Draw how far each sum is from its whole, with 95 % intervals, in the order of the times."""
     figure = Figure(figsize=(7.0, 1.2 + 0.22 * len(models)), layout="constrained")
     axes = figure.subplots()
-    ordered = sorted(models, key=lambda model: ratio.value if (ratio := _ratio(model, "time")) else 0.0)
+    ordered = sorted(models, key=lambda model: ratio.value if (ratio := model.ratio("time")) else 0.0)
     looks = zip(QUANTITIES, "os", COLOURS, (COLOURS[0], "none"), (ASIDE, -ASIDE), strict=False)
     for (quantity, _), marker, colour, face, aside in looks:
-        found = [(row, ratio) for row, model in enumerate(ordered) if (ratio := _ratio(model, quantity)) is not None]
+        found = [(row, ratio) for row, model in enumerate(ordered) if (ratio := model.ratio(quantity)) is not None]
         axes.errorbar(
             [ratio.value - 1 for _, ratio in found],
             [row + aside for row, _ in found],
@@ -167,34 +140,12 @@ def _draw_stacks(axes: Axes, models: Sequence[ComparedModel], quantity: str, sho
     left = [0.0] * len(models)
     looks = [*list(zip(COLOURS, HATCHES, strict=True))[: len(shown)], (COLOURS[-1], HATCHES[-1])]
     for kind, (colour, hatch) in zip([*shown, OTHERS], looks, strict=True):
-        widths = [_share(model, quantity, kind, shown) for model in models]
+        widths = [model.share(quantity, kind, shown) for model in models]
         axes.barh(range(len(models)), widths, left=left, color=colour, hatch=hatch, edgecolor="white", label=kind)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.axvline(1.0, color="black", linewidth=1.2, label="measured whole")
     axes.set_yticks(range(len(models)), [model.name for model in models])
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-
-
-def _largest_kinds(models: Sequence[ComparedModel]) -> list[str]:
-    """Return the kinds that take most time, as a mean share of a model."""
-    shares: dict[str, float] = {}
-    for model in models:
-        for kind in model.kinds:
-            shares[kind.operator] = shares.get(kind.operator, 0.0) + kind.time_s / model.full_time_s.value
-    return sorted(shares, key=lambda operator: (-shares[operator], operator))[:KINDS_SHOWN]
-
-
-def _share(model: ComparedModel, quantity: str, kind: str, shown: Sequence[str]) -> float:
-    pair = model.pair(quantity)
-    if pair is None:
-        return 0.0
-    chosen = [one for one in model.kinds if one.operator == kind or (kind == OTHERS and one.operator not in shown)]
-    return sum(one.time_s if quantity == "time" else one.energy_j or 0.0 for one in chosen) / pair[1].value
-
-
-def _ratio(model: ComparedModel, quantity: str) -> Estimate | None:
-    pair = model.pair(quantity)
-    return None if pair is None else pair[0].divided_by(pair[1])
 
 
 def _saved(figure: Figure, path: Path) -> Iterator[Path]:

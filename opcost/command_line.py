@@ -179,6 +179,21 @@ def add_figures(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--figures", type=_folder, metavar="DIR", help=figures_help)
 
 
+def add_report(parser: argparse.ArgumentParser) -> None:
+    """Add ``--report``, an HTML file to look at: it yields ``report`` (Path or None)."""
+    report_help = "also write a report that opens offline in any browser: one HTML file, which is replaced"
+    parser.add_argument("--report", type=_html_file, metavar="FILE.html", help=report_help)
+
+
+def _html_file(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in (".html", ".htm") or path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of an HTML file; name one that ends in .html")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no folder {path.parent}; make it, or name another")
+    return path
+
+
 def _folder(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("'' is no name of a folder; write . for the present one")

@@ -68,7 +68,7 @@ class Comparison:
     Ratios are sum / whole; their errors are one standard error. Both energies are those at the reference temperature
     where all measurements have them (``cost.is_at_reference``), else as measured. ``remarks`` says, one line each, what
     the reader must know: rows that exist but under other conditions, circumstances that differ and for what share of
-    the summed time.
+    the summed time. ``left_out`` is the cost of what is not summed on purpose, None where that is not known.
     """
 
     conditions: Conditions
@@ -80,6 +80,7 @@ class Comparison:
     time_ratio: Estimate | None
     energy_ratio: Estimate | None
     remarks: tuple[str, ...]
+    left_out: ModelCost | None = None
 
     @property
     def of_one_board_ratio(self) -> float:
@@ -154,6 +155,7 @@ def compare(
             *_doubts(cost, full),
             *_imprecise(cost),
         ),
+        left_out=left_out,
     )
 
 

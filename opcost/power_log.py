@@ -58,6 +58,11 @@ def csv_line(row: PowerRow) -> str:
     return ",".join([moment, *map(_number, numbers), reasons, memory])
 
 
+def power_of(row: PowerRow) -> float | None:
+    """Return the power of a row in W: the instant one where it has one, else the average."""
+    return row.power_average_w if row.power_instant_w is None else row.power_instant_w
+
+
 class PowerSummary:
     """Counts the rows of a log and averages their power; takes no more memory the longer the log is.
 
@@ -89,7 +94,7 @@ class PowerSummary:
 
     def _add(self, row: PowerRow) -> None:
         self.rows += 1
-        power_w = row.power_average_w if row.power_instant_w is None else row.power_instant_w
+        power_w = power_of(row)
         if power_w is None:
             return
         self._known_rows += 1

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from opcost.atomic_file import replace_file
+from opcost.compared_models import ComparedModel
 from opcost.comparison import USUAL_RUNS, Comparison, KindCost, OperatorRuns, compare, kinds_of
 from opcost.conditions import Conditions
 from opcost.config_files import ModelConfig
@@ -32,9 +32,6 @@ from opcost.statistics import Estimate, estimate_of, standard_error_of, value_of
 from opcost.subjects import about
 from opcost.summation import Measurements, best_rows
 from opcost.units import percent, ratio
-
-if TYPE_CHECKING:
-    from opcost.charts import ComparedModel
 
 KINDS_TOLD = 4
 """Of operators whose kernels differ most from those in the model."""
@@ -118,7 +115,21 @@ class ComparingReport:
         return self.reason is not None or any(row.time_s is None for row in self.comparisons)
 
 
+@dataclass(frozen=True)
+class ModelComparisons:
+    """A model's sums beside its wholes, one for each set of conditions; errors of kernels where they were profiled."""
+
+    config: ModelConfig
+    comparisons: tuple[Comparison, ...]
+    kernels: tuple[KernelErrors | None, ...]
+
+
 def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:
+    """Compare each chosen model and keep the result; see ``find_comparisons``."""
+    return keep_comparisons(request, runs, find_comparisons(request, runs))
+
+
+def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ModelComparisons]:
     """Compare each chosen model under every set of conditions in which the whole model was measured.
 
     Where that was on several boards, the one counts on which most of what is summed was measured, too; of equals the
@@ -139,25 +150,32 @@ def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[Co
     wholes = CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows(of_models)
     full_rows = _best_of_each_board(wholes)
     kernels = CsvTable(request.database / KERNEL_TIMES, KernelTimeRow).rows()
-    reports = []
+    found = []
     for model in models:
-        config = model.config
-        own = [row for row in full_rows if _is_whole(row, config, model.kept, request.device)]
+        own = [row for row in full_rows if _is_whole(row, model.config, model.kept, request.device)]
         comparisons = _of_one_board_mostly(
             compare(model.kept, whole, measurements, runs, model.dropped) for whole in own
         )
-        found = tuple(
-            _comparison_row(
-                config.name, comparison, runs, kernel_errors(kernels, model.kept.model.key, comparison.conditions)
-            )
-            for comparison in comparisons
-        )
-        kinds = tuple(kinds_of(comparison.cost) for comparison in comparisons)
-        reports.append(ComparingReport(config.name, found, None if found else _reason(config, request.device), kinds))
+        errors = [kernel_errors(kernels, model.kept.model.key, one.conditions) for one in comparisons]
+        found.append(ModelComparisons(model.config, tuple(comparisons), tuple(errors)))
+    return found
+
+
+def keep_comparisons(request: Request, runs: OperatorRuns, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
+    """Write what was compared to the database, unless that is only tried; return it as rows."""
+    reports = [_report(model, runs, request.device) for model in models]
     rows = [row for report in reports for row in report.comparisons]
     if rows and not request.dry_run:
         _write(request.database / SUM_VS_FULL, rows)
     return reports
+
+
+def _report(model: ModelComparisons, runs: OperatorRuns, device: str | None) -> ComparingReport:
+    name = model.config.name
+    pairs = zip(model.comparisons, model.kernels, strict=True)
+    rows = tuple(_comparison_row(name, comparison, runs, errors) for comparison, errors in pairs)
+    kinds = tuple(kinds_of(comparison.cost) for comparison in model.comparisons)
+    return ComparingReport(name, rows, None if rows else _reason(model.config, device), kinds)
 
 
 def _best_of_each_board(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
@@ -192,7 +210,7 @@ def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[P
     from opcost.charts import write_figures
 
     models = [
-        _compared_model(row, kinds, several=len(report.comparisons) > 1)
+        compared_model(row, kinds, several=len(report.comparisons) > 1)
         for report in reports
         for row, kinds in zip(report.comparisons, report.kinds, strict=True)
         if not row.missing_operators
@@ -203,9 +221,8 @@ def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[P
     return write_figures(models, folder) if models else []
 
 
-def _compared_model(row: ComparisonRow, kinds: tuple[KindCost, ...], several: bool) -> ComparedModel:
-    from opcost.charts import ComparedModel
-
+def compared_model(row: ComparisonRow, kinds: tuple[KindCost, ...], several: bool) -> ComparedModel:
+    """Return what figures show of a comparison; of several of a model each is named with its conditions."""
     conditions = row.conditions
     return ComparedModel(
         name=f"{row.name} ({conditions.device_product}, {conditions.execution})" if several else row.name,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -39,6 +41,31 @@ def cpu_batches(interval_s: float | None, stopping: threading.Event) -> Batches:
     if (reason := cpu_rapl.rapl_unavailable_reason()) is not None:
         raise UserError(reason)
     yield from cpu_rapl.sample_batches(interval_s or cpu_rapl.INTERVAL_S, stopping)
+
+
+def shown(batches: Iterable[tuple[PowerRow, ...]]) -> Iterator[tuple[PowerRow, ...]]:
+    """Yield rows as they come; where stderr is a terminal and rich is installed, they are drawn there meanwhile."""
+    if not sys.stderr.isatty():
+        yield from batches
+        return
+    try:
+        # Power is logged before anything is installed.
+        from opcost.terminal_power import LiveTrace
+    except ModuleNotFoundError:
+        yield from batches
+        return
+    with LiveTrace() as live:
+        for rows in batches:
+            live.add(rows)
+            yield rows
+
+
+def stop_on_signals(stopping: threading.Event, after_s: float | None) -> None:
+    """Have an event set by Ctrl-C, by the system's wish to end, or after a time in s."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, lambda *_: stopping.set())
+    if after_s is not None:
+        signal.setitimer(signal.ITIMER_REAL, min(after_s, threading.TIMEOUT_MAX))
 
 
 def write_rows(batches: Iterable[tuple[PowerRow, ...]], path: Path, summary: PowerSummary) -> None:

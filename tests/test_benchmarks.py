@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import itertools
+import json
 import math
 import os
 import subprocess
@@ -768,3 +769,10 @@ def test_where_a_sum_lacks_time_is_told_apart_for_kernels_and_gaps(benchmark):
     assert "| a, up to 30 us | 2 | +0.50 us | +0.50 us | +1.1% | +1.1% |" in told
     assert "| a, beyond 30 us | 1 | -1.00 us | +0.00 us | -1.1% | +0.0% |" in told
     assert "| ReLU | 2 | +0.50 us | +0.50 us | +10.0% | +10.0% |" in told
+
+
+def test_a_synthetic_report_has_as_many_tuples_as_are_asked_for(benchmark, tmp_path):
+    path = benchmark("report").synthetic_report(tmp_path, BENCHMARKS.parent / "database", tuples=40)
+    data = path.read_text(encoding="utf-8").partition('id="data">')[2].partition("</script>")[0]
+    tuples = json.loads(data)["tuples"]
+    assert len({values[0] for values in tuples}) == 40

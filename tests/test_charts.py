@@ -11,7 +11,8 @@ import pytest
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 
-from opcost.charts import ASIDE, KINDS_SHOWN, OTHERS, ComparedModel, errors, operators, parity, write_figures
+from opcost.charts import ASIDE, errors, operators, parity, write_figures
+from opcost.compared_models import KINDS_SHOWN, OTHERS, ComparedModel
 from opcost.comparison import KindCost
 from opcost.statistics import Estimate
 

@@ -13,8 +13,10 @@ MODULES = {path.stem: path for path in sorted((ROOT / "opcost").glob("*.py"))}
 IDEAS = {
     "calls",
     "advice",
+    "axes",
     "census",
     "cold_calls",
+    "compared_models",
     "comparison",
     "conditions",
     "csv_rows",
@@ -32,22 +34,26 @@ IDEAS = {
     "joined_meter",
     "meter_names",
     "meter_qualification",
+    "next_steps",
     "operators",
     "overhead",
     "ports",
     "power",
+    "power_drawing",
     "power_log",
     "procedure",
     "progress",
+    "roofline",
     "selection",
     "statistics",
     "subjects",
     "summation",
+    "tuple_costs",
     "units",
 }
 JOINED = (
-    "__init__ __main__ apparatus bench campaign coverage_page devices measuring_child meters models reports request "
-    "sentinel".split()
+    "__init__ __main__ apparatus bench campaign coverage_page devices measuring_child meters models report_content "
+    "reports request sentinel".split()
 )
 JOINING = {*JOINED, *(name for name in MODULES if name.startswith("stage_"))}
 TECHNOLOGIES = sorted(MODULES.keys() - IDEAS - JOINING)

@@ -1,0 +1,87 @@
+"""Axes of figures: where a value lies between two ends, and which round values are marked.
+
+Whatever draws (an SVG, a terminal, a page's script) takes places from 0 to 1 and texts from here and lays out nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+STEPS = (1.0, 2.0, 5.0, 10.0)
+"""Round steps between marks, in powers of ten."""
+
+LOG_MARKS = (1.0, 2.0, 5.0)
+MOST_LOG_MARKS = 6
+ROUNDING = 1e-9
+"""Of a step: values that are equal but for how floats are added."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A marked value, and its text."""
+
+    value: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis from ``low`` to ``high``, linear or logarithmic; ``label`` names the quantity with its unit."""
+
+    low: float
+    high: float
+    label: str
+    ticks: tuple[Tick, ...] = ()
+    is_log: bool = False
+
+    def place(self, value: float) -> float:
+        """Return where a value lies: 0 at the low end, 1 at the high one, beyond these outside."""
+        if self.is_log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+
+def linear_axis(values: Iterable[float], label: str, marks: int = 5, has_zero: bool = False, text: str = "g") -> Axis:
+    """Return an axis over values that ends at round ones.
+
+    Args:
+        values: what is drawn; without any the axis goes from 0 to 1.
+        label: of the axis.
+        marks: about how many.
+        has_zero: whether it begins at 0, or ends there.
+        text: how the values of marks are written, as ``format`` takes it.
+    """
+    known = [*values, *([0.0] if has_zero else [])]
+    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    if high - low <= ROUNDING * max(abs(low), abs(high)):
+        low, high = (low, low + 1.0) if low == 0 else (min(0.0, 2 * low), max(0.0, 2 * low))
+    step = _step((high - low) / marks)
+    first, last = math.floor(low / step + ROUNDING), math.ceil(high / step - ROUNDING)
+    ticks = tuple(Tick(number * step, format(_rounded(number * step, step), text)) for number in range(first, last + 1))
+    return Axis(first * step, last * step, label, ticks)
+
+
+def log_axis(values: Iterable[float], label: str) -> Axis:
+    """Return a logarithmic axis over values above 0, with some room at both ends; from 1 to 10 without any."""
+    known = [value for value in values if value > 0]
+    low, high = (min(known) / 1.25, max(known) * 1.25) if known else (1.0, 10.0)
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    inside = [mark for e in exponents for m in LOG_MARKS if low <= (mark := m * 10.0**e) <= high]
+    if len(inside) > MOST_LOG_MARKS:
+        tens = [10.0**exponent for exponent in exponents if low <= 10.0**exponent <= high]
+        inside = tens[:: math.ceil(len(tens) / MOST_LOG_MARKS)]
+    return Axis(low, high, label, tuple(Tick(mark, f"{mark:g}") for mark in inside), is_log=True)
+
+
+def _step(width: float) -> float:
+    """Return the round step that is the next one above a width."""
+    power = 10.0 ** math.floor(math.log10(width))
+    return next(step * power for step in STEPS if step * power >= width * (1 - ROUNDING))
+
+
+def _rounded(value: float, step: float) -> float:
+    """Return a value without the last digits that adding floats leaves, and no zero below 0."""
+    digits = max(0, 1 - math.floor(math.log10(step)))
+    return round(value, digits) + 0.0

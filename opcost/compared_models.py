@@ -1,0 +1,76 @@
+"""Models whose sums are held against their wholes, as figures show them: of a paper and of the report."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from opcost.comparison import KindCost
+from opcost.statistics import Estimate
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+"""Those of Okabe and Ito, which colour-blind eyes can tell apart."""
+
+HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++", "oo")
+"""One for each colour: they tell them apart in black and white."""
+
+QUANTITIES = (("time", "ms"), ("energy", "mJ"))
+KINDS_SHOWN = len(COLOURS) - 1
+OTHERS = "others"
+
+SIZE = re.compile(r"_\d+(x\d+)+")
+"""In a config's name: ``_32x3x224x224``."""
+
+
+@dataclass(frozen=True)
+class ComparedModel:
+    """One model: its summed operators beside the measured whole, and what each kind of operator costs in the sum."""
+
+    name: str
+    time_s: Estimate | None
+    full_time_s: Estimate
+    energy_j: Estimate | None
+    full_energy_j: Estimate | None
+    kinds: tuple[KindCost, ...]
+
+    def pair(self, quantity: str) -> tuple[Estimate, Estimate] | None:
+        """Return sum and whole of ``time`` or ``energy``, None where one is not known."""
+        summed, whole = (self.time_s, self.full_time_s) if quantity == "time" else (self.energy_j, self.full_energy_j)
+        return None if summed is None or whole is None else (summed, whole)
+
+    def ratio(self, quantity: str) -> Estimate | None:
+        """Return sum over whole of ``time`` or ``energy``, None where one is not known."""
+        pair = self.pair(quantity)
+        return None if pair is None else pair[0].divided_by(pair[1])
+
+    def share(self, quantity: str, kind: str, shown: Sequence[str]) -> float:
+        """Return what a kind of operator is of the whole, 0 where that is not known.
+
+        Args:
+            quantity: ``time`` or ``energy``.
+            kind: an operator's name, or ``OTHERS`` for all that are not shown.
+            shown: the kinds that have a place of their own.
+        """
+        pair = self.pair(quantity)
+        if pair is None:
+            return 0.0
+        chosen = [one for one in self.kinds if one.operator == kind or (kind == OTHERS and one.operator not in shown)]
+        return sum(one.time_s if quantity == "time" else one.energy_j or 0.0 for one in chosen) / pair[1].value
+
+
+def without_sizes(models: Sequence[ComparedModel]) -> list[ComparedModel]:
+    """Return the models without the input sizes in their names, where that leaves each a name of its own."""
+    shorter = [SIZE.sub("", model.name) for model in models]
+    uses = Counter(shorter)
+    return [replace(one, name=name) if uses[name] == 1 else one for one, name in zip(models, shorter, strict=True)]
+
+
+def largest_kinds(models: Sequence[ComparedModel]) -> list[str]:
+    """Return the kinds that take most time, as a mean share of a model."""
+    shares: dict[str, float] = {}
+    for model in models:
+        for kind in model.kinds:
+            shares[kind.operator] = shares.get(kind.operator, 0.0) + kind.time_s / model.full_time_s.value
+    return sorted(shares, key=lambda operator: (-shares[operator], operator))[:KINDS_SHOWN]

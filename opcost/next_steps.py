@@ -1,0 +1,110 @@
+"""What to measure next: what sums lack, what is in doubt, and what their errors rest on; the largest gain first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from opcost.comparison import Comparison
+from opcost.conditions import EXECUTIONS
+from opcost.tuple_costs import DOUBTFUL, NOT_MEASURED, NOT_PRECISE, OTHER_BOARD, TupleCost
+from opcost.units import percent
+
+OFF_RATIO = 0.03
+"""A sum this far from its whole, with all it needs measured, is worth a look at its kernels."""
+
+NOTICEABLE_RATIO = 0.001
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do: what and why in words, and the command; ``models`` are places among the comparisons."""
+
+    what: str
+    why: str
+    command: str
+    models: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A comparison of the model in the folder ``name``; ``is_profiled`` says that its kernels are known."""
+
+    name: str
+    comparison: Comparison
+    is_profiled: bool
+
+    @property
+    def execution(self) -> str:
+        return self.comparison.conditions.execution
+
+
+def next_steps(candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> list[Step]:
+    """Return what would make the figures of compared models better.
+
+    Args:
+        candidates: all comparisons, in the order that the tuples' uses number them.
+        tuples: that they use.
+    """
+    steps = []
+    for flag, what, why, options in REMEDIES:
+        shares = _shares(flag, candidates, tuples)
+        for execution in EXECUTIONS:
+            chosen = {i: share for i, share in shares.items() if candidates[i].execution == execution}
+            noticed = tuple(i for i, share in chosen.items() if share is None or share >= NOTICEABLE_RATIO)
+            if noticed:
+                number = sum(flag in one.flags and _is_summed_in(one, noticed) for one in tuples)
+                known = [share for share in chosen.values() if share is not None]
+                worst = f"; at most {percent(max(known))} of a whole model's time" if known else ""
+                command = f"python general_pipeline_block2.py {_named(candidates, noticed)}{options}"
+                how = f" --execution {execution}" * (candidates[noticed[0]].comparison.conditions.device_type != "cpu")
+                steps.append(Step(what.format(number=number), why + worst, command + how, noticed))
+    return [*steps, *_far_off(candidates)]
+
+
+def _is_summed_in(one: TupleCost, comparisons: Sequence[int]) -> bool:
+    return any(use.is_summed and use.comparison in comparisons for use in one.uses)
+
+
+REMEDIES = (
+    (NOT_MEASURED, "measure {number} tuples that have no row", "sums without them are too small", ""),
+    (DOUBTFUL, "measure {number} doubtful tuples again", "something disturbed them", ""),
+    (
+        OTHER_BOARD,
+        "measure {number} tuples on the whole model's board",
+        "boards of one kind differ by up to 15 % in energy",
+        " --same-board",
+    ),
+    (NOT_PRECISE, "run {number} imprecise tuples longer", "their loops ended before they were as precise as asked", ""),
+)
+
+
+def _shares(flag: str, candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> dict[int, float | None]:
+    """Return for each comparison that has such tuples in its sum their share of the whole's time, None if unknown."""
+    shares: dict[int, float | None] = {}
+    for one in tuples:
+        for use in one.uses:
+            if flag in one.flags and use.is_summed:
+                whole_s = candidates[use.comparison].comparison.full.measurement.time_s
+                known = shares.get(use.comparison, 0.0)
+                time_s = one.time_s
+                share = None if time_s is None or known is None else known + use.calls * time_s.value / whole_s
+                shares[use.comparison] = share
+    return shares
+
+
+def _far_off(candidates: Sequence[Candidate]) -> list[Step]:
+    far = tuple(index for index, one in enumerate(candidates) if not one.is_profiled and _is_off(one.comparison))
+    if not far:
+        return []
+    what = f"look at the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
+    why = "nothing is missing there: kernels in the model and alone tell which kind of operator is off"
+    return [Step(what, why, f"python compare_kernels.py {_named(candidates, far)}", far)]
+
+
+def _is_off(one: Comparison) -> bool:
+    return not one.cost.missing and one.time_ratio is not None and abs(one.time_ratio.value - 1) > OFF_RATIO
+
+
+def _named(candidates: Sequence[Candidate], chosen: Sequence[int]) -> str:
+    return " ".join(dict.fromkeys(candidates[index].name for index in chosen))

@@ -1,0 +1,332 @@
+"use strict";
+// The report's table of tuples: sorting, searching, filtering, and what is known of one that is chosen.
+// All figures are in SI units as the database has them; people read ms and mJ. Texts are set as text, never as markup.
+
+const SHOWN = matchMedia("(max-width: 40rem)").matches ? 20 : 50;
+const UNKNOWN = "-";
+const SVG = "http://www.w3.org/2000/svg";
+const NORMAL_QUANTILE = 1.959963984540054;
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const tuples = data.tuples.map((values, number) => {
+  const one = Object.fromEntries(data.fields.map((name, place) => [name, values[place]]));
+  one.number = number;
+  one.kind = one.operator.slice(one.operator.lastIndexOf(".") + 1);
+  one.text = [one.operator, one.parameters, one.inputs, one.input_data, one.flags.join(" ")].join(" ").toLowerCase();
+  return one;
+});
+
+const byId = (name) => document.getElementById(name);
+
+function element(name, content, settings = {}) {
+  const made = document.createElement(name);
+  if (content !== undefined) made.append(...[content].flat());
+  for (const [key, value] of Object.entries(settings)) made.setAttribute(key, value);
+  return made;
+}
+
+function drawn(name, settings, content) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(settings)) made.setAttribute(key, value);
+  if (content !== undefined) made.textContent = content;
+  return made;
+}
+
+// Four significant digits and no exponent, as opcost.units writes them.
+function significant(value) {
+  if (value === 0) return "0";
+  const magnitude = Number(value.toExponential(3).split("e")[1]);
+  return value.toFixed(Math.min(9, Math.max(0, 3 - magnitude)));
+}
+
+const known = (value, text) => (value === null || value === undefined ? UNKNOWN : text(value));
+const scaled = (value, scale) => known(value, (number) => significant(number / scale));
+const percent = (share, digits = 1) => known(share, (value) => `${(100 * value).toFixed(digits)} %`);
+const ratioOf = (part, whole) => (part === null || part === undefined || !whole ? null : part / whole);
+const interval = (error, value) => (ratioOf(error, value) === null ? null : (NORMAL_QUANTILE * error) / value);
+
+const chosen = () => {
+  const model = byId("model").value;
+  return model === "" ? null : Number(model);
+};
+
+function callsOf(one) {
+  const model = chosen();
+  return one.uses.reduce((calls, [place, number]) => calls + (model === null || place === model ? number : 0), 0);
+}
+
+function wholeTime() {
+  const model = chosen();
+  return data.models.reduce((sum, { full_time_s }, place) => sum + (model === null || place === model ? full_time_s : 0), 0);
+}
+
+const COLUMNS = [
+  { name: "operator", label: "operator", value: (one) => `${one.operator} ${one.inputs}`, isText: true },
+  { name: "time", label: "time (ms)", value: (one) => one.time_s, text: (one) => scaled(one.time_s, 1e-3) },
+  { name: "time-error", label: "± time", hides: "wide", value: (one) => interval(one.time_standard_error_s, one.time_s),
+    text: (one, value) => percent(value, 2) },
+  { name: "energy", label: "energy (mJ)", value: (one) => one.energy_j, text: (one) => scaled(one.energy_j, 1e-3) },
+  { name: "energy-error", label: "± energy", hides: "wide", value: (one) => interval(one.energy_standard_error_j, one.energy_j),
+    text: (one, value) => percent(value, 2) },
+  { name: "power", label: "power (W)", hides: "medium", value: (one) => one.power_w,
+    text: (one, value) => known(value, (watts) => watts.toFixed(1)) },
+  { name: "share", label: "share of time", value: (one) => shares[one.number], text: (one, value) => percent(value, 2) },
+  { name: "flops", label: "TFLOP/s", hides: "medium", value: (one) => ratioOf(one.flop || null, one.time_s),
+    text: (one, value) => scaled(value, 1e12) },
+  { name: "bytes", label: "GB/s", hides: "medium", value: (one) => ratioOf(one.memory_bytes, one.time_s),
+    text: (one, value) => scaled(value, 1e9) },
+  { name: "intensity", label: "FLOP / byte", hides: "wide", value: (one) => ratioOf(one.flop, one.memory_bytes),
+    text: (one, value) => known(value, significant) },
+  { name: "roof", label: "of the roof, bound by", hides: "wide", value: (one) => one.roof_ratio,
+    text: (one, value) => (value === null || value === undefined ? UNKNOWN : `${percent(value, 0)} ${one.side}`) },
+  { name: "flags", label: "flags", hides: "medium", value: (one) => one.flags.length, isFlags: true },
+];
+
+let shares = [];
+let page = 0;
+let listed = [];
+
+function matches(one, words, wanted) {
+  return words.every((word) => one.text.includes(word))
+    && (wanted.model === null || one.uses.some(([place]) => place === wanted.model))
+    && (!wanted.kind || one.kind === wanted.kind)
+    && (!wanted.side || one.side === wanted.side)
+    && (!wanted.flag || one.flags.includes(wanted.flag));
+}
+
+function list() {
+  const words = byId("query").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const wanted = { model: chosen(), kind: byId("kind").value, side: byId("side").value, flag: byId("flag").value };
+  const whole = wholeTime();
+  shares = tuples.map((one) => ratioOf(one.time_s === null ? null : one.time_s * callsOf(one), whole));
+  const column = COLUMNS.find(({ name }) => name === byId("sort").value);
+  const sign = byId("descending").checked ? -1 : 1;
+  const rows = tuples.filter((one) => matches(one, words, wanted)).map((one) => [column.value(one), one]);
+  // What is unknown comes last, whichever way.
+  rows.sort(([left], [right]) => {
+    const unknown = (left === null || left === undefined) - (right === null || right === undefined);
+    return unknown || sign * (left < right ? -1 : left > right ? 1 : 0);
+  });
+  listed = rows.map(([, one]) => one);
+}
+
+function flagsOf(one) {
+  return one.flags.map((flag) => element("span", flag, { class: "flag", title: data.flags[flag] }));
+}
+
+function nameCell(one) {
+  const button = element("button", one.kind, { type: "button" });
+  const values = one.input_data === "normal" ? "" : one.input_data;
+  const sizes = element("span", [one.parameters, one.inputs, values].filter(Boolean).join("; "), { class: "sizes" });
+  return element("th", [button, sizes], { scope: "row" });
+}
+
+function cell(column, one) {
+  if (column.isText) return nameCell(one);
+  if (column.isFlags) return element("td", flagsOf(one), { class: column.hides });
+  return element("td", column.text(one, column.value(one)), { class: `number ${column.hides || ""}` });
+}
+
+function show() {
+  const pages = Math.max(1, Math.ceil(listed.length / SHOWN));
+  page = Math.min(page, pages - 1);
+  const rows = listed.slice(page * SHOWN, (page + 1) * SHOWN).map((one) => {
+    const row = element("tr", COLUMNS.map((column) => cell(column, one)), { "data-number": one.number });
+    return row;
+  });
+  byId("rows").replaceChildren(...rows);
+  const share = listed.reduce((sum, one) => sum + (shares[one.number] || 0), 0);
+  const parts = `${percent(share)} of the models' measured time`;
+  byId("count").textContent = `${listed.length} of ${tuples.length} tuples, ${parts}`;
+  byId("page").textContent = `page ${page + 1} of ${pages}`;
+  byId("previous").disabled = page === 0;
+  byId("following").disabled = page === pages - 1;
+  const order = byId("descending").checked ? "descending" : "ascending";
+  for (const head of byId("columns").children) {
+    head.setAttribute("aria-sort", head.dataset.column === byId("sort").value ? order : "none");
+  }
+}
+
+function update() {
+  page = 0;
+  list();
+  show();
+}
+
+function turn(by) {
+  page += by;
+  show();
+  byId("count").scrollIntoView();
+}
+
+// Largest first for figures, A to Z for names; the same column again turns the order round.
+function sortBy(column) {
+  const isSame = byId("sort").value === column.name;
+  byId("descending").checked = isSame ? !byId("descending").checked : !column.isText;
+  byId("sort").value = column.name;
+  update();
+}
+
+// One tuple
+
+function pairs(entries) {
+  const shown = entries.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return element("dl", shown.flatMap(([name, value]) => [element("dt", name), element("dd", String(value))]));
+}
+
+const withError = (value, error, scale, unit) => known(value, (number) => {
+  const half = error === null || error === undefined ? "" : ` ± ${percent(interval(error, value), 2)}`;
+  return `${significant(number / scale)} ${unit}${half}`;
+});
+
+function figuresOf(one) {
+  const rate = ratioOf(one.flop || null, one.time_s);
+  const roof = known(one.roof_ratio, (share) => `${percent(share)} of the roof, on the ${one.side} side`);
+  return pairs([
+    ["time of one call", withError(one.time_s, one.time_standard_error_s, 1e-3, "ms")],
+    ["energy of one call", one.energy_j === null ? `unknown: ${one.energy_missing_reason || "not measured"}`
+      : withError(one.energy_j, one.energy_standard_error_j, 1e-3, "mJ")],
+    ["energy at 50 °C", one.energy_at_reference_j ? `${scaled(one.energy_at_reference_j, 1e-3)} mJ` : null],
+    ["power", known(one.power_w, (watts) => `${watts.toFixed(1)} W`)],
+    ["computes", one.flop ? `${scaled(one.flop, 1e9)} GFLOP, ${scaled(rate, 1e12)} TFLOP/s` : "nothing that is counted"],
+    ["moves", `${scaled(one.memory_bytes, 1e6)} MB, ${scaled(ratioOf(one.memory_bytes, one.time_s), 1e9)} GB/s`],
+    ["roofline", roof],
+    ["values", one.measured_on && one.measured_on !== one.input_data
+      ? `${one.measured_on} (the model's: ${one.input_data})` : one.input_data],
+  ]);
+}
+
+function trace(one) {
+  if (!one.trace) {
+    const log = one.power_log ? `the log ${one.power_log} is not in the database's power_logs` : "no log is named in its row";
+    return element("p", one.time_s === null ? "Not measured: there is no power trace." : `No power trace: ${log}.`);
+  }
+  const { time, power, labels, lines, window: span } = one.trace;
+  const [left, top, right, bottom] = [40, 30, 388, 200];
+  const across = (place) => left + (place / 1000) * (right - left);
+  const up = (place) => bottom - (place / 1000) * (bottom - top);
+  const figure = drawn("svg", { viewBox: `0 0 400 ${bottom + 40 + 18 * lines.length}`, class: "figure trace", role: "img",
+    "aria-label": "Power while it was measured" });
+  const add = (...settings) => figure.append(drawn(...settings));
+  if (span) {
+    add("rect", { class: "window", x: across(span[0]), y: top, width: across(span[1]) - across(span[0]), height: bottom - top });
+  }
+  add("text", { x: 2, y: top - 10, class: "name" }, labels[1]);
+  add("text", { x: (left + right) / 2, y: bottom + 33, class: "name", "text-anchor": "middle" }, labels[0]);
+  for (const [place, text] of time) {
+    add("path", { class: "grid", d: `M${across(place)} ${top}V${bottom}` });
+    add("text", { x: across(place), y: bottom + 15, "text-anchor": "middle" }, text);
+  }
+  for (const [place, text] of power) {
+    add("path", { class: "grid", d: `M${left} ${up(place)}H${right}` });
+    add("text", { x: left - 5, y: up(place) + 4, "text-anchor": "end" }, text);
+  }
+  add("path", { class: "axis", d: `M${left} ${top}V${bottom}H${right}` });
+  lines.forEach(([name, places], number) => {
+    const values = places.split(" ").map(Number);
+    const points = values.map((value, place) => (place % 2 ? up(value) : across(value)).toFixed(1));
+    add("path", { class: `line${number}`, d: `M${points.join(" ")}` });
+    const height = bottom + 50 + 18 * number;
+    add("path", { class: `line${number}`, d: `M40 ${height}h28` });
+    add("text", { x: 74, y: height + 4 }, name);
+  });
+  if (span) add("text", { x: (across(span[0]) + across(span[1])) / 2, y: top - 10, "text-anchor": "middle" }, "measured");
+  const says = "See whether power is level inside the marked window: its mean is the operator's power. A slope or a step there "
+    + "is a reason for doubt; in a duty cycle it goes up and down.";
+  return element("figure", [figure, element("figcaption", says)]);
+}
+
+function usesOf(one) {
+  const head = element("tr", ["model", "calls", "share of its time", ""].map((name) => element("th", name, { scope: "col" })));
+  const rows = one.uses.map(([place, calls, isSummed]) => {
+    const { label, full_time_s: whole } = data.models[place];
+    const share = ratioOf(one.time_s === null ? null : one.time_s * calls, whole);
+    const texts = [String(calls), percent(share, 2), isSummed ? "" : "not in the sum"];
+    return element("tr", [element("th", label, { scope: "row" }), ...texts.map((text) => element("td", text))]);
+  });
+  return element("table", [element("thead", head), element("tbody", rows)]);
+}
+
+const FACTS = ["iterations", "loop_time_s", "started_at", "ended_at", "meter", "power_readings", "check_meter", "check_power_w",
+  "temperature_c", "memory_temperature_c", "sm_clock_hz", "power_capped_ratio", "thermal_slowdown_ratio", "busy_ratio",
+  "executed_as", "notes"];
+
+function conditionsOf(one) {
+  if (one.time_s === null) return [];
+  const facts = FACTS.map((name, place) => [name, one.facts[place]]);
+  const under = [...data.conditions[one.conditions], ...data.circumstances[one.circumstances]];
+  return [
+    element("h3", "Notes"),
+    element("p", one.facts[FACTS.indexOf("notes")] || "none"),
+    element("h3", "The measurement"),
+    pairs([["key", one.key], ...facts.filter(([name]) => name !== "notes"), ["power_log", one.power_log]]),
+    element("h3", "Under what it holds"),
+    pairs(under),
+  ];
+}
+
+function mark(one) {
+  document.querySelectorAll(".chosen").forEach((ring, number) => {
+    const place = one.places[number];
+    ring.setAttribute("visibility", place ? "visible" : "hidden");
+    if (place) {
+      ring.setAttribute("cx", place[0]);
+      ring.setAttribute("cy", place[1]);
+    }
+  });
+}
+
+function open(one) {
+  byId("tuple-title").textContent = `${one.operator}(${one.parameters}) on (${one.inputs})`;
+  const meanings = one.flags.map((flag) => element("p", [element("span", flag, { class: "flag" }), ` ${data.flags[flag]}`]));
+  byId("tuple-content").replaceChildren(
+    ...meanings, figuresOf(one), trace(one), element("h3", "Models that use it"), usesOf(one), ...conditionsOf(one));
+  mark(one);
+  byId("tuple").showModal();
+  byId("tuple").scrollTop = 0;
+}
+
+// A click near a mark of a roofline chooses its tuple.
+function openNearest(figure, number, event) {
+  const field = figure.getBoundingClientRect();
+  const scale = 400 / field.width;
+  const [x, y] = [(event.clientX - field.left) * scale, (event.clientY - field.top) * scale];
+  const near = tuples.filter((one) => one.places[number])
+    .map((one) => [Math.hypot(one.places[number][0] - x, one.places[number][1] - y), one])
+    .sort(([left], [right]) => left - right)[0];
+  if (near && near[0] < 8) open(near[1]);
+}
+
+function fill(select, entries) {
+  byId(select).append(...entries.map(([value, text]) => element("option", text, { value })));
+}
+
+function start() {
+  fill("model", data.models.map(({ label }, place) => [place, label]));
+  fill("kind", [...new Set(tuples.map(({ kind }) => kind))].sort().map((kind) => [kind, kind]));
+  fill("flag", Object.keys(data.flags).filter((flag) => tuples.some(({ flags }) => flags.includes(flag))).map((one) => [one, one]));
+  fill("sort", COLUMNS.map(({ name, label }) => [name, label]));
+  byId("sort").value = "share";
+  byId("columns").append(...COLUMNS.map((column) => {
+    const button = element("button", column.label, { type: "button" });
+    button.addEventListener("click", () => sortBy(column));
+    const kind = column.isText || column.isFlags ? "" : "number";
+    return element("th", button, { scope: "col", "data-column": column.name, class: `${kind} ${column.hides || ""}`.trim() });
+  }));
+  byId("filters").addEventListener("input", update);
+  byId("filters").addEventListener("submit", (event) => event.preventDefault());
+  byId("previous").addEventListener("click", () => turn(-1));
+  byId("following").addEventListener("click", () => turn(1));
+  byId("rows").addEventListener("click", (event) => {
+    const row = event.target.closest("tr");
+    if (row) open(tuples[Number(row.dataset.number)]);
+  });
+  document.querySelectorAll("svg:has(> .chosen)").forEach((figure, number) => {
+    figure.addEventListener("click", (event) => openNearest(figure, number, event));
+  });
+  // On paper nothing can be unfolded.
+  window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
+  update();
+}
+
+start();
