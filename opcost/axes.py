@@ -17,6 +17,9 @@ MOST_LOG_MARKS = 6
 ROUNDING = 1e-9
 """Of a step: values that are equal but for how floats are added."""
 
+SMALLEST = 1e-200
+"""What is smaller is 0: a tenth of a step of it would be none."""
+
 
 @dataclass(frozen=True)
 class Tick:
@@ -55,8 +58,10 @@ def linear_axis(values: Iterable[float], label: str, marks: int = 5, has_zero: b
     """
     known = [*values, *([0.0] if has_zero else [])]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
-    if high - low <= ROUNDING * max(abs(low), abs(high)):
-        low, high = (low, low + 1.0) if low == 0 else (min(0.0, 2 * low), max(0.0, 2 * low))
+    if max(abs(low), abs(high)) < SMALLEST:
+        low, high = 0.0, 1.0
+    elif high - low <= ROUNDING * max(abs(low), abs(high)):
+        low, high = (min(0.0, 2 * low), max(0.0, 2 * low))
     step = _step((high - low) / marks)
     first, last = math.floor(low / step + ROUNDING), math.ceil(high / step - ROUNDING)
     ticks = tuple(Tick(number * step, format(_rounded(number * step, step), text)) for number in range(first, last + 1))

@@ -35,7 +35,7 @@ def test_zero_is_on_an_axis_that_is_to_have_it() -> None:
     assert axis.place(axis.high) == 1
 
 
-@pytest.mark.parametrize("values", [[], [5.0], [0.0], [-2.0, -2.0]])
+@pytest.mark.parametrize("values", [[], [5.0], [0.0], [-2.0, -2.0], [5e-324]])
 def test_few_values_make_an_axis_all_the_same(values: list[float]) -> None:
     axis = linear_axis(values, "x")
     assert axis.low < axis.high

@@ -193,7 +193,7 @@ def test_sentinels_of_the_boards_are_drawn(campaign: SimulatedCampaign) -> None:
     assert row.circumstances.device_uuid == SIMULATED_CIRCUMSTANCES.device_uuid
     for time_s in (1.0, 1.01, 0.99):
         table.append(replace(row, measurement=replace(row.measurement, time_s=time_s)))
-    assert "Standard deviations: time 1.00 %" in report_of(campaign)
+    assert "Standard deviations: time 1.00\u00a0%" in report_of(campaign)
 
 
 @pytest.mark.parametrize(

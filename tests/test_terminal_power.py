@@ -85,4 +85,4 @@ def test_logging_on_a_terminal_shows_the_trace(stage: NvidiaSmiStage, tmp_path: 
     assert "W now" in text
     assert "power (W)" in text
     assert "mean power 30" in text
-    assert len((tmp_path / "power.csv").read_text().splitlines()) > 10
+    assert len((tmp_path / "power.csv").read_text().splitlines()) > 3
