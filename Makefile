@@ -21,7 +21,7 @@ python_problem = $(if $(filter good,$(1)),,$(problem_$(or $(filter old bare,$(1)
 require_python = $(if $(call python_problem,$(python_verdict)),$(error $(call python_problem,$(python_verdict))))
 
 .NOTPARALLEL:
-.PHONY: help install pipeline configs coverage zoo test mutation clean
+.PHONY: help install pipeline configs coverage zoo test fuzz mutation clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,9 @@ test: .venv/installed-test  ## set up .venv with the test tools; check style and
 	@$(venv_python) -m ruff format --check
 	@$(venv_python) -m mypy
 	@$(venv_python) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+
+fuzz: .venv/installed-test  ## read 10,000 malformed files: all end in a reading or in clear lines (3 minutes)
+	@$(venv_python) tests/malformed_files.py --inputs 10000
 
 mutation: .venv/installed-test  ## plant faults in power, statistics and summation; list those that no test notices
 	@$(venv_python) -m mutmut run

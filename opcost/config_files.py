@@ -45,6 +45,9 @@ HELP = "the README shows an example under 'Add a model'"
 SUMMARY_EXAMPLE = f"model_name: resnet18 ({HELP})"
 WHITELIST_EXAMPLE = "operators: [Conv2d, Linear]"
 
+LONGEST_NAME = 200
+"""Characters: names that are of nothing are told in messages, which are one line."""
+
 FOLDERS_TOLD = 8
 """How many of the folders that there are a message names."""
 
@@ -230,9 +233,9 @@ def _refuse_none(name: str) -> str:
     return name
 
 
-_Name = Annotated[str, Field(pattern=r"^\S+$")]
-_OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-_WhitelistedName = Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*|\*)$")]
+_Name = Annotated[str, Field(pattern=r"^\S+$", max_length=LONGEST_NAME)]
+_OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=LONGEST_NAME)]
+_WhitelistedName = Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*|\*)$", max_length=LONGEST_NAME)]
 
 
 class _Summary(_Schema):

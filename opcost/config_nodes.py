@@ -20,6 +20,7 @@ from opcost.errors import UserError
 MAXIMUM_BYTES = 64_000
 MAXIMUM_DEPTH = 8
 SHOWN_CHARACTERS = 60
+LONGEST_PROBLEM = 200
 REFUSED = "refused"
 """The tag of a node in which a mistake was found already: nothing else need be said of its value."""
 
@@ -146,14 +147,14 @@ class _PlainLoader(yaml.SafeLoader):
             problem = f"nested deeper than {MAXIMUM_DEPTH} levels"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         if isinstance(event, yaml.AliasEvent):
-            self.note(event, f"the alias *{event.anchor} is not allowed; write the value itself")
+            self.note(event, f"the alias *{shown(str(event.anchor))} is not allowed; write the value itself")
             return yaml.ScalarEvent(None, REFUSED, (False, False), "", event.start_mark, event.end_mark)
         return self._plain(event)
 
     def _plain(self, event: Any) -> Any:
         """Return a node's event without its anchor, and refused if it has a tag or a text that no file can hold."""
         if event.anchor is not None:
-            self.note(event, f"the anchor &{event.anchor} is not allowed; remove it")
+            self.note(event, f"the anchor &{shown(event.anchor)} is not allowed; remove it")
             event.anchor = None
         if event.tag is not None:
             self.note(event, f"the tag {shown(event.tag)} is not allowed; remove it")
@@ -189,7 +190,10 @@ def _syntax_mistake(error: yaml.MarkedYAMLError | yaml.reader.ReaderError, text:
     is_tab = text.startswith("\t", error.problem_mark.index)
     remedy = "replace the tab by spaces" if is_tab else f"mend it to lines such as {example}"
     context = f" ({error.context} from line {error.context_mark.line + 1})" if error.context_mark else ""
-    return error.problem_mark.line + 1, f"not valid YAML: {error.problem}{context}; {remedy}"
+    problem = str(error.problem)
+    # It may hold a word of the file, as long as that.
+    problem = problem if len(problem) <= LONGEST_PROBLEM else problem[:LONGEST_PROBLEM] + "..."
+    return error.problem_mark.line + 1, f"not valid YAML: {problem}{context}; {remedy}"
 
 
 def _shape_mistake(root: yaml.Node | None, example: str) -> Mistake:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO
 
 from opcost.nvidia_smi import POLL_INTERVAL_S, NvidiaSmiError, end_process, quote, start_process, supported_fields
-from opcost.nvidia_smi_log import LogRow, is_header, parse_log
+from opcost.nvidia_smi_log import LogRow, is_header, parse_columns, parse_log, parse_row
 from opcost.power_log import PowerRow
 
 INTERVAL_S = 0.02
@@ -166,8 +166,9 @@ class NvidiaSmiLogger:
             if is_header(text):
                 self._header = text.rstrip("\r")
                 self._rows_offset = sum(len(earlier) + 1 for earlier in lines[: index + 1])
+                columns = parse_columns(self._header)
                 later = (row.decode("utf-8", errors="replace") for row in lines[index + 1 :])
-                return bool(parse_log([text, *later]).rows)
+                return any(parse_row(columns, row.rstrip("\r")) is not None for row in later)
         return False
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, Union
@@ -308,8 +309,8 @@ def _value_text(value: PlainValue, shared: frozenset[int]) -> str:
 
 
 def _shared_identities(values: Iterable[PlainValue]) -> frozenset[int]:
-    identities = [spec.identity for spec in tensor_specs(values)]
-    return frozenset(identity for identity in identities if identities.count(identity) > 1)
+    identities = Counter(spec.identity for spec in tensor_specs(values))
+    return frozenset(identity for identity, times in identities.items() if times > 1)
 
 
 def tensor_specs(values: Iterable[PlainValue]) -> list[TensorSpec]:

@@ -73,11 +73,11 @@ def outside(whole: OperatorCounts) -> Share:
 
 def by_operator(counts: OperatorCounts) -> dict[str, tuple[OperatorCount, ...]]:
     """Return the counts of each operator name, the ones that move most bytes first."""
-    groups: dict[str, tuple[OperatorCount, ...]] = {}
+    groups: dict[str, list[OperatorCount]] = {}
     for count in counts.counts:
-        name = count.operator.short_name
-        groups[name] = (*groups.get(name, ()), count)
-    return dict(sorted(groups.items(), key=lambda item: (-memory_bytes_of(item[1]), item[0])))
+        groups.setdefault(count.operator.short_name, []).append(count)
+    ordered = sorted(groups.items(), key=lambda item: (-memory_bytes_of(item[1]), item[0]))
+    return {name: tuple(group) for name, group in ordered}
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -26,6 +26,10 @@ FACTORIES = frozenset(
 )
 """Functions that make tensors: torch lists them among those that are not overridden, beside ``torch.load``."""
 
+OPERATION_NAMESPACES = ("aten", "torchvision")
+TENSOR_TYPES = ("Tensor", "Optional[Tensor]", "List[Tensor]")
+"""How schemas of operations spell arguments that are tensors."""
+
 ALIASES = {"torch.spmm": "torch.mm"}
 """Names under which torch lists a function that is better known under another."""
 
@@ -120,7 +124,7 @@ def find_function(name: str) -> Callable[..., Any]:
     for part in path if package == "torch" else [""]:
         found = getattr(found, part, None)
     # The name may lead anywhere (torch.os.system): only what torch lists for its tensors under this name is run.
-    is_admitted = is_operation(found) or name in FACTORIES or is_overridable(found)
+    is_admitted = takes_tensor(found) if is_operation(found) else name in FACTORIES or is_overridable(found)
     if not is_admitted or function_name(found) != name:
         raise CannotMeasureError(f"{name} is no function of this version of torch")
     return cast(Callable[..., Any], found)
@@ -134,6 +138,19 @@ def is_overridable(function: Any) -> bool:
 def is_operation(function: Any) -> bool:
     """Return whether a function goes by the name it is registered under, such as ``torch.ops.aten.add``."""
     return isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
+
+
+def takes_tensor(function: Any) -> bool:
+    """Return whether a function is one of torch's or torchvision's operations whose first argument is a tensor.
+
+    Others read and write files (``torch.ops.image.write_file``, ``torch.ops.aten.from_file``), or belong to nobody.
+    """
+    if isinstance(function, torch._ops.OpOverloadPacket):
+        return any(takes_tensor(getattr(function, overload)) for overload in function.overloads())
+    if not isinstance(function, torch._ops.OpOverload) or function.namespace not in OPERATION_NAMESPACES:
+        return False
+    arguments = function._schema.arguments
+    return bool(arguments) and str(arguments[0].type) in TENSOR_TYPES
 
 
 def build_module(operator: OperatorTuple, device: str) -> nn.Module:

@@ -294,6 +294,10 @@ def test_paths_are_told_as_the_user_gave_them(tmp_path: Path, monkeypatch: pytes
         (VALID + "a: " + "[" * 50_000, "x/summary.yml:6: not valid YAML: nested deeper than 8 levels; mend it"),
         (VALID.encode() + b"# caf\xe9\n", "x/summary.yml:6: the text is not UTF-8; save the file as UTF-8"),
         (VALID.encode("utf-16"), "x/summary.yml:1: the text is not UTF-8; save the file as UTF-8"),
+        (
+            VALID + f"a: !{'m' * 999}!x y\n",
+            f"x/summary.yml:6: not valid YAML: found undefined tag handle '!{'m' * 160}",
+        ),
         (VALID + "#" * MAXIMUM_BYTES, "x/summary.yml: is larger than 64 kB; keep only its keys and short comments"),
     ],
 )
@@ -363,6 +367,14 @@ PRECISION_REMEDY = "write precision: torch-default (or fp32, or tf32)"
         ("null", '"null"', f"3: weights_name: the value is the text 'null'; {WEIGHTS_REMEDY}"),
         ("null", "'~'", f"3: weights_name: the value is the text '~'; {WEIGHTS_REMEDY}"),
         ("resnet18", "", f"2: model_name: the value is empty; {NAME_REMEDY}"),
+        ("resnet18", "r" * 201, f"2: model_name: the value is the text '{'r' * 60}...'; {NAME_REMEDY}"),
+        (
+            "false",
+            f"false\ncomposites: [{'A' * 201}]",
+            f"6: composites: item 1 is the text '{'A' * 60}...'; {COMPOSITES_REMEDY}",
+        ),
+        ("resnet18", f"&{'m' * 99} resnet18", f"2: the anchor &'{'m' * 60}...' is not allowed; remove it"),
+        ("null", f"*{'m' * 99}", f"3: the alias *'{'m' * 60}...' is not allowed; write the value itself"),
         ("resnet18", "''", f"2: model_name: the value is the text ''; {NAME_REMEDY}"),
         ("resnet18", "res net", f"2: model_name: the value is the text 'res net'; {NAME_REMEDY}"),
         ("resnet18", "[resnet18]", f"2: model_name: the value is a list of 1; {NAME_REMEDY}"),

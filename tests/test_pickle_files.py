@@ -158,7 +158,14 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "operators.pkl"
     with path.open("wb") as file:
         file.truncate(MAXIMUM_BYTES + 1)
-    assert f"{MAXIMUM_BYTES + 1} bytes are too many" in error_of(path)
+    assert f"more than {MAXIMUM_BYTES} bytes are too many" in error_of(path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_what_has_no_end_is_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "operators.pkl"
+    make(path)
+    assert "it is no plain file" in error_of(path)
 
 
 # Hostile files

@@ -1,0 +1,128 @@
+"""A pickle of plain data and a few dataclasses → objects, without Python's unpickler.
+
+Python's unpickler can be kept from importing, not from all harm: a key of a dict that is nested deeply enough ends the
+process, keys of one hash take minutes, and BUILD sets attributes of an admitted class itself. So the thirty opcodes
+that protocol 4 writes for such data are carried out here, each of them harmless; any other is refused.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Mapping
+from dataclasses import fields
+from pickle import UnpicklingError
+from typing import Any
+
+MAXIMUM_OPCODES = 500_000
+"""Over three times what the largest model of torchvision takes (ssd300_vgg16); carried out within a second."""
+
+IGNORED = frozenset({"PROTO", "FRAME"})
+ARGUMENTS = frozenset("BININT BININT1 BININT2 LONG1 BINFLOAT SHORT_BINUNICODE BINUNICODE".split())
+"""Opcodes that push their argument."""
+
+CONSTANTS: Mapping[str, object] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+TUPLES: Mapping[str, int] = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+
+
+def load(payload: bytes, admitted: Mapping[tuple[str, str], type[Any]]) -> object:
+    """Return the object that a pickle describes.
+
+    A dataclass has either exactly its fields, of whatever types, or none yet.
+
+    Args:
+        payload: the pickle.
+        admitted: the dataclasses that it may name, by module and qualified name.
+
+    Raises:
+        UnpicklingError, ValueError, IndexError: it is damaged, or asks for anything else.
+    """
+    machine = _Machine(admitted)
+    for number, (opcode, argument, _) in enumerate(pickletools.genops(payload), start=1):
+        if number > MAXIMUM_OPCODES:
+            raise UnpicklingError(f"it has more than {MAXIMUM_OPCODES} opcodes")
+        if opcode.name == "STOP":
+            break
+        machine.carry_out(opcode.name, argument)
+    (loaded,) = machine.stack
+    return loaded
+
+
+class _Machine:
+    """The stack and the memo of a pickle that is being read."""
+
+    def __init__(self, admitted: Mapping[tuple[str, str], type[Any]]) -> None:
+        self.stack: list[object] = []
+        self._admitted = admitted
+        self._marks: list[int] = []
+        self._memo: list[object] = []
+        self._actions = {
+            "MARK": lambda: self._marks.append(len(self.stack)),
+            "MEMOIZE": lambda: self._memo.append(self.stack[-1]),
+            "EMPTY_DICT": lambda: self.stack.append({}),
+            "TUPLE": lambda: self.stack.append(tuple(self._popped_to_mark())),
+            "SETITEM": lambda: self._set_items(self._popped(2)),
+            "SETITEMS": lambda: self._set_items(self._popped_to_mark()),
+            "STACK_GLOBAL": self._push_class,
+            "NEWOBJ": self._push_instance,
+            "BUILD": self._set_fields,
+        }
+
+    def carry_out(self, name: str, argument: Any) -> None:
+        if name in ARGUMENTS:
+            self.stack.append(argument)
+        elif name in ("BINGET", "LONG_BINGET"):
+            self.stack.append(self._memo[argument])
+        elif name in CONSTANTS:
+            self.stack.append(CONSTANTS[name])
+        elif name in TUPLES:
+            self.stack.append(tuple(self._popped(TUPLES[name])))
+        elif name in self._actions:
+            self._actions[name]()
+        elif name not in IGNORED:
+            raise UnpicklingError(f"it uses {name}")
+
+    def _popped(self, number: int) -> list[object]:
+        if len(self.stack) < number:
+            raise UnpicklingError("it takes from an empty stack")
+        values = self.stack[-number:]
+        del self.stack[-number:]
+        return values
+
+    def _popped_to_mark(self) -> list[object]:
+        mark = self._marks.pop()
+        values = self.stack[mark:]
+        del self.stack[mark:]
+        return values
+
+    def _set_items(self, items: list[object]) -> None:
+        target = self.stack[-1]
+        # Other keys than names could take any time and depth to hash.
+        if type(target) is not dict or len(items) % 2 or not all(type(key) is str for key in items[::2]):
+            raise UnpicklingError("it has a dict that is no object's state")
+        target.update(zip(items[::2], items[1::2], strict=True))
+
+    def _push_class(self) -> None:
+        module, name = self._popped(2)
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise UnpicklingError("it asks for a class without a name")
+        if (module, name) not in self._admitted:
+            raise UnpicklingError(f"it asks for {module}.{name}")
+        self.stack.append(self._admitted[module, name])
+
+    def _push_instance(self) -> None:
+        cls, arguments = self._popped(2)
+        if not isinstance(cls, type) or arguments != ():
+            raise UnpicklingError("it makes an object of something else than a class")
+        self.stack.append(object.__new__(cls))
+
+    def _set_fields(self) -> None:
+        (state,) = self._popped(1)
+        instance: Any = self.stack[-1]
+        if type(instance) not in self._admitted.values() or vars(instance) or type(state) is not dict:
+            raise UnpicklingError("it sets the state of something else than a new object")
+        names = [field.name for field in fields(instance)]
+        if state.keys() != set(names):
+            raise UnpicklingError(f"its {type(instance).__name__} has other fields")
+        for name in names:
+            # Frozen ones let themselves be set in no other way.
+            object.__setattr__(instance, name, state[name])

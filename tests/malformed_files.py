@@ -1,0 +1,484 @@
+"""Malformed inputs: real files changed at random, each read by what the pipeline reads it with, within limits.
+
+Reading must end in a correct reading or in a UserError of clear lines, within 2 s and 300 MB, and leave the file alone.
+A run says what came of how many, and writes the inputs that did otherwise into a folder.
+
+Example: python tests/malformed_files.py --inputs 10000
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import yaml
+from mutations import Mutation, mutated_pickle, mutated_text
+
+from opcost.campaign import FailureRow
+from opcost.cold_calls import ColdCallsRow
+from opcost.config_files import load_configs, load_whitelist
+from opcost.csv_database import CsvTable
+from opcost.errors import UserError
+from opcost.input_values import InputStatistics
+from opcost.kernel_times import KernelTimeRow
+from opcost.measurement import MeasurementRow
+from opcost.nvidia_smi_log import cut
+from opcost.nvidia_smi_logger import LogFollower, NvidiaSmiLogger
+from opcost.nvidia_smi_meter import power_trace
+from opcost.operators import (
+    Constant,
+    OperatorCount,
+    OperatorCounts,
+    OperatorTuple,
+    Structure,
+    TensorSpec,
+    model_operator,
+)
+from opcost.pickle_files import read_counts, write_counts
+from opcost.power_log import PowerSummary, csv_line
+from opcost.request import Request, model_tuple
+from opcost.selection import by_operator, select
+from opcost.stage_comparing import ComparisonRow
+from opcost.stage_filtering import filter_operators
+from opcost.subjects import INPUT_DATA, subjects_of
+
+ROOT = Path(__file__).resolve().parent.parent
+
+DEADLINE_S = 2
+"""Of the processor: other work on the machine does not count."""
+
+WAITING_S = 30
+"""For a process that does nothing at all."""
+
+MEMORY_MB = 300
+LONGEST_LINE = 600
+"""Characters of a mistake's line beyond the file's name."""
+
+SCRIPT_DEADLINE_S = 30
+MODEL = "resnet50_32x3x224x224"
+ROWS = 12
+"""Of a table in one input."""
+
+SUMMARIES = [
+    b"",
+    b"precision: fp32\nseed: 7\ncomposites: [ShiftedWindowAttention, MLP]\n",
+    b"composites:\n- Bottleneck\n- BasicBlock\n# the end",
+]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of input: what real ones hold, how they are changed, and what reads them; it returns if all is well."""
+
+    file: str
+    seeds: tuple[bytes, ...]
+    mutation: Mutation
+    read: Callable[[Path], None]
+
+    def content(self, random: Random) -> bytes:
+        return self.mutation(random.choice(self.seeds), random)
+
+
+# What reads them; each raises UserError, or AssertionError for a reading that is not what the file says.
+
+
+def read_summary(path: Path) -> None:
+    from opcost.model_sources import check_model
+
+    (config,) = load_configs(path.parent.parent, [path.parent.name], check_model)
+    plain = yaml.safe_load(path.read_bytes().decode("utf-8"))
+    for key, value in plain.items():
+        read = getattr(config, key)
+        assert (list(read) if isinstance(read, tuple) else read) == value, key
+
+
+def read_whitelist(path: Path) -> None:
+    assert list(load_whitelist(path)) == yaml.safe_load(path.read_bytes().decode("utf-8"))["operators"]
+
+
+def read_pickle(path: Path) -> None:
+    counts = read_counts(path, "general_pipeline_block0.py x")
+    assert all(all(map(str.isprintable, name)) for name in by_operator(counts))
+    selection = select(counts, ["Conv2d", "*"])
+    assert selection.kept.operator_calls + selection.dropped.operator_calls == counts.operator_calls
+    for input_data in INPUT_DATA:
+        subjects = subjects_of(counts.counts, input_data)
+        assert sum(subjects.values()) == counts.operator_calls
+        assert len({subject.key for subject in subjects}) == len(subjects)
+    with tempfile.TemporaryDirectory() as folder:
+        again = Path(folder) / path.name
+        write_counts(again, counts)
+        assert repr(read_counts(again, "x")) == repr(counts)
+
+
+def row_types() -> dict[str, type[Any]]:
+    """Return what the rows of each table are."""
+    # It imports torch, which the harness's own tests need not wait for.
+    from opcost.stage_qualifying import QualificationRow
+
+    return {
+        "operator_measurements.csv": MeasurementRow,
+        "full_model_measurements.csv": MeasurementRow,
+        "failures.csv": FailureRow,
+        "kernel_times.csv": KernelTimeRow,
+        "cold_calls.csv": ColdCallsRow,
+        "meter_qualifications.csv": QualificationRow,
+        "sum_vs_full.csv": ComparisonRow,
+    }
+
+
+def read_table(path: Path) -> None:
+    row_type = row_types()[path.name]
+    table: CsvTable[Any] = CsvTable(path, row_type)
+    text = table.text(table.rows())
+    with tempfile.TemporaryDirectory() as folder:
+        again: CsvTable[Any] = CsvTable(Path(folder) / path.name, row_type)
+        again.path.write_text(text, encoding="utf-8", newline="")
+        assert again.text(again.rows()) == text
+
+
+class ReplayedLogger(NvidiaSmiLogger):
+    """A log that is there already, as a running nvidia-smi would have written it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("0", path.parent)
+        self._raw = path.open("rb")
+
+    def find_header(self) -> bool:
+        return self._has_row()
+
+
+def read_log(path: Path) -> None:
+    logger = ReplayedLogger(path)
+    try:
+        if logger.find_header():
+            follower = LogFollower(logger, logger.rows_offset)
+            rows = follower.read()
+            check_log(rows)
+        logger.last_words()
+    finally:
+        logger.end()
+
+
+def check_log(rows: Sequence[Any]) -> None:
+    summary = PowerSummary()
+    summary.add_all(row.values for row in rows)
+    assert math.isfinite(summary.mean_power_w or 0.0)
+    for row in rows:
+        assert math.isfinite(row.values.epoch_s)
+        assert csv_line(row.values).isprintable()
+        numbers = [value for value in vars(row.values).values() if value is not None]
+        assert all(math.isfinite(number) for number in numbers)
+    moments = sorted(row.values.epoch_s for row in rows)
+    part = cut(rows, moments[0], moments[len(moments) // 2])
+    power_trace([row.values for row in part], "x.csv")
+
+
+# What real files hold
+
+
+def genuine_counts() -> list[OperatorCounts]:
+    image = TensorSpec((2, 3, 8, 8), "float32", (192, 1, 24, 3), identity=1)
+    boxes = (TensorSpec((5, 4), "float32"), TensorSpec((5,), "float32", (4,), 1), 0.5)
+    convolution = OperatorTuple("torch.nn.Conv2d", (("kernel_size", (3, 3)), ("bias", False)), (image,))
+    index = OperatorTuple(
+        "torch.Tensor.__getitem__", (), (image, (Constant("..."), Structure("slice", (("start", 1),)))), mode=None
+    )
+    seen = InputStatistics(0.5, 0.1, 2.0)
+    counts = (
+        OperatorCount(convolution, 3, 10**9, 2**20, outputs=image, statistics=((seen,),) * 3),
+        OperatorCount(index, 1, 0, 300),
+        OperatorCount(OperatorTuple("torch.ops.torchvision.nms", (), boxes, mode=None), 2, 5, 300),
+        OperatorCount(OperatorTuple("torch.nn.ReLU", (), (image,), (("x", (1, 2.0, None, "y")),)), 2, 5, 300),
+    )
+    model = model_operator("resnet18", "IMAGENET1K_V1", (2, 3, 8, 8))
+    outside, composites = ("mm",), ("Attention",)
+    return [
+        OperatorCounts(model, counts, 10**10, 2**30, 70_000, "2.11.0", "cuda", outside, composites),
+        OperatorCounts(model, (*counts, *counts) * 20, 10**10, 2**30, 70_000, "2.11.0", "cpu"),
+    ]
+
+
+def pickled(counts: OperatorCounts) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "operators.pkl"
+        write_counts(path, counts)
+        return path.read_bytes()
+
+
+def part_of_table(path: Path, random: Random) -> bytes:
+    """Return the header of a table and some of its rows."""
+    header, *rows = path.read_bytes().splitlines(keepends=True)
+    return header + b"".join(random.sample(rows, min(ROWS, len(rows))))
+
+
+def table_kind(name: str) -> Kind:
+    path = ROOT / "database" / name
+    table: CsvTable[Any] = CsvTable(path, row_types()[name])
+    seeds: tuple[bytes, ...] = (table.text([]).encode(),)
+    if path.exists():
+        seeds = tuple(part_of_table(path, Random(number)) for number in range(8))
+    return Kind(f"database/{name}", seeds, mutated_text, read_table)
+
+
+def kinds() -> list[Kind]:
+    """Return all kinds of inputs; configs and pickles come as often as tables and logs."""
+    # It takes seconds, which are not the first input's.
+    import opcost.model_sources  # noqa: F401
+
+    summaries = [path.read_bytes() for path in sorted((ROOT / "measurements").glob("resnet*/summary.yml"))]
+    summary_seeds = tuple(summary + more for summary in summaries for more in SUMMARIES)
+    whitelist = (ROOT / "measurements" / "operator_whitelist.yml").read_bytes()
+    pickles = tuple(map(pickled, genuine_counts()))
+    logs = [path.read_bytes() for path in sorted((ROOT / "tests/recordings").glob("nvidia_smi_*.csv"))]
+    log_seeds = tuple(b"".join(log.splitlines(keepends=True)[:60]) for log in logs)
+    summary = Kind(f"measurements/{MODEL}/summary.yml", summary_seeds, mutated_text, read_summary)
+    whitelists = Kind(
+        "measurements/operator_whitelist.yml",
+        (whitelist, b"operators: [Conv2d, add_, '*']\n"),
+        mutated_text,
+        read_whitelist,
+    )
+    counts = Kind(f"measurements/{MODEL}/operators.pkl", pickles, mutated_pickle, read_pickle)
+    log = Kind("nvidia_smi.csv", log_seeds, mutated_text, read_log)
+    return [*[summary, whitelists] * 3, *[counts] * 7, *map(table_kind, row_types()), *[log] * 7]
+
+
+# One process that reads one input after the other
+
+
+def serve(connection: Connection, get_kinds: Callable[[], list[Kind]]) -> None:
+    """Read each path that comes with its kind's number, and answer what came of it."""
+    logging.disable()
+    known = get_kinds()
+    limit = virtual_memory() + 2 * MEMORY_MB * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    connection.send("ready")
+    while True:
+        number, path = connection.recv()
+        connection.send(outcome(known[number], Path(path)))
+
+
+def outcome(kind: Kind, path: Path) -> str:
+    """Return ``read``, ``refused``, or what is wrong."""
+    before_mb = peak_memory_mb(begin=True)
+    # Its default is to end the process.
+    signal.setitimer(signal.ITIMER_PROF, DEADLINE_S)
+    try:
+        kind.read(path)
+        found = "read"
+    except UserError as error:
+        found = complaint(error, path) or "refused"
+    except BaseException:
+        found = traceback.format_exc()
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    grown_mb = peak_memory_mb() - before_mb
+    return found if grown_mb < MEMORY_MB else f"{found}\nit took {grown_mb:.0f} MB"
+
+
+def complaint(error: UserError, path: Path) -> str | None:
+    """Return what is not clear in the lines of a mistake."""
+    for line in error.lines:
+        if not line.isprintable() and path.suffix != ".csv":
+            return f"not one line: {line!r}"
+        if not line.startswith(str(path)):
+            return f"it does not begin with the file: {line}"
+        if ";" not in line:
+            return f"it has no remedy: {line}"
+        if len(line) > len(str(path)) + LONGEST_LINE and path.suffix != ".csv":
+            return f"a line of {len(line)} characters: {line[:LONGEST_LINE]}"
+    return None if error.lines else "no line"
+
+
+def virtual_memory() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def peak_memory_mb(begin: bool = False) -> float:
+    """Return the most memory that this process took since the last beginning."""
+    if begin:
+        Path("/proc/self/clear_refs").write_text("5")
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
+
+
+class Reader:
+    """A process that reads inputs, replaced when one has ended it."""
+
+    def __init__(self, get_kinds: Callable[[], list[Kind]]) -> None:
+        self._get_kinds = get_kinds
+        self._context = multiprocessing.get_context("spawn")
+        self._start()
+
+    def _start(self) -> None:
+        self._connection, theirs = self._context.Pipe()
+        self._process = self._context.Process(target=serve, args=(theirs, self._get_kinds), daemon=True)
+        self._process.start()
+        theirs.close()
+        # Imports take seconds, and no input's time.
+        assert self._connection.recv() == "ready"
+
+    def read(self, number: int, path: Path) -> str:
+        self._connection.send((number, str(path)))
+        try:
+            if self._connection.poll(WAITING_S):
+                found: str = self._connection.recv()
+                return found
+            reason = "it waits without end"
+        except EOFError:
+            self._process.join()
+            code = self._process.exitcode
+            reason = f"over {DEADLINE_S} s" if code == -signal.SIGPROF else f"the process ended with {code}"
+        self.end()
+        self._start()
+        return reason
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._connection.close()
+
+
+# The same inputs through the scripts
+
+
+def has_script(kind: Kind) -> bool:
+    """Return whether a script reads a kind of input: no file is read for nvidia-smi's log."""
+    return not kind.file.startswith("nvidia_smi")
+
+
+def script_for(kind: Kind) -> list[str]:
+    """Return the command that reads a kind of input."""
+    block_1 = ["general_pipeline_block1.py", MODEL, "--dry-run"]
+    return ["compare_sum_vs_full.py", MODEL, "--dry-run"] if kind.file.startswith("database") else block_1
+
+
+def script_outcome(kind: Kind, path: Path, valid: Path) -> str:
+    """Run a script in a folder of valid files in which one is replaced, and return what came of it."""
+    folder = path.parent / "script"
+    shutil.copytree(valid, folder)
+    target = folder / kind.file
+    target.write_bytes(path.read_bytes())
+    script, *arguments = script_for(kind)
+    places = ["--measurements", str(folder / "measurements"), "--database", str(folder / "database")]
+    try:
+        result = subprocess.run(
+            [sys.executable, str(ROOT / script), *arguments, *places],
+            capture_output=True,
+            timeout=SCRIPT_DEADLINE_S,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            check=False,
+        )
+        if target.read_bytes() != path.read_bytes():
+            return "the script changed the file"
+    except subprocess.TimeoutExpired:
+        return "the script does not end"
+    finally:
+        shutil.rmtree(folder)
+    messages = result.stderr.decode()
+    if "Traceback" in messages or result.returncode not in (0, 1, 2):
+        return messages or f"the script ended with {result.returncode}"
+    return "refused by the script" if result.returncode == 2 else "read by the script"
+
+
+def valid_folder(folder: Path) -> Path:
+    """Write measurements and database of one model, as the scripts need them."""
+    model = folder / "measurements" / MODEL
+    model.mkdir(parents=True)
+    shutil.copy(ROOT / "measurements" / MODEL / "summary.yml", model)
+    shutil.copy(ROOT / "measurements" / "operator_whitelist.yml", model.parent)
+    (config,) = load_configs(model.parent, [])
+    counts = genuine_counts()[0]
+    write_counts(model / "operators.pkl", replace(counts, model=model_tuple(config), composites=()))
+    shutil.copytree(ROOT / "docs/data/resnet50", folder / "database")
+    filter_operators(Request((MODEL,), model.parent, folder / "database"))
+    return folder
+
+
+# All of it
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of an input: ``read``, ``refused``, or anything else, which is a bug."""
+
+    name: str
+    file: str
+    found: str
+
+    @property
+    def is_bug(self) -> bool:
+        return self.found not in {"read", "refused", "read by the script", "refused by the script"}
+
+
+def results(inputs: int, seed: int, folder: Path, script_every: int = 0) -> Iterator[Result]:
+    """Read that many inputs; every so many of them, the script reads it, too. Bugs' inputs stay in the folder."""
+    known = kinds()
+    valid = valid_folder(folder / "valid") if script_every else folder
+    reader, scripted = Reader(kinds), 0
+    try:
+        for number in range(inputs):
+            index = number % len(known)
+            kind, name = known[index], f"{seed}-{number}"
+            path = folder / name / kind.file
+            path.parent.mkdir(parents=True)
+            content = kind.content(Random(name))
+            path.write_bytes(content)
+            found = [reader.read(index, path)]
+            if path.read_bytes() != content or len(files_within(folder / name)) != 1:
+                found.append("the file was changed, or another one left")
+            scripted += has_script(kind)
+            if script_every and has_script(kind) and scripted % script_every == 0:
+                found.append(script_outcome(kind, path, valid))
+            told = [Result(name, kind.file, each) for each in found]
+            yield from told
+            if not any(result.is_bug for result in told):
+                shutil.rmtree(folder / name)
+    finally:
+        reader.end()
+
+
+def files_within(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--inputs", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--script-every", type=int, default=47, help="how many inputs there are to each of a script")
+    parser.add_argument("--folder", type=Path, help="where inputs stay that show a bug (default: a temporary one)")
+    arguments = parser.parse_args()
+    folder = arguments.folder or Path(tempfile.mkdtemp(prefix="malformed-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    told: Counter[tuple[str, str]] = Counter()
+    for result in results(arguments.inputs, arguments.seed, folder, arguments.script_every):
+        told[Path(result.file).name, "BUG" if result.is_bug else result.found] += 1
+        if result.is_bug:
+            print(f"{folder}/{result.name}/{result.file}: {result.found}", flush=True)
+    for (file, found), number in sorted(told.items()):
+        print(f"{number:6} {file}: {found}")
+    return int(any(found == "BUG" for _, found in told))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

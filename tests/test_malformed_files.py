@@ -1,0 +1,100 @@
+"""Some hundred malformed inputs (``malformed_files.py`` runs any number), and whether what goes wrong is seen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import malformed_files
+import pytest
+from malformed_files import Kind, Reader, complaint, results
+
+from opcost.errors import UserError
+
+INPUTS = 405
+SCRIPT_EVERY = 47
+
+
+def test_malformed_inputs_end_in_a_reading_or_clear_lines(tmp_path: Path) -> None:
+    found = list(results(INPUTS, seed=1, folder=tmp_path, script_every=SCRIPT_EVERY))
+    assert [result for result in found if result.is_bug] == []
+    # All of them in one way would say little.
+    assert {result.found for result in found} >= {"read", "refused"}
+    assert sum("script" in result.found for result in found) >= 3
+
+
+# The harness
+
+
+def unchanged(path: Path) -> None:
+    assert path.exists()
+
+
+def refuse(path: Path) -> None:
+    raise UserError(f"{path}:1: not understood; mend the line")
+
+
+def fail(path: Path) -> None:
+    raise KeyError(path.name)
+
+
+def end_the_process(path: Path) -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def count_without_end(path: Path) -> None:
+    while True:
+        pass
+
+
+def wait_without_end(path: Path) -> None:
+    time.sleep(3600)
+
+
+def take_memory(path: Path) -> None:
+    assert b"x" * (malformed_files.MEMORY_MB * 2**20 + 2**24)
+
+
+READINGS = [unchanged, refuse, fail, end_the_process, count_without_end, wait_without_end, take_memory, unchanged]
+EXPECTED = ["read", "refused", "KeyError: ", "ended with -11", "over 2 s", "waits without end", "it took 3", "read"]
+
+
+def staged() -> list[Kind]:
+    return [Kind("x", (b"",), lambda content, _: content, read) for read in READINGS]
+
+
+@pytest.fixture
+def reader() -> Iterator[Reader]:
+    reader = Reader(staged)
+    yield reader
+    reader.end()
+
+
+def test_what_goes_wrong_is_seen_and_the_next_input_is_read(
+    tmp_path: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"")
+    for number, expected in enumerate(EXPECTED):
+        is_waiting = READINGS[number] is wait_without_end
+        monkeypatch.setattr(malformed_files, "WAITING_S", 0.5 if is_waiting else 60)
+        assert expected in reader.read(number, path)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("{path}:1: wrong; mend it", None),
+        ("{path}:1: wrong", "it has no remedy"),
+        ("wrong; mend it", "it does not begin with the file"),
+        ("{path}: wrong\n; mend it", "not one line"),
+        ("{path}: " + "x" * 1000 + "; mend it", "a line of 10"),
+    ],
+)
+def test_lines_that_are_not_clear_are_told(tmp_path: Path, line: str, expected: str | None) -> None:
+    path = tmp_path / "x.yml"
+    found = complaint(UserError(line.format(path=path)), path)
+    assert found is None if expected is None else found is not None and found.startswith(expected)
