@@ -28,6 +28,7 @@ TORN, OLD = ".torn", ".old"
 """What is added to the names of files that hold unfinished lines, and tables of older versions."""
 
 MEND = "mend or delete the line"
+AWAY = "move the file away or use another --database"
 ROOM = "make room and start again"
 LOCAL = "use a --database on a local disk, and add its rows with python -m opcost merge"
 
@@ -147,8 +148,8 @@ class CsvTable(Generic[Row]):
                         yield number, error
 
     def _problem(self, line: int, error: LineError) -> str:
-        remedy = "" if line == 1 or "delete the line" in str(error) else f"; {MEND}"
-        return f"{self.path}:{line}: {error}{remedy}"
+        remedy = error.remedy or (MEND if line > 1 else AWAY)
+        return f"{self.path}:{line}: {error}; {remedy}"
 
     def _tell_of_an_unfinished_line(self, line: bytes, number: int) -> None:
         if line:

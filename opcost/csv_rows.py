@@ -37,11 +37,18 @@ LONGEST_CELL = 100_000
 """Characters; Python's ``csv`` reads no cell of more than 131,072."""
 
 
+LONGEST_QUOTED = 60
+"""Characters of a cell in a message."""
+
 CHANGED = "its checksum is wrong: it was damaged or changed"
 
 
 class LineError(ValueError):
-    """What is wrong with a line."""
+    """What is wrong with a line, and what can be done, where that is not the same for all lines."""
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(problem)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,7 @@ class RowLines(Generic[Row]):
         missing = [name for name in self.columns if name not in found]
         kept = [name for name in self.columns if name in found]
         if found != kept or not optional.issuperset(missing) or not found:
-            raise LineError(self._header_problem(found))
+            raise self._header_problem(found)
         return lambda line: self._old_row(line, kept)
 
     def is_current(self, header: str) -> bool:
@@ -115,7 +122,7 @@ class RowLines(Generic[Row]):
     def _row(self, line: str) -> Row:
         *cells, checksum = _of_number(_cells(line), len(self.columns))
         if checksum and checksum != _checksum(cells):
-            raise LineError(f"{CHANGED}; delete the line, or empty its last cell if it is right")
+            raise LineError(CHANGED, "delete the line, or empty its last cell if it is right")
         row: Row = self._decoded(cells)
         return row
 
@@ -124,24 +131,24 @@ class RowLines(Generic[Row]):
         values = dict(zip(found, _of_number(_cells(line), len(found)), strict=True))
         checksum = values.pop(CHECKSUM, "")
         if checksum and checksum != _checksum(list(values.values())):
-            raise LineError(f"{CHANGED}; delete the line")
+            raise LineError(CHANGED, "delete the line")
         row: Row = self._decoded([values.get(name, "") for name in self.columns[:-1]])
         return row
 
     def _decoded(self, cells: list[str]) -> Any:
         return self._layout.decode(iter(cells))
 
-    def _header_problem(self, header: list[str]) -> str:
+    def _header_problem(self, header: list[str]) -> LineError:
         for separator, name in SEPARATORS.items():
             if separator in "".join(header):
-                return f"its cells are separated by {name}; save it with commas and decimal points"
+                return LineError(f"its cells are separated by {name}", "save it with commas and decimal points")
         unknown, missing = set(header) - set(self.columns), set(self.columns) - set(header) - {CHECKSUM}
         if len(missing) == len(self.columns) - 1:
-            return f"this is no header; begin the file with the line {','.join(self.columns[:NAMED_COLUMNS])},…"
+            first = ",".join(self.columns[:NAMED_COLUMNS])
+            return LineError("this is no header", f"begin the file with the line {first},…")
         named = f"unknown: {_some(unknown)}; missing: {_some(missing)}"
         differences = named if unknown or missing else "in another order"
-        remedy = "move the file away or use another --database"
-        return f"its columns are not those of this version of opcost ({differences}); {remedy}"
+        return LineError(f"its columns are not those of this version of opcost ({differences})")
 
 
 def columns(row_type: type[Any]) -> list[str]:
@@ -179,7 +186,7 @@ def _decode(name: str, part: _Layout | _Cell, cells: Iterator[str]) -> object:
     try:
         return part.value(cell)
     except (ValueError, KeyError):
-        raise LineError(f"{name}: {cell!r} is not understood") from None
+        raise LineError(f"{name}: {_quoted(cell)} is not understood") from None
 
 
 def _text(cell: str) -> str:
@@ -226,5 +233,13 @@ def _line(cells: Sequence[str]) -> str:
 
 def _some(names: set[str]) -> str:
     """Return some names, the first ones in the alphabet."""
-    first, more = sorted(names)[:NAMED_COLUMNS], len(names) - NAMED_COLUMNS
+    first, more = map(_shown, sorted(names)[:NAMED_COLUMNS]), len(names) - NAMED_COLUMNS
     return ", ".join(first) + (f" and {more} more" if more > 0 else "") or "none"
+
+
+def _shown(name: str) -> str:
+    return name if name.isprintable() and len(name) <= LONGEST_QUOTED else _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= LONGEST_QUOTED else text[:LONGEST_QUOTED] + "...")

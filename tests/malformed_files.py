@@ -298,13 +298,13 @@ def outcome(kind: Kind, path: Path) -> str:
 def complaint(error: UserError, path: Path) -> str | None:
     """Return what is not clear in the lines of a mistake."""
     for line in error.lines:
-        if not line.isprintable() and path.suffix != ".csv":
+        if not line.isprintable():
             return f"not one line: {line!r}"
         if not line.startswith(str(path)):
             return f"it does not begin with the file: {line}"
         if ";" not in line:
             return f"it has no remedy: {line}"
-        if len(line) > len(str(path)) + LONGEST_LINE and path.suffix != ".csv":
+        if len(line) > len(str(path)) + LONGEST_LINE:
             return f"a line of {len(line)} characters: {line[:LONGEST_LINE]}"
     return None if error.lines else "no line"
 
