@@ -14,7 +14,7 @@ from malformed_files import Kind, Reader, complaint, results
 
 from opcost.errors import UserError
 
-INPUTS = 405
+INPUTS = 205
 SCRIPT_EVERY = 47
 
 
