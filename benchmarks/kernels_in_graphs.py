@@ -12,11 +12,9 @@ import difflib
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pandas as pd
 import torch
@@ -30,9 +28,8 @@ from opcost.errors import CannotMeasureError
 from opcost.models import model_and_inputs, run_once
 from opcost.operators import OperatorTuple
 from opcost.request import COUNTS, model_tuple
+from opcost.stage_kernels import profiled_calls
 from opcost.subjects import CAPTURED, Subject, subjects_of
-from opcost.torch_capture import watch
-from opcost.torch_profile import Mark, profiled
 from opcost.torch_workload import operator_workload
 
 DEVICE = "cuda"
@@ -98,16 +95,7 @@ def calls_in_order(config: ModelConfig) -> list[tuple[OperatorTuple | None, int,
     """Return the kernels of one run of a model in order: the operator of each, the number of its call, the name."""
     model, inputs = model_and_inputs(model_tuple(config), DEVICE)
     run_once(model, inputs)
-    operators: list[OperatorTuple] = []
-
-    def run(mark: Mark) -> None:
-        def mark_call(operator: OperatorTuple) -> AbstractContextManager[Any]:
-            operators.append(operator)
-            return mark(str(len(operators) - 1))
-
-        watch(model, inputs, mark_call, config.composites)
-
-    kernels = profiled(run)
+    operators, kernels = profiled_calls(model, inputs, config.composites)
     calls = [-1 if kernel.mark is None else int(kernel.mark) for kernel in kernels]
     return [
         (None if call < 0 else operators[call], call, kernel.name) for call, kernel in zip(calls, kernels, strict=True)

@@ -29,9 +29,9 @@ from opcost.conditions import GRAPH, measurement_key
 from opcost.csv_database import CsvTable
 from opcost.measurement import MeasurementRow
 from opcost.operators import Constant, OperatorCount, OperatorCounts, OperatorTuple, model_operator
-from opcost.request import FULL_MODEL_MEASUREMENTS, OPERATOR_MEASUREMENTS, Request
+from opcost.request import FULL_MODEL_MEASUREMENTS, OPERATOR_MEASUREMENTS, POWER_LOGS, Request
 from opcost.stage_comparing import ModelComparisons, keep_comparisons
-from opcost.stage_reporting import POWER_LOGS, write_report
+from opcost.stage_reporting import write_report
 from opcost.subjects import Subject
 from opcost.summation import Measurements
 

@@ -30,6 +30,7 @@ from opcost.nvidia_smi import NvidiaSmiError
 from opcost.ports import GPU_REPEATABILITY, Clock, KnownDevice, MeasurementProtocol, Meter, Repeatability, Workload
 from opcost.power import PowerTrace
 from opcost.procedure import SLOWED_FOR_S, measure, undisturbed
+from opcost.request import POWER_LOGS
 from opcost.statistics import Estimate
 from opcost.subjects import Subject
 from opcost.system_clock import SystemClock
@@ -37,8 +38,6 @@ from opcost.torch_conditions import check_overrides, precision, torch_state
 from opcost.torch_duty_cycle import with_pauses
 from opcost.torch_filler import Filler, additions
 from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
-
-POWER_LOGS = "power_logs"
 
 
 class MakeWorkload(Protocol):

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import IO, Generic, TypeVar
 
 from opcost.atomic_file import replace_file
 from opcost.csv_rows import LineError, RowLines
@@ -92,7 +92,7 @@ class CsvTable(Generic[Row]):
         while not is_written:
             with self._locked() as descriptor:
                 end = self._end_of_last_line(descriptor)
-                is_written = not end or self._lines.is_current(self._checked_header())
+                is_written = not end or self._is_current()
                 if is_written:
                     content = lines if end else self._lines.header() + lines
                     self._write_or_roll_back(descriptor, content.encode(), end)
@@ -129,7 +129,7 @@ class CsvTable(Generic[Row]):
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
-            header = file.readline().removeprefix(codecs.BOM_UTF8)
+            header = _header_of(file)
             if not header.endswith(b"\n"):
                 self._tell_of_an_unfinished_line(header, 1)
                 return
@@ -158,15 +158,16 @@ class CsvTable(Generic[Row]):
             log = logging.getLogger(__name__)
             log.warning("%s:%d: a last line without an end is left out; %s", self.path, number, remedy)
 
-    def _checked_header(self) -> str:
+    def _is_current(self) -> bool:
+        """Return whether the header is this version's, and not an older one's."""
         with self.path.open("rb") as file:
-            header = file.readline().removeprefix(codecs.BOM_UTF8)
+            header = _header_of(file)
         try:
             text = _decoded(header)
             self._lines.reader(text)
         except LineError as error:
             raise UserError(self._problem(1, error)) from None
-        return text
+        return self._lines.is_current(text)
 
     def _end_of_last_line(self, descriptor: int) -> int:
         """Set aside a last line that a killed writer left unfinished; return the size of the rest."""
@@ -202,6 +203,11 @@ class CsvTable(Generic[Row]):
             shutil.copy2(self.path, old)
             replace_file(self.path, content)
         return old
+
+
+def _header_of(file: IO[bytes]) -> bytes:
+    """Return the first line; some programs write a byte order mark before it."""
+    return file.readline().removeprefix(codecs.BOM_UTF8)
 
 
 def _decoded(line: bytes) -> str:

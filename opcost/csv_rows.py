@@ -106,37 +106,28 @@ class RowLines(Generic[Row]):
             LineError: the header is that of a newer version, or of something else.
         """
         found = _cells(header)
-        if found == self.columns:
-            return self._row
         optional = {name for name, cell in self._layout.cells() if cell.is_optional} | {CHECKSUM}
         missing = [name for name in self.columns if name not in found]
         kept = [name for name in self.columns if name in found]
         if found != kept or not optional.issuperset(missing) or not found:
             raise self._header_problem(found)
-        return lambda line: self._old_row(line, kept)
+        return lambda line: self._row(line, found)
 
     def is_current(self, header: str) -> bool:
         """Return whether a header is this version's."""
         return _cells(header) == self.columns
 
-    def _row(self, line: str) -> Row:
-        *cells, checksum = _of_number(_cells(line), len(self.columns))
-        if checksum and checksum != _checksum(cells):
-            raise LineError(CHANGED, "delete the line, or empty its last cell if it is right")
-        row: Row = self._decoded(cells)
-        return row
-
-    def _old_row(self, line: str, found: Sequence[str]) -> Row:
-        """Return a row of a version in which there were fewer columns; of its cells there may be a checksum."""
-        values = dict(zip(found, _of_number(_cells(line), len(found)), strict=True))
+    def _row(self, line: str, found: Sequence[str]) -> Row:
+        """Return the row of a line in which these columns are; in older versions there were fewer."""
+        cells = _cells(line)
+        if len(cells) != len(found):
+            raise LineError(f"{len(cells)} cells, {len(found)} expected")
+        values = dict(zip(found, cells, strict=True))
         checksum = values.pop(CHECKSUM, "")
         if checksum and checksum != _checksum(list(values.values())):
-            raise LineError(CHANGED, "delete the line")
-        row: Row = self._decoded([values.get(name, "") for name in self.columns[:-1]])
+            raise LineError(CHANGED, "delete the line, or empty its last cell if it is right")
+        row: Row = self._layout.decode(values.get(name, "") for name in self.columns[:-1])
         return row
-
-    def _decoded(self, cells: list[str]) -> Any:
-        return self._layout.decode(iter(cells))
 
     def _header_problem(self, header: list[str]) -> LineError:
         for separator, name in SEPARATORS.items():
@@ -213,12 +204,6 @@ def _cells(line: str) -> list[str]:
         return next(csv.reader([line], strict=True), [])
     except csv.Error as error:
         raise LineError(f"no valid CSV ({error})") from None
-
-
-def _of_number(cells: list[str], number: int) -> list[str]:
-    if len(cells) != number:
-        raise LineError(f"{len(cells)} cells, {number} expected")
-    return cells
 
 
 def _checksum(cells: Sequence[str]) -> str:

@@ -28,6 +28,7 @@ SENTINEL_MEASUREMENTS = "sentinel_measurements.csv"
 SUM_VS_FULL = "sum_vs_full.csv"
 KERNEL_TIMES = "kernel_times.csv"
 COLD_CALLS = "cold_calls.csv"
+POWER_LOGS = "power_logs"
 
 Check: TypeAlias = Callable[[ModelConfig], list[str]]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
+
+from torch import nn
 
 from opcost.apparatus import OpenApparatus, open_apparatus
 from opcost.conditions import EAGER, WARM, Conditions
@@ -136,11 +138,10 @@ def _compare(config: ModelConfig, device: str) -> KernelsReport:
     )
 
 
-def _in_model(config: ModelConfig, device: str) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
-    """Return what a run of the model launches, and each call of each operator that launches something."""
-    model, inputs = model_and_inputs(model_tuple(config), device)
-    for _ in range(WARM_UP_RUNS):
-        run_once(model, inputs)
+def profiled_calls(
+    model: nn.Module, inputs: tuple[Any, ...], composites: Collection[str]
+) -> tuple[list[OperatorTuple], list[Kernel]]:
+    """Return the operators that a run of a model calls, and its kernels: a mark is the number of the call."""
     operators: list[OperatorTuple] = []
 
     def run(mark: Mark) -> None:
@@ -148,9 +149,17 @@ def _in_model(config: ModelConfig, device: str) -> tuple[Launched, dict[Operator
             operators.append(operator)
             return mark(str(len(operators) - 1))
 
-        watch(model, inputs, mark_call, config.composites)
+        watch(model, inputs, mark_call, composites)
 
-    kernels = profiled(run)
+    return operators, profiled(run)
+
+
+def _in_model(config: ModelConfig, device: str) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
+    """Return what a run of the model launches, and each call of each operator that launches something."""
+    model, inputs = model_and_inputs(model_tuple(config), device)
+    for _ in range(WARM_UP_RUNS):
+        run_once(model, inputs)
+    operators, kernels = profiled_calls(model, inputs, config.composites)
     calls: dict[OperatorTuple, list[Launched]] = {}
     for mark, launched in _by_mark(kernels).items():
         calls.setdefault(operators[mark], []).append(Launched.of(launched))

@@ -18,7 +18,7 @@ from opcost.html_report import page
 from opcost.measurement import MeasurementRow
 from opcost.power_drawing import PowerDrawing, drawing_of
 from opcost.report_content import Compared, board_of, compared, without_places
-from opcost.request import SENTINEL_MEASUREMENTS
+from opcost.request import POWER_LOGS, SENTINEL_MEASUREMENTS
 from opcost.roofline import Roofline
 from opcost.stage_comparing import ComparingReport, ModelComparisons
 from opcost.stage_plotting import readings_of_log
@@ -26,8 +26,6 @@ from opcost.stage_qualifying import qualifications_in
 from opcost.statistics import Estimate
 from opcost.svg_charts import RooflinePlot
 from opcost.tuple_costs import FLAGS, TupleCost, roofline_of_tuples, tuple_costs
-
-POWER_LOGS = "power_logs"
 
 TRACE_POINTS = 60
 """Of one line of a trace in the report: thousands of traces are in one file."""

@@ -18,7 +18,7 @@ import torch.nn.functional as F  # noqa: N812
 from simulated_apparatus import RecordedProgress
 from torchvision.models import get_model
 
-from opcost.apparatus import POWER_LOGS, Apparatus, open_apparatus
+from opcost.apparatus import Apparatus, open_apparatus
 from opcost.calls import Call, Calls
 from opcost.conditions import CHAINED, COLD, WARM, Conditions
 from opcost.csv_database import CsvTable
@@ -31,7 +31,7 @@ from opcost.nvidia_smi import GpuFacts, gpu_facts
 from opcost.operators import OperatorCounts, OperatorTuple, TensorSpec, model_operator
 from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol, Workload, protocol_for
 from opcost.procedure import measure
-from opcost.request import METER_QUALIFICATIONS, Request
+from opcost.request import METER_QUALIFICATIONS, POWER_LOGS, Request
 from opcost.stage_cold_calls import find_cold_calls
 from opcost.stage_comparing import ComparisonRow
 from opcost.stage_kernels import compare_kernels

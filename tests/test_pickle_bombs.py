@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mutations import doubled, nested
 
 from opcost.errors import UserError
 from opcost.input_values import InputStatistics
@@ -227,20 +228,6 @@ def test_opcodes_are_counted(tmp_path: Path) -> None:
 
 
 # The right classes with the wrong contents
-
-
-def nested(depth: int) -> Any:
-    value: Any = 1
-    for _ in range(depth):
-        value = (value,)
-    return value
-
-
-def doubled(times: int) -> Any:
-    value: Any = ("x",)
-    for _ in range(times):
-        value = (value, value)
-    return value
 
 
 def with_operator(**changes: Any) -> OperatorCounts:
