@@ -1,9 +1,9 @@
 """What a call takes longer in a chain of others, over alone in a loop, by the size of its tensors -> a CSV file
 
 Each operator of a chain works on the output of the one before, so that it finds its input in the cache as far as it
-fits there, and other kernels run in between. Alone it runs on one set of buffers (warm) and in a stack of operators
-like itself (chained). Chains run as they are, or behind an addition that fills the cache with other data. Nothing else
-may run on the GPU.
+fits there, and other kernels run in between. A chain runs as it is, or behind a sum of other data that leaves neither
+its weights nor its code in the caches; then also several times in a row, with other weights each time, as models repeat
+few kinds of layers. Alone each runs in a loop on the values that it has in the chain. Nothing else may run on the GPU.
 Example: PYTHONPATH=. python benchmarks/calls_in_chains.py --output calls_in_chains.csv
          PYTHONPATH=. python benchmarks/calls_in_chains.py --evaluate calls_in_chains.csv
 """
@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import TypeAlias
 
@@ -27,19 +26,28 @@ from tables import markdown
 from torch import nn
 
 from opcost.apparatus import Apparatus, open_apparatus
-from opcost.cold_calls import STREAM_ELEMENTS
-from opcost.conditions import CHAINED, WARM
+from opcost.conditions import WARM
 from opcost.errors import CannotMeasureError
 from opcost.stage_qualifying import qualified
 from opcost.torch_cache import Layer, device_memory, repeated
 from opcost.torch_workload import EagerWorkload, as_graph
 
 DEVICE = "cuda"
-BATCH, CHANNELS = 16, 64
+BATCH, CHANNELS, MANY_CHANNELS = 16, 64, 512
 SIDES = (8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 160)
 """Of the images: tensors of 0.26 MB to 105 MB."""
 
 PRODUCT_SIDES = (8, 16, 32, 64, 112)
+LARGE_PRODUCT_SIDES = (7, 14)
+
+REPEATS = 6
+"""Models of torchvision call a kernel of one kind some six to ten times."""
+
+VARIANTS = ((False, 1), (True, 1), (True, REPEATS))
+"""Behind a stream or not, and how often in a row."""
+
+STREAM_ELEMENTS = 2**26
+"""Of fp32 values that are read before a chain: 268 MB, beyond any GPU's cache."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,7 @@ class Chain:
 
     name: str
     modules: Callable[[], list[nn.Module]]
+    channels: int
     sides: Sequence[int]
 
 
@@ -75,81 +84,83 @@ def products() -> list[nn.Module]:
     return [module for pair in zip(others, convolutions, strict=True) for module in pair]
 
 
+def large_products() -> list[nn.Module]:
+    """Return convolutions with weights of 1 MB to 9.4 MB, each behind something without weights."""
+    convolutions = (
+        nn.Conv2d(MANY_CHANNELS, MANY_CHANNELS, 3, padding=1, bias=False),
+        nn.Conv2d(MANY_CHANNELS, MANY_CHANNELS, 1, bias=False),
+    )
+    return [module for pair in zip((nn.ReLU(), nn.SiLU()), convolutions, strict=True) for module in pair]
+
+
 CHAINS = (
-    Chain("elementwise", elementwise, SIDES),
-    Chain("norms", normalised, SIDES),
-    Chain("products", products, PRODUCT_SIDES),
+    Chain("elementwise", elementwise, CHANNELS, SIDES),
+    Chain("norms", normalised, CHANNELS, SIDES),
+    Chain("products", products, CHANNELS, PRODUCT_SIDES),
+    Chain("large products", large_products, MANY_CHANNELS, LARGE_PRODUCT_SIDES),
 )
 
 
 Costs: TypeAlias = tuple[float, float]
-"""Of one call, in s and J."""
+"""In s and J."""
 
 
-def costs(apparatus: Apparatus, function: Callable[..., object], *inputs: torch.Tensor, cache: str = WARM) -> Costs:
+def costs(apparatus: Apparatus, function: Callable[..., object], *inputs: torch.Tensor) -> Costs:
     """Return what a call takes in a graph."""
-    calls = repeated(Layer(function, inputs, {}), cache, partial(device_memory, DEVICE))
+    calls = repeated(Layer(function, inputs, {}), WARM, partial(device_memory, DEVICE))
     measured = looked_at(apparatus, as_graph(EagerWorkload(calls, DEVICE)))
     return measured.time_s, energy_j(measured)
 
 
-class Alone:
-    """What modules take alone, each measured once."""
+def alone(apparatus: Apparatus, modules: Iterable[nn.Module], values: torch.Tensor) -> Costs:
+    """Return what modules take together, each in a loop of its own on the output of the one before."""
+    each = []
+    for module in modules:
+        each.append(costs(apparatus, module, values))
+        values = module(values)
+    return sum(time_s for time_s, _ in each), sum(joules for _, joules in each)
 
-    def __init__(self, apparatus: Apparatus) -> None:
-        self._apparatus = apparatus
-        self._known: dict[tuple[str, int, str], Costs] = {}
 
-    def sum_of(self, modules: Iterable[nn.Module], values: torch.Tensor, cache: str) -> Costs:
-        """Return what these take together on such values."""
-        each = []
-        for module in modules:
-            key = str(module), values.numel(), cache
-            if key not in self._known:
-                self._known[key] = costs(self._apparatus, module, values, cache=cache)
-            each.append(self._known[key])
-        return sum(time_s for time_s, _ in each), sum(joules for _, joules in each)
+def stream_then_copy(stream: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Read a stream, and return a copy of values, just written as by an operator before."""
+    torch.sum(stream)
+    return values.clone()
 
 
 class BehindAStream(nn.Module):
-    """A chain, and before it an addition of other data."""
+    """A chain on a copy of its values, made behind a stream."""
 
     def __init__(self, chain: nn.Module) -> None:
         super().__init__()
-        self.augend, self.addend = stream()
         self.chain = chain
 
-    def forward(self, values: torch.Tensor) -> object:
-        """Add, then run the chain."""
-        torch.add(self.augend, self.addend)
-        return self.chain(values)
+    def forward(self, stream: torch.Tensor, values: torch.Tensor) -> object:
+        """Read, copy, then run the chain."""
+        return self.chain(stream_then_copy(stream, values))
 
 
-def stream() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what is added."""
-    return torch.randn(STREAM_ELEMENTS, device=DEVICE), torch.randn(STREAM_ELEMENTS, device=DEVICE)
-
-
-def rows(apparatus: Apparatus, alone: Alone, chain: Chain, side: int) -> Iterator[dict[str, object]]:
-    """Measure a chain on images of one size, with and without the addition before it."""
-    modules = nn.Sequential(*chain.modules()).to(DEVICE).eval()
-    values = torch.randn(BATCH, CHANNELS, side, side, device=DEVICE)
-    warm, chained = (alone.sum_of(modules, values, cache) for cache in (WARM, CHAINED))
-    added = costs(apparatus, torch.add, *stream())
-    for is_behind in (False, True):
-        in_chain_s, in_chain_j = costs(apparatus, BehindAStream(modules) if is_behind else modules, values)
+def rows(apparatus: Apparatus, chain: Chain, side: int) -> Iterator[dict[str, object]]:
+    """Measure a chain on images of one size."""
+    blocks = [nn.Sequential(*chain.modules()).to(DEVICE).eval() for _ in range(REPEATS)]
+    values = torch.randn(BATCH, chain.channels, side, side, device=DEVICE)
+    stream = torch.randn(STREAM_ELEMENTS, device=DEVICE)
+    alone_s, alone_j = alone(apparatus, blocks[0], values)
+    before_s, before_j = costs(apparatus, stream_then_copy, stream, values)
+    for is_behind, repeats in VARIANTS:
+        several = nn.Sequential(*blocks[:repeats])
+        inputs = (stream, values) if is_behind else (values,)
+        time_s, joules = costs(apparatus, BehindAStream(several) if is_behind else several, *inputs)
         yield {
             "chain": name_of(chain, side),
             "kind": chain.name,
             "tensor_bytes": values.numel() * values.element_size(),
             "behind_a_stream": is_behind,
-            "calls": len(modules),
-            "alone_s": warm[0],
-            "chained_s": chained[0],
-            "in_chain_s": in_chain_s - is_behind * added[0],
-            "alone_j": warm[1],
-            "chained_j": chained[1],
-            "in_chain_j": in_chain_j - is_behind * added[1],
+            "repeats": repeats,
+            "calls": len(blocks[0]) * repeats,
+            "alone_s": alone_s * repeats,
+            "in_chain_s": time_s - is_behind * before_s,
+            "alone_j": alone_j * repeats,
+            "in_chain_j": joules - is_behind * before_j,
         }
 
 
@@ -161,37 +172,30 @@ def name_of(chain: Chain, side: int) -> str:
 def add_rows(path: Path, apparatus: Apparatus, limit_s: float) -> None:
     """Measure the chains that a file lacks, until a time is up."""
     begin_s, done = time.monotonic(), known(path, "chain")
-    alone = Alone(apparatus)
     wanted = [(chain, side) for chain in CHAINS for side in chain.sides if name_of(chain, side) not in done]
     for chain, side in wanted:
         if time.monotonic() - begin_s > limit_s:
             break
         try:
             with torch.inference_mode():
-                for row in list(rows(apparatus, alone, chain, side)):
+                for row in list(rows(apparatus, chain, side)):
                     append(path, row)
         except CannotMeasureError as error:
             print(f"left out: {name_of(chain, side)}: {error}", file=sys.stderr)
 
 
 def report(table: pd.DataFrame) -> str:
-    """Return what a call takes longer in a chain than alone and warm, and alone and chained, in Markdown."""
-    return "\n\n".join(f"over {alone}\n\n{_excesses(table, alone)}" for alone in ("alone", "chained"))
-
-
-def _excesses(table: pd.DataFrame, alone: str) -> str:
-    """Return what a call takes longer in a chain, by kind and size."""
+    """Return what a call takes longer in a chain than alone, by kind and size, in Markdown."""
     table = table.assign(
-        excess_us=1e6 * (table["in_chain_s"] - table[f"{alone}_s"]) / table["calls"],
-        excess_uj=1e6 * (table["in_chain_j"] - table[f"{alone}_j"]) / table["calls"],
+        excess_us=1e6 * (table["in_chain_s"] - table["alone_s"]) / table["calls"],
+        excess_uj=1e6 * (table["in_chain_j"] - table["alone_j"]) / table["calls"],
     )
-    kinds = sorted(table["kind"].unique())
-    header = ["tensor", *(f"{kind}, {where}" for kind, where in product(kinds, ("as it is", "behind a stream")))]
+    header = ("kind", "tensor", "as it is", *(f"behind a stream, {repeats} in a row" for _, repeats in VARIANTS[1:]))
     lines = []
-    for size, of_size in table.groupby("tensor_bytes"):
-        cells = [f"{size / 1e6:.1f} MB"]
-        for kind, is_behind in product(kinds, (False, True)):
-            found = of_size[(of_size["kind"] == kind) & (of_size["behind_a_stream"] == is_behind)]
+    for (kind, size), own in table.groupby(["kind", "tensor_bytes"]):
+        cells = [str(kind), f"{float(str(size)) / 1e6:.1f} MB"]
+        for is_behind, repeats in VARIANTS:
+            found = own[(own["behind_a_stream"] == is_behind) & (own["repeats"] == repeats)]
             cells.append("" if found.empty else _cell(found.iloc[-1]))
         lines.append(cells)
     return markdown(header, lines)
