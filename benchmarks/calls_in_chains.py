@@ -21,7 +21,7 @@ from typing import TypeAlias
 import pandas as pd
 import torch
 from growing_csv import append, growing_parser, known
-from short_kernels import energy_j, looked_at
+from short_kernels import energy_j, in_graphs, looked_at
 from tables import markdown
 from torch import nn
 
@@ -30,7 +30,7 @@ from opcost.conditions import WARM
 from opcost.errors import CannotMeasureError
 from opcost.stage_qualifying import qualified
 from opcost.torch_cache import Layer, device_memory, repeated
-from opcost.torch_workload import EagerWorkload, as_graph
+from opcost.torch_workload import EagerWorkload
 
 DEVICE = "cuda"
 BATCH, CHANNELS, MANY_CHANNELS = 16, 64, 512
@@ -108,7 +108,7 @@ Costs: TypeAlias = tuple[float, float]
 def costs(apparatus: Apparatus, function: Callable[..., object], *inputs: torch.Tensor) -> Costs:
     """Return what a call takes in a graph."""
     calls = repeated(Layer(function, inputs, {}), WARM, partial(device_memory, DEVICE))
-    measured = looked_at(apparatus, as_graph(EagerWorkload(calls, DEVICE)))
+    measured = looked_at(apparatus, in_graphs(apparatus, EagerWorkload(calls, DEVICE)))
     return measured.time_s, energy_j(measured)
 
 

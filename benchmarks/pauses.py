@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from growing_csv import append, growing_parser
+from short_kernels import in_graphs
 from tables import markdown
 
 from opcost.apparatus import Apparatus, open_apparatus
@@ -32,7 +33,7 @@ from opcost.stage_qualifying import qualified
 from opcost.subjects import Subject
 from opcost.torch_cuda_graph import time_in_graph_s
 from opcost.torch_duty_cycle import with_pauses_of
-from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
+from opcost.torch_workload import EagerWorkload, operator_workload
 
 CONVOLUTION = Subject(
     OperatorTuple(
@@ -74,7 +75,7 @@ def samples_of(apparatus: Apparatus, calls_in_turn: int, pause_s: float) -> tupl
     """Run the convolution with pauses; return the moments (epoch, in s) and powers (in W) of the samples meanwhile."""
     calls = operator_workload(CONVOLUTION.operator, apparatus.device).calls
     paused = with_pauses_of(replace(calls, relocated=None), apparatus.device, calls_in_turn, pause_s)
-    workload = as_graph(EagerWorkload(paused, apparatus.device))
+    workload = in_graphs(apparatus, EagerWorkload(paused, apparatus.device))
     meter = apparatus.meters.meter("pauses")
     meter.start()
     loop = run_loop(workload, apparatus.clock, LOOP, meter)

@@ -25,7 +25,7 @@ from growing_csv import append, growing_parser, known, parsed
 from operators_in_turn import counts_of, expected_s
 from tables import markdown
 
-from opcost.apparatus import Apparatus, open_apparatus
+from opcost.apparatus import Apparatus, Workloads, open_apparatus
 from opcost.calls import Call, Calls
 from opcost.conditions import TORCH_DEFAULT
 from opcost.errors import CannotMeasureError
@@ -35,7 +35,7 @@ from opcost.ports import SHORT_WARM_UP_S, MeasurementProtocol, Workload
 from opcost.procedure import measure
 from opcost.stage_qualifying import qualified
 from opcost.subjects import CAPTURED, Subject, subjects_of
-from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
+from opcost.torch_workload import EagerWorkload, GraphWorkload, as_graph, operator_workload
 
 DEVICE = "cuda"
 LOOK = MeasurementProtocol(SHORT_WARM_UP_S, loop_s=1.0, relative_error=0.005)
@@ -70,6 +70,13 @@ def short_operators(counts: Sequence[OperatorCount], seed: int) -> list[tuple[Su
     return ordered
 
 
+def in_graphs(apparatus: Apparatus, eager: EagerWorkload) -> GraphWorkload | EagerWorkload:
+    """Capture some calls while nothing else runs."""
+    if isinstance(apparatus.workload, Workloads):
+        apparatus.workload.rest()
+    return as_graph(eager)
+
+
 def looked_at(apparatus: Apparatus, workload: Workload) -> Measurement:
     """Measure something for a moment."""
     known = apparatus.known(TORCH_DEFAULT)
@@ -85,7 +92,7 @@ def energy_j(measurement: Measurement) -> float:
 def member(subject: Subject, memory_bytes: int, apparatus: Apparatus) -> Member | None:
     """Build an operator and measure it alone; None where it runs in no graph, or cannot be made on other memory."""
     eager = operator_workload(subject.operator, DEVICE, subject.input_data)
-    graph = as_graph(eager)
+    graph = in_graphs(apparatus, eager)
     if graph.execution == eager.execution or eager.calls.relocated is None or eager.calls.period != 1:
         return None
     alone = looked_at(apparatus, graph)
@@ -95,7 +102,7 @@ def member(subject: Subject, memory_bytes: int, apparatus: Apparatus) -> Member 
 
 def in_turn(calls: Sequence[Call], apparatus: Apparatus) -> tuple[float, float]:
     """Return what one round of some calls takes in a graph, in s and J."""
-    workload = as_graph(EagerWorkload(Calls(partial(_call_each, calls), len(calls)), DEVICE))
+    workload = in_graphs(apparatus, EagerWorkload(Calls(partial(_call_each, calls), len(calls)), DEVICE))
     measured = looked_at(apparatus, workload)
     return len(calls) * measured.time_s, len(calls) * energy_j(measured)
 

@@ -45,10 +45,10 @@ def row(compared: ComparisonRow) -> dict[str, object]:
         "missing_operators": compared.missing_operators,
         "sum_time_s": compared.time_s,
         "full_time_s": compared.full_time_s,
-        "correction_time_s": compared.cold_time_s,
+        "correction_time_s": compared.correction_time_s,
         "sum_energy_j": compared.energy_j,
         "full_energy_j": compared.full_energy_j,
-        "correction_energy_j": compared.cold_energy_j,
+        "correction_energy_j": compared.correction_energy_j,
     }
 
 

@@ -195,8 +195,7 @@ class Workloads:
     def __call__(self, subject: Subject, duty_cycle: float = 1.0) -> Iterator[Workload]:
         """Build an operator or a model while the device is kept at work, and let that go on afterwards."""
         eager = self._eager(subject)
-        if self.filler is not None:
-            self.filler.pause()
+        self.rest()
         try:
             if duty_cycle < 1:
                 eager = EagerWorkload(with_pauses(eager.calls, self.device, duty_cycle), self.device)
@@ -204,6 +203,11 @@ class Workloads:
         finally:
             if self.filler is not None:
                 self.filler.resume()
+
+    def rest(self) -> None:
+        """Stop what keeps the device at work until the next measurement ends: no graph runs while one is captured."""
+        if self.filler is not None:
+            self.filler.pause()
 
     def _eager(self, subject: Subject) -> EagerWorkload:
         if subject.operator.is_model:

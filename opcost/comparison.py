@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from opcost.cold_calls import STREAM_BYTES
+from opcost.calls_in_chains import STREAM_BYTES
 from opcost.conditions import WARM, Circumstances, Conditions
 from opcost.eager_regime import EagerCost, eager_cost
 from opcost.estimation import MINIMUM_KNOWN, CostModel, fitted, known_costs
@@ -132,7 +132,7 @@ def compare(
     moves_much = counts.total_memory_bytes > STREAM_BYTES
     constants = Constants(
         rates=_rates(everything, [cost, *([left_out] if left_out else [])], measurements, conditions),
-        cold=measurements.cold_calls(conditions) if moves_much else None,
+        corrections=measurements.corrections(conditions) if moves_much else None,
     )
     return Comparison(
         conditions=conditions,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opcost.cold_calls import ColdCalls
+from opcost.calls_in_chains import Corrections, Excess
 from opcost.estimation import CostModel
 from opcost.measurement import MeasurementRow
 from opcost.operators import OperatorCount
@@ -28,27 +28,27 @@ class Piece:
 
 @dataclass(frozen=True)
 class Constants:
-    """What is known of a device from operators alone: what those cost that were not measured, and what a call takes
-    longer in cold caches; None where too little is known to tell.
+    """What is known of a device from operators alone: what those cost that were not measured, and what calls take
+    longer among others; None where too little is known to tell.
     """
 
     rates: CostModel | None = None
-    cold: ColdCalls | None = None
+    corrections: Corrections | None = None
 
 
 @dataclass(frozen=True)
 class Gap:
     """The pieces of a whole model. ``modules`` and ``functions`` are the sum.
 
-    ``cold`` is what the summed calls take longer where their code and weights are in no cache, and a part of what is
-    ``unexplained`` where that is not known. ``dropped`` is what is not summed on purpose, measured or estimated;
-    ``unmeasured`` what should be summed and has no measurement, estimated. ``unexplained`` is what is left, below 0
-    where the rest is more than the whole.
+    ``correction`` is what the summed calls take longer among others than each in a loop of itself, for what caches hold
+    (below 0 where they take less), and a part of what is ``unexplained`` where that is not known. ``dropped`` is what
+    is not summed on purpose, measured or estimated; ``unmeasured`` what should be summed and has no measurement,
+    estimated. ``unexplained`` is what is left, below 0 where the rest is more than the whole.
     """
 
     modules: Piece
     functions: Piece
-    cold: ColdCalls | None
+    correction: Excess | None
     dropped: Piece
     unmeasured: Piece
     unexplained: Piece
@@ -80,12 +80,12 @@ def gap(
     if dropped is not None:
         left_out = _measured(dropped.parts, cost.is_at_reference).plus(_estimated(dropped.missing, constants.rates))
     unmeasured = _estimated(cost.missing, constants.rates)
-    cold = _in_cold_caches(cost, constants.cold)
-    known = modules.plus(functions).plus(left_out).plus(unmeasured).plus(_piece(cold))
+    correction = None if constants.corrections is None else constants.corrections.of(cost.summed)
+    known = modules.plus(functions).plus(left_out).plus(unmeasured).plus(_piece(correction))
     return Gap(
         modules=modules,
         functions=functions,
-        cold=cold,
+        correction=correction,
         dropped=left_out,
         unmeasured=unmeasured,
         unexplained=Piece(
@@ -95,18 +95,10 @@ def gap(
     )
 
 
-def _in_cold_caches(cost: ModelCost, cold: ColdCalls | None) -> ColdCalls | None:
-    """Return what all summed calls take longer together: they share one mean, and its error."""
-    if cold is None or not cost.parts:
-        return None
-    calls = sum(part.occurrences for part in cost.parts)
-    return ColdCalls(cold.time_s.times(calls), None if cold.energy_j is None else cold.energy_j.times(calls))
-
-
-def _piece(cold: ColdCalls | None) -> Piece:
-    if cold is None:
+def _piece(correction: Excess | None) -> Piece:
+    if correction is None:
         return Piece()
-    return Piece(cold.time_s.value, 0.0 if cold.energy_j is None else cold.energy_j.value)
+    return Piece(correction.time_s.value, 0.0 if correction.energy_j is None else correction.energy_j.value)
 
 
 def _measured(parts: Sequence[Part], at_reference: bool) -> Piece:

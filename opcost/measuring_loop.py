@@ -10,7 +10,7 @@ import numpy as np
 
 from opcost.ports import MINIMUM_CHUNKS, Clock, ClockReading, MeasurementProtocol, Meter, Workload
 from opcost.power import DeviceState, MeteredPower, Window, device_state, power_and_check
-from opcost.statistics import Estimate, FloatArray, is_within, mean_over_places, without_places
+from opcost.statistics import Estimate, FloatArray, half_width_ratio, mean_over_places, without_places
 
 MINIMUM_PRECISE_CHUNKS = 10
 """Before that the spread of chunks says too little to stop by."""
@@ -27,8 +27,11 @@ what is looked at again and again is found small too early. With one look at 0.8
 intervals hold the truth, with two at 0.9 95 %, a fifth of the time later (``benchmarks/simulated_coverage.py``)."""
 
 GIVE_UP_AFTER_S = 2.0
-"""From then on a loop ends, too, if it would take longer than it may: a launch of Python takes another time from second
-to second, and no loop of 30 s knows its mean to 1 %."""
+"""From then on a loop ends, too, if it would take longer than it may."""
+
+FALLING_RATIO = 0.9
+"""By a doubling of a loop's time errors fall to 0.7. Where they stay above this share the load wanders: a launch of
+Python takes another time from second to second, and no loop of 30 s knows its mean to 1 %."""
 
 HARDLY_SLOWED_RATIO = 0.02
 """Low clocks for this share of a loop change its time by 0.7 % at most: they are lower by a quarter at most (H200). In
@@ -133,7 +136,8 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, meter: M
     How much its places differ is not counted here: a longer loop would find the same.
     """
     relative_error, look_s = STOP_RATIO * (protocol.relative_error or 0.0), FIRST_LOOK_S
-    looks = looks_in_a_row = in_vain_in_a_row = 0
+    prospect = Prospect(relative_error, protocol.loop_s)
+    looks = looks_in_a_row = 0
     while True:
         loop = next(loops)
         if _is_long(loop, protocol.loop_s):
@@ -146,9 +150,7 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, meter: M
             looks_in_a_row = looks_in_a_row + 1 if is_enough else 0
             if looks_in_a_row and looks_in_a_row >= min(looks, LOOKS_IN_A_ROW):
                 return loop
-            is_in_vain = is_out_of_reach(loop.in_one_place, power, relative_error, protocol.loop_s)
-            in_vain_in_a_row = in_vain_in_a_row + 1 if is_in_vain else 0
-            if in_vain_in_a_row == LOOKS_IN_A_ROW:
+            if prospect.is_bad(loop.in_one_place, power):
                 return loop
             if protocol.at_full_clocks and is_slowed(device_state(trace, loop.window)):
                 return loop
@@ -170,27 +172,66 @@ def is_precise(loop: Loop, power: MeteredPower, relative_error: float) -> bool:
     """
     if loop.runs_nothing:
         return True
-    chunks = loop.independent_chunks
     is_short = len(loop.chunk_durations_s) < MINIMUM_PRECISE_CHUNKS
-    if is_short or not is_within(loop.time_s, chunks, relative_error):
-        return False
-    if power.trace.missing_reason is not None:
-        return True
-    energy_j = energy_of_iteration_j(loop, power)
-    return energy_j is not None and is_within(energy_j, min(chunks, power.mean.readings), relative_error)
+    return not is_short and half_width_ratio_of(loop, power) <= relative_error
 
 
-def is_out_of_reach(loop: Loop, power: MeteredPower, relative_error: float, loop_s: float) -> bool:
-    """Return whether figures would not be precise after ``loop_s`` either, if errors fall with the root of the time.
+def half_width_ratio_of(loop: Loop, power: MeteredPower) -> float:
+    """Return half the width of the 95 % interval of time or energy over its value, the larger of both.
 
-    Nobody knows that of a loop that has hardly begun, or of a meter that has hardly said anything.
+    It is infinite where a meter that says something has not said enough; without one the time alone counts.
     """
+    chunks = loop.independent_chunks
+    time_ratio = half_width_ratio(loop.time_s, chunks)
+    if power.trace.missing_reason is not None:
+        return time_ratio
+    energy_j = energy_of_iteration_j(loop, power)
+    if energy_j is None:
+        return math.inf
+    return max(time_ratio, half_width_ratio(energy_j, min(chunks, power.mean.readings)))
+
+
+class Prospect:
+    """Whether a loop will become precise in time, by how its figures did so far."""
+
+    def __init__(self, relative_error: float, loop_s: float) -> None:
+        self._relative_error = relative_error
+        self._loop_s = loop_s
+        self._earlier: tuple[float, float] | None = None
+        self._bad_looks = 0
+
+    def is_bad(self, loop: Loop, power: MeteredPower) -> bool:
+        """Return whether some looks in a row, this being the last, found that it will not.
+
+        Nobody knows that of a loop that has hardly begun, or of a meter that has hardly said anything.
+        """
+        if loop.duration_s < GIVE_UP_AFTER_S or not _is_told_enough(loop, power):
+            return False
+        ratio = half_width_ratio_of(loop, power)
+        # Errors fall with the root of the time, if they fall.
+        is_out_of_reach = ratio * math.sqrt(loop.duration_s / self._loop_s) > self._relative_error
+        self._bad_looks = self._bad_looks + 1 if is_out_of_reach or self._stays(loop.duration_s, ratio) else 0
+        return self._bad_looks == LOOKS_IN_A_ROW
+
+    def _stays(self, duration_s: float, ratio: float) -> bool:
+        """Return whether figures are hardly more precise than in half of the time, or less."""
+        if self._earlier is None:
+            self._earlier = duration_s, ratio
+        earlier_s, earlier_ratio = self._earlier
+        if duration_s < 2 * earlier_s:
+            return False
+        if ratio <= FALLING_RATIO * earlier_ratio:
+            self._earlier = duration_s, ratio
+            return False
+        return True
+
+
+def _is_told_enough(loop: Loop, power: MeteredPower) -> bool:
+    """Return whether chunks and a meter that says something have said enough to tell how precise a loop will be."""
     told = len(loop.chunk_durations_s)
     if power.trace.missing_reason is None:
         told = min(told, 0 if power.mean.estimate_w is None else power.mean.readings)
-    if loop.duration_s < GIVE_UP_AFTER_S or told < MINIMUM_PRECISE_CHUNKS:
-        return False
-    return not is_precise(loop, power, relative_error * math.sqrt(loop_s / loop.duration_s))
+    return told >= MINIMUM_PRECISE_CHUNKS
 
 
 def _growing_loop(workload: Workload, clock: Clock, rounds: int, load_begin: ClockReading) -> Iterator[Loop]:

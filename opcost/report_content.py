@@ -26,7 +26,7 @@ from opcost.svg_charts import Course, Deviation, Pieces, RooflinePlot
 from opcost.tuple_costs import FLAGS, TupleCost
 from opcost.units import milliseconds, percent
 
-PIECES = ("modules", "functions", "cold caches", "dropped", "not measured", "not explained")
+PIECES = ("modules", "functions", "caches", "dropped", "not measured", "not explained")
 KINDS_OF_KERNELS = 10
 PICO = 1e-12
 
@@ -136,7 +136,7 @@ def errors(found: Sequence[Compared]) -> str:
         drawings.append(svg_charts.deviations(rows, f"{quantity}: sum less whole (% of the whole)"))
     legend = [
         svg_charts.legend_mark(0, "the sum"),
-        svg_charts.legend_mark(1, "the sum, corrected for cold caches (where that is known)"),
+        svg_charts.legend_mark(1, "the sum, corrected for caches (where that is known)"),
     ]
     caption = (
         "How far each sum is from its whole, in order: the middle row is the median. Marks left of zero: the sum is "
@@ -151,10 +151,10 @@ def _errors_of(one: Compared, quantity: str) -> Iterable[Deviation]:
         return
     yield Deviation(_less_one(ratio), 0, f"{quantity} {percent(ratio.value - 1)} off")
     row, whole = one.row, one.model.full_time_s if quantity == "time" else one.model.full_energy_j
-    cold = row.cold_time_s if quantity == "time" else row.cold_energy_j
-    error = row.cold_time_standard_error_s if quantity == "time" else row.cold_energy_standard_error_j
-    if cold is not None and error is not None and whole is not None:
-        more = ratio.value + cold / whole.value - 1
+    correction = row.correction_time_s if quantity == "time" else row.correction_energy_j
+    error = row.correction_time_standard_error_s if quantity == "time" else row.correction_energy_standard_error_j
+    if correction is not None and error is not None and whole is not None:
+        more = ratio.value + correction / whole.value - 1
         corrected = Estimate(more, math.hypot(ratio.standard_error, error / whole.value))
         yield Deviation(corrected, 1, f"{quantity} {percent(more)} off when corrected")
 
@@ -313,9 +313,10 @@ def gaps(found: Sequence[Compared]) -> str:
         )
         rows += [(bar.name, quantity, *map(percent, bar.shares)) for bar in bars]
     caption = (
-        "What makes the whole (100 %). Modules and functions are the sum; cold caches is what calls take longer where "
-        "their code and weights are in no cache; dropped and not measured are estimated where they have no row. What "
-        "is not explained lies left of zero where the rest is more than the whole. A missing piece is not known."
+        "What makes the whole (100 %). Modules and functions are the sum; caches is what calls take longer among "
+        "others than alone, or less where it lies left of zero; dropped and not measured are estimated where they have "
+        "no row. What is not explained lies left of zero where the rest is more than the whole. A missing piece is not "
+        "known."
     )
     legend = [svg.swatch(number) + name for number, name in enumerate(PIECES)]
     numbers = table(("model", "of", *PIECES), sorted(rows), "The same in figures, as shares of the whole.")
@@ -324,9 +325,9 @@ def gaps(found: Sequence[Compared]) -> str:
 
 def _pieces(one: Compared, quantity: str) -> tuple[float | None, ...]:
     gap, row = one.comparison.gap, one.row
-    cold = (row.cold_time_s, row.cold_energy_j)
+    correction = (row.correction_time_s, row.correction_energy_j)
     whole = row.full_time_s if quantity == "time" else row.full_energy_j
-    known = [(gap.modules.time_s, gap.modules.energy_j), (gap.functions.time_s, gap.functions.energy_j), cold]
+    known = [(gap.modules.time_s, gap.modules.energy_j), (gap.functions.time_s, gap.functions.energy_j), correction]
     known += [(piece.time_s, piece.energy_j) for piece in (gap.dropped, gap.unmeasured, gap.unexplained)]
     values = [time_s if quantity == "time" else energy_j for time_s, energy_j in known]
     return tuple(None if value is None or not whole else value / whole for value in values)

@@ -280,10 +280,12 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
         print_line("± is one standard error within these runs; another run or board may differ by more.")
         for celsius in sorted({row.reference_temperature_c for _, row in compared if row.reference_temperature_c}):
             print_line(f"Energies are those at {celsius:g} °C, where all of a model's are known there.")
-        if any(row.cold_time_s is not None for _, row in compared):
-            print_line("Corrected: with what calls take longer where their code and weights are in no cache.")
+        if any(row.correction_time_s is not None for _, row in compared):
+            print_line(
+                "Corrected: with what calls take longer among others than alone, since caches hold something else."
+            )
         print_line("")
-        pieces = ("model", "", "modules", "functions", "cold caches", "dropped", "not measured", "not explained")
+        pieces = ("model", "", "modules", "functions", "caches", "dropped", "not measured", "not explained")
         print_table("What makes the whole model", pieces, [cells for one in compared for cells in _gap_cells(*one)])
         print_line("What was dropped or not measured is estimated from FLOPs and bytes, where it has no row.")
     for report, of_model in zip(reports, labelled, strict=True):
@@ -362,12 +364,12 @@ def _comparison_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], 
     missing = f"{row.missing_operators} of {row.summed_operators + row.missing_operators}"
     corrected_time = _corrected(
         (row.time_ratio, row.time_standard_error_ratio),
-        (row.cold_time_s, row.cold_time_standard_error_s),
+        (row.correction_time_s, row.correction_time_standard_error_s),
         row.full_time_s,
     )
     corrected_energy = _corrected(
         (row.energy_ratio, row.energy_standard_error_ratio),
-        (row.cold_energy_j, row.cold_energy_standard_error_j),
+        (row.correction_energy_j, row.correction_energy_standard_error_j),
         row.full_energy_j,
     )
     time = (milliseconds(row.time_s), milliseconds(row.full_time_s), time_ratio, corrected_time)
@@ -378,9 +380,9 @@ def _comparison_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], 
     )
 
 
-def _corrected(sum_ratio: Known, cold: Known, whole: float | None) -> str:
+def _corrected(sum_ratio: Known, correction: Known, whole: float | None) -> str:
     """Return what sum and correction are of the whole, with the error of both."""
-    (value_ratio, error_ratio), (more, more_error) = sum_ratio, cold
+    (value_ratio, error_ratio), (more, more_error) = sum_ratio, correction
     if value_ratio is None or error_ratio is None or more is None or more_error is None or not whole:
         return UNKNOWN
     return _with_error(value_ratio + more / whole, math.hypot(error_ratio, more_error / whole))
@@ -388,8 +390,8 @@ def _corrected(sum_ratio: Known, cold: Known, whole: float | None) -> str:
 
 def _gap_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the pieces of the whole's time and energy as shares of it."""
-    times_s = (row.cold_time_s, row.dropped_time_s, row.unmeasured_time_s, row.unexplained_time_s)
-    energies_j = (row.cold_energy_j, row.dropped_energy_j, row.unmeasured_energy_j, row.unexplained_energy_j)
+    times_s = (row.correction_time_s, row.dropped_time_s, row.unmeasured_time_s, row.unexplained_time_s)
+    energies_j = (row.correction_energy_j, row.dropped_energy_j, row.unmeasured_energy_j, row.unexplained_energy_j)
     return (
         (label, "time", *_pieces(row.time_s, row.function_time_s, times_s, row.full_time_s)),
         ("", "energy", *_pieces(row.energy_j, row.function_energy_j, energies_j, row.full_energy_j)),

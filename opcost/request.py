@@ -27,7 +27,7 @@ METER_QUALIFICATIONS = "meter_qualifications.csv"
 SENTINEL_MEASUREMENTS = "sentinel_measurements.csv"
 SUM_VS_FULL = "sum_vs_full.csv"
 KERNEL_TIMES = "kernel_times.csv"
-COLD_CALLS = "cold_calls.csv"
+CALLS_IN_CHAINS = "calls_in_chains.csv"
 POWER_LOGS = "power_logs"
 
 Check: TypeAlias = Callable[[ModelConfig], list[str]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from opcost.cold_calls import STREAM_BYTES
+from opcost.calls_in_chains import STREAM_BYTES
 
 MEMORY = "memory"
 COMPUTE = "compute"

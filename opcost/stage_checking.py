@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from opcost.calls_in_chains import ChainRow
 from opcost.campaign import FailureRow
-from opcost.cold_calls import ColdCallsRow
 from opcost.config_files import load_configs, load_whitelist
 from opcost.csv_database import TORN, CsvTable
 from opcost.errors import UserError
 from opcost.kernel_times import KernelTimeRow
 from opcost.measurement import MeasurementRow
 from opcost.request import (
-    COLD_CALLS,
+    CALLS_IN_CHAINS,
     COUNTS,
     FAILURES,
     FILTERED_COUNTS,
@@ -35,7 +35,7 @@ MEASURED: dict[str, type[Any]] = {
     FULL_MODEL_MEASUREMENTS: MeasurementRow,
     SENTINEL_MEASUREMENTS: MeasurementRow,
     METER_QUALIFICATIONS: QualificationRow,
-    COLD_CALLS: ColdCallsRow,
+    CALLS_IN_CHAINS: ChainRow,
     KERNEL_TIMES: KernelTimeRow,
     FAILURES: FailureRow,
 }

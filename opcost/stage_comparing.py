@@ -27,7 +27,7 @@ from opcost.request import (
     Request,
     selected,
 )
-from opcost.stage_cold_calls import cold_calls_in
+from opcost.stage_chains import calls_in_chains_in
 from opcost.statistics import Estimate, estimate_of, standard_error_of, value_of
 from opcost.subjects import about
 from opcost.summation import Measurements, best_rows
@@ -41,7 +41,7 @@ KINDS_TOLD = 4
 class ComparisonRow:
     """One row of ``sum_vs_full.csv``; ``time_s`` and ``energy_j`` are the sum's, errors one standard error.
 
-    The part of the sum in functions, what calls take longer in cold caches, what was dropped or not measured (estimated
+    The part of the sum in functions, what calls take longer among others, what was dropped or not measured (estimated
     where it has no row), and what is left of the whole are told as ``opcost.gap.Gap`` has them; what an eager run of
     the summed operators should take on the device, and for its launches, and its energy, as ``opcost.eager_regime`` has
     them; by how much kernels alone differ from those in the model as ``opcost.kernel_times`` has it. All are None where
@@ -71,10 +71,10 @@ class ComparisonRow:
     energy_standard_error_ratio: float | None
     function_time_s: float | None
     function_energy_j: float | None
-    cold_time_s: float | None
-    cold_time_standard_error_s: float | None
-    cold_energy_j: float | None
-    cold_energy_standard_error_j: float | None
+    correction_time_s: float | None
+    correction_time_standard_error_s: float | None
+    correction_energy_j: float | None
+    correction_energy_standard_error_j: float | None
     dropped_time_s: float | None
     dropped_energy_j: float | None
     unmeasured_time_s: float | None
@@ -145,7 +145,7 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
     counts = [counts for model in models for counts in (model.kept, model.dropped) if counts is not None]
     of_operators = about(count.operator for one in counts for count in one.counts)
     operators = CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows(of_operators)
-    measurements = Measurements(operators, cold_calls_in(request.database).rows())
+    measurements = Measurements(operators, calls_in_chains_in(request.database).rows())
     of_models = about(model.kept.model for model in models)
     wholes = CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows(of_models)
     full_rows = _best_of_each_board(wholes)
@@ -248,7 +248,8 @@ def _comparison_row(
     name: str, comparison: Comparison, runs: OperatorRuns, errors: KernelErrors | None
 ) -> ComparisonRow:
     cost, whole, gap, eager = comparison.cost, comparison.full.measurement, comparison.gap, comparison.eager
-    cold_time_s, cold_energy_j = (None, None) if gap.cold is None else (gap.cold.time_s, gap.cold.energy_j)
+    more = gap.correction
+    correction_time_s, correction_energy_j = (None, None) if more is None else (more.time_s, more.energy_j)
     return ComparisonRow(
         key=comparison.full.key,
         operator=comparison.full.operator,
@@ -270,10 +271,10 @@ def _comparison_row(
         energy_standard_error_ratio=standard_error_of(comparison.energy_ratio),
         function_time_s=gap.functions.time_s,
         function_energy_j=gap.functions.energy_j,
-        cold_time_s=value_of(cold_time_s),
-        cold_time_standard_error_s=standard_error_of(cold_time_s),
-        cold_energy_j=value_of(cold_energy_j),
-        cold_energy_standard_error_j=standard_error_of(cold_energy_j),
+        correction_time_s=value_of(correction_time_s),
+        correction_time_standard_error_s=standard_error_of(correction_time_s),
+        correction_energy_j=value_of(correction_energy_j),
+        correction_energy_standard_error_j=standard_error_of(correction_energy_j),
         dropped_time_s=gap.dropped.time_s,
         dropped_energy_j=gap.dropped.energy_j,
         unmeasured_time_s=gap.unmeasured.time_s,

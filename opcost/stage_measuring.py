@@ -19,7 +19,7 @@ from opcost.request import (
     SelectedModel,
     selected,
 )
-from opcost.stage_cold_calls import find_cold_calls_if_unknown
+from opcost.stage_chains import find_chains_if_unknown
 from opcost.subjects import CAPTURED, subjects_of
 
 
@@ -77,7 +77,7 @@ def measure_operators(
             done = (is_due and _set_done(work.config)) or work.config.done
             reports.append(_operators_report(work, outcome, done))
         if any(report.measured for report in reports):
-            find_cold_calls_if_unknown(bench, request.database)
+            find_chains_if_unknown(bench, request.database)
     return sorted(reports, key=lambda report: report.name)
 
 

@@ -225,8 +225,20 @@ def is_within(estimate: Estimate, readings: int, relative_error: float) -> bool:
         readings: how many independent readings its error rests on; fewer than two say nothing.
         relative_error: half the interval's width over the value.
     """
+    return half_width_ratio(estimate, readings) <= relative_error
+
+
+def half_width_ratio(estimate: Estimate, readings: int) -> float:
+    """Return half the width of an estimate's 95 % interval over its value; infinite where nothing is known of it.
+
+    Args:
+        estimate: a mean.
+        readings: how many independent readings its error rests on; fewer than two say nothing.
+    """
     degrees = min(readings, BATCHES) - 1
-    return degrees > 0 and student_quantile(degrees) * estimate.standard_error <= relative_error * abs(estimate.value)
+    if degrees <= 0 or not (estimate.value or not estimate.standard_error):
+        return math.inf
+    return student_quantile(degrees) * estimate.standard_error / abs(estimate.value or 1.0)
 
 
 def student_quantile(degrees: int) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 
-from opcost.cold_calls import ColdCalls, ColdCallsRow, cold_calls_under
+from opcost.calls_in_chains import ChainRow, Corrections, corrections_under
 from opcost.conditions import Conditions
 from opcost.input_values import InputData, parse_input_data
 from opcost.measurement import MeasurementRow, energy_of, is_doubtful, time_of
@@ -63,10 +63,10 @@ class ModelCost:
 
 
 class Measurements:
-    """The best row for each thing measured under each set of conditions, and what calls take longer in cold caches."""
+    """The best row for each thing measured under each set of conditions, and what calls take longer in chains."""
 
-    def __init__(self, rows: Iterable[MeasurementRow], cold_calls: Iterable[ColdCallsRow] = ()) -> None:
-        self._cold_calls = tuple(cold_calls)
+    def __init__(self, rows: Iterable[MeasurementRow], chains: Iterable[ChainRow] = ()) -> None:
+        self._chains = tuple(chains)
         self._board: str | None = None
         self._by_board: dict[str | None, Measurements] = {None: self}
         self._rows: dict[str, dict[str, dict[str, list[MeasurementRow]]]] = {}
@@ -99,9 +99,9 @@ class Measurements:
         distances = {data: subject.input_data.distance(data, inputs) for data in rows if data is not None}
         return rows[min(distances, key=distances.__getitem__)] if distances else None
 
-    def cold_calls(self, conditions: Conditions) -> ColdCalls | None:
-        """Return what a call takes longer in cold caches, None where that is not known on such cards."""
-        return cold_calls_under(self._cold_calls, conditions)
+    def corrections(self, conditions: Conditions) -> Corrections | None:
+        """Return what calls take longer in chains of others, None where that is not known on such cards."""
+        return corrections_under(self._chains, conditions)
 
     def _under(self, subject: Subject, conditions: Conditions) -> dict[str, MeasurementRow]:
         return self._best(self._rows.get(subject.operator.key, {}).get(conditions.key, {}))

@@ -12,13 +12,13 @@ import torch
 from torch import nn
 from torch.overrides import get_ignored_functions, resolve_name
 
-from opcost.cold_calls import CHAIN
+from opcost.calls_in_chains import OPERATORS
 from opcost.errors import CannotMeasureError
 from opcost.operators import OperatorTuple, PlainValue, short_hash
 from opcost.torch_values import plain_value, public_name
 
 TRUSTED_PACKAGES = ("torch", "torchvision")
-"""Besides the chain of ``opcost.cold_calls``, a class is imported by name from these only: importing runs code."""
+"""Besides those of ``opcost.calls_in_chains`` a class is imported by name from these only: importing runs code."""
 
 FACTORIES = frozenset(
     [f"torch.{name}" for name in "arange empty eye full linspace ones rand randint randn randperm tensor zeros".split()]
@@ -291,7 +291,7 @@ def _dtype(module: nn.Module) -> PlainValue:
 
 def _resolve(operator: str) -> Any:
     package, _, name = operator.rpartition(".")
-    if package.partition(".")[0] not in TRUSTED_PACKAGES and operator != CHAIN.operator:
+    if package.partition(".")[0] not in TRUSTED_PACKAGES and operator not in OPERATORS:
         raise CannotMeasureError(f"{operator} is not an operator of {' or '.join(TRUSTED_PACKAGES)}")
     try:
         cls = getattr(importlib.import_module(package), name, None)

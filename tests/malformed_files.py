@@ -31,8 +31,8 @@ from typing import Any
 import yaml
 from mutations import Mutation, mutated_pickle, mutated_text
 
+from opcost.calls_in_chains import ChainRow
 from opcost.campaign import FailureRow
-from opcost.cold_calls import ColdCallsRow
 from opcost.config_files import load_configs, load_whitelist
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
@@ -138,7 +138,7 @@ def row_types() -> dict[str, type[Any]]:
         "full_model_measurements.csv": MeasurementRow,
         "failures.csv": FailureRow,
         "kernel_times.csv": KernelTimeRow,
-        "cold_calls.csv": ColdCallsRow,
+        "calls_in_chains.csv": ChainRow,
         "meter_qualifications.csv": QualificationRow,
         "sum_vs_full.csv": ComparisonRow,
     }

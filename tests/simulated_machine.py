@@ -99,7 +99,8 @@ class Load:
     ``time_s`` and ``power_w`` are the true means of one iteration on a device in thermal equilibrium. ``jitter_ratio``
     is the standard deviation of one iteration's time over its mean. The first call takes ``first_call_s`` longer, and
     the device idles meanwhile. Power swings by ``swing_w`` above and below its mean, half a ``swing_period_s`` each.
-    Runs are in so many ``places`` in turn, whose times differ by ``place_spread_ratio`` (standard deviation).
+    Runs are in so many ``places`` in turn, whose times differ by ``place_spread_ratio`` (standard deviation). Times
+    stray from their mean by ``wander_ratio`` in a second, and by twice as much in four.
     """
 
     time_s: float = 0.002
@@ -110,6 +111,7 @@ class Load:
     swing_period_s: float = 0.1
     places: int = 1
     place_spread_ratio: float = 0.0
+    wander_ratio: float = 0.0
 
     @property
     def energy_j(self) -> float:
@@ -284,7 +286,7 @@ class SimulatedMachine(SimulatedWorkload):
         self.checks = checks
         self.is_logging = self.has_pauses = False
         self._clock_step = clock_step
-        self._now_s = self._burst_energy_j = 0.0
+        self._now_s = self._burst_energy_j = self._strayed_ratio = 0.0
         self._log_begin_s = 0.0
         self._white_noise_w = self._correlated_noise = np.empty(0)
         self._phases = [_Phase(-FIRST_EPOCH_S, None, 0.0)]
@@ -306,6 +308,9 @@ class SimulatedMachine(SimulatedWorkload):
             self.idle(load.first_call_s)
         jitter = load.jitter_ratio * self._random.standard_normal() * np.sqrt(iterations)
         duration_s = place_ratio * load.time_s * self._slowness(load) * max(iterations + jitter, 0.01 * iterations)
+        if load.wander_ratio:
+            duration_s *= max(1 + self._strayed_ratio, 0.01)
+            self._strayed_ratio += load.wander_ratio * np.sqrt(duration_s) * self._random.standard_normal()
         self._advance(load, duration_s)
 
     def idle(self, duration_s: float) -> None:

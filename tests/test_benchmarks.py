@@ -720,33 +720,66 @@ def test_samples_are_held_against_those_that_have_settled(benchmark, tmp_path):
 
 
 def test_what_calls_take_longer_in_chains_is_told_by_size_and_kind(benchmark):
-    def row(kind, tensor_bytes, is_behind, alone_s, in_chain_s):
+    def row(kind, tensor_bytes, is_behind, repeats, in_chain_s):
         return {
             "chain": f"{kind} 8",
             "kind": kind,
             "tensor_bytes": tensor_bytes,
             "behind_a_stream": is_behind,
-            "calls": 4,
-            "alone_s": alone_s,
-            "chained_s": in_chain_s,
+            "repeats": repeats,
+            "calls": 4 * repeats,
+            "alone_s": 10e-6 * repeats,
             "in_chain_s": in_chain_s,
-            "alone_j": 0.001,
-            "chained_j": 0.0014,
-            "in_chain_j": 0.0014,
+            "alone_j": 0.001 * repeats,
+            "in_chain_j": 0.0014 * repeats,
         }
 
-    rows = [row("norms", 2e6, False, 10e-6, 12e-6), row("norms", 2e6, True, 10e-6, 14e-6), row("others", 4e6, *3 * [0])]
+    rows = [
+        row("norms", 2e6, False, 1, 12e-6),
+        row("norms", 2e6, True, 1, 14e-6),
+        row("norms", 2e6, True, 6, 66e-6),
+        row("norms", 4e6, True, 1, 6e-6),
+    ]
     lines = benchmark("calls_in_chains").report(pd.DataFrame(rows)).splitlines()
-    assert lines[4] == "| 2.0 MB | +0.50 us, +100 uJ | +1.00 us, +100 uJ |  |  |"
-    assert lines[5] == "| 4.0 MB |  |  | +0.00 us, +100 uJ |  |"
-    assert lines[-2] == "| 2.0 MB | +0.00 us, +0 uJ | +0.00 us, +0 uJ |  |  |"
+    assert lines[2] == "| norms | 2.0 MB | +0.50 us, +100 uJ | +1.00 us, +100 uJ | +0.25 us, +100 uJ |"
+    assert lines[3] == "| norms | 4.0 MB |  | -1.00 us, +100 uJ |  |"
 
 
-@pytest.mark.parametrize("name", ["elementwise", "normalised", "products"])
+def test_a_chain_is_held_against_its_operators_on_the_values_that_they_have_in_it(benchmark, monkeypatch):
+    chains = benchmark("calls_in_chains")
+    monkeypatch.setattr(chains, "DEVICE", "cpu")
+    monkeypatch.setattr(chains, "STREAM_ELEMENTS", 8)
+    seen = []
+
+    def costs(apparatus, function, *inputs):
+        seen.append((function, inputs))
+        return (7e-6, 7e-3) if len(inputs) == 1 else (100e-6, 0.1)
+
+    monkeypatch.setattr(chains, "costs", costs)
+    chain = next(one for one in chains.CHAINS if one.name == "norms")
+    with torch.inference_mode():
+        as_it_is, behind, several = chains.rows(None, chain, 8)
+    for (module, inputs), (_, outputs) in itertools.pairwise(seen[:8]):
+        assert torch.equal(module(inputs[0]), outputs[0])
+    assert as_it_is["alone_s"] == behind["alone_s"] == pytest.approx(several["alone_s"] / 6)
+    assert as_it_is["alone_s"] == pytest.approx(8 * 7e-6)
+    # What runs before a chain took 100 us, as long as with it.
+    assert (as_it_is["in_chain_s"], behind["in_chain_s"]) == (7e-6, 0.0)
+    assert (as_it_is["calls"], several["calls"]) == (8, 48)
+    weights = [module.weight for module in several_of(seen[-1][0]) if hasattr(module, "weight")]
+    assert len({id(weight) for weight in weights}) == len(weights) == 24
+
+
+def several_of(chain):
+    return [module for module in chain.modules() if not list(module.children())]
+
+
+@pytest.mark.parametrize("name", ["elementwise", "normalised", "products", "large_products"])
 def test_chains_keep_the_size_of_their_tensors_and_have_no_kernel_twice_in_a_row(benchmark, name):
     chains = benchmark("calls_in_chains")
     modules = getattr(chains, name)()
-    values = torch.randn(2, chains.CHANNELS, 8, 8)
+    channels = chains.MANY_CHANNELS if name == "large_products" else chains.CHANNELS
+    values = torch.randn(2, channels, 8, 8)
     assert torch.nn.Sequential(*modules).eval()(values).shape == values.shape
     assert all(type(one) is not type(other) for one, other in itertools.pairwise(modules))
 

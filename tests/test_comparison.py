@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
-from opcost.cold_calls import CHAIN, STREAM_BYTES, cold_calls_row
+from opcost.calls_in_chains import KINDS, STREAM_BYTES, ChainRow
 from opcost.comparison import OperatorRuns, compare
 from opcost.conditions import CACHES, measurement_key
 from opcost.input_values import InputStatistics
@@ -272,30 +272,35 @@ def in_graphs(row):
     return replace(row, conditions=replace(row.conditions, execution="graph"))
 
 
-def with_cold_calls(counts, *known, cache="warm"):
-    """Compare a model in CUDA graphs, of whose device something is known of cold caches."""
+def gap_knowing(counts, chains=(), cache="warm"):
+    """Compare a model in CUDA graphs, of whose device something is known of calls in chains."""
     rows = [
         row_of(operator, figures, energy, replace(SIMULATED_CONDITIONS, execution="graph", cache=cache))
         for operator, figures, energy in ((CONVOLUTION, (2.0, 0.0), (10.0, 0.0)), (RELU, (1.0, 0.1), (5.0, 0.3)))
     ]
     full = in_graphs(FULL)
-    return compare(counts, full, Measurements(rows, known), OperatorRuns(cache=cache), dropped=NOTHING).gap
+    return compare(counts, full, Measurements(rows, chains), OperatorRuns(cache=cache), dropped=NOTHING).gap
 
 
-def test_what_calls_take_longer_in_cold_caches_is_a_part_of_its_own():
-    alone, chain = row_of(CHAIN, (1.0, 0.003), (5.0, 0.0)), row_of(CHAIN, (1.02, 0.003), (5.1, 0.0))
-    cold = cold_calls_row([in_graphs(alone)], in_graphs(chain))
-    without, gap = with_cold_calls(MUCH), with_cold_calls(MUCH, cold)
-    assert without.cold is None
-    assert gap.cold.time_s == Estimate(pytest.approx(7 * 0.02), pytest.approx(7 * math.hypot(0.003, 0.003)))
-    assert gap.cold.energy_j.value == pytest.approx(7 * 0.1)
+def chain_row_of(kind, time_s, energy_j):
+    conditions = replace(SIMULATED_CONDITIONS, execution="graph")
+    return ChainRow(kind, 100, 24, time_s, 0.003, energy_j, 0.01, "", None, "", conditions)
+
+
+def test_what_calls_take_longer_among_others_is_a_part_of_its_own():
+    chains = [chain_row_of(kind, 0.02, 0.1) for kind in KINDS]
+    without, gap = gap_knowing(MUCH), gap_knowing(MUCH, chains)
+    assert without.correction is None
+    assert gap.correction.time_s.value == pytest.approx(7 * 0.02)
+    assert 7 * 0.003 / math.sqrt(2) < gap.correction.time_s.standard_error <= 7 * 0.003
+    assert gap.correction.energy_j.value == pytest.approx(7 * 0.1)
     assert without.unexplained.time_s - gap.unexplained.time_s == pytest.approx(7 * 0.02)
     assert without.unexplained.energy_j - gap.unexplained.energy_j == pytest.approx(7 * 0.1)
     known = [gap.modules, gap.functions, gap.dropped, gap.unmeasured, gap.unexplained]
-    assert sum(piece.time_s for piece in known) + gap.cold.time_s.value == pytest.approx(10.0)
+    assert sum(piece.time_s for piece in known) + gap.correction.time_s.value == pytest.approx(10.0)
     # What moves little finds its code in the caches; operators that were run cold need no correction.
-    assert with_cold_calls(COUNTS, cold).cold is None
-    assert with_cold_calls(MUCH, cold, cache="cold").cold is None
+    assert gap_knowing(COUNTS, chains).correction is None
+    assert gap_knowing(MUCH, chains, cache="cold").correction is None
 
 
 def test_a_whole_at_lower_clocks_than_its_operators_is_told_how_much_longer_it_can_be():

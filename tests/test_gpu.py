@@ -32,7 +32,7 @@ from opcost.operators import OperatorCounts, OperatorTuple, TensorSpec, model_op
 from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol, Workload, protocol_for
 from opcost.procedure import measure
 from opcost.request import METER_QUALIFICATIONS, POWER_LOGS, Request
-from opcost.stage_cold_calls import find_cold_calls
+from opcost.stage_chains import calls_in_chains_in, find_chains
 from opcost.stage_comparing import ComparisonRow
 from opcost.stage_kernels import compare_kernels
 from opcost.stage_qualifying import QualificationRow, qualified
@@ -514,10 +514,9 @@ def test_tuples_alone_run_the_kernels_of_their_model(tmp_path: Path) -> None:
     assert sum(kind.calls for kind in report.kinds) == 68
 
 
-def test_small_operators_take_longer_in_cold_caches(apparatus: Apparatus, tmp_path: Path) -> None:
-    found = find_cold_calls(apparatus, tmp_path)
-    assert found is not None
-    assert 0 < found.time_s < 3e-6
-    assert found.time_standard_error_s < 0.5 * found.time_s
-    assert found.energy_j is not None
-    assert found.energy_j > 0
+def test_small_operators_take_longer_in_chains_of_others(apparatus: Apparatus, tmp_path: Path) -> None:
+    elementwise, norm, product = find_chains(apparatus, calls_in_chains_in(tmp_path), 8)
+    assert 0 < elementwise.time_s < norm.time_s < product.time_s < 3e-6
+    assert product.time_standard_error_s < 0.2 * product.time_s
+    assert product.energy_j is not None
+    assert product.energy_j > 0

@@ -15,7 +15,7 @@ IDEAS = {
     "advice",
     "axes",
     "census",
-    "cold_calls",
+    "calls_in_chains",
     "compared_models",
     "comparison",
     "conditions",

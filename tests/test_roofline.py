@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opcost.cold_calls import STREAM_BYTES
+from opcost.calls_in_chains import STREAM_BYTES
 from opcost.roofline import COMPUTE, MEMORY, Roof, Work, roofline_of
 
 BIG = 2 * STREAM_BYTES
