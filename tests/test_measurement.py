@@ -286,7 +286,7 @@ def test_a_loop_that_becomes_precise_in_time_is_not_given_up():
 
 
 def test_a_loop_whose_load_wanders_ends_when_it_becomes_no_more_precise():
-    """So an eager loop whose launches take another time from second to second: a BatchNorm's was known to 4 % after 30 s."""
+    """So an eager loop whose launches take another time each second: a BatchNorm was known to 4 % after 30 s."""
     load = replace(LOAD, wander_ratio=0.03)
     wandering = [measured(load=load, meter=RING, protocol=PRECISE, seed=seed) for seed in range(8)]
     given_up = [one for one in wandering if one.notes]
