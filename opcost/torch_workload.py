@@ -20,6 +20,8 @@ from opcost.operators import OperatorTuple
 from opcost.statistics import total_if_known
 from opcost.torch_cache import Layer, device_memory, repeated
 from opcost.torch_cuda_graph import CapturedCalls, CaptureRefusal, capture_calls, elapsed_s
+from opcost.torch_finite import note_of_output
+from opcost.torch_flops import ALLOCATIONS
 from opcost.torch_inputs import operator_inputs
 from opcost.torch_operators import build_operator
 
@@ -236,7 +238,7 @@ def operator_workload(
 
     ``cache``, one of ``CACHES``, says what each call finds in the device's cache. An in-place operator adds and
     subtracts in turn or writes elsewhere: in a loop it would change its own input, and with it the power. In a
-    CUDA graph it runs in several places of the memory.
+    CUDA graph it runs in several places of the memory. What holds NaN or infinity though its inputs do not is noted.
 
     Raises:
         CannotMeasureError: it cannot be built or repeated here.
@@ -244,7 +246,16 @@ def operator_workload(
     with refused_calls(device):
         layer = Layer(*operator_call(operator, device, data))
         calls = repeated(layer, cache, partial(device_memory, device))
-        return EagerWorkload(calls, device)
+        workload = EagerWorkload(calls, device)
+        # What only allocates returns what somebody else has left in the memory.
+        note = "" if operator.short_name in ALLOCATIONS else _note_of_a_cycle(layer, calls)
+        return workload.with_note(note) if note else workload
+
+
+def _note_of_a_cycle(layer: Layer, calls: Calls) -> str:
+    read = {name: value for name, value in layer.kwargs.items() if name != "out"}
+    with torch.inference_mode():
+        return note_of_output(calls.cycle(), (layer.args, read))
 
 
 def operator_call(

@@ -40,6 +40,7 @@ from opcost.subjects import Subject
 from opcost.torch_capture import capture
 from opcost.torch_conditions import precision, torch_state
 from opcost.torch_cuda_graph import PLACES, capture_calls
+from opcost.torch_finite import NOT_FINITE
 from opcost.torch_flops import CostCounter, OperationCost
 from opcost.torch_operators import module_tuple
 from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
@@ -304,6 +305,11 @@ def test_what_waits_for_the_gpu_runs_as_it_is_and_says_why() -> None:
     assert workload.notes == "eager, since it waits for the GPU in the midst of its work"
     workload.run(3)
     workload.finish()
+
+
+def test_a_graph_whose_output_is_not_finite_says_so() -> None:
+    graph = as_graph(operator_workload(OperatorTuple("torch.sqrt", inputs=RELU.inputs, mode=None), GPU))
+    assert (graph.execution, graph.notes) == ("graph", NOT_FINITE)
 
 
 def test_a_call_that_a_graph_cannot_hold_leaves_the_gpu_usable() -> None:

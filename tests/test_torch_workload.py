@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -13,10 +14,13 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import MultiScaleRoIAlign
 
 from opcost.calls import Calls
+from opcost.conditions import CHAINED, WARM
 from opcost.errors import CannotMeasureError
-from opcost.input_values import CONSTANT, NORMAL, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
+from opcost.input_values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
+from opcost.measurement import DOUBTS, IMPRECISE, joined_notes
 from opcost.operators import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
 from opcost.torch_conditions import PRECISIONS, precision, torch_state
+from opcost.torch_finite import NOT_FINITE, note_of_output
 from opcost.torch_in_place import ELSEWHERE, IN_TURN, SAME_VALUES, Operation, elsewhere, repeatable
 from opcost.torch_inputs import DrawnInputs, input_statistics, operator_inputs
 from opcost.torch_operators import function_tuple, module_tuple
@@ -349,6 +353,82 @@ def test_dicts_slices_constants_and_image_lists_come_back() -> None:
 def test_what_was_no_plain_value_is_not_made_up(value: PlainValue) -> None:
     with pytest.raises(CannotMeasureError):
         drawn(value)
+
+
+# Outputs that are not finite
+
+X = torch.zeros(64, 3)
+
+
+@pytest.mark.parametrize("cache", [WARM, CHAINED])
+@pytest.mark.parametrize(
+    ("operator", "data"),
+    [
+        (function_tuple(torch.sqrt, (X,), {}), NORMAL_DATA),
+        (function_tuple(torch.log, (X,), {}), ZEROS_DATA),
+        (function_tuple(torch.div, (X, 0.0), {}), NORMAL_DATA),
+        (function_tuple(torch.Tensor.exp, (X.to(torch.float16) * 20,), {}), InputData((InputValues(0.0, 0.0, 64.0),))),
+        (function_tuple(torch.sqrt, (X,), {"out": torch.zeros(64, 3)}), NORMAL_DATA),
+    ],
+    ids=["NaN", "-inf", "both", "float16", "out"],
+)
+def test_an_operator_whose_output_holds_nan_or_infinity_is_measured_and_says_so(
+    operator: OperatorTuple, data: InputData, cache: str
+) -> None:
+    workload = operator_workload(operator, "cpu", data, cache)
+    assert NOT_FINITE in workload.notes.split("; ")
+    assert workload.run(3) == 3
+
+
+def test_the_note_stands_beside_others_and_is_no_doubt() -> None:
+    workload = operator_workload(function_tuple(torch.Tensor.sqrt_, (X,), {}), "cpu")
+    assert workload.notes == joined_notes(ELSEWHERE, NOT_FINITE)
+    assert not any(doubt in NOT_FINITE for doubt in (*DOUBTS, IMPRECISE))
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        function_tuple(torch.exp, (X,), {}),
+        function_tuple(torch.masked_fill, (X, X > 0, -math.inf), {}),
+        function_tuple(torch.Tensor.new_full, (X, (4,), math.nan), {}),
+        function_tuple(torch.argmax, (X,), {}),
+        function_tuple(torch.isnan, (X,), {}),
+        function_tuple(torch.Tensor.__setitem__, (X, slice(1), 0.0), {}),
+        function_tuple(torch.index_select, (X, 0, torch.zeros(0, dtype=torch.int64)), {}),
+        tuple_of(nn.LSTM(3, 3), X),
+    ],
+    ids=lambda operator: operator.short_name,
+)
+def test_finite_outputs_integers_and_what_was_asked_for_are_not_told_of(operator: OperatorTuple) -> None:
+    assert NOT_FINITE not in operator_workload(operator, "cpu").notes
+
+
+def test_memory_that_was_only_allocated_may_hold_anything() -> None:
+    # Then torch fills uninitialised memory with NaN.
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.empty(3).isnan().all()
+        for function in (torch.Tensor.new_empty, torch.empty):
+            arguments = (X, (3,)) if function is torch.Tensor.new_empty else ((3,),)
+            assert operator_workload(function_tuple(function, arguments, {}), "cpu").notes == ""
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.complex64], ids=str)
+def test_one_value_among_many_is_seen_wherever_it_is(bad: float, dtype: torch.dtype) -> None:
+    for place in (0, 5000, 99_999):
+        output = torch.ones(100_000, dtype=dtype)
+        output[place] = bad
+        assert note_of_output({"a": (torch.ones(3), output)}, (torch.ones(3), 2.0)) == NOT_FINITE
+        assert note_of_output(output, [output]) == ""
+
+
+def test_what_cannot_be_looked_at_is_not_told_of() -> None:
+    sparse = torch.tensor([0.0, math.nan]).to_sparse()
+    assert note_of_output((sparse, torch.ones(3).to(torch.float8_e4m3fn)), ()) == ""
 
 
 # Precision
