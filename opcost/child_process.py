@@ -8,27 +8,44 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from opcost.errors import CannotMeasureError, UserError
 
 Answering: TypeAlias = Callable[[Any], Any]
 """Answers one question; question and answer can be pickled."""
 
-OpenAnswering: TypeAlias = Callable[[], AbstractContextManager[Answering]]
+Tell: TypeAlias = Callable[[str], None]
+"""Tells the process that asks which step of an answer begins, or goes on."""
+
+
+class OpenAnswering(Protocol):
+    """Opens what answers; ``tell`` is for answers of several steps."""
+
+    def __call__(self, *, tell: Tell) -> AbstractContextManager[Answering]: ...
+
 
 ANSWER = "answer"
+STEP = "step"
 ERROR = "error"
 FAULT = "fault"
 LOG = "log"
 
 PASSED_ON = (UserError, CannotMeasureError)
 """Errors that are answers: they are raised in the process that asked."""
+
+OPENING = "opening"
+"""The step before the first question."""
+
+LOOK_S = 5.0
+"""How long to listen at once: of an hour in which the machine slept, or Ctrl-Z had stopped all, no more counts as the
+other's silence."""
 
 CLOSING_DEADLINE_S = 10.0
 """How long a process may take to close what it holds; then it is killed."""
@@ -47,10 +64,12 @@ class ChildProcess:
     Args:
         open_answering: called there; what it opens answers. It is pickled, so it is a function of a module, perhaps
             with arguments (``functools.partial``).
+        opening_s: how long the process may be silent while it opens that; None for any time.
     """
 
-    def __init__(self, open_answering: OpenAnswering) -> None:
+    def __init__(self, open_answering: OpenAnswering, opening_s: float | None = None) -> None:
         self._open_answering = open_answering
+        self._opening_s = opening_s
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
 
@@ -68,7 +87,7 @@ class ChildProcess:
         try:
             self._start(self._process)
             theirs.close()
-            self._receive(None)
+            self._receive({} if self._opening_s is None else {OPENING: self._opening_s})
         except BaseException:
             self._end(at_once=True)
             raise
@@ -79,16 +98,17 @@ class ChildProcess:
     ) -> None:
         self._end(at_once=kind is not None)
 
-    def ask(self, question: object, deadline_s: float | None = None) -> Any:
+    def ask(self, question: object, limits_s: Mapping[str, float] | None = None) -> Any:
         """Return the answer to a question.
 
         Args:
             question: what is asked.
-            deadline_s: how long the answer may take; None for any time.
+            limits_s: how long the process may be silent, step by step: it is in the first step until it tells of
+                another. A step that is not named may last for any time.
 
         Raises:
             UserError, CannotMeasureError: what the answer raised.
-            ChildFaultError: anything else ended the process, or the answer did not come in time.
+            ChildFaultError: anything else ended the process, or it was silent for too long.
         """
         if self._connection is None:
             raise ChildFaultError("it had ended before")
@@ -96,7 +116,7 @@ class ChildProcess:
             self._connection.send(question)
         except OSError as error:
             raise self._fault() from error
-        return self._receive(deadline_s)
+        return self._receive(limits_s or {})
 
     @staticmethod
     def _start(process: BaseProcess) -> None:
@@ -110,17 +130,13 @@ class ChildProcess:
         finally:
             signal.signal(signal.SIGINT, before)
 
-    def _receive(self, deadline_s: float | None) -> Any:
-        assert self._connection is not None
+    def _receive(self, limits_s: Mapping[str, float]) -> Any:
+        step = next(iter(limits_s), "")
         while True:
-            try:
-                if not self._connection.poll(deadline_s):
-                    self._end(at_once=True)
-                    raise ChildFaultError(f"no answer within {deadline_s:g} s")
-                kind, content = self._connection.recv()
-            except (EOFError, OSError) as error:
-                raise self._fault() from error
-            if kind == LOG:
+            kind, content = self._message(step, limits_s.get(step))
+            if kind == STEP:
+                step = content
+            elif kind == LOG:
                 logging.getLogger(content.name).handle(content)
             elif kind == ANSWER:
                 return content
@@ -128,6 +144,25 @@ class ChildProcess:
                 raise content
             else:
                 raise self._fault(content)
+
+    def _message(self, step: str, limit_s: float | None) -> tuple[str, Any]:
+        """Return the next message, each of which is a sign of life.
+
+        Raises:
+            ChildFaultError: the process has ended, or it was silent for too long; then it is ended.
+        """
+        assert self._connection is not None
+        left_s = limit_s
+        try:
+            while not self._connection.poll(None if left_s is None else min(left_s, LOOK_S)):
+                left_s = max(0.0, (left_s or 0.0) - LOOK_S)
+                if not left_s:
+                    self._end(at_once=True)
+                    raise ChildFaultError(f"silent for {limit_s:g} s while {step}")
+            message: tuple[str, Any] = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._fault() from error
+        return message
 
     def _fault(self, words: str | None = None) -> ChildFaultError:
         """End what is left of the process and return how it ended."""
@@ -178,7 +213,7 @@ def _serve(connection: Connection, open_answering: OpenAnswering) -> None:
     root = logging.getLogger()
     root.addHandler(_ConnectionHandler(connection))
     try:
-        with open_answering() as answering:
+        with open_answering(tell=partial(_tell, connection)) as answering:
             connection.send((ANSWER, None))
             _answer_all(connection, answering)
     except PASSED_ON as error:
@@ -200,6 +235,12 @@ def _answer_all(connection: Connection, answering: Answering) -> None:
         except PASSED_ON as error:
             answer = (ERROR, error)
         connection.send(answer)
+
+
+def _tell(connection: Connection, step: str) -> None:
+    # Where nobody listens any more, this process ends soon.
+    with suppress(OSError):
+        connection.send((STEP, step))
 
 
 def _end_with_parent() -> None:

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opcost.bench import USUAL, Bench, MeasuringOptions
-from opcost.child_process import Answering, ChildFaultError, ChildProcess
+from opcost.child_process import Answering, ChildFaultError, ChildProcess, Tell
 from opcost.conditions import Circumstances, Conditions
-from opcost.duty_cycle import DUTY_CYCLES
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Measurement
-from opcost.ports import MeasurementProtocol
-from opcost.procedure import TRIES
+from opcost.ports import Clock, ClockReading, MeasurementProtocol, Workload
 from opcost.subjects import Subject
 
-BUILDING_DEADLINE_S = 600.0
-"""How long a measurement may take beyond its protocol: the largest models take a minute to build and capture."""
+if TYPE_CHECKING:
+    from opcost.apparatus import Apparatus, MakeWorkload
 
-LOOPS = TRIES * (TRIES + 1) * (2 + len(DUTY_CYCLES))
-"""The tries of an overhead and one loop of what it is part of, each time that something seems to disturb them: at full
-clocks, in each duty cycle, and as it is."""
+BUILDING = "building"
+RUNNING = "running"
+"""The steps of a measurement: until its first call has ended, and from then on, loop after loop."""
+
+SIGN_OF_LIFE_S = 5.0
+"""How often a process tells that it still runs: it does so between two chunks, in some 20 us."""
+
+CPU_PATIENCE = 10.0
+"""How much longer a CPU may be silent: a call of a model that takes seconds on a GPU takes minutes there."""
 
 FAULTS_IN_A_ROW = 3
 """After so many operators that end the process one after the other, it is not the operators."""
@@ -53,6 +58,30 @@ class Opening:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """How long the process may be silent on a GPU, in s, until it is taken to hang.
+
+    Qualifying a board's meters takes half a minute, and is part of the opening. Building an operator (weights, inputs,
+    graphs, a first call that loads libraries) takes a second, the largest models a minute; they may also download
+    weights. A loop of any length tells of itself after a chunk, of 0.07 s or of one longer call.
+    """
+
+    opening_s: float = 600.0
+    building_s: float = 120.0
+    building_model_s: float = 600.0
+    running_s: float = 120.0
+
+    def steps_s(self, is_model: bool, is_gpu: bool) -> dict[str, float]:
+        """Return the limits of a measurement's steps, the first one first."""
+        patience = 1.0 if is_gpu else CPU_PATIENCE
+        building_s = self.building_model_s if is_model else self.building_s
+        return {BUILDING: patience * building_s, RUNNING: patience * self.running_s}
+
+
+USUAL_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
 class BenchFacts:
     """What does not change while a bench is open."""
 
@@ -63,15 +92,21 @@ class BenchFacts:
 
 @contextmanager
 def open_child_bench(
-    device: str | None, database: Path, with_meter: bool, options: MeasuringOptions = USUAL
+    device: str | None,
+    database: Path,
+    with_meter: bool,
+    options: MeasuringOptions = USUAL,
+    limits: Limits = USUAL_LIMITS,
 ) -> Iterator[ChildBench]:
     """Make a device ready in a process of its own; its meters are qualified there where that has not been done.
+
+    A process that is silent for longer than its ``limits`` is ended.
 
     Raises:
         UserError: what the opening of an apparatus raises.
     """
     with ExitStack() as stack:
-        bench = ChildBench(Opening(device, database, with_meter, options))
+        bench = ChildBench(Opening(device, database, with_meter, options), limits)
         stack.push(bench.end)
         bench.start()
         yield bench
@@ -80,8 +115,9 @@ def open_child_bench(
 class ChildBench:
     """Plays ``Bench`` by asking one in another process, which is started again when an operator has ended it."""
 
-    def __init__(self, opening: Opening) -> None:
-        self._child = ChildProcess(partial(answering, opening))
+    def __init__(self, opening: Opening, limits: Limits = USUAL_LIMITS) -> None:
+        self._child = ChildProcess(partial(answering, opening), limits.opening_s)
+        self._limits = limits
         self._facts = BenchFacts(is_gpu=False, has_meter=False, sentinel=None)
         self._answers: dict[Question, Any] = {}
         self._faults = 0
@@ -134,11 +170,10 @@ class ChildBench:
             CannotMeasureError: it cannot be measured here, or it has ended the process.
             UserError: one operator after the other ends the process.
         """
-        deadline_s = LOOPS * (protocol.warm_up_s + protocol.loop_s) + BUILDING_DEADLINE_S
+        question = Question("measure", (subject, precision, protocol, log_name))
+        limits_s = self._limits.steps_s(subject.operator.is_model, self.is_gpu)
         try:
-            found: Measurement = self._child.ask(
-                Question("measure", (subject, precision, protocol, log_name)), deadline_s
-            )
+            found: Measurement = self._child.ask(question, limits_s)
         except ChildFaultError as fault:
             self._start_again(fault)
             raise CannotMeasureError(f"it ended the measuring process: {fault}") from fault
@@ -163,7 +198,7 @@ class ChildBench:
 
 
 @contextmanager
-def answering(opening: Opening) -> Iterator[Answering]:
+def answering(opening: Opening, *, tell: Tell) -> Iterator[Answering]:
     """Open a bench here, in the process that measures."""
     # torch, which the process that asks need not wait for.
     from opcost.apparatus import open_apparatus
@@ -172,7 +207,7 @@ def answering(opening: Opening) -> Iterator[Answering]:
     options = opening.options
     open_device = partial(open_apparatus, execution=options.execution, cache=options.cache)
     with qualified(open_device, opening.device, opening.database, opening.with_meter, options.meter_name) as apparatus:
-        yield partial(answer, apparatus)
+        yield partial(answer, telling(apparatus, tell))
 
 
 def answer(bench: Bench, question: Question) -> object:
@@ -180,3 +215,47 @@ def answer(bench: Bench, question: Question) -> object:
     if question.method == FACTS:
         return BenchFacts(bench.is_gpu, bench.has_meter, bench.sentinel)
     return getattr(bench, question.method)(*question.arguments)
+
+
+def telling(apparatus: Apparatus, tell: Tell) -> Apparatus:
+    """Return an apparatus that tells of the steps of its measurements."""
+    steps = Steps(tell)
+    workload = partial(_built, apparatus.workload, steps)
+    return replace(apparatus, clock=TellingClock(apparatus.clock, steps), workload=workload)
+
+
+class Steps:
+    """Tells of each step as it begins, and every ``SIGN_OF_LIFE_S`` while it goes on."""
+
+    def __init__(self, tell: Tell, now: Callable[[], float] = time.monotonic) -> None:
+        self._tell = tell
+        self._now = now
+        self._last = ("", 0.0)
+
+    def goes_on(self, step: str) -> None:
+        """Say that a step begins or goes on."""
+        told, told_s = self._last
+        now_s = self._now()
+        if step != told or now_s - told_s >= SIGN_OF_LIFE_S:
+            self._last = step, now_s
+            self._tell(step)
+
+
+class TellingClock:
+    """A clock that is read after each chunk of a loop, and tells so: only who gets that far reads it."""
+
+    def __init__(self, clock: Clock, steps: Steps) -> None:
+        self._clock = clock
+        self._steps = steps
+
+    def read(self) -> ClockReading:
+        """Return the present time."""
+        self._steps.goes_on(RUNNING)
+        return self._clock.read()
+
+
+def _built(
+    make_workload: MakeWorkload, steps: Steps, subject: Subject, duty_cycle: float = 1.0
+) -> AbstractContextManager[Workload]:
+    steps.goes_on(BUILDING)
+    return make_workload(subject, duty_cycle)

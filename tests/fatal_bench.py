@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Load, SimulatedMachine
 
-from opcost.child_process import Answering
+from opcost.child_process import Answering, Tell
 from opcost.conditions import Circumstances, Conditions
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Measurement
-from opcost.measuring_child import Opening, answer
+from opcost.measuring_child import BUILDING, RUNNING, Opening, answer
 from opcost.operators import OperatorTuple, TensorSpec
 from opcost.ports import MeasurementProtocol
 from opcost.procedure import measure
@@ -28,11 +29,17 @@ def operator(name: str, width: int = 4) -> OperatorTuple:
 
 LARGE, BUG = operator("Large"), operator("Bug")
 FATALS = tuple(operator("Fatal", width) for width in range(10, 13))
+HANGING_WHILE_BUILT, HANGING_IN_ITS_LOOP = operator("HangingWhileBuilt"), operator("HangingInItsLoop")
+LONG = operator("Long")
+LIFE_S = 0.25
 LOAD = Load(time_s=0.001, power_w=300.0)
 
 
 class FatalBench:
     """Measures one load for every operator, but for those that act up."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.tell = tell
 
     is_gpu = True
     has_meter = True
@@ -51,14 +58,23 @@ class FatalBench:
             raise CannotMeasureError("out of memory")
         if subject.operator == BUG:
             raise ZeroDivisionError("a bug")
+        self.tell(BUILDING)
+        if subject.operator == HANGING_WHILE_BUILT:
+            time.sleep(1000)
+        self.tell(RUNNING)
+        if subject.operator == HANGING_IN_ITS_LOOP:
+            time.sleep(1000)
+        for _ in range(8 if subject.operator == LONG else 0):
+            time.sleep(LIFE_S)
+            self.tell(RUNNING)
         machine = SimulatedMachine(LOAD)
         return measure(machine, machine, machine, protocol)
 
 
 @contextmanager
-def fatal_answering(opening: Opening) -> Iterator[Answering]:
+def fatal_answering(opening: Opening, *, tell: Tell) -> Iterator[Answering]:
     """Play ``opcost.measuring_child.answering``."""
     if opening.device == "cuda:9":
         raise UserError("there is no such GPU")
-    bench = FatalBench()
+    bench = FatalBench(tell)
     yield lambda question: answer(bench, question)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fatal_bench import FatalBench, operator
@@ -20,11 +21,11 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 
 from opcost import measuring_child
 from opcost.campaign import FailureRow
-from opcost.child_process import Answering
+from opcost.child_process import Answering, Tell
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Measurement, MeasurementRow
-from opcost.measuring_child import Opening, answer, open_child_bench
+from opcost.measuring_child import Limits, Opening, answer, open_child_bench
 from opcost.operators import OperatorTuple
 from opcost.ports import MeasurementProtocol
 from opcost.request import FAILURES, OPERATOR_MEASUREMENTS
@@ -32,8 +33,8 @@ from opcost.stage_measuring import measure_operators
 from opcost.subjects import Subject
 
 SHORT = MeasurementProtocol(0.1, 0.3)
-DEADLINE_S = 2.0
-"""For an answer, in place of half an hour."""
+LIMIT_S = 2.0
+"""Of silence, in place of minutes."""
 
 MOST_RUNS = 40
 REASONS = {
@@ -43,7 +44,7 @@ REASONS = {
     "Killed": "it ended the measuring process: ended by SIGKILL",
     "Segmentation": "it ended the measuring process: ended by SIGSEGV",
     "Exited": "it ended the measuring process: ended with status 3",
-    "Hanging": f"it ended the measuring process: no answer within {DEADLINE_S:g} s",
+    "Hanging": f"it ended the measuring process: silent for {LIMIT_S:g} s while building",
 }
 """What is told of each kind of fault."""
 
@@ -70,9 +71,9 @@ class FaultyBench(FatalBench):
 
 
 @contextmanager
-def faulty_answering(opening: Opening) -> Iterator[Answering]:
+def faulty_answering(opening: Opening, *, tell: Tell) -> Iterator[Answering]:
     """Play ``opcost.measuring_child.answering``."""
-    bench = FaultyBench()
+    bench = FaultyBench(tell)
     yield lambda question: answer(bench, question)
 
 
@@ -110,7 +111,8 @@ def run_faulty_campaign(folder: Path, operators: int, fault_ratio: float, seed: 
 def _run(campaign: SimulatedCampaign) -> None:
     logging.disable()
     try:
-        measure_operators(campaign.request(), lambda _: SHORT, open_child_bench, RecordedProgress())
+        bench = partial(open_child_bench, limits=Limits(building_s=LIMIT_S))
+        measure_operators(campaign.request(), lambda _: SHORT, bench, RecordedProgress())
     except UserError as error:
         if "operators in a row have ended the measuring process" not in str(error):
             raise
@@ -148,11 +150,10 @@ def children() -> list[int]:
 
 @contextmanager
 def faulty_processes() -> Iterator[None]:
-    """Let measuring processes be faulty, and answers be due soon."""
-    before = measuring_child.answering, measuring_child.BUILDING_DEADLINE_S, measuring_child.LOOPS
+    """Let measuring processes be faulty."""
+    before = measuring_child.answering
     measuring_child.answering = faulty_answering
-    measuring_child.BUILDING_DEADLINE_S, measuring_child.LOOPS = DEADLINE_S, 0
     try:
         yield
     finally:
-        measuring_child.answering, measuring_child.BUILDING_DEADLINE_S, measuring_child.LOOPS = before
+        measuring_child.answering = before

@@ -15,13 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from opcost.child_process import Answering, ChildFaultError, ChildProcess
+from opcost import child_process
+from opcost.child_process import Answering, ChildFaultError, ChildProcess, Tell
 from opcost.errors import CannotMeasureError, UserError
 
 PATIENCE_S = 30.0
+STEPS, STEP_S = 8, 0.2
 
 
-def answer(question: object) -> object:
+def answer(tell: Tell, question: object) -> object:
     """Do what is asked for."""
     match question:
         case "pid":
@@ -38,16 +40,26 @@ def answer(question: object) -> object:
             os._exit(7)
         case "sleep":
             time.sleep(PATIENCE_S)
+        case "steps":
+            for _ in range(STEPS):
+                tell("walking")
+                time.sleep(STEP_S)
+        case "walk and sleep":
+            tell("walking")
+            time.sleep(PATIENCE_S)
         case "log":
             logging.getLogger("far.away").warning("seen %d of %s", 3, object)
     return question
 
 
 @contextmanager
-def opened(closed_path: Path | None = None, error: Exception | None = None) -> Iterator[Answering]:
+def opened(
+    closed_path: Path | None = None, error: Exception | None = None, sleep_s: float = 0.0, *, tell: Tell
+) -> Iterator[Answering]:
     if error is not None:
         raise error
-    yield answer
+    time.sleep(sleep_s)
+    yield partial(answer, tell)
     if closed_path is not None:
         closed_path.write_text("closed")
 
@@ -88,12 +100,66 @@ def test_what_ends_the_process_is_told(question: str, words: str, caplog: pytest
     assert ("ZeroDivisionError: by\nzero" in caplog.text) == (question == "bug")
 
 
-def test_an_answer_that_does_not_come_in_time_ends_the_process() -> None:
+def test_a_process_that_is_silent_for_too_long_is_ended() -> None:
     with ChildProcess(opened) as child:
-        process_id = child.ask("pid", PATIENCE_S)
-        with pytest.raises(ChildFaultError, match="no answer within 0.2 s"):
-            child.ask("sleep", 0.2)
+        process_id = child.ask("pid", {"thinking": PATIENCE_S})
+        with pytest.raises(ChildFaultError, match="^silent for 0.2 s while thinking$"):
+            child.ask("sleep", {"thinking": 0.2})
         assert not _lives(process_id)
+
+
+def test_each_step_has_its_own_limit() -> None:
+    with (
+        ChildProcess(opened) as child,
+        pytest.raises(ChildFaultError, match="^silent for 0.3 s while walking$"),
+    ):
+        child.ask("walk and sleep", {"thinking": PATIENCE_S, "walking": 0.3})
+
+
+@pytest.mark.parametrize("look_s", [0.1, 5.0])
+def test_who_tells_of_a_step_again_and_again_may_take_longer_than_its_limit(
+    look_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_process, "LOOK_S", look_s)
+    with ChildProcess(opened) as child:
+        begin_s = time.monotonic()
+        assert child.ask("steps", {"thinking": PATIENCE_S, "walking": 5 * STEP_S}) == "steps"
+    assert time.monotonic() - begin_s > 6 * STEP_S
+
+
+def test_a_step_without_a_limit_may_be_silent() -> None:
+    with ChildProcess(opened) as child:
+        assert child.ask("steps", {"thinking": 10 * STEP_S}) == "steps"
+
+
+def test_an_opening_that_hangs_is_ended() -> None:
+    with (
+        pytest.raises(ChildFaultError, match="^silent for 0.5 s while opening$"),
+        ChildProcess(partial(opened, sleep_s=PATIENCE_S), opening_s=0.5),
+    ):
+        pass
+
+
+def test_time_in_which_nobody_listened_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after Ctrl-Z, or when the machine has slept: both processes had stopped."""
+    monkeypatch.setattr(child_process, "LOOK_S", 0.1)
+    looks: list[float] = []
+
+    class Stopped:
+        def poll(self, timeout: float) -> bool:
+            looks.append(timeout)
+            return len(looks) > 3
+
+        def recv(self) -> tuple[str, str]:
+            return "answer", "late"
+
+        def send(self, question: object) -> None:
+            """Nobody is there."""
+
+    child = ChildProcess(opened)
+    monkeypatch.setattr(child, "_connection", Stopped())
+    assert child.ask("anything", {"thinking": 0.35}) == "late"
+    assert looks == pytest.approx([0.1, 0.1, 0.1, 0.05])
 
 
 def test_a_mistake_at_the_opening_is_told_as_such() -> None:

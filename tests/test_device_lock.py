@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from opcost.child_process import Answering, ChildProcess
+from opcost.child_process import Answering, ChildProcess, Tell
 from opcost.device_lock import device_lock
 from opcost.errors import UserError
 
@@ -71,7 +71,7 @@ def test_the_process_that_somebody_started_is_named_not_its_child() -> None:
 
 
 @contextmanager
-def held_lock() -> Iterator[Answering]:
+def held_lock(*, tell: Tell) -> Iterator[Answering]:
     with device_lock("child"):
         yield str
 

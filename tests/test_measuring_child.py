@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from fatal_bench import BUG, FATALS, LARGE, LOAD, fatal_answering, operator
+from fatal_bench import (
+    BUG,
+    FATALS,
+    HANGING_IN_ITS_LOOP,
+    HANGING_WHILE_BUILT,
+    LARGE,
+    LIFE_S,
+    LOAD,
+    LONG,
+    fatal_answering,
+    operator,
+)
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS
 
@@ -16,10 +29,21 @@ from opcost.campaign import FailureRow
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
 from opcost.measurement import MeasurementRow
-from opcost.measuring_child import FAULTS_IN_A_ROW, open_child_bench
+from opcost.measuring_child import (
+    BUILDING,
+    FAULTS_IN_A_ROW,
+    RUNNING,
+    SIGN_OF_LIFE_S,
+    USUAL_LIMITS,
+    Limits,
+    Steps,
+    open_child_bench,
+    telling,
+)
 from opcost.ports import MeasurementProtocol
 from opcost.request import FAILURES, OPERATOR_MEASUREMENTS
 from opcost.stage_measuring import OperatorsReport, measure_operators
+from opcost.subjects import Subject
 
 ROOT = Path(__file__).parent.parent
 SHORT = MeasurementProtocol(0.5, 1.0)
@@ -31,9 +55,10 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring_child, "answering", fatal_answering)
 
 
-def run(campaign: SimulatedCampaign, device: str | None = None) -> OperatorsReport:
+def run(campaign: SimulatedCampaign, device: str | None = None, limits: Limits = USUAL_LIMITS) -> OperatorsReport:
     request = campaign.request(device=device)
-    (report,) = measure_operators(request, lambda _: SHORT, open_child_bench, RecordedProgress())
+    bench = partial(open_child_bench, limits=limits)
+    (report,) = measure_operators(request, lambda _: SHORT, bench, RecordedProgress())
     return report
 
 
@@ -79,6 +104,52 @@ def test_a_device_that_ends_every_process_ends_the_run(tmp_path: Path) -> None:
     assert [row.operator for row in rows] == ["torch.nn.ReLU", "torch.nn.GELU"]
 
 
+def test_what_hangs_costs_the_limit_of_its_step_and_what_takes_long_is_measured(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, {})
+    campaign.add_model("a", {HANGING_WHILE_BUILT: 1, HANGING_IN_ITS_LOOP: 1, LONG: 1})
+    begin_s = time.monotonic()
+    report = run(campaign, limits=Limits(building_s=1.0, running_s=4 * LIFE_S))
+    # What takes long takes eight signs of life.
+    assert time.monotonic() - begin_s < 30
+    assert (report.measured, report.failed) == (1, 2)
+    reasons = {row.operator: row.reason for row in CsvTable(campaign.database / FAILURES, FailureRow).rows()}
+    ended = "it ended the measuring process: silent for 1 s while"
+    assert reasons == {
+        "torch.nn.HangingWhileBuilt": f"{ended} {BUILDING}",
+        "torch.nn.HangingInItsLoop": f"{ended} {RUNNING}",
+    }
+
+
+def test_a_hang_costs_three_minutes_at_most_on_a_gpu_and_models_may_be_downloaded() -> None:
+    operators, models = (USUAL_LIMITS.steps_s(is_model, is_gpu=True) for is_model in (False, True))
+    assert list(operators) == list(models) == [BUILDING, RUNNING]
+    assert max(operators.values()) + SIGN_OF_LIFE_S < 180
+    assert models[BUILDING] > operators[BUILDING]
+    on_a_cpu = USUAL_LIMITS.steps_s(is_model=False, is_gpu=False)
+    assert all(on_a_cpu[step] > limit_s for step, limit_s in operators.items())
+
+
+def test_an_apparatus_tells_of_each_step(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, {RELU: LOAD})
+    told: list[str] = []
+    with campaign.open_apparatus(None, tmp_path, True) as apparatus:
+        told_of = telling(apparatus, told.append)
+        campaign.before = lambda _: told.append("built")
+        for _ in range(2):
+            told_of.measure(Subject(RELU), "fp32", SHORT, "log")
+    assert told == [BUILDING, "built", RUNNING] * 2
+
+
+def test_a_step_that_goes_on_is_told_now_and_then() -> None:
+    told: list[tuple[float, str]] = []
+    seconds = 0.0
+    steps = Steps(lambda step: told.append((seconds, step)), lambda: seconds)
+    for hundredth in range(1200):
+        seconds = hundredth / 100
+        steps.goes_on(BUILDING if hundredth < 10 else RUNNING)
+    assert told == [(0.0, BUILDING), (0.1, RUNNING), (5.1, RUNNING), (10.1, RUNNING)]
+
+
 def test_a_device_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, {})
     campaign.add_model("a", {RELU: 1})
@@ -105,7 +176,7 @@ def tell():
     print(*[name for name in ("torch", "torch._dynamo", "torchvision") if name in sys.modules], sep=",")
 
 tell()
-with measuring_child.answering(Opening("cpu", Path(sys.argv[1]), False, USUAL)) as answer:
+with measuring_child.answering(Opening("cpu", Path(sys.argv[1]), False, USUAL), tell=str) as answer:
     protocol = MeasurementProtocol(0.01, 0.05)
     answer(Question("circumstances", (protocol,)))
     for operator in (RELU, NMS):
