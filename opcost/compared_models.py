@@ -20,8 +20,8 @@ QUANTITIES = (("time", "ms"), ("energy", "mJ"))
 KINDS_SHOWN = len(COLOURS) - 1
 OTHERS = "others"
 
-SIZE = re.compile(r"_\d+(x\d+)+")
-"""In a config's name: ``_32x3x224x224``."""
+SIZE = re.compile(r"_\d+(x\d+){2,}\b")
+"""In a config's name: ``_32x3x224x224``, and not ``_32x4d`` of a ResNeXt."""
 
 
 @dataclass(frozen=True)

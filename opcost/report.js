@@ -201,7 +201,8 @@ function trace(one) {
     const log = one.power_log ? `the log ${one.power_log} is not in the database's power_logs` : "no log is named in its row";
     return element("p", one.time_s === null ? "Not measured: there is no power trace." : `No power trace: ${log}.`);
   }
-  const { time, power, labels, lines, window: span } = one.trace;
+  const { axes, lines, window: span } = one.trace;
+  const [[timeLabel, time], [powerLabel, power]] = axes.map((place) => data.axes[place]);
   const [left, top, right, bottom] = [40, 30, 388, 200];
   const across = (place) => left + (place / 1000) * (right - left);
   const up = (place) => bottom - (place / 1000) * (bottom - top);
@@ -211,8 +212,8 @@ function trace(one) {
   if (span) {
     add("rect", { class: "window", x: across(span[0]), y: top, width: across(span[1]) - across(span[0]), height: bottom - top });
   }
-  add("text", { x: 2, y: top - 10, class: "name" }, labels[1]);
-  add("text", { x: (left + right) / 2, y: bottom + 33, class: "name", "text-anchor": "middle" }, labels[0]);
+  add("text", { x: 2, y: top - 10, class: "name" }, powerLabel);
+  add("text", { x: (left + right) / 2, y: bottom + 33, class: "name", "text-anchor": "middle" }, timeLabel);
   for (const [place, text] of time) {
     add("path", { class: "grid", d: `M${across(place)} ${top}V${bottom}` });
     add("text", { x: across(place), y: bottom + 15, "text-anchor": "middle" }, text);
@@ -228,7 +229,7 @@ function trace(one) {
     add("path", { class: `line${number}`, d: `M${points.join(" ")}` });
     const height = bottom + 50 + 18 * number;
     add("path", { class: `line${number}`, d: `M40 ${height}h28` });
-    add("text", { x: 74, y: height + 4 }, name);
+    add("text", { x: 74, y: height + 4 }, data.lines[name]);
   });
   if (span) add("text", { x: (across(span[0]) + across(span[1])) / 2, y: top - 10, "text-anchor": "middle" }, "measured");
   const says = "See whether power is level inside the marked window: its mean is the operator's power. A slope or a step there "

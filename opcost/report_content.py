@@ -18,7 +18,7 @@ from opcost.kernel_times import KernelErrors
 from opcost.measurement import MeasurementRow
 from opcost.next_steps import Candidate, next_steps
 from opcost.reports import CONDITIONS_SHOWN
-from opcost.roofline import Roofline
+from opcost.roofline import Roof, Roofline
 from opcost.stage_comparing import ComparingReport, ComparisonRow, ModelComparisons, compared_model
 from opcost.stage_qualifying import QualificationRow
 from opcost.statistics import Estimate
@@ -282,12 +282,11 @@ def rooflines(roofline: Roofline | None, plots: Sequence[RooflinePlot], tuples: 
     without = sum(one.work is not None and not one.flop for one in tuples)
     time = roofline.time
     caption = (
-        f"The roof (line) is the best that these rows reached: {time.flop_rate / 1e12:.3g} TFLOP/s, and "
-        f"{time.byte_rate / 1e12:.3g} TB/s by what moves more than caches hold; they meet at "
-        f"{time.ridge_flop_per_byte:.3g} FLOP per byte (dashed).{_least_energy(roofline)} Round: its time is bound by "
-        "memory; square: by computing. Far below the roof there is room. Above it, to the left, operators find in a "
-        f"cache what they move. {without} tuples without counted FLOPs (norms, activations, copies) are in the table "
-        "only. Choose a mark, or a row of the table, to see more of it."
+        f"The roofs (lines) are the best that these rows reached: {_rates(time)}, and {time.byte_rate / 1e12:.3g} TB/s "
+        f"by what moves more than caches hold.{_least_energy(roofline)} Round: its time is bound by memory; square: by "
+        "computing, in its own arithmetic. Far below its roof a tuple has room. Above it, to the left, operators find "
+        f"in a cache what they move. {without} tuples without counted FLOPs (norms, activations, copies) are in the "
+        "table only. Choose a mark, or a row of the table, to see more of it."
     )
     return figure([plot.svg for plot in plots], caption)
 
@@ -295,8 +294,17 @@ def rooflines(roofline: Roofline | None, plots: Sequence[RooflinePlot], tuples: 
 def _least_energy(roofline: Roofline) -> str:
     if roofline.energy is None:
         return ""
-    per_flop, per_byte = (1 / rate / PICO for rate in (roofline.energy.flop_rate, roofline.energy.byte_rate))
-    return f" The least energy is {per_flop:.3g} pJ per FLOP and {per_byte:.3g} pJ per byte, idle power included."
+    per_flop = ", ".join(f"{1 / rate / PICO:.3g} pJ per FLOP in {name}" for name, rate in _sorted(roofline.energy))
+    per_byte = f"{1 / roofline.energy.byte_rate / PICO:.3g} pJ per byte"
+    return f" The least energy is {per_flop}, and {per_byte}, idle power included."
+
+
+def _rates(roof: Roof) -> str:
+    return ", ".join(f"{rate / 1e12:.3g} TFLOP/s in {name}" for name, rate in _sorted(roof))
+
+
+def _sorted(roof: Roof) -> list[tuple[str, float]]:
+    return sorted(roof.flop_rates.items(), key=lambda named: -named[1])
 
 
 # Where is the sum wrong, and why?

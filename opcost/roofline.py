@@ -3,12 +3,13 @@
 Williams, Waterman, Patterson, Communications of the ACM 52(4) (2009), 65-76; for energy Choi, Bedard, Fowler, Vuduc,
 IPDPS 2013, 661-672. Bytes are those that an operator's calls name (``operators.OperatorCount``): what lies in a cache
 counts, too, so that small operators may be faster than the memory is, and above its roof. So the byte rate is that of
-operators that move more than any cache holds, where there are such. Energies are whole ones, idle power included.
+operators that move more than any cache holds, where there are such. Each arithmetic has a roof of its own: products in
+fp32 never come near TF32's. Energies are whole ones, idle power included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from opcost.calls_in_chains import STREAM_BYTES
@@ -16,15 +17,21 @@ from opcost.calls_in_chains import STREAM_BYTES
 MEMORY = "memory"
 COMPUTE = "compute"
 
+FP32, TF32 = "fp32", "TF32"
+
 
 @dataclass(frozen=True)
 class Work:
-    """What one call computes and moves, and what it costs; ``energy_j`` is None where it is unknown."""
+    """What one call computes and moves, and what it costs; ``energy_j`` is None where it is unknown.
+
+    ``arithmetic`` is what it multiplies in, such as fp32 or TF32.
+    """
 
     flop: int
     memory_bytes: int
     time_s: float
     energy_j: float | None
+    arithmetic: str = FP32
 
     @property
     def flop_per_s(self) -> float:
@@ -42,28 +49,34 @@ class Work:
 
 @dataclass(frozen=True)
 class Roof:
-    """The highest rates: of FLOPs and of bytes, each per second or per joule."""
+    """The highest rates: of FLOPs, by arithmetic, and of bytes, each per second or per joule."""
 
-    flop_rate: float
+    flop_rates: Mapping[str, float]
     byte_rate: float
 
     @property
-    def ridge_flop_per_byte(self) -> float:
-        """The intensity from which on computing is the bound, not memory."""
-        return self.flop_rate / self.byte_rate
+    def highest(self) -> str:
+        """The arithmetic whose roof is the highest."""
+        return max(self.flop_rates, key=self.flop_rates.__getitem__)
 
-    def at(self, flop_per_byte: float) -> float:
-        """Return the highest FLOP rate at an intensity."""
-        return min(self.flop_rate, flop_per_byte * self.byte_rate)
+    def flop_rate(self, arithmetic: str) -> float:
+        """Return the roof of an arithmetic, the highest one where nothing is known of it."""
+        return self.flop_rates.get(arithmetic, self.flop_rates[self.highest])
+
+    def ridge_flop_per_byte(self, arithmetic: str) -> float:
+        """Return the intensity from which on computing is the bound, not memory."""
+        return self.flop_rate(arithmetic) / self.byte_rate
 
     def side(self, work: Work) -> str | None:
         """Return what bounds a call: ``memory`` or ``compute``; None where it moves nothing."""
         intensity = work.flop_per_byte
-        return None if intensity is None else COMPUTE if intensity >= self.ridge_flop_per_byte else MEMORY
+        if intensity is None:
+            return None
+        return COMPUTE if intensity >= self.ridge_flop_per_byte(work.arithmetic) else MEMORY
 
-    def reached(self, flop: float, memory_bytes: float, cost: float) -> float:
+    def reached(self, work: Work, cost: float) -> float:
         """Return which share of the roof is reached by work that costs so many seconds or joules; above 1 in caches."""
-        return max(flop / self.flop_rate, memory_bytes / self.byte_rate) / cost
+        return max(work.flop / self.flop_rate(work.arithmetic), work.memory_bytes / self.byte_rate) / cost
 
 
 @dataclass(frozen=True)
@@ -89,6 +102,9 @@ def is_beyond_caches(work: Work) -> bool:
 
 def _roof(costs: list[tuple[Work, float]]) -> Roof | None:
     streaming = [(work, cost) for work, cost in costs if is_beyond_caches(work)]
-    flop_rate = max((work.flop / cost for work, cost in costs), default=0.0)
+    flop_rates: dict[str, float] = {}
+    for work, cost in costs:
+        if work.flop:
+            flop_rates[work.arithmetic] = max(flop_rates.get(work.arithmetic, 0.0), work.flop / cost)
     byte_rate = max((work.memory_bytes / cost for work, cost in streaming or costs), default=0.0)
-    return Roof(flop_rate, byte_rate) if flop_rate and byte_rate else None
+    return Roof(flop_rates, byte_rate) if flop_rates and byte_rate else None

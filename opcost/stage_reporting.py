@@ -132,7 +132,7 @@ def _data(
     logs: Path,
 ) -> dict[str, Any]:
     """Return what the page's script shows: tuples, and what they refer to by number."""
-    conditions, circumstances = Shared([]), Shared([])
+    conditions, circumstances, axes, lines = (Shared([]) for _ in range(4))
     entries = []
     for index, one in enumerate(tuples):
         entry = _entry(one, roofline)
@@ -140,7 +140,8 @@ def _data(
         if one.row is not None:
             entry["conditions"] = conditions.place(_named(one.row.conditions))
             entry["circumstances"] = circumstances.place(_named(one.row.circumstances))
-            entry["trace"] = _trace(one.row, logs)
+            drawing = _trace(one.row, logs)
+            entry["trace"] = None if drawing is None else _compact(drawing, axes, lines)
         entries.append(entry)
     names = list(dict.fromkeys(name for entry in entries for name in entry))
     return {
@@ -150,6 +151,8 @@ def _data(
         "tuples": [[entry.get(name) for name in names] for entry in entries],
         "conditions": conditions.values,
         "circumstances": circumstances.values,
+        "axes": axes.values,
+        "lines": lines.values,
     }
 
 
@@ -167,7 +170,7 @@ def _entry(one: TupleCost, roofline: Roofline | None) -> dict[str, Any]:
         "flop": one.flop,
         "memory_bytes": one.memory_bytes,
         "side": roof.side(work) if roof and work else None,
-        "roof_ratio": _plain(roof.reached(work.flop, work.memory_bytes, work.time_s)) if roof and work else None,
+        "roof_ratio": _plain(roof.reached(work, work.time_s)) if roof and work else None,
         "flags": [flag for flag in FLAGS if flag in one.flags],
         "uses": [[use.comparison, use.calls, int(use.is_summed)] for use in one.uses],
     }
@@ -209,7 +212,7 @@ def _rounded(place: tuple[float, float] | None) -> list[float] | None:
     return None if place is None else [round(value, 1) for value in place]
 
 
-def _trace(row: MeasurementRow, logs: Path) -> dict[str, Any] | None:
+def _trace(row: MeasurementRow, logs: Path) -> PowerDrawing | None:
     """Return the drawing of what meters logged around a measurement; None where the log is not there."""
     measured = row.measurement
     # A name with folders in it is none that opcost wrote.
@@ -223,17 +226,20 @@ def _trace(row: MeasurementRow, logs: Path) -> dict[str, Any] | None:
     except UserError:
         return None
     window = tuple(datetime.fromisoformat(moment).timestamp() for moment in (measured.started_at, measured.ended_at))
-    drawing = drawing_of(readings[:2], (window[0], window[1]), TRACE_POINTS)
-    return None if drawing is None else _compact(drawing)
+    return drawing_of(readings[:2], (window[0], window[1]), TRACE_POINTS)
 
 
-def _compact(drawing: PowerDrawing) -> dict[str, Any]:
-    """Return a drawing in few characters: places as whole numbers."""
+def _compact(drawing: PowerDrawing, axes: Shared, lines: Shared) -> dict[str, Any]:
+    """Return a drawing in few characters: places as whole numbers, what many drawings have in common told once."""
     return {
-        "time": [[_whole(drawing.time.place(tick.value)), tick.text] for tick in drawing.time.ticks],
-        "power": [[_whole(drawing.power.place(tick.value)), tick.text] for tick in drawing.power.ticks],
-        "labels": [drawing.time.label, drawing.power.label],
-        "lines": [[line.name, " ".join(f"{_whole(x)} {_whole(y)}" for x, y in line.points)] for line in drawing.lines],
+        "axes": [
+            axes.place([axis.label, [[_whole(axis.place(tick.value)), tick.text] for tick in axis.ticks]])
+            for axis in (drawing.time, drawing.power)
+        ],
+        "lines": [
+            [lines.place(line.name), " ".join(f"{_whole(x)} {_whole(y)}" for x, y in line.points)]
+            for line in drawing.lines
+        ],
         "window": None if drawing.window is None else [_whole(end) for end in drawing.window],
     }
 

@@ -264,29 +264,33 @@ def roofline(points: Sequence[tuple[float, float, str] | None], roof: Roof, labe
         scale: such as 1e12.
     """
     known = [point for point in points if point is not None]
-    intensities = [x for x, _, _ in known] + [roof.ridge_flop_per_byte]
+    ridges = [roof.ridge_flop_per_byte(arithmetic) for arithmetic in roof.flop_rates]
+    intensities = [x for x, _, _ in known] + ridges
     x = log_axis(intensities, "arithmetic intensity (FLOP per byte)")
-    y = log_axis([rate / scale for _, rate, _ in known] + [roof.flop_rate / scale], label)
+    y = log_axis([rate / scale for _, rate, _ in known] + [rate / scale for rate in roof.flop_rates.values()], label)
     panel = Panel(x, y, 46.0, 30.0, WIDTH - 12, 290.0)
     places = tuple(None if point is None else (panel.across(point[0]), panel.up(point[1] / scale)) for point in points)
     sides = [(place, point[2]) for place, point in zip(places, points, strict=True) if place and point]
-    ends = (x.low, roof.ridge_flop_per_byte, x.high)
     foot = max(x.low, y.low * scale / roof.byte_rate)
-    line = [(max(foot, end), roof.at(max(foot, end)) / scale) for end in ends]
+    slope = [(end, end * roof.byte_rate / scale) for end in (foot, max(ridges))]
     figure = drawing(
         label,
         330.0,
         panel.axes(),
         dots([place for place, side in sides if side != COMPUTE], "dots"),
         dots([place for place, side in sides if side == COMPUTE], "squares"),
-        panel.line(line, "even"),
-        element(
-            "path",
-            {"class": "dashed", "d": f"M{panel.across(roof.ridge_flop_per_byte):.1f} {panel.top:g}V{panel.bottom:g}"},
-        ),
+        panel.line(slope, "even"),
+        *(_ceiling(panel, roof, arithmetic, scale) for arithmetic in roof.flop_rates),
         element("circle", {"class": "chosen", "r": 7, "visibility": "hidden"}),
     )
     return RooflinePlot(figure, places)
+
+
+def _ceiling(panel: Panel, roof: Roof, arithmetic: str, scale: float) -> str:
+    """Draw the roof of one arithmetic, from where it meets the memory's, with its name at the right end."""
+    rate = roof.flop_rates[arithmetic] / scale
+    line = panel.line([(roof.ridge_flop_per_byte(arithmetic), rate), (panel.x.high, rate)], "even")
+    return line + text(arithmetic, panel.right, panel.up(rate) - 4, "small", "end")
 
 
 def legend_mark(look: int, says: str) -> str:

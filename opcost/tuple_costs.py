@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from opcost.comparison import Comparison
-from opcost.conditions import EAGER
+from opcost.conditions import EAGER, Conditions
 from opcost.measurement import (
     AT_LIMIT,
     IMPRECISE,
@@ -17,8 +17,8 @@ from opcost.measurement import (
     is_doubtful,
     time_of,
 )
-from opcost.operators import OperatorCount
-from opcost.roofline import Roofline, Work, roofline_of
+from opcost.operators import OperatorCount, OperatorTuple
+from opcost.roofline import FP32, TF32, Roofline, Work, roofline_of
 from opcost.statistics import Estimate, value_of
 from opcost.subjects import CAPTURED, Subject, subjects_of
 from opcost.summation import ModelCost, Part
@@ -85,7 +85,20 @@ class TupleCost:
         if self.row is None:
             return None
         energy_j = self.energy_j
-        return Work(self.flop, self.memory_bytes, self.row.measurement.time_s, value_of(energy_j))
+        arithmetic = arithmetic_of(self.subject.operator, self.row.conditions)
+        return Work(self.flop, self.memory_bytes, self.row.measurement.time_s, value_of(energy_j), arithmetic)
+
+
+def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
+    """Return what an operator multiplies in: its first floating input's type, TF32 where torch's switches allow that.
+
+    torch has one switch for convolutions and one for all other products.
+    """
+    dtype = next((spec.dtype for spec in operator.floating_inputs), "float32")
+    if dtype != "float32":
+        return dtype
+    is_convolution = "conv" in operator.short_name.lower()
+    return TF32 if (conditions.cudnn_tf32 if is_convolution else conditions.matmul_tf32) else FP32
 
 
 def tuple_costs(comparisons: Sequence[Comparison], input_data: str = CAPTURED) -> list[TupleCost]:

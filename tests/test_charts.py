@@ -12,7 +12,7 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 
 from opcost.charts import ASIDE, errors, operators, parity, write_figures
-from opcost.compared_models import KINDS_SHOWN, OTHERS, ComparedModel
+from opcost.compared_models import KINDS_SHOWN, OTHERS, ComparedModel, without_sizes
 from opcost.comparison import KindCost
 from opcost.statistics import Estimate
 
@@ -87,3 +87,16 @@ def test_figures_are_files_that_do_not_change_from_run_to_run(tmp_path: Path) ->
         assert one.read_bytes() == other.read_bytes()
     for path in first:
         assert path.suffix == ".png" or ET.parse(path).getroot().tag.endswith("svg")
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["resnext50_32x4d_32x3x224x224"], ["resnext50_32x4d"]),
+        (["resnet18_32x3x224x224 (eager)", "mvit_v1_b_8x3x16x224x224"], ["resnet18 (eager)", "mvit_v1_b"]),
+        (["resnet34_32x3x56x56", "resnet34_32x3x224x224"], ["resnet34_32x3x56x56", "resnet34_32x3x224x224"]),
+    ],
+)
+def test_names_are_shown_without_sizes_that_tell_nothing_apart(names: list[str], shown: list[str]) -> None:
+    models = [replace(RESNET, name=name) for name in names]
+    assert [one.name for one in without_sizes(models)] == shown

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.calls_in_chains import STREAM_BYTES
-from opcost.roofline import COMPUTE, MEMORY, Roof, Work, roofline_of
+from opcost.operators import OperatorTuple, TensorSpec
+from opcost.roofline import COMPUTE, FP32, MEMORY, TF32, Roof, Work, roofline_of
+from opcost.tuple_costs import arithmetic_of
 
 BIG = 2 * STREAM_BYTES
 COPY = Work(flop=0, memory_bytes=BIG, time_s=0.1, energy_j=50.0)
@@ -15,8 +20,8 @@ PRODUCT = Work(flop=10**12, memory_bytes=10**6, time_s=0.01, energy_j=5.0)
 def test_the_best_rates_are_the_roof() -> None:
     roofline = roofline_of([COPY, PRODUCT])
     assert roofline is not None
-    assert roofline.time == Roof(1e14, BIG / 0.1)
-    assert roofline.energy == Roof(2e11, BIG / 50)
+    assert roofline.time == Roof({FP32: 1e14}, BIG / 0.1)
+    assert roofline.energy == Roof({FP32: 2e11}, BIG / 50)
 
 
 def test_what_lies_in_a_cache_is_no_roof_of_the_memory() -> None:
@@ -24,7 +29,7 @@ def test_what_lies_in_a_cache_is_no_roof_of_the_memory() -> None:
     roofline = roofline_of([COPY, PRODUCT, cached])
     assert roofline is not None
     assert roofline.time.byte_rate == pytest.approx(BIG / 0.1)
-    assert roofline.time.reached(0, cached.memory_bytes, cached.time_s) > 1
+    assert roofline.time.reached(cached, cached.time_s) > 1
 
 
 def test_small_operators_are_the_roof_where_there_are_no_others() -> None:
@@ -35,12 +40,23 @@ def test_small_operators_are_the_roof_where_there_are_no_others() -> None:
 
 
 def test_sides_meet_at_the_ridge() -> None:
-    roof = Roof(flop_rate=100.0, byte_rate=10.0)
-    assert roof.ridge_flop_per_byte == 10
+    roof = Roof({FP32: 100.0}, byte_rate=10.0)
+    assert roof.ridge_flop_per_byte(FP32) == 10
     assert roof.side(Work(99, 10, 1.0, None)) == MEMORY
     assert roof.side(Work(100, 10, 1.0, None)) == COMPUTE
     assert roof.side(Work(100, 0, 1.0, None)) is None
-    assert (roof.at(5.0), roof.at(20.0)) == (50.0, 100.0)
+
+
+def test_each_arithmetic_has_a_roof_of_its_own() -> None:
+    slow = Work(flop=10**12, memory_bytes=10**6, time_s=0.05, energy_j=20.0)
+    fast = Work(flop=10**12, memory_bytes=10**6, time_s=0.01, energy_j=5.0, arithmetic=TF32)
+    roofline = roofline_of([COPY, slow, fast])
+    assert roofline is not None
+    assert roofline.time.flop_rates == {FP32: pytest.approx(2e13), TF32: pytest.approx(1e14)}
+    assert roofline.time.reached(slow, slow.time_s) == roofline.time.reached(fast, fast.time_s) == pytest.approx(1.0)
+    assert roofline.time.ridge_flop_per_byte(TF32) == pytest.approx(5 * roofline.time.ridge_flop_per_byte(FP32))
+    # Nothing measured tells of bfloat16: it is held against the highest.
+    assert roofline.time.flop_rate("bfloat16") == roofline.time.flop_rate(TF32)
 
 
 def test_without_energies_there_is_a_roof_of_time_only() -> None:
@@ -52,3 +68,24 @@ def test_without_energies_there_is_a_roof_of_time_only() -> None:
 @pytest.mark.parametrize("works", [[], [COPY], [Work(10, 0, 1.0, 1.0)]])
 def test_without_computing_or_moving_there_is_no_roofline(works: list[Work]) -> None:
     assert roofline_of(works) is None
+
+
+def of(name: str, dtype: str = "float32") -> OperatorTuple:
+    return OperatorTuple(name, (), (TensorSpec((2,), "int64"), TensorSpec((2, 2), dtype)))
+
+
+@pytest.mark.parametrize(
+    ("operator", "switches", "arithmetic"),
+    [
+        (of("torch.nn.Conv2d"), {"cudnn_tf32": True, "matmul_tf32": False}, TF32),
+        (of("torch.nn.Conv2d"), {"cudnn_tf32": False, "matmul_tf32": True}, FP32),
+        (of("torch.nn.functional.conv2d"), {"cudnn_tf32": True, "matmul_tf32": False}, TF32),
+        (of("torch.nn.Linear"), {"cudnn_tf32": True, "matmul_tf32": False}, FP32),
+        (of("torch.matmul"), {"cudnn_tf32": False, "matmul_tf32": True}, TF32),
+        (of("torch.nn.Conv2d", "bfloat16"), {"cudnn_tf32": True, "matmul_tf32": True}, "bfloat16"),
+    ],
+)
+def test_torchs_switches_say_what_products_multiply_in(
+    operator: OperatorTuple, switches: dict[str, bool], arithmetic: str
+) -> None:
+    assert arithmetic_of(operator, replace(SIMULATED_CONDITIONS, **switches)) == arithmetic  # type: ignore[arg-type]

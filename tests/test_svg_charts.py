@@ -8,7 +8,7 @@ import pytest
 
 from opcost.compared_models import KINDS_SHOWN, ComparedModel
 from opcost.comparison import KindCost
-from opcost.roofline import COMPUTE, MEMORY, Roof
+from opcost.roofline import COMPUTE, FP32, MEMORY, TF32, Roof
 from opcost.statistics import Estimate
 from opcost.svg import MARKS, patterns
 from opcost.svg_charts import (
@@ -102,14 +102,14 @@ def test_a_course_has_a_mark_for_each_look() -> None:
 
 def test_a_roofline_tells_where_each_point_lies() -> None:
     points = [(1.0, 1e12, MEMORY), None, (100.0, 1e14, COMPUTE)]
-    plot = roofline(points, Roof(2e14, 4e12), "speed (TFLOP/s)", 1e12)
+    plot = roofline(points, Roof({TF32: 2e14, FP32: 4e13}, 4e12), "speed (TFLOP/s)", 1e12)
     low, unknown, high = plot.places
     assert unknown is None
     assert low is not None
     assert high is not None
     assert low[0] < high[0]
     assert low[1] > high[1]
-    assert "speed (TFLOP/s)" in texts(plot.svg)
+    assert {"speed (TFLOP/s)", TF32, FP32} <= set(texts(plot.svg))
     assert f"M{low[0]:.1f} {low[1]:.1f}h.01" in plot.svg
 
 
