@@ -19,7 +19,7 @@ from types import TracebackType
 import numpy as np
 
 from opcost.meter_names import COUNTER
-from opcost.nvidia_nvml import NvmlError, NvmlGpu
+from opcost.nvidia_nvml import NvmlError, NvmlGpu, is_power
 from opcost.nvidia_nvml_rows import TimedRows, keep_rows
 from opcost.power import PowerSource, PowerTrace, no_trace, trace_of_power
 
@@ -188,6 +188,14 @@ class CounterMeter:
     def _trace(self, ticks: list[tuple[float, float]]) -> PowerTrace:
         epoch_s, energy_j = np.array(ticks, dtype=np.float64).reshape(-1, 2).T
         duration_s = np.diff(epoch_s)
+        # The clock was set back where it is none.
+        is_known = duration_s > 0
+        power_w = np.full(len(duration_s), math.nan)
+        np.divide(np.diff(energy_j), duration_s, out=power_w, where=is_known)
+        # One that ran backwards or leapt once may have done so at other ticks, too.
+        absurd_w = [power for power in power_w[is_known].tolist() if not is_power(power)]
+        if absurd_w:
+            return no_trace(f"NVML's energy counter tells of {absurd_w[0]:g} W, which no GPU draws", self._source)
         # A longer one, after lost ticks, may begin before the load.
-        power_w = np.where(duration_s <= self._source.rise_time_s, np.diff(energy_j) / duration_s, math.nan)
+        power_w[duration_s > self._source.rise_time_s] = math.nan
         return trace_of_power(self._source, epoch_s[1:], power_w)

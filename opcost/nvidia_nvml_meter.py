@@ -16,7 +16,7 @@ import numpy as np
 
 from opcost.meter_names import SAMPLES
 from opcost.nvidia_nvml import HISTORY_S, NvmlError, NvmlGpu
-from opcost.nvidia_nvml_rows import TimedRows, keep_rows
+from opcost.nvidia_nvml_rows import CLOCK_SLACK_S, TimedRows, keep_rows
 from opcost.power import PowerSource, PowerTrace, no_trace, trace_of_power
 
 SAMPLES_SOURCE = PowerSource(
@@ -77,19 +77,28 @@ class PowerSampler:
         """Return the samples from one moment to another (epoch), and the first one after it, once it is there.
 
         Raises:
-            NvmlError: NVML refuses, or no sample came after the end.
+            NvmlError: NVML refuses, no sample came after the end, or some are lacking in between.
         """
-        for _ in range(round(LAST_SAMPLE_DEADLINE_S / POLL_INTERVAL_S)):
-            samples = self.since(begin_s)
-            if samples and samples[-1][0] > end_s:
-                break
-            time.sleep(POLL_INTERVAL_S)
-        else:
-            raise NvmlError(f"NVML kept no power sample in the {LAST_SAMPLE_DEADLINE_S:g} s after the measurement")
-        samples = [sample for sample in samples if sample[0] <= end_s + SAMPLES_SOURCE.averaging_time_s]
-        if any(later[0] - earlier[0] > LONGEST_GAP_S for earlier, later in pairwise(samples)):
+        samples = self._through(begin_s, end_s)
+        moments = [begin_s, *(epoch_s for epoch_s, _ in samples)]
+        if any(later_s - earlier_s > LONGEST_GAP_S for earlier_s, later_s in pairwise(moments)):
             raise NvmlError("NVML's power samples have a gap: they were not collected in time")
-        return samples
+        return [sample for sample in samples if sample[0] <= end_s + SAMPLES_SOURCE.averaging_time_s]
+
+    def _through(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
+        """Return the samples up to the first one after an end, and wait for that; a refusal may pass meanwhile."""
+        failure = NvmlError(f"NVML kept no power sample in the {LAST_SAMPLE_DEADLINE_S:g} s after the measurement")
+        for _ in range(round(LAST_SAMPLE_DEADLINE_S / POLL_INTERVAL_S)):
+            try:
+                samples = self.since(begin_s)
+            except NvmlError as error:
+                failure = error
+            else:
+                later = [place for place, (epoch_s, _) in enumerate(samples) if epoch_s > end_s]
+                if later:
+                    return samples[: later[0] + 1]
+            time.sleep(POLL_INTERVAL_S)
+        raise failure
 
     def since(self, begin_s: float) -> list[tuple[float, float]]:
         """Return the samples from a moment (epoch) on that are there by now.
@@ -112,7 +121,10 @@ class PowerSampler:
         # By one thread at a time: two would both add what is newer than the newest.
         with self._draining:
             try:
-                self._rows.extend(sorted(self._gpu.power_samples(self._rows.newest_s)))
+                samples = sorted(self._gpu.power_samples(self._rows.newest_s))
+                # One from the future would be the newest until then: none after it would be asked for.
+                latest_s = time.time() + CLOCK_SLACK_S
+                self._rows.extend(sample for sample in samples if sample[0] <= latest_s)
             except NvmlError as error:
                 self._rows.fail(error)
 
