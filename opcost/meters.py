@@ -117,8 +117,14 @@ def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -
         every_tick=partial(joined_meter, counter_source=EVERY_TICK_SOURCE),
         idle_power_w=None if samples is None else samples.power_before_w,
         names=tuple(map(short_name, sources)),
-        read_times_s=lambda: {name: _mean_time_s(read) for name, read in reads.items()},
+        read_times_s=partial(_read_times_s, reads),
     )
+
+
+def _read_times_s(reads: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Return how long the reads take that are not refused."""
+    times_s = {name: _if_there(partial(_mean_time_s, read)) for name, read in reads.items()}
+    return {name: time_s for name, time_s in times_s.items() if time_s is not None}
 
 
 def _mean_time_s(read: Callable[[], object]) -> float:

@@ -451,6 +451,15 @@ def test_for_a_qualification_the_counter_is_read_at_every_tick(
     assert all(read_time_s > 0 for read_time_s in read_times_s.values())
 
 
+def test_a_meter_that_no_longer_answers_has_no_time_of_a_read(
+    stage: NvidiaSmiStage, nvml: FakeNvml, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        meters = open_meters("cuda:0", FACTS, tmp_path, stack)
+        nvml.failure = NVMLError("GPU is lost")
+        assert meters.read_times_s() == {}
+
+
 def test_a_second_measurement_holds_nothing_of_the_first(stage: NvidiaSmiStage, nvml: FakeNvml, tmp_path: Path) -> None:
     """An operator behind an eviction is measured after the eviction alone, by the same meter."""
     with ExitStack() as stack:
