@@ -4,6 +4,7 @@ Example: python check_operators.py 'resnet*' --device cpu
 """
 
 from opcost.command_line import pipeline_parser, run
+from opcost.command_log import log_run
 
 EXAMPLE = "python check_operators.py 'resnet*' --device cpu"
 
@@ -11,6 +12,7 @@ EXAMPLE = "python check_operators.py 'resnet*' --device cpu"
 def main() -> int:
     description = "Rebuild and run each tuple that block 0 counted: same outputs, same FLOPs?"
     arguments = pipeline_parser(description, EXAMPLE, has_dry_run=False).parse_args()
+    log_run(arguments.verbose)
 
     from opcost.reports import print_json, print_rebuilds
     from opcost.request import Request

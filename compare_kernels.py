@@ -4,6 +4,7 @@ Example: python compare_kernels.py resnet50_32x3x224x224 --device cuda
 """
 
 from opcost.command_line import pipeline_parser, run
+from opcost.command_log import log_run
 
 EXAMPLE = "python compare_kernels.py resnet50_32x3x224x224 --device cuda"
 
@@ -11,6 +12,7 @@ EXAMPLE = "python compare_kernels.py resnet50_32x3x224x224 --device cuda"
 def main() -> int:
     description = "Compare the kernels of each model with those of its operator tuples run alone, on a GPU."
     arguments = pipeline_parser(description, EXAMPLE, has_dry_run=False).parse_args()
+    log_run(arguments.verbose, arguments.database)
 
     from opcost.reports import print_json, print_kernels
     from opcost.request import Request

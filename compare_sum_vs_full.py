@@ -18,6 +18,7 @@ from opcost.command_line import (
     pipeline_parser,
     run,
 )
+from opcost.command_log import log_run
 
 EXAMPLE = "python compare_sum_vs_full.py 'resnet*' --json"
 
@@ -39,9 +40,11 @@ def main() -> int:
         unused = [option for option in COMPARISON_OPTIONS if getattr(arguments, option) != parser.get_default(option)]
         if unused:
             parser.error(f"--coverage-target: it has no --{unused[0].replace('_', '-')}; leave that out")
+        log_run(arguments.verbose)
         return tell_coverage(arguments)
     if arguments.write_whitelist:
         parser.error("--write-whitelist: it needs --coverage-target, such as 0.9")
+    log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 
     from opcost.comparison import OperatorRuns
     from opcost.reports import print_comparisons, print_json

@@ -7,7 +7,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from opcost.command_line import Parser, add_device, add_models, run
+from opcost.command_line import Parser, add_device, add_models, add_verbose, run
+from opcost.command_log import log_run
 from opcost.errors import UserError
 
 
@@ -18,7 +19,9 @@ def main() -> int:
     meta_help = "run on shapes only, but for detectors, whose work depends on data"
     parser.add_argument("--meta", action="store_true", help=meta_help)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the page in Markdown (default: to stdout)")
+    add_verbose(parser)
     arguments = parser.parse_args()
+    log_run(arguments.verbose)
     if arguments.output is not None and arguments.output.is_dir():
         raise UserError(f"--output {arguments.output}: is a folder; name a file")
     if arguments.output is not None and not arguments.output.parent.is_dir():

@@ -6,6 +6,7 @@ Example: python full_model_measurement.py resnet18_32x3x32x32 --seconds 3
 from functools import partial
 
 from opcost.command_line import add_execution, add_meter, add_same_board, add_seconds, pipeline_parser, run
+from opcost.command_log import log_run
 
 EXAMPLE = "python full_model_measurement.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
 
@@ -18,6 +19,7 @@ def main() -> int:
     add_meter(parser)
     add_same_board(parser)
     arguments = parser.parse_args()
+    log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 
     from opcost.bench import MeasuringOptions
     from opcost.measuring_child import open_child_bench

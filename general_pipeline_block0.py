@@ -4,6 +4,7 @@ Example: python general_pipeline_block0.py resnet18_32x3x32x32
 """
 
 from opcost.command_line import pipeline_parser, run
+from opcost.command_log import log_run
 
 EXAMPLE = "python general_pipeline_block0.py 'resnet*' --device cpu"
 
@@ -16,6 +17,7 @@ def main() -> int:
     census_help = "then print how many calls and tuples the models have that are counted, and how many they share"
     parser.add_argument("--census", action="store_true", help=census_help)
     arguments = parser.parse_args()
+    log_run(arguments.verbose)
 
     from opcost.reports import print_census, print_count_plans, print_counts, print_json
     from opcost.request import Request

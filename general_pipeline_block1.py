@@ -4,6 +4,7 @@ Example: python general_pipeline_block1.py resnet18_32x3x32x32
 """
 
 from opcost.command_line import pipeline_parser, run
+from opcost.command_log import log_run
 
 EXAMPLE = "python general_pipeline_block1.py 'resnet*'"
 
@@ -11,6 +12,7 @@ EXAMPLE = "python general_pipeline_block1.py 'resnet*'"
 def main() -> int:
     description = "Filter each model's operator tuples by measurements/operator_whitelist.yml."
     arguments = pipeline_parser(description, EXAMPLE).parse_args()
+    log_run(arguments.verbose)
 
     from opcost.reports import print_json, print_selections
     from opcost.request import Request

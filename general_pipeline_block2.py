@@ -16,6 +16,7 @@ from opcost.command_line import (
     pipeline_parser,
     run,
 )
+from opcost.command_log import log_run
 
 EXAMPLE = "python general_pipeline_block2.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
 
@@ -30,6 +31,7 @@ def main() -> int:
     add_same_board(parser)
     add_input_data(parser)
     arguments = parser.parse_args()
+    log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 
     from opcost.bench import MeasuringOptions
     from opcost.measuring_child import open_child_bench

@@ -3,7 +3,8 @@
 Example: python make_configs.py 'efficientnet_*'
 """
 
-from opcost.command_line import Parser, add_folder, add_models, run
+from opcost.command_line import Parser, add_folder, add_models, add_verbose, run
+from opcost.command_log import log_run
 
 
 def main() -> int:
@@ -12,7 +13,9 @@ def main() -> int:
     add_folder(parser, "--measurements", "the models' folders")
     parser.add_argument("--dry-run", action="store_true", help="say what would be written, no more")
     parser.add_argument("--json", action="store_true", help="print one JSON list with one object per model, no more")
+    add_verbose(parser)
     arguments = parser.parse_args()
+    log_run(arguments.verbose)
 
     from opcost.reports import print_configs, print_json
     from opcost.stage_configs import make_configs

@@ -15,13 +15,15 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from opcost.command_line import Parser, add_folder, positive_seconds, run
+from opcost.command_line import Parser, add_folder, add_verbose, positive_seconds, run
+from opcost.command_log import log_run
 from opcost.errors import UserError
 from opcost.power_log import PowerSummary
 
 
 def main() -> int:
     arguments = parse_arguments()
+    log_run(arguments.verbose, arguments.database if arguments.qualify else None)
     if arguments.plot is not None:
         from opcost.stage_plotting import plot_log
 
@@ -61,6 +63,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a written log as SVG, here or as --output")
     parser.add_argument("--qualify", action="store_true", help="qualify the card's meters; nothing else should run")
     add_folder(parser, "--database", "the tables of results, of --qualify")
+    add_verbose(parser)
     arguments = parser.parse_args()
     if arguments.device not in ("cuda", "cpu"):
         raise UserError("--device: cuda or cpu; name the card with --gpu INDEX or UUID as `nvidia-smi -L` shows it")
@@ -82,9 +85,8 @@ def qualify(arguments: argparse.Namespace) -> int:
     from opcost.reports import print_qualification
     from opcost.stage_qualifying import qualifications_in, qualify_meters
 
-    device = device_of_gpu(arguments.gpu)
-    tell("qualifying takes half a minute")
-    with open_apparatus(device, arguments.database) as apparatus:
+    with open_apparatus(device_of_gpu(arguments.gpu), arguments.database) as apparatus:
+        tell("qualifying takes half a minute")
         print_qualification(qualify_meters(apparatus, qualifications_in(arguments.database)))
     return 0
 

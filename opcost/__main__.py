@@ -7,7 +7,8 @@ Example: python -m opcost check
 from argparse import Namespace, _SubParsersAction
 from pathlib import Path
 
-from opcost.command_line import Parser, add_folder, run
+from opcost.command_line import Parser, add_folder, add_verbose, run
+from opcost.command_log import log_run
 
 
 def main() -> int:
@@ -28,6 +29,7 @@ def _add_check(commands: "_SubParsersAction[Parser]") -> None:
     add_folder(check, "--database", "the tables of results")
     repair_help = "write tables with bad lines anew without these, and keep the old ones beside them"
     check.add_argument("--repair", action="store_true", help=repair_help)
+    add_verbose(check)
     check.set_defaults(command=_check)
 
 
@@ -36,10 +38,17 @@ def _add_merge(commands: "_SubParsersAction[Parser]") -> None:
     merge = commands.add_parser("merge", help=said, description=said.capitalize() + ".")
     merge.add_argument("into", type=Path, metavar="INTO", help="the database that grows")
     merge.add_argument("others", type=Path, nargs="+", metavar="DATABASE", help="databases that stay as they are")
+    add_verbose(merge)
     merge.set_defaults(command=_merge)
 
 
+def _log(verbose: bool, written: Path | None) -> None:
+    """Log into a database that is written, if there is one: a name that was mistyped makes no folder."""
+    log_run(verbose, written if written is not None and written.is_dir() else None)
+
+
 def _check(arguments: Namespace) -> int:
+    _log(arguments.verbose, arguments.database if arguments.repair else None)
     from opcost.stage_checking import check_files
 
     report = check_files(arguments.measurements, arguments.database, arguments.repair)
@@ -50,6 +59,7 @@ def _check(arguments: Namespace) -> int:
 
 
 def _merge(arguments: Namespace) -> int:
+    _log(arguments.verbose, arguments.into)
     from opcost.stage_checking import merge
 
     for report in merge(arguments.into, arguments.others):

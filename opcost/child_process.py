@@ -83,7 +83,8 @@ class ChildProcess:
         # A fresh process: torch's threads and CUDA do not survive a fork.
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self._open_answering), daemon=True)
+        arguments = (theirs, self._open_answering, logging.getLogger().level)
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
         try:
             self._start(self._process)
             theirs.close()
@@ -205,13 +206,14 @@ class _ConnectionHandler(logging.Handler):
             self._connection.send((LOG, plain))
 
 
-def _serve(connection: Connection, open_answering: OpenAnswering) -> None:
-    """Answer until the connection closes."""
+def _serve(connection: Connection, open_answering: OpenAnswering, log_level: int) -> None:
+    """Answer until the connection closes; what is below a level is not logged."""
     # Ctrl-C reaches all processes of a terminal; the one that asks decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     root = logging.getLogger()
     root.addHandler(_ConnectionHandler(connection))
+    root.setLevel(log_level)
     try:
         with open_answering(tell=partial(_tell, connection)) as answering:
             connection.send((ANSWER, None))

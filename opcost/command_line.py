@@ -9,6 +9,7 @@ import argparse
 import difflib
 import errno
 import io
+import logging
 import math
 import os
 import re
@@ -24,6 +25,7 @@ from typing import Any, NoReturn
 from opcost.conditions import CACHES, EXECUTIONS, WARM
 from opcost.errors import UserError
 from opcost.meter_names import AUTO, METER_CHOICES
+from opcost.progress import SHOWN
 from opcost.subjects import ALL, CAPTURED, COUNTED, INPUT_DATA
 
 DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "scipy", "torch", "torchvision", "yaml"})
@@ -50,7 +52,7 @@ FILE_SYSTEM_REFUSALS = frozenset(
 """What a file system says no with, wherever a user's folder or file is in the way."""
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What it says while a file is written; the error then does not name the file."""
+"""What it says where there is none left; while a file is written, the error does not name the file."""
 
 _DEVICE = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
 
@@ -91,11 +93,19 @@ def run(main: Callable[[], int]) -> NoReturn:
     """Run a script's ``main`` and exit with the status that it returns.
 
     A ``UserError`` or a missing dependency becomes a line on stderr and status 2, Ctrl-C 130, SIGTERM 143, SIGHUP 129,
-    and a reader of stdout that has gone (``| head``) 141. Any other exception is a bug and shows its traceback.
+    and a reader of stdout that has gone (``| head``) 141. Any other exception is a bug and shows its traceback. How it
+    ended is logged.
     """
     _interrupt_on(signal.SIGTERM, signal.SIGHUP)
     _accept_all_characters()
-    sys.exit(_flushed(_status(main)))
+    log = logging.getLogger(__name__)
+    try:
+        status = _flushed(_status(main))
+    except BaseException as error:
+        log.info("ended by a bug", exc_info=error, extra={SHOWN: True})
+        raise
+    log.info("ended with status %s", status or 0)
+    sys.exit(status)
 
 
 USUAL_DEVICE = "cuda where there is one, else cpu"
@@ -108,8 +118,8 @@ def pipeline_parser(
 
     ``device_default`` says which device is meant where none is named; a script that can only do all of its work has no
     ``--dry-run``.
-    It yields ``names`` (list of str), ``device`` (str or None), ``measurements``, ``database`` (Path), ``dry_run`` and
-    ``json`` (bool).
+    It yields ``names`` (list of str), ``device`` (str or None), ``measurements``, ``database`` (Path), ``dry_run``,
+    ``json`` and ``verbose`` (bool).
     """
     parser = Parser(description=description, epilog=f"example:\n  {example}")
     names_help = "a folder under the measurements folder, or a glob such as 'resnet*'; none: all that there is to do"
@@ -123,7 +133,14 @@ def pipeline_parser(
         parser.add_argument("--dry-run", action="store_true", help=dry_run_help)
     json_help = "print one JSON list with one object per model on stdout, and nothing else there"
     parser.add_argument("--json", action="store_true", help=json_help)
+    add_verbose(parser)
     return parser
+
+
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    """Add ``--verbose``, whether to tell more on stderr: it yields ``verbose`` (bool)."""
+    verbose_help = "tell more on stderr: each step, and the traceback behind an error of one line"
+    parser.add_argument("--verbose", action="store_true", help=verbose_help)
 
 
 def add_seconds(parser: argparse.ArgumentParser) -> None:
@@ -308,7 +325,7 @@ def _status(main: Callable[[], int]) -> int | str | None:
     except SystemExit as request:
         return request.code
     except UserError as error:
-        return _complain(*error.lines)
+        return _complain(error, *error.lines)
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt)
     except BrokenPipeError:
@@ -319,7 +336,7 @@ def _status(main: Callable[[], int]) -> int | str | None:
         line = _mendable(error)
         if line is None:
             raise
-        return _complain(line)
+        return _complain(error, line)
 
 
 def _mendable(error: ModuleNotFoundError | OSError) -> str | None:
@@ -330,7 +347,7 @@ def _mendable(error: ModuleNotFoundError | OSError) -> str | None:
             remedy = f"run {sys.executable} -m pip install -e '.[{EXTRAS[error.name]}]'"
         is_ours = error.name not in DEPENDENCIES | EXTRAS.keys()
         return None if is_ours else f"{error.name} is not installed for {sys.executable}; {remedy}"
-    if error.filename is None and error.errno in NO_SPACE:
+    if error.errno in NO_SPACE:
         remedy = "free some space, or name folders on another disk"
         return f"{os.strerror(error.errno).lower()} while a file was written; {remedy}"
     if error.errno not in FILE_SYSTEM_REFUSALS or error.filename is None:
@@ -338,9 +355,10 @@ def _mendable(error: ModuleNotFoundError | OSError) -> str | None:
     return f"{error.filename}: {error.strerror}; make it accessible, or name another place"
 
 
-def _complain(*lines: str) -> int:
+def _complain(error: Exception, *lines: str) -> int:
     for line in lines:
         print(f"error: {line}", file=sys.stderr)
+    logging.getLogger(__name__).info("the traceback behind this error", exc_info=error)
     return USER_ERROR
 
 
@@ -348,6 +366,7 @@ def _interrupted(interrupt: KeyboardInterrupt) -> int:
     # After a hang-up there is no terminal left to print to.
     with suppress(OSError):
         print("interrupted: start the same command again to go on", file=sys.stderr)
+    logging.getLogger(__name__).info("where it was interrupted", exc_info=interrupt)
     return interrupt.status if isinstance(interrupt, Terminated) else INTERRUPTED
 
 
@@ -365,7 +384,7 @@ def _flushed(status: int | str | None) -> int | str | None:
         line = _mendable(error)
         if line is None:
             raise
-        return status or _complain(line)
+        return status or _complain(error, line)
     return status
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+SHOWN = "is_shown"
+"""Marks messages to ``logging`` (``extra={SHOWN: True}``) of what people see in a terminal anyway: for files."""
+
 
 class Progress(Protocol):
     """Is told of each item of a piece of work; shows it with the time left, or does not."""

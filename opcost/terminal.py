@@ -5,6 +5,7 @@ On a terminal progress is a bar; in a log file it is a plain line now and then, 
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from opcost.progress import Progress
+from opcost.progress import SHOWN, Progress
 from opcost.units import duration
 
 PLAIN_INTERVAL_S = 0.3
@@ -25,9 +26,9 @@ PLAIN_INTERVAL_S = 0.3
 LOG_WIDTH = 160
 
 
-def progress_on_stderr() -> Progress:
-    """Return a bar if stderr is a terminal, else plain lines."""
-    return BarProgress(Console(stderr=True)) if sys.stderr.isatty() else PlainProgress(sys.stderr)
+def progress_on_stderr() -> LoggedProgress:
+    """Return a bar if stderr is a terminal, else plain lines; both are logged, too."""
+    return LoggedProgress(BarProgress(Console(stderr=True)) if sys.stderr.isatty() else PlainProgress(sys.stderr))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -67,6 +68,39 @@ class TimeLeft:
         """Return the time left as text: ``3 min 20 s left``; empty if nothing is known of it, or nothing is left."""
         left_s = self.seconds()
         return "" if not left_s else f"{duration(left_s)} left"
+
+
+class LoggedProgress:
+    """Logs each item and each result, and hands them on to what is shown."""
+
+    def __init__(self, shown: Progress) -> None:
+        self.shown = shown
+        self._log = logging.getLogger(__name__)
+        self._name = ""
+
+    def start(self, items: int, expected_item_s: float | None) -> None:
+        """Hand on how much there is to do."""
+        self.shown.start(items, expected_item_s)
+
+    def begin(self, name: str) -> None:
+        """Log the item."""
+        self._name = name
+        self._log.info("next is %s", name)
+        self.shown.begin(name)
+
+    def finish(self, result: str) -> None:
+        """Log the result."""
+        self._log.info("%s: %s", self._name, result, extra={SHOWN: True})
+        self.shown.finish(result)
+
+    def fail(self, reason: str) -> None:
+        """Log the reason."""
+        self._log.info("%s: failed: %s", self._name, reason, extra={SHOWN: True})
+        self.shown.fail(reason)
+
+    def end(self) -> None:
+        """Hand on that it is over."""
+        self.shown.end()
 
 
 class PlainProgress:

@@ -1,10 +1,12 @@
-"""What all tests share: a temporary folder, GPU tests only where there is a GPU, and no clock in Hypothesis."""
+"""What all tests share: a temporary folder, logs that end, GPU tests only where there is a GPU, no Hypothesis clock."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -35,6 +37,19 @@ def pytest_configure(config: pytest.Config) -> None:
     patch.setattr(tempfile, "tempdir", folder.name)
     config.add_cleanup(folder.cleanup)
     config.add_cleanup(patch.undo)
+
+
+@pytest.fixture(autouse=True)
+def logs_end() -> Iterator[None]:
+    """End the logs of scripts whose ``main`` ran in a test: a process runs one, and leaves them to its end."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    for handler in list(root.handlers):
+        if type(handler).__module__ == "opcost.command_log":
+            root.removeHandler(handler)
+            handler.close()
+            root.setLevel(level)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

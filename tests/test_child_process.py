@@ -48,6 +48,8 @@ def answer(tell: Tell, question: object) -> object:
             tell("walking")
             time.sleep(PATIENCE_S)
         case "log":
+            logging.getLogger("far.away").debug("nobody wants this")
+            logging.getLogger("far.away").info("seen nothing yet")
             logging.getLogger("far.away").warning("seen %d of %s", 3, object)
     return question
 
@@ -181,6 +183,12 @@ def test_what_is_logged_there_is_logged_here(caplog: pytest.LogCaptureFixture) -
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("far.away", "WARNING")
     assert record.getMessage() == "seen 3 of <class 'object'>"
+
+
+def test_what_is_logged_there_is_what_is_wanted_here(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), ChildProcess(opened) as child:
+        child.ask("log")
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
 
 
 def test_an_error_here_ends_the_process_at_once() -> None:

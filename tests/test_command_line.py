@@ -121,6 +121,11 @@ def test_a_full_disk_is_one_line_with_the_remedy(tmp_path: Path, action: str) ->
     assert (result.returncode, result.stderr) == (2, f"error: no space left on device {SPACE_REMEDY}\n")
 
 
+def test_a_disk_on_which_no_file_can_be_made_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), 'database/rows.csv')")
+    assert (result.returncode, result.stderr) == (2, f"error: no space left on device {SPACE_REMEDY}\n")
+
+
 def test_a_used_up_quota_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     result = run_script(tmp_path, "raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))")
     assert (result.returncode, result.stderr) == (2, f"error: disk quota exceeded {SPACE_REMEDY}\n")
@@ -248,11 +253,12 @@ def test_without_arguments_everything_has_its_default() -> None:
         "dry_run": False,
         "same_board": False,
         "json": False,
+        "verbose": False,
     }
 
 
 def test_arguments_arrive_as_values() -> None:
-    line = "resnet* vgg16 --device cuda:1 --measurements a/m --database /d --dry-run --json"
+    line = "resnet* vgg16 --device cuda:1 --measurements a/m --database /d --dry-run --json --verbose"
     assert vars(pipeline_parser("Counts.", "python count.py").parse_args(line.split())) == {
         "names": ["resnet*", "vgg16"],
         "device": "cuda:1",
@@ -261,6 +267,7 @@ def test_arguments_arrive_as_values() -> None:
         "dry_run": True,
         "same_board": False,
         "json": True,
+        "verbose": True,
     }
 
 

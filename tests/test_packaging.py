@@ -132,6 +132,7 @@ def test_help_answers_before_anything_is_installed(script: Path) -> None:
     result = ask_for_help(script, "-I", "-S")
     assert (result.returncode, result.stderr) == (0, "")
     assert ("--device DEVICE" in result.stdout) == (script.name != "make_configs.py"), "all but that run something"
+    assert "--verbose" in result.stdout
     assert re.search(rf"example:\s.*python {re.escape(script.name)}", result.stdout, re.IGNORECASE)
 
 

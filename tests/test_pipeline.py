@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from opcost.campaign import ATTEMPTS, FailureRow
+from opcost.command_log import RUN_LOGS
 from opcost.csv_database import CsvTable
 from opcost.measurement import MeasurementRow, is_doubtful
 from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
@@ -219,6 +220,18 @@ def test_whole_models_are_measured_by_name_and_glob(project: Project, whole: sub
     assert all(report["newly_measured"] and report["time_s"] > 0 for report in objects(whole))
     operators = [row.operator for row in project.rows("full_model_measurements.csv")]
     assert operators == ["torchvision.models.resnet18", "torchvision.models.squeezenet1_1"]
+
+
+def test_each_run_that_writes_the_database_leaves_a_log(
+    project: Project, compared: subprocess.CompletedProcess[str]
+) -> None:
+    logs = [path.read_text() for path in sorted((project.database / RUN_LOGS).iterdir())]
+    begins = [log.splitlines()[0].partition("begins: python ")[2].split()[0] for log in logs]
+    measuring = ["general_pipeline_block2.py", "general_pipeline_block2.py", "full_model_measurement.py"]
+    assert begins == [*measuring, "compare_sum_vs_full.py"]
+    ends = [log.splitlines()[-1].partition("ended with status ")[2] for log in logs]
+    assert ends == ["130", "1", "0", "0"]
+    assert "AdaptiveAvgPool2d" in logs[0] + logs[1]
 
 
 def test_the_comparison_sets_sums_beside_wholes(project: Project, compared: subprocess.CompletedProcess[str]) -> None:

@@ -115,7 +115,7 @@ def test_a_second_piece_of_work_counts_anew(clock: Clock) -> None:
 
 
 def test_progress_in_a_log_file_is_plain() -> None:
-    assert isinstance(progress_on_stderr(), PlainProgress)
+    assert isinstance(progress_on_stderr().shown, PlainProgress)
 
 
 # The bar

@@ -1,0 +1,159 @@
+"""The log of a run: what a script says while it works, on stderr, and in a file beside the tables that it writes.
+
+Standard library only, so that scripts can import it before anything is installed.
+"""
+
+from __future__ import annotations
+
+import getpass
+import itertools
+import logging
+import platform
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from opcost.progress import SHOWN
+
+RUN_LOGS = "run_logs"
+"""The folder of logs in a database's."""
+
+KEPT = 50
+"""How many logs of one script are kept: the last ones."""
+
+HIDDEN_HOST, HIDDEN_USER, HIDDEN_HOME = "<host>", "<user>", "~"
+
+
+def log_run(verbose: bool, database: Path | None = None) -> None:
+    """Log from now on: warnings on stderr, or more if that is asked for, and into a file of this run in a database.
+
+    Args:
+        verbose: whether stderr gets all that the file does: steps, results, and tracebacks behind errors of one line.
+        database: the folder of the tables that the run writes, None where it writes none: then there is no file.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+    root = logging.getLogger()
+    if not verbose and database is None:
+        # Python itself prints warnings then.
+        return
+    root.setLevel(logging.INFO)
+    root.addHandler(_OnStderr(verbose))
+    if database is not None:
+        root.addHandler(_run_log(database / RUN_LOGS, script_name()))
+    logging.getLogger(__name__).info("begins: %s", command_line())
+
+
+def command_line() -> str:
+    """Return the command that started this program, as a user types it in the project's folder."""
+    script = ["-m", "opcost"] if script_name() == "opcost" else [Path(sys.argv[0]).name]
+    return shlex.join(["python", *script, *sys.argv[1:]])
+
+
+def script_name() -> str:
+    """Return the name of the running script, without its folder and suffix."""
+    path = Path(sys.argv[0])
+    return path.parent.name if path.stem == "__main__" else path.stem
+
+
+class _OnStderr(logging.Handler):
+    """Prints messages on what is stderr at the moment: a progress bar puts something in its place.
+
+    A verbose one also prints what is no warning, but nothing that a user sees anyway (``SHOWN``).
+    """
+
+    def __init__(self, verbose: bool) -> None:
+        super().__init__(logging.INFO if verbose else logging.WARNING)
+        if verbose:
+            self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message; where nobody reads it any more, the script finds out by itself."""
+        if not getattr(record, SHOWN, False):
+            with suppress(OSError):
+                print(self.format(record), file=sys.stderr, flush=True)
+
+
+class _File(logging.FileHandler):
+    """A new file for a run's messages, whose times are UTC, and which name neither host nor user."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, mode="x", encoding="utf-8", errors="backslashreplace")
+        self.setFormatter(_Formatter())
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name for it)
+        """Do without the message where the disk is full: a run ends for a row that is lost, not for a line of a log."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+
+class _Formatter(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+        self.converter = time.gmtime
+        self._names = Names.here()
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._names.hidden_in(super().format(record))
+
+
+@dataclass(frozen=True)
+class Names:
+    """What tells where a program runs: the user's home folder and name, and the host's; empty where not known."""
+
+    home: str
+    user: str
+    host: str
+
+    @staticmethod
+    def here() -> Names:
+        """Return those of this program."""
+        home = user = ""
+        with suppress(RuntimeError):
+            home = str(Path.home())
+        # In a container a user may have no name.
+        with suppress(OSError, KeyError, ImportError):
+            user = getpass.getuser()
+        return Names(home, user, platform.node())
+
+    def hidden_in(self, text: str) -> str:
+        """Return a text with something else in their place: a user's name is one where it is a folder's."""
+        if len(self.home) > 1:
+            text = re.sub(rf"{re.escape(self.home)}(?![\w.-])", HIDDEN_HOME, text)
+        if self.user:
+            text = re.sub(rf"(?<=/){re.escape(self.user)}(?![\w.-])", HIDDEN_USER, text)
+        if self.host:
+            text = re.sub(rf"(?<![\w-]){re.escape(self.host)}(?![\w-])", HIDDEN_HOST, text)
+        return text
+
+
+def _run_log(folder: Path, script: str) -> logging.Handler:
+    """Make a log for a run of a script, and remove the oldest ones of that script."""
+    folder.mkdir(parents=True, exist_ok=True)
+    begin = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    log = _new_file(folder / f"{name}.log" for name in _names(f"{begin}-{script}"))
+    pattern = re.compile(rf"\d{{8}}T\d{{6}}Z-{re.escape(script)}(-\d+)?\.log")
+    logs = sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
+    for path in logs[:-KEPT]:
+        # Another run of the script may have removed it.
+        path.unlink(missing_ok=True)
+    return log
+
+
+def _names(name: str) -> Iterator[str]:
+    """Yield names, as several runs may begin within one second."""
+    yield name
+    yield from (f"{name}-{number}" for number in itertools.count(2))
+
+
+def _new_file(paths: Iterator[Path]) -> logging.Handler:
+    for path in paths:
+        with suppress(FileExistsError):
+            return _File(path)
+    raise AssertionError("names never end")
