@@ -9,22 +9,25 @@ few operators behind a stream of other data, beside the same operators each in a
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opcost.conditions import GRAPH, WARM, Conditions
 from opcost.measurement import MeasurementRow, energy_of, is_doubtful, is_held_back, slope_error_j, time_of
-from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
+from opcost.operators import OperatorTuple, TensorSpec
 from opcost.statistics import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
 
 ELEMENTWISE, NORM, PRODUCT = "elementwise", "norm", "product"
 KINDS = (ELEMENTWISE, NORM, PRODUCT)
 """Of operators: without weights, with a vector or two, with a matrix or filters (all that has FLOPs)."""
 
+DESIGN = "six blocks, 2"
+"""The chains of this file; another name than theirs is for what another program measured."""
+
 REPEATS = 6
-"""Blocks of a chain, each with weights of its own: models of torchvision call a kernel of one kind some six times."""
+"""Blocks of a chain, each with weights of its own. Models repeat few kinds of layers, so that code is fetched from
+memory once and used several times; how often is a choice (``docs/results.md``: 1 makes sums too large)."""
 
 STREAM_ELEMENTS = 2**26
 STREAM_BYTES = 4 * STREAM_ELEMENTS
@@ -41,8 +44,11 @@ PRODUCT_SIDES = (8, 32, 64, 112)
 
 
 CHAIN, STREAM = "opcost.torch_chains.ChainBehindAStream", "opcost.torch_chains.StreamThenCopy"
-OPERATORS = (CHAIN, STREAM)
+WHOLE_CHAINS = (CHAIN, STREAM)
 """What is measured besides the operators of the chains."""
+
+ATTEMPTS = 3
+"""What was refused so often is not measured again."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +62,22 @@ class Chain:
     side: int
 
     @property
+    def own(self) -> tuple[OperatorTuple, ...]:
+        """The operators of its kind in a block."""
+        return tuple(_module(name, self.side, **parameters) for name, parameters in MODULES[self.kind])
+
+    @property
     def operators(self) -> tuple[OperatorTuple, ...]:
         """One block, as block 0 would count it."""
-        elementwise = [_module(name, self.side, **parameters) for name, parameters in ELEMENTWISE_MODULES]
         if self.kind == ELEMENTWISE:
-            return tuple(elementwise)
-        modules = NORM_MODULES if self.kind == NORM else PRODUCT_MODULES
-        own = [_module(name, self.side, **parameters) for name, parameters in modules]
-        return tuple(operator for pair in zip(elementwise, own, strict=True) for operator in pair)
+            return self.own
+        elementwise = Chain(ELEMENTWISE, self.side).own
+        return tuple(operator for pair in zip(elementwise, self.own, strict=True) for operator in pair)
 
     @property
     def calls(self) -> int:
         """Those of its own kind."""
-        return REPEATS * len(ELEMENTWISE_MODULES)
+        return REPEATS * len(self.own)
 
     @property
     def memory_bytes(self) -> int:
@@ -102,179 +111,114 @@ class Excess:
         """Return ``count`` times this."""
         return Excess(self.time_s.times(count), None if self.energy_j is None else self.energy_j.times(count))
 
-    def plus(self, other: Excess) -> Excess:
-        """Return both together, as independent ones."""
-        return _sum([self, other])
-
 
 @dataclass(frozen=True)
 class ChainRow:
     """What a call of one kind that moves so many bytes takes longer in a chain than in a loop of itself.
 
     ``time_s`` and ``energy_j`` are of one call and below 0 where it takes less, errors one standard error; energies are
-    at the reference temperature where all are known there, None where one is not known at all. ``calls`` are those of
-    this kind in the chain, ``notes`` those of its measurement.
+    at the reference temperature where all are known there, None where one is not known at all. A time of None is one
+    that was refused, and ``notes`` say why; else they are those of the chain's measurement. ``calls`` are those of this
+    kind in the chain. ``design`` tells rows of different chains apart.
     """
 
     kind: str
     memory_bytes: int
     calls: int
-    time_s: float
-    time_standard_error_s: float
+    time_s: float | None
+    time_standard_error_s: float | None
     energy_j: float | None
     energy_standard_error_j: float | None
     measured_at: str
     device_uuid: str | None
     notes: str
+    design: str
     conditions: Conditions
 
     @property
-    def excess(self) -> Excess:
-        """Time and energy with their errors."""
-        return Excess(
-            Estimate(self.time_s, self.time_standard_error_s), estimate_of(self.energy_j, self.energy_standard_error_j)
-        )
+    def excess(self) -> Excess | None:
+        """Time and energy with their errors; None of what was refused."""
+        time_s = estimate_of(self.time_s, self.time_standard_error_s)
+        energy_j = estimate_of(self.energy_j, self.energy_standard_error_j)
+        return None if time_s is None else Excess(time_s, energy_j)
 
 
-@dataclass(frozen=True)
-class MeasuredChain:
-    """The rows of a chain behind its stream, of what runs before it, and of each operator of a block alone."""
+def excess_of_call(whole: MeasurementRow, before: MeasurementRow, own: Sequence[MeasurementRow]) -> Excess:
+    """Return what a call takes longer in a chain than alone, the mean over a block.
 
-    chain: Chain
-    whole: MeasurementRow
-    before: MeasurementRow
-    alone: Sequence[MeasurementRow]
-
-    @property
-    def rows(self) -> tuple[MeasurementRow, ...]:
-        """All of them."""
-        return (*self.alone, self.before, self.whole)
-
-    def excess(self) -> Excess:
-        """Return what all calls of the chain take longer than alone."""
-        at_reference = all(energy_of(row, at_reference=True) for row in self.rows)
-        parts = [(1, self.before), *((REPEATS * n, row) for row, n in Counter(self.alone).items())]
-        time_s = time_of(self.whole).less(sum_of_independent(time_of(row).times(n) for n, row in parts))
-        whole_j = energy_of(self.whole, at_reference)
-        energies_j = [energy.times(n) for n, row in parts if (energy := energy_of(row, at_reference)) is not None]
-        if whole_j is None or len(energies_j) < len(parts):
-            return Excess(time_s, None)
-        energy_j = whole_j.less(sum_of_independent(energies_j))
-        return Excess(time_s, energy_j.with_error(slope_error_j(parts, self.whole)))
-
-
-def chain_row(measured: MeasuredChain, elementwise: ChainRow | None) -> ChainRow:
-    """Return what a call of a chain's kind takes longer.
+    Elementwise operators beside those of another kind need not be known: they are in the elementwise chain, too, which
+    is what runs before.
 
     Args:
-        measured: the chain.
-        elementwise: what its elementwise operators take longer; None for a chain that has no others.
+        whole: a chain behind its stream.
+        before: the stream alone for the elementwise chain, the elementwise chain for the others.
+        own: each operator of a block that is not in ``before``, alone; one that is there twice was measured once.
     """
-    chain, whole = measured.chain, measured.whole
-    total = measured.excess()
-    if elementwise is not None:
-        total = total.plus(elementwise.excess.times(-chain.calls))
-    per_call = total.times(1 / chain.calls)
+    calls = REPEATS * len(own)
+    parts = [(1, before), *((REPEATS * own.count(row), row) for row in dict.fromkeys(own))]
+    at_reference = all(energy_of(row, at_reference=True) for row in (whole, before, *own))
+    time_s = time_of(whole).less(sum_of_independent(time_of(row).times(n) for n, row in parts))
+    whole_j = energy_of(whole, at_reference)
+    energies_j = [energy.times(n) for n, row in parts if (energy := energy_of(row, at_reference)) is not None]
+    if whole_j is None or len(energies_j) < len(parts):
+        return Excess(time_s.times(1 / calls), None)
+    energy_j = whole_j.less(sum_of_independent(energies_j)).with_error(slope_error_j(parts, whole))
+    return Excess(time_s, energy_j).times(1 / calls)
+
+
+def chain_row(chain: Chain, whole: MeasurementRow, found: Excess | None, notes: str, design: str = DESIGN) -> ChainRow:
+    """Return a row for what was found of a chain; None for what was refused, with notes that say why."""
+    energy_j = None if found is None else found.energy_j
+    time_s = None if found is None else found.time_s
     return ChainRow(
         kind=chain.kind,
         memory_bytes=chain.memory_bytes,
         calls=chain.calls,
-        time_s=per_call.time_s.value,
-        time_standard_error_s=per_call.time_s.standard_error,
-        energy_j=value_of(per_call.energy_j),
-        energy_standard_error_j=standard_error_of(per_call.energy_j),
+        time_s=value_of(time_s),
+        time_standard_error_s=standard_error_of(time_s),
+        energy_j=value_of(energy_j),
+        energy_standard_error_j=standard_error_of(energy_j),
         measured_at=whole.measurement.ended_at,
         device_uuid=whole.circumstances.device_uuid,
-        notes=whole.measurement.notes,
+        notes=notes,
+        design=design,
         conditions=whole.conditions,
     )
 
 
-def refusal(rows: Iterable[MeasurementRow]) -> str:
-    """Return why nothing is to be concluded from some rows; empty if nothing is wrong with them."""
-    for row in rows:
-        measured = row.measurement
-        if measured.executed_as != GRAPH:
-            return f"{row.operator} did not run in a CUDA graph: {measured.notes}"
-        if is_doubtful(measured) or is_held_back(measured):
-            return f"{row.operator}: {measured.notes}"
-    return ""
+def refusal(row: MeasurementRow) -> str:
+    """Return why nothing is to be concluded from a row; empty if nothing is wrong with it."""
+    measured = row.measurement
+    if measured.executed_as != GRAPH:
+        return f"{row.operator} did not run in a CUDA graph: {measured.notes}"
+    return f"{row.operator}: {measured.notes}" if is_doubtful(measured) or is_held_back(measured) else ""
 
 
-def takes_longer(conditions: Conditions) -> bool:
-    """Return whether operators take longer in a model than measured so: in graphs, if they were in the cache alone.
+def is_corrected(conditions: Conditions) -> bool:
+    """Return whether what operators take differs from what they take in a model: in graphs, if they ran warm.
 
     Eager runs wait for the host so often that caches hardly count.
     """
     return conditions.execution == GRAPH and conditions.cache == WARM
 
 
-def kind_of(count: OperatorCount) -> str:
-    """Return which chain tells of an operator."""
-    if count.flop:
-        return PRODUCT
-    return NORM if "norm" in count.operator.short_name.lower() else ELEMENTWISE
+def unsettled_sides(rows: Iterable[ChainRow]) -> list[int]:
+    """Return the sides of which a chain is neither known nor was refused often enough."""
+    good = {(row.kind, row.memory_bytes) for row in rows if row.time_s is not None}
+    refused = Counter((row.kind, row.memory_bytes) for row in rows if row.time_s is None)
+    settled = good | {key for key, times in refused.items() if times >= ATTEMPTS}
+    return [side for side in SIDES if any((chain.kind, chain.memory_bytes) not in settled for chain in chains_of(side))]
 
 
-@dataclass(frozen=True)
-class Curve:
-    """What a call of one kind takes longer at some sizes, by ascending bytes; between them linear in their logarithm,
-    beyond them as at the last."""
-
-    points: tuple[tuple[int, Excess], ...]
-
-    def shares(self, memory_bytes: int) -> Mapping[int, float]:
-        """Return the numbers of the points that tell of a size, and their shares."""
-        sizes = [size for size, _ in self.points]
-        upper = bisect_right(sizes, memory_bytes)
-        if upper in (0, len(sizes)):
-            return {max(upper - 1, 0): 1.0}
-        share = math.log(memory_bytes / sizes[upper - 1]) / math.log(sizes[upper] / sizes[upper - 1])
-        return {upper - 1: 1 - share, upper: share}
+def of_this_design(rows: Iterable[ChainRow], conditions: Conditions) -> list[ChainRow]:
+    """Return the rows of today's chains on cards of a kind with the same software."""
+    return [row for row in of_the_same_card(rows, conditions) if row.design == DESIGN]
 
 
-@dataclass(frozen=True)
-class Corrections:
-    """What calls take longer in chains on some kind of card."""
-
-    curves: Mapping[str, Curve]
-
-    def of(self, counts: Iterable[OperatorCount]) -> Excess:
-        """Return what all calls of some operators take longer together. They share the errors of the same chains."""
-        weights: dict[tuple[str, int], float] = {}
-        for count in counts:
-            if count.computes:
-                kind = kind_of(count)
-                for point, share in self.curves[kind].shares(count.memory_bytes).items():
-                    weights[kind, point] = weights.get((kind, point), 0.0) + share * count.occurrences
-        return _sum(self.curves[kind].points[point][1].times(weight) for (kind, point), weight in weights.items())
-
-
-def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
-    """Return what was found on cards of a kind with its software, the mean where it was several times; None if a kind
-    of operators is lacking.
-
-    Precision does not count: what is not in a cache takes as long in any.
-    """
-    if not takes_longer(conditions):
-        return None
-    found: dict[str, dict[int, list[Excess]]] = {}
-    for row in of_the_same_kind(rows, conditions):
-        found.setdefault(row.kind, {}).setdefault(row.memory_bytes, []).append(row.excess)
-    if not found.keys() >= set(KINDS):
-        return None
-    return Corrections(
-        {
-            kind: Curve(tuple((size, _mean(excesses)) for size, excesses in sorted(by_size.items())))
-            for kind, by_size in found.items()
-        }
-    )
-
-
-def of_the_same_kind(rows: Iterable[ChainRow], conditions: Conditions) -> list[ChainRow]:
+def of_the_same_card(rows: Iterable[ChainRow], conditions: Conditions) -> list[ChainRow]:
     """Return the rows of cards of a kind with the same software."""
-    kind = _card(conditions)
-    return [row for row in rows if _card(row.conditions) == kind]
+    card = _card(conditions)
+    return [row for row in rows if _card(row.conditions) == card]
 
 
 def _card(conditions: Conditions) -> tuple[object, ...]:
@@ -283,22 +227,10 @@ def _card(conditions: Conditions) -> tuple[object, ...]:
         conditions.driver_version,
         conditions.torch_version,
         conditions.cuda_version,
+        conditions.cudnn_version,
         conditions.mode,
         conditions.execution,
     )
-
-
-def _mean(excesses: Sequence[Excess]) -> Excess:
-    return _sum(excesses).times(1 / len(excesses))
-
-
-def _sum(excesses: Iterable[Excess]) -> Excess:
-    """Return the sum of independent ones; its energy is known if all are."""
-    terms = list(excesses)
-    energies_j = [term.energy_j for term in terms if term.energy_j is not None]
-    is_known = len(energies_j) == len(terms)
-    times_s = (term.time_s for term in terms)
-    return Excess(sum_of_independent(times_s), sum_of_independent(energies_j) if is_known else None)
 
 
 def _shape(side: int) -> tuple[int, ...]:
@@ -313,21 +245,22 @@ def _module(name: str, side: int, **parameters: object) -> OperatorTuple:
     return OperatorTuple(f"torch.nn.{name}", tuple(parameters.items()), (TensorSpec(_shape(side), "float32"),))  # type: ignore[arg-type]
 
 
-ELEMENTWISE_MODULES: tuple[tuple[str, Mapping[str, object]], ...] = (
-    ("LeakyReLU", {"negative_slope": 0.9}),
-    ("Hardswish", {}),
-    ("SiLU", {}),
-    ("ELU", {}),
-)
-"""Different kernels, none of which makes values equal or zero however often it is repeated: power would change."""
-
-NORM_MODULES: tuple[tuple[str, Mapping[str, object]], ...] = 4 * (("BatchNorm2d", {"num_features": CHANNELS}),)
-
 _CONVOLUTION: Mapping[str, object] = {"in_channels": CHANNELS, "out_channels": CHANNELS}
-PRODUCT_MODULES: tuple[tuple[str, Mapping[str, object]], ...] = (
-    ("Conv2d", {**_CONVOLUTION, "kernel_size": 3, "padding": 1, "bias": False}),
-    ("Conv2d", {**_CONVOLUTION, "kernel_size": 1, "bias": False}),
-    ("Conv2d", {**_CONVOLUTION, "kernel_size": 3, "padding": 1, "groups": CHANNELS, "bias": False}),
-    ("Conv2d", {**_CONVOLUTION, "kernel_size": 5, "padding": 2, "bias": False}),
-)
-"""The operators of the chains: as many of each kind, and of each as it is written in Python."""
+
+MODULES: Mapping[str, tuple[tuple[str, Mapping[str, object]], ...]] = {
+    ELEMENTWISE: (
+        ("LeakyReLU", {"negative_slope": 0.9}),
+        ("Threshold", {"threshold": -4.0, "value": 0.0}),
+        ("ELU", {}),
+        ("Hardshrink", {"lambd": 0.001}),
+    ),
+    NORM: 4 * (("BatchNorm2d", {"num_features": CHANNELS}),),
+    PRODUCT: (
+        ("Conv2d", {**_CONVOLUTION, "kernel_size": 3, "padding": 1, "bias": False}),
+        ("Conv2d", {**_CONVOLUTION, "kernel_size": 1, "bias": False}),
+        ("Conv2d", {**_CONVOLUTION, "kernel_size": 3, "padding": 1, "groups": CHANNELS, "bias": False}),
+        ("Conv2d", {**_CONVOLUTION, "kernel_size": 5, "padding": 2, "bias": False}),
+    ),
+}
+"""The operators of the chains, as many of each kind, as they are written in Python. Elementwise ones are different
+kernels none of which makes values equal or small however often it is repeated: power, and some times, would change."""

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opcost.calls_in_chains import Corrections, Excess
+from opcost.calls_in_chains import Excess
+from opcost.corrections import Corrections
 from opcost.estimation import CostModel
 from opcost.measurement import MeasurementRow
 from opcost.operators import OperatorCount

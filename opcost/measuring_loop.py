@@ -40,6 +40,9 @@ a short loop any row of the log that tells of them is more."""
 NO_KERNEL_S = 5e-8
 """Calls that take less run no kernel: the shortest takes twenty times as long (H200, in a graph)."""
 
+NEAR_RATIO = 1.5
+"""What is so near to the error asked for may stay where it is for a while: errors are known to some 20 %."""
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -210,7 +213,9 @@ class Prospect:
         ratio = half_width_ratio_of(loop, power)
         # Errors fall with the root of the time, if they fall.
         is_out_of_reach = ratio * math.sqrt(loop.duration_s / self._loop_s) > self._relative_error
-        self._bad_looks = self._bad_looks + 1 if is_out_of_reach or self._stays(loop.duration_s, ratio) else 0
+        is_near = ratio <= NEAR_RATIO * self._relative_error
+        is_bad = is_out_of_reach or (self._stays(loop.duration_s, ratio) and not is_near)
+        self._bad_looks = self._bad_looks + 1 if is_bad else 0
         return self._bad_looks == LOOKS_IN_A_ROW
 
     def _stays(self, duration_s: float, ratio: float) -> bool:

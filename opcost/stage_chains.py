@@ -7,19 +7,21 @@ from pathlib import Path
 
 from opcost.bench import Bench, measured_row
 from opcost.calls_in_chains import (
-    SIDES,
+    ELEMENTWISE,
+    Chain,
     ChainRow,
-    MeasuredChain,
     before,
     chain_row,
     chains_of,
-    of_the_same_kind,
+    excess_of_call,
+    is_corrected,
+    of_this_design,
     refusal,
-    takes_longer,
+    unsettled_sides,
 )
 from opcost.conditions import TORCH_DEFAULT
 from opcost.csv_database import CsvTable
-from opcost.errors import CannotMeasureError
+from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import MeasurementRow
 from opcost.operators import OperatorTuple
 from opcost.ports import protocol_for
@@ -29,6 +31,9 @@ from opcost.subjects import Subject
 RELATIVE_ERROR = 0.005
 """Half of what operators are usually asked for: a small difference of two large figures is wanted."""
 
+SECONDS_PER_SIZE = 7
+"""About: a dozen measurements of half a second."""
+
 
 def calls_in_chains_in(database: Path) -> CsvTable[ChainRow]:
     """Return the table of what calls take longer in chains."""
@@ -36,51 +41,63 @@ def calls_in_chains_in(database: Path) -> CsvTable[ChainRow]:
 
 
 def find_chains_if_unknown(bench: Bench, database: Path) -> None:
-    """Find out what calls take longer in chains, where a database does not know it of this card and software."""
+    """Find out what calls take longer in chains, where a database does not know it of this card and software.
+
+    Operators are on disk by then: what goes wrong here is told, and tried again by the next run.
+    """
     conditions = bench.conditions(TORCH_DEFAULT)
-    if not bench.is_gpu or not takes_longer(conditions):
+    if not bench.is_gpu or not is_corrected(conditions):
         return
+    log = logging.getLogger(__name__)
     table = calls_in_chains_in(database)
-    known = {(row.kind, row.memory_bytes) for row in of_the_same_kind(table.rows(), conditions)}
-    unknown = [side for side in SIDES if {(chain.kind, chain.memory_bytes) for chain in chains_of(side)} - known]
-    if unknown:
-        logging.getLogger(__name__).warning(
-            "what calls take longer in chains of others is found out last: once, about a minute (%d sizes)",
-            len(unknown),
-        )
-    for side in unknown:
-        find_chains(bench, table, side)
+    try:
+        sides = unsettled_sides(of_this_design(table.rows(), conditions))
+        if sides:
+            text = "what calls take longer among others is found out last: once, some %d s"
+            log.warning(text, SECONDS_PER_SIZE * len(sides))
+        for side in sides:
+            find_chains(bench, table, side)
+    except UserError as error:
+        log.warning("what calls take longer among others is not known: %s", error)
 
 
 def find_chains(bench: Bench, table: CsvTable[ChainRow], side: int) -> list[ChainRow]:
-    """Measure what calls take longer in chains on images of one side; keep and return what is sound."""
-    log = logging.getLogger(__name__)
+    """Measure what calls take longer in chains on images of one side; keep and return it, or why it was refused."""
+    chains = {chain.kind: chain for chain in chains_of(side)}
     measured: dict[OperatorTuple, MeasurementRow] = {}
-    found: list[ChainRow] = []
-    for chain in chains_of(side):
+    reason = ""
+    for operator in dict.fromkeys(operator for chain in chains.values() for operator in _wanted(chain)):
         try:
-            for operator in (*chain.operators, before(side), chain.behind_a_stream):
-                if operator not in measured:
-                    measured[operator] = _measured(bench, operator)
+            measured[operator] = _measured(bench, operator)
         except CannotMeasureError as error:
-            log.warning("what calls take longer in chains of %d pixels a side is not known: %s", side, error)
-            break
-        rows = MeasuredChain(
-            chain,
-            measured[chain.behind_a_stream],
-            measured[before(side)],
-            [measured[operator] for operator in chain.operators],
-        )
-        reason = refusal(rows.rows)
+            logging.getLogger(__name__).warning("%s is not known: %s", _about(side), error)
+            return []
+        reason = refusal(measured[operator])
         if reason:
-            text = "what calls take longer in chains of %d pixels a side is not known: %s; the next run tries again"
-            log.warning(text, side, reason)
+            logging.getLogger(__name__).warning("%s is not known: %s; the next run tries again", _about(side), reason)
             break
-        # The first is the elementwise chain, which tells of the elementwise calls in the others.
-        found.append(chain_row(rows, found[0] if found else None))
-    for row in found:
-        table.append(row)
+    last = next(reversed(measured.values()))
+    found = [
+        chain_row(chain, last, None, reason) if reason else _row(chain, chains[ELEMENTWISE], measured)
+        for chain in chains.values()
+    ]
+    table.append_missing(found)
     return found
+
+
+def _about(side: int) -> str:
+    return f"what calls take longer in chains on images of {side} pixels a side"
+
+
+def _wanted(chain: Chain) -> tuple[OperatorTuple, ...]:
+    return (*chain.operators, before(chain.side), chain.behind_a_stream)
+
+
+def _row(chain: Chain, elementwise: Chain, measured: dict[OperatorTuple, MeasurementRow]) -> ChainRow:
+    whole = measured[chain.behind_a_stream]
+    less = before(chain.side) if chain.kind == ELEMENTWISE else elementwise.behind_a_stream
+    own = [measured[operator] for operator in chain.own]
+    return chain_row(chain, whole, excess_of_call(whole, measured[less], own), whole.measurement.notes)
 
 
 def _measured(bench: Bench, operator: OperatorTuple) -> MeasurementRow:

@@ -76,7 +76,7 @@ def measure_operators(
             is_due = is_full_protocol and not outcome.remaining and not request.dry_run and work in on_own_values
             done = (is_due and _set_done(work.config)) or work.config.done
             reports.append(_operators_report(work, outcome, done))
-        if any(report.measured for report in reports):
+        if not request.dry_run:
             find_chains_if_unknown(bench, request.database)
     return sorted(reports, key=lambda report: report.name)
 

@@ -236,9 +236,12 @@ def half_width_ratio(estimate: Estimate, readings: int) -> float:
         readings: how many independent readings its error rests on; fewer than two say nothing.
     """
     degrees = min(readings, BATCHES) - 1
-    if degrees <= 0 or not (estimate.value or not estimate.standard_error):
+    if degrees <= 0:
         return math.inf
-    return student_quantile(degrees) * estimate.standard_error / abs(estimate.value or 1.0)
+    half_width = student_quantile(degrees) * estimate.standard_error
+    if estimate.value == 0:
+        return math.inf if half_width else 0.0
+    return half_width / abs(estimate.value)
 
 
 def student_quantile(degrees: int) -> float:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 
-from opcost.calls_in_chains import ChainRow, Corrections, corrections_under
+from opcost.calls_in_chains import ChainRow
 from opcost.conditions import Conditions
+from opcost.corrections import Corrections, corrections_under
 from opcost.input_values import InputData, parse_input_data
 from opcost.measurement import MeasurementRow, energy_of, is_doubtful, time_of
 from opcost.operators import OperatorCount, OperatorCounts

@@ -3,12 +3,10 @@ GPU's caches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import nn
 
-from opcost.calls_in_chains import ELEMENTWISE, ELEMENTWISE_MODULES, NORM, NORM_MODULES, PRODUCT_MODULES, REPEATS
+from opcost.calls_in_chains import ELEMENTWISE, MODULES, REPEATS
 
 
 class StreamThenCopy(nn.Module):
@@ -37,12 +35,16 @@ def _copied_behind(stream: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
 
 
 def _block(kind: str) -> list[nn.Module]:
-    elementwise = _modules(ELEMENTWISE_MODULES)
+    elementwise = _modules(ELEMENTWISE)
     if kind == ELEMENTWISE:
         return elementwise
-    own = _modules(NORM_MODULES if kind == NORM else PRODUCT_MODULES)
-    return [module for pair in zip(elementwise, own, strict=True) for module in pair]
+    return [module for pair in zip(elementwise, _modules(kind), strict=True) for module in pair]
 
 
-def _modules(named: tuple[tuple[str, Mapping[str, object]], ...]) -> list[nn.Module]:
-    return [getattr(nn, name)(**parameters) for name, parameters in named]
+def _modules(kind: str) -> list[nn.Module]:
+    modules = [getattr(nn, name)(**parameters) for name, parameters in MODULES[kind]]
+    for module in modules:
+        if isinstance(module, nn.Conv2d):
+            # As torch initialises them each makes values smaller: power would change along the chain.
+            nn.init.kaiming_normal_(module.weight, nonlinearity="linear")
+    return modules

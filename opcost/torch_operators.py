@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.overrides import get_ignored_functions, resolve_name
 
-from opcost.calls_in_chains import OPERATORS
+from opcost.calls_in_chains import WHOLE_CHAINS
 from opcost.errors import CannotMeasureError
 from opcost.operators import OperatorTuple, PlainValue, short_hash
 from opcost.torch_values import plain_value, public_name
@@ -291,7 +291,7 @@ def _dtype(module: nn.Module) -> PlainValue:
 
 def _resolve(operator: str) -> Any:
     package, _, name = operator.rpartition(".")
-    if package.partition(".")[0] not in TRUSTED_PACKAGES and operator not in OPERATORS:
+    if package.partition(".")[0] not in TRUSTED_PACKAGES and operator not in WHOLE_CHAINS:
         raise CannotMeasureError(f"{operator} is not an operator of {' or '.join(TRUSTED_PACKAGES)}")
     try:
         cls = getattr(importlib.import_module(package), name, None)

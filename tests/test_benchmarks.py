@@ -378,6 +378,7 @@ def test_operators_in_turn_take_what_they_take_together(benchmark, monkeypatch):
         known=lambda _: UNKNOWN_DEVICE,
         meters=SimpleNamespace(meter=lambda _: NoMeter("only times are wanted")),
         clock=SystemClock(),
+        workload=None,
     )
     called = Counter()
     members = [script.Member(name, Calls(partial(called.update, [name])), 8, 1e-6, 1e-3) for name in "ab"]
@@ -768,6 +769,43 @@ def test_a_chain_is_held_against_its_operators_on_the_values_that_they_have_in_i
     assert (as_it_is["calls"], several["calls"]) == (8, 48)
     weights = [module.weight for module in several_of(seen[-1][0]) if hasattr(module, "weight")]
     assert len({id(weight) for weight in weights}) == len(weights) == 24
+
+
+def test_rows_of_chains_are_of_the_kinds_that_are_told_apart(benchmark, tmp_path):
+    def row(kind, behind, repeats, more_s):
+        # Eight calls of 10 us alone; half of those of norms and products are elementwise.
+        figures = {
+            "alone_s": 80e-6 * repeats,
+            "in_chain_s": (80e-6 + more_s) * repeats,
+            "alone_j": 1.0,
+            "in_chain_j": 1.0,
+        }
+        place = {
+            "kind": kind,
+            "tensor_bytes": 1000,
+            "behind_a_stream": behind,
+            "repeats": repeats,
+            "calls": 8 * repeats,
+        }
+        return place | figures
+
+    table = pd.DataFrame(
+        [row("elementwise", False, 1, 0.8e-6), row("elementwise", True, 1, 3.2e-6), row("elementwise", True, 6, -9e-6)]
+        + [row(kind, True, 6, more_s) for kind, more_s in (("norms", 4e-6), ("products", 6e-6))]
+        + [row(kind, True, 1, 8e-6) for kind in ("norms", "products")]
+    )
+    like = simulated_row(OperatorTuple("torch.nn.ReLU"))
+    six, once = (benchmark("chain_rows").rows(table, like, blocks) for blocks in ("six", "once"))
+    # A sixth as behind a stream, the rest as in a chain as it is: values that became equal do not count.
+    elementwise_s = (3.2e-6 / 6 + 0.8e-6 * 5 / 6) / 8
+    assert [(one.kind, one.memory_bytes, one.calls) for one in six] == [
+        ("elementwise", 2000, 48),
+        ("norm", 2000, 24),
+        ("product", 2000, 24),
+    ]
+    assert [one.time_s for one in six] == pytest.approx([elementwise_s, 1e-6 - elementwise_s, 1.5e-6 - elementwise_s])
+    assert [one.time_s for one in once] == pytest.approx([0.4e-6, 1.6e-6, 1.6e-6])
+    assert {one.design for one in six + once} == {"benchmark, six", "benchmark, once"}
 
 
 def several_of(chain):

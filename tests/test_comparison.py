@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
-from opcost.calls_in_chains import KINDS, STREAM_BYTES, ChainRow
+from opcost.calls_in_chains import SIDES, STREAM_BYTES, Excess, chain_row, chains_of
 from opcost.comparison import OperatorRuns, compare
 from opcost.conditions import CACHES, measurement_key
 from opcost.input_values import InputStatistics
@@ -282,13 +282,15 @@ def gap_knowing(counts, chains=(), cache="warm"):
     return compare(counts, full, Measurements(rows, chains), OperatorRuns(cache=cache), dropped=NOTHING).gap
 
 
-def chain_row_of(kind, time_s, energy_j):
-    conditions = replace(SIMULATED_CONDITIONS, execution="graph")
-    return ChainRow(kind, 100, 24, time_s, 0.003, energy_j, 0.01, "", None, "", conditions)
+def chain_rows_of(time_s, energy_j):
+    """Return what is known of a card on which all calls take longer by as much."""
+    found = Excess(Estimate(time_s, 0.003), Estimate(energy_j, 0.01))
+    whole = in_graphs(FULL)
+    return [chain_row(chain, whole, found, "") for side in SIDES for chain in chains_of(side)]
 
 
 def test_what_calls_take_longer_among_others_is_a_part_of_its_own():
-    chains = [chain_row_of(kind, 0.02, 0.1) for kind in KINDS]
+    chains = chain_rows_of(0.02, 0.1)
     without, gap = gap_knowing(MUCH), gap_knowing(MUCH, chains)
     assert without.correction is None
     assert gap.correction.time_s.value == pytest.approx(7 * 0.02)

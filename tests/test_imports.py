@@ -19,6 +19,7 @@ IDEAS = {
     "compared_models",
     "comparison",
     "conditions",
+    "corrections",
     "csv_rows",
     "duty_cycle",
     "eager_regime",

@@ -285,6 +285,14 @@ def test_a_loop_that_becomes_precise_in_time_is_not_given_up():
     assert np.mean([_holds_precisely(one) for one in beyond]) >= 0.9
 
 
+def test_times_that_scatter_are_no_load_that_wanders():
+    """Loops of some 15 s, each of which would become precise."""
+    load = replace(LOAD, jitter_ratio=0.3)
+    loops = [measured(load=load, meter=RING, protocol=PRECISE, seed=seed) for seed in range(8)]
+    assert sum(bool(one.notes) for one in loops) <= 1
+    assert np.median([one.loop_time_s for one in loops]) > 5
+
+
 def test_a_loop_whose_load_wanders_ends_when_it_becomes_no_more_precise():
     """So an eager loop whose launches take another time each second: a BatchNorm was known to 4 % after 30 s."""
     load = replace(LOAD, wander_ratio=0.03)
@@ -292,7 +300,7 @@ def test_a_loop_whose_load_wanders_ends_when_it_becomes_no_more_precise():
     given_up = [one for one in wandering if one.notes]
     assert len(given_up) >= 4
     assert all(one.notes.startswith("not within 1.00% after") for one in given_up)
-    assert all(one.loop_time_s < 10 for one in wandering)
+    assert np.median([one.loop_time_s for one in given_up]) < 9
 
 
 def test_a_meter_that_has_hardly_said_anything_is_no_reason_to_give_up():

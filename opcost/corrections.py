@@ -1,0 +1,126 @@
+"""Sums corrected for what calls take longer in a model than alone, by kind and bytes, as chains of operators tell."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from opcost.calls_in_chains import (
+    DESIGN,
+    ELEMENTWISE,
+    KINDS,
+    NORM,
+    PRODUCT,
+    ChainRow,
+    Excess,
+    is_corrected,
+    of_the_same_card,
+    unsettled_sides,
+)
+from opcost.conditions import Conditions
+from opcost.operators import OperatorCount, TensorSpec, tensor_specs
+from opcost.statistics import sum_of_independent
+
+FLOATING_BITS = re.compile(r"b?float(\d+)")
+"""In the name of a type: ``bfloat16``."""
+
+
+def kind_of(count: OperatorCount) -> str:
+    """Return which chain tells of an operator."""
+    if count.flop:
+        return PRODUCT
+    return NORM if "norm" in count.operator.short_name.lower() else ELEMENTWISE
+
+
+def moved_bytes(count: OperatorCount) -> int:
+    """Return the bytes by which a call is found on its curve: of products without weights, as the chains' are."""
+    if not count.flop:
+        return count.memory_bytes
+    tensors = [*count.operator.floating_inputs[:1], *tensor_specs([count.outputs])]
+    return sum(map(_floating_bytes, tensors)) or count.memory_bytes
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a call of one kind takes longer at some sizes, by ascending bytes; between them linear in their logarithm,
+    beyond them as at the last."""
+
+    points: tuple[tuple[int, Excess], ...]
+
+    def shares(self, memory_bytes: int) -> Mapping[int, float]:
+        """Return the numbers of the points that tell of a size, and their shares."""
+        sizes = [size for size, _ in self.points]
+        upper = bisect_right(sizes, memory_bytes)
+        if upper in (0, len(sizes)):
+            return {max(upper - 1, 0): 1.0}
+        share = math.log(memory_bytes / sizes[upper - 1]) / math.log(sizes[upper] / sizes[upper - 1])
+        return {upper - 1: 1 - share, upper: share}
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """What calls take longer in chains on some kind of card."""
+
+    curves: Mapping[str, Curve]
+
+    def of(self, counts: Iterable[OperatorCount]) -> Excess:
+        """Return what all calls of some operators take longer together. They share the errors of the same chains."""
+        weights: dict[tuple[str, int], float] = {}
+        for count in counts:
+            if count.computes:
+                kind = kind_of(count)
+                for point, share in self.curves[kind].shares(moved_bytes(count)).items():
+                    weights[kind, point] = weights.get((kind, point), 0.0) + share * count.occurrences
+        return _sum(self.curves[kind].points[point][1].times(weight) for (kind, point), weight in weights.items())
+
+
+def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
+    """Return what was found on cards of a kind with its software, the mean where it was several times.
+
+    It is None unless each size of one design is settled: a half of a curve makes sums worse. Today's design comes
+    first. Precision does not count: what is not in a cache takes as long in any.
+    """
+    if not is_corrected(conditions):
+        return None
+    of_card = of_the_same_card(rows, conditions)
+    designs = sorted({row.design for row in of_card}, key=lambda design: design != DESIGN)
+    return next((found for design in designs if (found := _corrections(of_card, design)) is not None), None)
+
+
+def _corrections(rows: Iterable[ChainRow], design: str) -> Corrections | None:
+    rows = [row for row in rows if row.design == design]
+    if unsettled_sides(rows):
+        return None
+    found: dict[str, dict[int, list[Excess]]] = {}
+    for row in rows:
+        if row.excess is not None:
+            found.setdefault(row.kind, {}).setdefault(row.memory_bytes, []).append(row.excess)
+    if found.keys() != set(KINDS):
+        return None
+    return Corrections(
+        {
+            kind: Curve(tuple((size, _mean(excesses)) for size, excesses in sorted(by_size.items())))
+            for kind, by_size in found.items()
+        }
+    )
+
+
+def _mean(excesses: Sequence[Excess]) -> Excess:
+    return _sum(excesses).times(1 / len(excesses))
+
+
+def _sum(excesses: Iterable[Excess]) -> Excess:
+    """Return the sum of independent ones; its energy is known if all are."""
+    terms = list(excesses)
+    energies_j = [term.energy_j for term in terms if term.energy_j is not None]
+    is_known = len(energies_j) == len(terms)
+    times_s = (term.time_s for term in terms)
+    return Excess(sum_of_independent(times_s), sum_of_independent(energies_j) if is_known else None)
+
+
+def _floating_bytes(tensor: TensorSpec) -> int:
+    bits = FLOATING_BITS.match(tensor.dtype)
+    return 0 if bits is None else tensor.elements * int(bits[1]) // 8
