@@ -115,7 +115,8 @@ def _read_text(path: Path, example: str) -> str:
     """Return the text with its byte order mark and line endings, so that it encodes to the same bytes again."""
     try:
         if not path.is_file():
-            raise UserError(f"{path}: there is no such file; write it with a line such as {example}")
+            where = "work in the root of the repository, or name another folder by --measurements"
+            raise UserError(f"{path}: there is no such file; {where}, or write it with a line such as {example}")
         with path.open("rb") as file:
             content = file.read(MAXIMUM_BYTES + 1)
     except OSError as error:

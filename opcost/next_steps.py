@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opcost.comparison import Comparison
 from opcost.conditions import EXECUTIONS
+from opcost.ports import FULL_LOOP_S
 from opcost.tuple_costs import DOUBTFUL, NOT_MEASURED, NOT_PRECISE, OTHER_BOARD, TupleCost
 from opcost.units import percent
 
@@ -14,6 +16,12 @@ OFF_RATIO = 0.03
 """A sum this far from its whole, with all it needs measured, is worth a look at its kernels."""
 
 NOTICEABLE_RATIO = 0.001
+
+DROPPED_RATIO = 0.01
+"""Where the whitelist leaves out more of a whole model's time, the sum is short by it."""
+
+THOROUGH_TARGET = "0.99"
+"""What a whitelist is to cover then."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +36,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A comparison of the model in the folder ``name``; ``is_profiled`` says that its kernels are known."""
+    """A comparison of the model in the folder ``name``.
+
+    ``is_profiled`` says that its kernels are known, ``counts_all`` that only the whitelist leaves something out.
+    """
 
     name: str
     comparison: Comparison
     is_profiled: bool
+    counts_all: bool = True
 
     @property
     def execution(self) -> str:
@@ -56,10 +68,26 @@ def next_steps(candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> 
                 number = sum(flag in one.flags and _is_summed_in(one, noticed) for one in tuples)
                 known = [share for share in chosen.values() if share is not None]
                 worst = f"; at most {percent(max(known))} of a whole model's time" if known else ""
-                command = f"python general_pipeline_block2.py {_named(candidates, noticed)}{options}"
-                how = f" --execution {execution}" * (candidates[noticed[0]].comparison.conditions.device_type != "cpu")
-                steps.append(Step(what.format(number=number), why + worst, command + how, noticed))
-    return [*steps, *_far_off(candidates)]
+                command = f"python general_pipeline_block2.py {_named(candidates, noticed)}"
+                summed = [one for one in tuples if _is_summed_in(one, noticed)]
+                how = _how(flag, execution, candidates[noticed[0]], summed)
+                steps.append(Step(what.format(number=number), why + worst, command + options + how, noticed))
+    return [*steps, *_dropped(candidates), *_far_off(candidates)]
+
+
+def _how(flag: str, execution: str, candidate: Candidate, tuples: Sequence[TupleCost]) -> str:
+    """Return the options with which most rows were measured: under others all would be measured anew."""
+    is_cpu = candidate.comparison.conditions.device_type == "cpu"
+    device = " --device cpu" if is_cpu else f" --execution {execution}"
+    if flag == NOT_PRECISE:
+        return device
+    protocols = Counter(
+        (one.row.circumstances.relative_error, one.row.circumstances.loop_s) for one in tuples if one.row is not None
+    )
+    relative_error, loop_s = protocols.most_common(1)[0][0] if protocols else (None, None)
+    if relative_error is not None:
+        return f"{device} --relative-error {relative_error:g}"
+    return device if loop_s in (None, FULL_LOOP_S) else f"{device} --seconds {loop_s:g}"
 
 
 def _is_summed_in(one: TupleCost, comparisons: Sequence[int]) -> bool:
@@ -75,7 +103,13 @@ REMEDIES = (
         "boards of one kind differ by up to 15 % in energy",
         " --same-board",
     ),
-    (NOT_PRECISE, "run {number} imprecise tuples longer", "their loops ended before they were as precise as asked", ""),
+    (
+        NOT_PRECISE,
+        "run {number} imprecise tuples for 30 s",
+        "loops ended before they were as precise as asked; all else of these models without such a loop runs, too "
+        "(--dry-run says how long that takes)",
+        "",
+    ),
 )
 
 
@@ -93,8 +127,26 @@ def _shares(flag: str, candidates: Sequence[Candidate], tuples: Sequence[TupleCo
     return shares
 
 
+def _dropped(candidates: Sequence[Candidate]) -> list[Step]:
+    shares = {index: _dropped_ratio(one.comparison) for index, one in enumerate(candidates) if one.counts_all}
+    noticed = tuple(index for index, share in shares.items() if share > DROPPED_RATIO)
+    if not noticed:
+        return []
+    why = f"the sum is short by what it leaves out: at most {percent(max(shares.values()))} of a whole model's time"
+    command = f"python compare_sum_vs_full.py {_named(candidates, noticed)} --coverage-target {THOROUGH_TARGET}"
+    return [Step("see which operators the whitelist lacks", why, command, noticed)]
+
+
+def _dropped_ratio(one: Comparison) -> float:
+    return (one.gap.dropped.time_s or 0.0) / one.full.measurement.time_s
+
+
 def _far_off(candidates: Sequence[Candidate]) -> list[Step]:
-    far = tuple(index for index, one in enumerate(candidates) if not one.is_profiled and _is_off(one.comparison))
+    far = tuple(
+        index
+        for index, one in enumerate(candidates)
+        if not one.is_profiled and one.comparison.conditions.device_type != "cpu" and _is_off(one.comparison)
+    )
     if not far:
         return []
     what = f"look at the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"

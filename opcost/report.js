@@ -75,7 +75,7 @@ const COLUMNS = [
     text: (one, value) => scaled(value, 1e12) },
   { name: "bytes", label: "GB/s", hides: "medium", value: (one) => ratioOf(one.memory_bytes, one.time_s),
     text: (one, value) => scaled(value, 1e9) },
-  { name: "intensity", label: "FLOP / byte", hides: "wide", value: (one) => ratioOf(one.flop, one.memory_bytes),
+  { name: "intensity", label: "FLOP / byte", hides: "wide", value: (one) => ratioOf(one.flop || null, one.memory_bytes),
     text: (one, value) => known(value, significant) },
   { name: "roof", label: "of the roof, bound by", hides: "wide", value: (one) => one.roof_ratio,
     text: (one, value) => (value === null || value === undefined ? UNKNOWN : `${percent(value, 0)} ${one.side}`) },
@@ -198,7 +198,9 @@ function figuresOf(one) {
 
 function trace(one) {
   if (!one.trace) {
-    const log = one.power_log ? `the log ${one.power_log} is not in the database's power_logs` : "no log is named in its row";
+    const log = one.power_log
+      ? `the log ${one.power_log} is not in the database's power_logs (where they came packed: unpack them there, and write the report again)`
+      : "no log is named in its row";
     return element("p", one.time_s === null ? "Not measured: there is no power trace." : `No power trace: ${log}.`);
   }
   const { axes, lines, window: span } = one.trace;
@@ -232,8 +234,11 @@ function trace(one) {
     add("text", { x: 74, y: height + 4 }, data.lines[name]);
   });
   if (span) add("text", { x: (across(span[0]) + across(span[1])) / 2, y: top - 10, "text-anchor": "middle" }, "measured");
-  const says = "See whether power is level inside the marked window: its mean is the operator's power. A slope or a step there "
-    + "is a reason for doubt; in a duty cycle it goes up and down.";
+  const says = one.flags.includes("duty cycle")
+    ? "It ran with pauses, since the power limit would have held clocks down: what is drawn is the mean of work and pauses, and "
+      + "the operator's power, that of its work alone, is higher."
+    : "See whether power is level inside the marked window: its mean is the operator's power. A slope or a step there is a "
+      + "reason for doubt.";
   return element("figure", [figure, element("figcaption", says)]);
 }
 

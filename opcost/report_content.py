@@ -16,12 +16,13 @@ from opcost.comparison import Comparison
 from opcost.html_report import Markup, code, figure, folded, items, paragraph, table
 from opcost.kernel_times import KernelErrors
 from opcost.measurement import MeasurementRow
-from opcost.next_steps import Candidate, next_steps
+from opcost.next_steps import NOTICEABLE_RATIO, Candidate, next_steps
 from opcost.reports import CONDITIONS_SHOWN
 from opcost.roofline import Roof, Roofline
 from opcost.stage_comparing import ComparingReport, ComparisonRow, ModelComparisons, compared_model
 from opcost.stage_qualifying import QualificationRow
 from opcost.statistics import Estimate
+from opcost.subjects import ALL
 from opcost.svg_charts import Course, Deviation, Pieces, RooflinePlot
 from opcost.tuple_costs import FLAGS, TupleCost
 from opcost.units import milliseconds, percent
@@ -95,7 +96,7 @@ def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seq
         f"{len(reports)} models, {len(found)} comparisons of a sum with a measured whole, {len(tuples) - lacking} "
         f"measured operator tuples{without}, on {told}."
     )
-    texts = [first, *(_verdict(found, quantity) for quantity, _ in QUANTITIES)]
+    texts = [first, *(_verdict(found, quantity) for quantity, _ in QUANTITIES), _left_out_on_purpose(found)]
     return paragraph(" ".join(filter(None, texts)))
 
 
@@ -105,7 +106,21 @@ def _verdict(found: Sequence[Compared], quantity: str) -> str:
     ]
     if not off:
         return f"No {quantity} of a complete sum can be held against its whole."
-    return f"Sums of {quantity} are {percent(median(off))} off in the median, {percent(max(off))} at worst."
+    marks = [mark for one in found if one.is_complete for mark in _errors_of(one, quantity)]
+    corrected = [abs(mark.value.value) for mark in marks if mark.look == 1]
+    better = f" (corrected for caches: {percent(median(corrected))} and {percent(max(corrected))})" if corrected else ""
+    return f"Sums of {quantity} are {percent(median(off))} off in the median, {percent(max(off))} at worst{better}."
+
+
+def _left_out_on_purpose(found: Sequence[Compared]) -> str:
+    shares = {
+        one.label: one.row.dropped_time_s / one.row.full_time_s for one in found if one.row.dropped_time_s is not None
+    }
+    worst = max(shares, key=shares.__getitem__, default="")
+    if not worst or shares[worst] < NOTICEABLE_RATIO:
+        return ""
+    left_out = percent(shares[worst])
+    return f"The whitelist leaves out {left_out} of the time in {worst}, elsewhere less: sums are short by that."
 
 
 def parity(found: Sequence[Compared]) -> str:
@@ -365,7 +380,7 @@ def kernel_kinds(found: Sequence[Compared]) -> str:
         "share of all its kernel time. Left of zero: this kind takes longer in the model than in a loop of its own, "
         "and makes the sum too small. Kinds on opposite sides cancel in a sum."
     )
-    return figure([svg_charts.deviations(rows, "kernels alone less in the model (%)")], caption)
+    return figure([svg_charts.deviations(rows, "kernels alone minus kernels in the model (%)")], caption)
 
 
 def remarks(found: Sequence[Compared], reports: Sequence[ComparingReport]) -> str:
@@ -394,7 +409,7 @@ def steps(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seque
         what, command = f"measure {len(lacking)} whole models", f"python full_model_measurement.py {' '.join(lacking)}"
         why = "their sums have nothing to be held against, and their tuples are not in this report"
         cells.append((what, why, code(command)))
-    candidates = [Candidate(one.name, one.comparison, one.kernels is not None) for one in found]
+    candidates = [Candidate(one.name, one.comparison, one.kernels is not None, one.row.counted == ALL) for one in found]
     for step in next_steps(candidates, tuples):
         models = ", ".join(found[index].label for index in step.models)
         cells.append((step.what, f"{step.why} ({models})", code(step.command)))

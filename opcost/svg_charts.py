@@ -59,7 +59,7 @@ def parity(models: Sequence[ComparedModel], quantity: str, unit: str) -> str:
         quantity: ``time`` or ``energy``.
         unit: a thousandth of a second or joule.
     """
-    label = f"{quantity} of the operators, summed, over that of the whole model"
+    label = f"{quantity} of operators over whole"
     points = [(model.name, *pair) for model in models if (pair := model.pair(quantity))]
     if not points:
         return _nothing(label, f"no {quantity} is known of both sum and whole")
@@ -187,7 +187,7 @@ def _bar(panel: Panel, row: Pieces, top: float, looks: Sequence[int]) -> str:
             field = {"x": left, "y": top + 15, "width": right - left, "height": BAR, "fill": f"url(#hatch{look})"}
             drawn.append(element("rect", {"class": "bar", **field}))
     whole = f"M{panel.across(100.0):.1f} {top + 12:.1f}v{BAR + 6:g}"
-    return name + "".join(drawn) + element("path", {"class": "whole", "d": whole})
+    return "".join(drawn) + element("path", {"class": "whole", "d": whole}) + name
 
 
 def deviations(rows: Sequence[tuple[str, Sequence[Deviation]]], label: str) -> str:

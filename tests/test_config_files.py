@@ -314,7 +314,7 @@ def test_a_file_of_just_64_kb_is_read(tmp_path: Path) -> None:
 def test_a_folder_without_its_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     (line,) = error_lines(tmp_path)
-    assert line.startswith("x/summary.yml: there is no such file; write it")
+    assert line.startswith("x/summary.yml: there is no such file; work in the root")
 
 
 SIZE_REMEDY = "write input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)"
@@ -707,7 +707,8 @@ def test_mistakes_in_the_whitelist_are_told_with_their_lines(tmp_path: Path, con
 
 
 def test_a_missing_whitelist_is_one_line_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no such file; write it with a line such as operators: \[Conv2d, Linear\]"):
+    with pytest.raises(UserError, match=r"by --measurements, or write it with a line such as operators: \[Conv2d, Linear\]"):
+    ):
         load_whitelist(tmp_path / "operator_whitelist.yml")
 
 

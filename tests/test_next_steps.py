@@ -1,0 +1,78 @@
+"""What to measure next: which steps are told, and with which commands."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from opcost.comparison import Comparison
+from opcost.next_steps import Candidate, Step, next_steps
+from opcost.statistics import Estimate
+from opcost.tuple_costs import DOUBTFUL, NOT_PRECISE, TupleCost
+
+WHOLE_S = 0.01
+
+
+def candidate(
+    name: str, dropped_s: float | None = 0.0, ratio: float = 1.0, device: str = "cuda", counts_all: bool = True
+) -> Candidate:
+    comparison = SimpleNamespace(
+        full=SimpleNamespace(measurement=SimpleNamespace(time_s=WHOLE_S)),
+        gap=SimpleNamespace(dropped=SimpleNamespace(time_s=dropped_s)),
+        cost=SimpleNamespace(missing=()),
+        time_ratio=Estimate(ratio, 0.0),
+        conditions=SimpleNamespace(execution="graph", device_type=device),
+    )
+    return Candidate(name, cast("Comparison", comparison), False, counts_all)
+
+
+def measured(flag: str, relative_error: float | None, loop_s: float | None) -> TupleCost:
+    circumstances = SimpleNamespace(relative_error=relative_error, loop_s=loop_s)
+    use = SimpleNamespace(comparison=0, calls=2, is_summed=True)
+    cost = {"flags": {flag}, "uses": [use], "time_s": Estimate(0.001, 0.0)}
+    return cast("TupleCost", SimpleNamespace(**cost, row=SimpleNamespace(circumstances=circumstances)))
+
+
+def commands(candidates: list[Candidate], *tuples: Any) -> list[str]:
+    return [step.command for step in next_steps(candidates, tuples)]
+
+
+@pytest.mark.parametrize(
+    ("relative_error", "loop_s", "options"),
+    [(0.01, None, " --relative-error 0.01"), (None, 1.0, " --seconds 1"), (None, 30.0, "")],
+)
+def test_what_is_measured_again_is_so_by_the_protocol_of_the_rest(
+    relative_error: float | None, loop_s: float | None, options: str
+) -> None:
+    doubtful = measured(DOUBTFUL, relative_error, loop_s)
+    assert commands([candidate("a")], doubtful) == [f"python general_pipeline_block2.py a --execution graph{options}"]
+    on_cpu = commands([candidate("a", device="cpu")], doubtful)
+    assert on_cpu == [f"python general_pipeline_block2.py a --device cpu{options}"]
+
+
+def test_what_was_imprecise_runs_for_30_s() -> None:
+    imprecise = measured(NOT_PRECISE, 0.01, None)
+    assert commands([candidate("a")], imprecise) == ["python general_pipeline_block2.py a --execution graph"]
+
+
+def test_what_the_whitelist_leaves_out_is_a_step_where_it_is_much() -> None:
+    candidates = [
+        candidate("much", 0.0006),
+        candidate("little", 0.00005),
+        candidate("unknown", None),
+        candidate("leaf", 0.004, counts_all=False),
+    ]
+    (step,) = next_steps(candidates, [])
+    assert step == Step(
+        "see which operators the whitelist lacks",
+        "the sum is short by what it leaves out: at most 6.0 % of a whole model's time",
+        "python compare_sum_vs_full.py much --coverage-target 0.99",
+        (0,),
+    )
+
+
+def test_kernels_are_looked_at_on_gpus() -> None:
+    assert commands([candidate("a", ratio=0.9)]) == ["python compare_kernels.py a"]
+    assert commands([candidate("a", ratio=0.9, device="cpu")]) == []
