@@ -707,8 +707,8 @@ def test_mistakes_in_the_whitelist_are_told_with_their_lines(tmp_path: Path, con
 
 
 def test_a_missing_whitelist_is_one_line_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"by --measurements, or write it with a line such as operators: \[Conv2d, Linear\]"):
-    ):
+    remedy = r"by --measurements, or write it with a line such as operators: \[Conv2d, Linear\]"
+    with pytest.raises(UserError, match=remedy):
         load_whitelist(tmp_path / "operator_whitelist.yml")
 
 
