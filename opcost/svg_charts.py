@@ -21,6 +21,9 @@ NAMED = 4
 CHARACTER = 6.6
 """How wide a letter of 12 is at most, on average: to see whether texts meet."""
 
+DESCENT = 5.0
+"""How far letters and the room around them reach below their line."""
+
 ROW = 34.0
 BAR = 13.0
 
@@ -120,7 +123,7 @@ def _names(panel: Panel, points: Sequence[tuple[str, Estimate, Estimate]]) -> li
         begin, height = (x - 10 - width, y - 6) if is_left else (x + 10, y + 13)
         if (
             panel.left < begin < panel.right - width
-            and height < panel.bottom
+            and height + DESCENT < panel.bottom
             and not _meets(taken, begin, width, height)
         ):
             taken.append((begin, begin + width, height))
