@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -67,6 +68,7 @@ RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
 MODEL_S = 10e-6
 
 
+@cache
 def row_of(
     time_s: float, energy_j: float | None, at_reference_j: float | None = None, notes: str = ""
 ) -> MeasurementRow:
