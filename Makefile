@@ -56,7 +56,7 @@ test: .venv/installed-test  ## set up .venv with the test tools; check style and
 	@$(venv_python) -m mypy
 	@$(venv_python) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
-fuzz: .venv/installed-test  ## read 10,000 malformed files: all end in a reading or in clear lines (6 minutes)
+fuzz: .venv/installed-test  ## read 10,000 malformed files: all end in a reading or in clear lines (2 to 6 minutes)
 	@$(venv_python) tests/malformed_files.py --inputs 10000
 
 mutation: .venv/installed-test  ## plant faults in power, statistics and summation; list those that no test notices
