@@ -27,11 +27,14 @@ from simulated_machine import RING, Device, Load, MeterModel, SimulatedMachine, 
 
 from opcost.calls import Calls
 from opcost.conditions import measurement_key
+from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
+from opcost.measurement import MeasurementRow
 from opcost.meters import NoMeter
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
 from opcost.ports import UNKNOWN_DEVICE, MeasurementProtocol
 from opcost.procedure import measure
+from opcost.request import OPERATOR_MEASUREMENTS
 from opcost.statistics import Estimate
 from opcost.subjects import Subject
 from opcost.system_clock import SystemClock
@@ -62,6 +65,8 @@ def benchmark(monkeypatch):
         "estimates",
         "calls_in_chains",
         "kernels_in_graphs",
+        "chain_rows",
+        "million_rows",
     ],
 )
 def test_scripts_say_how_they_are_run(name):
@@ -806,6 +811,16 @@ def test_rows_of_chains_are_of_the_kinds_that_are_told_apart(benchmark, tmp_path
     assert [one.time_s for one in six] == pytest.approx([elementwise_s, 1e-6 - elementwise_s, 1.5e-6 - elementwise_s])
     assert [one.time_s for one in once] == pytest.approx([0.4e-6, 1.6e-6, 1.6e-6])
     assert {one.design for one in six + once} == {"benchmark, six", "benchmark, once"}
+
+
+def test_a_database_is_enlarged_by_rows_that_can_be_read(benchmark, tmp_path):
+    table = CsvTable(tmp_path / "small" / OPERATOR_MEASUREMENTS, MeasurementRow)
+    known = [simulated_row(OperatorTuple(f"torch.nn.{name}")) for name in ("ReLU", "GELU", "SiLU")]
+    table.append_missing(known)
+    large = benchmark("million_rows").enlarged(tmp_path / "small", tmp_path / "large", 8)
+    rows = CsvTable(large / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+    assert rows[:3] == known
+    assert len({row.key for row in rows}) == len(rows) == 8
 
 
 def several_of(chain):
