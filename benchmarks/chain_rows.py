@@ -91,6 +91,9 @@ def main() -> int:
     arguments = parser.parse_args()
     like = CsvTable(arguments.like / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows()[-1]
     table = CsvTable(arguments.database / CALLS_IN_CHAINS, ChainRow)
+    others = {row.design for row in table.rows()} - {f"benchmark, {arguments.blocks}"}
+    if others:
+        parser.error(f"{table.path} has rows of other chains ({', '.join(sorted(others))}): move them away")
     table.append_missing(rows(pd.read_csv(arguments.table), like, arguments.blocks))
     return 0
 

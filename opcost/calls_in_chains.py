@@ -166,23 +166,36 @@ def excess_of_call(whole: MeasurementRow, before: MeasurementRow, own: Sequence[
     return Excess(time_s, energy_j).times(1 / calls)
 
 
-def chain_row(chain: Chain, whole: MeasurementRow, found: Excess | None, notes: str, design: str = DESIGN) -> ChainRow:
-    """Return a row for what was found of a chain; None for what was refused, with notes that say why."""
-    energy_j = None if found is None else found.energy_j
-    time_s = None if found is None else found.time_s
+def chain_row(chain: Chain, whole: MeasurementRow, found: Excess, design: str = DESIGN) -> ChainRow:
+    """Return a row for what was found of a chain."""
     return ChainRow(
         kind=chain.kind,
         memory_bytes=chain.memory_bytes,
         calls=chain.calls,
-        time_s=value_of(time_s),
-        time_standard_error_s=standard_error_of(time_s),
-        energy_j=value_of(energy_j),
-        energy_standard_error_j=standard_error_of(energy_j),
+        time_s=value_of(found.time_s),
+        time_standard_error_s=standard_error_of(found.time_s),
+        energy_j=value_of(found.energy_j),
+        energy_standard_error_j=standard_error_of(found.energy_j),
         measured_at=whole.measurement.ended_at,
         device_uuid=whole.circumstances.device_uuid,
-        notes=notes,
+        notes=whole.measurement.notes,
         design=design,
         conditions=whole.conditions,
+    )
+
+
+def refused_row(chain: Chain, reason: str, conditions: Conditions, at: str) -> ChainRow:
+    """Return a row for a chain that could not be measured, or of which nothing is to be concluded."""
+    unknown = dict.fromkeys(("time_s", "time_standard_error_s", "energy_j", "energy_standard_error_j", "device_uuid"))
+    return ChainRow(
+        kind=chain.kind,
+        memory_bytes=chain.memory_bytes,
+        calls=chain.calls,
+        **unknown,
+        measured_at=at,
+        notes=reason,
+        design=DESIGN,
+        conditions=conditions,
     )
 
 

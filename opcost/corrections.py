@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opcost.calls_in_chains import (
@@ -14,8 +14,10 @@ from opcost.calls_in_chains import (
     KINDS,
     NORM,
     PRODUCT,
+    SIDES,
     ChainRow,
     Excess,
+    chains_of,
     is_corrected,
     of_the_same_card,
     unsettled_sides,
@@ -23,6 +25,12 @@ from opcost.calls_in_chains import (
 from opcost.conditions import Conditions
 from opcost.operators import OperatorCount, TensorSpec, tensor_specs
 from opcost.statistics import sum_of_independent
+
+WHOLE_RATIO = 0.75
+"""Of a kind's sizes so many must be known: between others a curve would be guessed."""
+
+WITH_WEIGHTS = ("linear", "conv", "addmm", "baddbmm")
+"""How the names of functions begin whose weights are among their inputs."""
 
 FLOATING_BITS = re.compile(r"b?float(\d+)")
 """In the name of a type: ``bfloat16``."""
@@ -39,8 +47,18 @@ def moved_bytes(count: OperatorCount) -> int:
     """Return the bytes by which a call is found on its curve: of products without weights, as the chains' are."""
     if not count.flop:
         return count.memory_bytes
-    tensors = [*count.operator.floating_inputs[:1], *tensor_specs([count.outputs])]
+    name, inputs = count.operator.short_name, count.operator.floating_inputs
+    if count.operator.is_function and name.startswith(WITH_WEIGHTS):
+        # addmm's first is what is added.
+        inputs = inputs[1:2] if "add" in name else inputs[:1]
+    tensors = [*inputs, *tensor_specs([count.outputs])]
     return sum(map(_floating_bytes, tensors)) or count.memory_bytes
+
+
+def _is_whole(known: Collection[int], kind: str) -> bool:
+    """Return whether enough sizes of a kind are known, its ends among them."""
+    sizes = [chain.memory_bytes for side in SIDES for chain in chains_of(side) if chain.kind == kind]
+    return {sizes[0], sizes[-1]} <= set(known) and len(set(sizes) & set(known)) >= WHOLE_RATIO * len(sizes)
 
 
 @dataclass(frozen=True)
@@ -80,13 +98,14 @@ class Corrections:
 def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
     """Return what was found on cards of a kind with its software, the mean where it was several times.
 
-    It is None unless each size of one design is settled: a half of a curve makes sums worse. Today's design comes
-    first. Precision does not count: what is not in a cache takes as long in any.
+    It is None unless each size of one design is settled and hardly any was refused, neither the smallest nor the
+    largest: a half of a curve makes sums worse. Today's design comes first. Precision does not count: what is not in a
+    cache takes as long in any.
     """
     if not is_corrected(conditions):
         return None
     of_card = of_the_same_card(rows, conditions)
-    designs = sorted({row.design for row in of_card}, key=lambda design: design != DESIGN)
+    designs = sorted({row.design for row in of_card}, key=lambda design: (design != DESIGN, design))
     return next((found for design in designs if (found := _corrections(of_card, design)) is not None), None)
 
 
@@ -98,7 +117,7 @@ def _corrections(rows: Iterable[ChainRow], design: str) -> Corrections | None:
     for row in rows:
         if row.excess is not None:
             found.setdefault(row.kind, {}).setdefault(row.memory_bytes, []).append(row.excess)
-    if found.keys() != set(KINDS):
+    if any(not _is_whole(found.get(kind, {}), kind) for kind in KINDS):
         return None
     return Corrections(
         {

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opcost.bench import USUAL, Bench, MeasuringOptions
-from opcost.child_process import Answering, ChildFaultError, ChildProcess, Tell
+from opcost.child_process import OPENING, Answering, ChildFaultError, ChildProcess, Tell
 from opcost.conditions import Circumstances, Conditions
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measurement import Measurement
@@ -130,7 +130,7 @@ class ChildBench:
         """
         try:
             self._child.__enter__()
-            self._facts = self._child.ask(Question(FACTS))
+            self._facts = self._child.ask(Question(FACTS), {OPENING: self._limits.opening_s})
         except ChildFaultError as fault:
             raise UserError(f"the measuring process does not start: {fault}; what it said stands above") from fault
 
@@ -193,7 +193,10 @@ class ChildBench:
     def _remembered(self, question: Question) -> Any:
         """Return an answer that stays the same: a row is keyed by it also when the process has ended."""
         if question not in self._answers:
-            self._answers[question] = self._child.ask(question)
+            try:
+                self._answers[question] = self._child.ask(question, {OPENING: self._limits.opening_s})
+            except ChildFaultError as fault:
+                raise UserError(f"the measuring process ended: {fault}; start the same command again") from fault
         return self._answers[question]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from opcost.comparison import Comparison
 from opcost.conditions import EXECUTIONS
@@ -47,8 +48,9 @@ class Candidate:
     counts_all: bool = True
 
     @property
-    def execution(self) -> str:
-        return self.comparison.conditions.execution
+    def runs_as(self) -> tuple[str, str]:
+        """On which type of device, and one of ``EXECUTIONS``."""
+        return self.comparison.conditions.device_type, self.comparison.conditions.execution
 
 
 def next_steps(candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> list[Step]:
@@ -59,10 +61,11 @@ def next_steps(candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> 
         tuples: that they use.
     """
     steps = []
+    devices = sorted({one.runs_as[0] for one in candidates}, reverse=True)
     for flag, what, why, options in REMEDIES:
         shares = _shares(flag, candidates, tuples)
-        for execution in EXECUTIONS:
-            chosen = {i: share for i, share in shares.items() if candidates[i].execution == execution}
+        for device, execution in product(devices, EXECUTIONS):
+            chosen = {i: share for i, share in shares.items() if candidates[i].runs_as == (device, execution)}
             noticed = tuple(i for i, share in chosen.items() if share is None or share >= NOTICEABLE_RATIO)
             if noticed:
                 number = sum(flag in one.flags and _is_summed_in(one, noticed) for one in tuples)
@@ -70,24 +73,23 @@ def next_steps(candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> 
                 worst = f"; at most {percent(max(known))} of a whole model's time" if known else ""
                 command = f"python general_pipeline_block2.py {_named(candidates, noticed)}"
                 summed = [one for one in tuples if _is_summed_in(one, noticed)]
-                how = _how(flag, execution, candidates[noticed[0]], summed)
+                how = _how(flag, device, execution, summed)
                 steps.append(Step(what.format(number=number), why + worst, command + options + how, noticed))
     return [*steps, *_dropped(candidates), *_far_off(candidates)]
 
 
-def _how(flag: str, execution: str, candidate: Candidate, tuples: Sequence[TupleCost]) -> str:
+def _how(flag: str, device: str, execution: str, tuples: Sequence[TupleCost]) -> str:
     """Return the options with which most rows were measured: under others all would be measured anew."""
-    is_cpu = candidate.comparison.conditions.device_type == "cpu"
-    device = " --device cpu" if is_cpu else f" --execution {execution}"
+    where = " --device cpu" if device == "cpu" else f" --execution {execution}"
     if flag == NOT_PRECISE:
-        return device
+        return where
     protocols = Counter(
         (one.row.circumstances.relative_error, one.row.circumstances.loop_s) for one in tuples if one.row is not None
     )
     relative_error, loop_s = protocols.most_common(1)[0][0] if protocols else (None, None)
     if relative_error is not None:
-        return f"{device} --relative-error {relative_error:g}"
-    return device if loop_s in (None, FULL_LOOP_S) else f"{device} --seconds {loop_s:g}"
+        return f"{where} --relative-error {relative_error:g}"
+    return where if loop_s in (None, FULL_LOOP_S) else f"{where} --seconds {loop_s:g}"
 
 
 def _is_summed_in(one: TupleCost, comparisons: Sequence[int]) -> bool:

@@ -16,6 +16,7 @@ from opcost.comparison import Comparison
 from opcost.html_report import Markup, code, figure, folded, items, paragraph, table
 from opcost.kernel_times import KernelErrors
 from opcost.measurement import MeasurementRow
+from opcost.meter_qualification import REFERENCE
 from opcost.next_steps import NOTICEABLE_RATIO, Candidate, next_steps
 from opcost.reports import CONDITIONS_SHOWN
 from opcost.roofline import Roof, Roofline
@@ -108,13 +109,18 @@ def _verdict(found: Sequence[Compared], quantity: str) -> str:
         return f"No {quantity} of a complete sum can be held against its whole."
     marks = [mark for one in found if one.is_complete for mark in _errors_of(one, quantity)]
     corrected = [abs(mark.value.value) for mark in marks if mark.look == 1]
-    better = f" (corrected for caches: {percent(median(corrected))} and {percent(max(corrected))})" if corrected else ""
+    better = ""
+    if corrected:
+        those = "" if len(corrected) == len(off) else f" in {len(corrected)} of {len(off)}"
+        better = f" (corrected for caches{those}: {percent(median(corrected))} and {percent(max(corrected))})"
     return f"Sums of {quantity} are {percent(median(off))} off in the median, {percent(max(off))} at worst{better}."
 
 
 def _left_out_on_purpose(found: Sequence[Compared]) -> str:
     shares = {
-        one.label: one.row.dropped_time_s / one.row.full_time_s for one in found if one.row.dropped_time_s is not None
+        one.label: one.row.dropped_time_s / one.row.full_time_s
+        for one in found
+        if one.row.dropped_time_s is not None and one.row.counted == ALL
     }
     worst = max(shares, key=shares.__getitem__, default="")
     if not worst or shares[worst] < NOTICEABLE_RATIO:
@@ -206,8 +212,14 @@ def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
         "under a steady load, and the worst under pulses. Steady within 2 % is for steady loads, such as loops; pulsed "
         "within 5 %, too, is good."
     )
-    worst = max(abs(row.quality.steady_deviation_ratio or 0.0) for row in newest.values())
-    boards_told = len({row.device_uuid for row in newest.values()})
+    deviations = {
+        row: abs(row.quality.steady_deviation_ratio)
+        for row in newest.values()
+        if row.quality.steady_deviation_ratio is not None and row.quality.verdict != REFERENCE
+    }
+    if not deviations:
+        return table(columns, cells, caption)
+    worst, boards_told = max(deviations.values()), len({row.device_uuid for row in deviations})
     verdict = (
         f"The meters of {boards_told} boards agree within {percent(worst, digits=2)} under a steady load, such as a "
         "loop is. What all of them get wrong nobody can see here: there is no other meter."

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from datetime import datetime, timezone
 from pathlib import Path
 
 from opcost.bench import Bench, measured_row
 from opcost.calls_in_chains import (
-    ELEMENTWISE,
-    Chain,
     ChainRow,
     before,
     chain_row,
@@ -17,6 +17,7 @@ from opcost.calls_in_chains import (
     is_corrected,
     of_this_design,
     refusal,
+    refused_row,
     unsettled_sides,
 )
 from opcost.conditions import TORCH_DEFAULT
@@ -63,41 +64,38 @@ def find_chains_if_unknown(bench: Bench, database: Path) -> None:
 
 def find_chains(bench: Bench, table: CsvTable[ChainRow], side: int) -> list[ChainRow]:
     """Measure what calls take longer in chains on images of one side; keep and return it, or why it was refused."""
-    chains = {chain.kind: chain for chain in chains_of(side)}
+    elementwise, *others = chains_of(side)
     measured: dict[OperatorTuple, MeasurementRow] = {}
-    reason = ""
-    for operator in dict.fromkeys(operator for chain in chains.values() for operator in _wanted(chain)):
-        try:
-            measured[operator] = _measured(bench, operator)
-        except CannotMeasureError as error:
-            logging.getLogger(__name__).warning("%s is not known: %s", _about(side), error)
-            return []
-        reason = refusal(measured[operator])
+    found: list[ChainRow] = []
+    for chain in (elementwise, *others):
+        wanted = (*elementwise.operators, before(side), elementwise.behind_a_stream, *chain.own, chain.behind_a_stream)
+        reason = _measure(bench, dict.fromkeys(wanted), measured)
         if reason:
-            logging.getLogger(__name__).warning("%s is not known: %s; the next run tries again", _about(side), reason)
-            break
-    last = next(reversed(measured.values()))
-    found = [
-        chain_row(chain, last, None, reason) if reason else _row(chain, chains[ELEMENTWISE], measured)
-        for chain in chains.values()
-    ]
+            text = "what calls take longer in chains of %s operators on images of %d pixels a side is not known: %s"
+            logging.getLogger(__name__).warning(text, chain.kind, side, reason)
+            now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+            found.append(refused_row(chain, reason, bench.conditions(TORCH_DEFAULT), now))
+            continue
+        less = before(side) if chain == elementwise else elementwise.behind_a_stream
+        whole = measured[chain.behind_a_stream]
+        own = [measured[operator] for operator in chain.own]
+        found.append(chain_row(chain, whole, excess_of_call(whole, measured[less], own)))
     table.append_missing(found)
     return found
 
 
-def _about(side: int) -> str:
-    return f"what calls take longer in chains on images of {side} pixels a side"
-
-
-def _wanted(chain: Chain) -> tuple[OperatorTuple, ...]:
-    return (*chain.operators, before(chain.side), chain.behind_a_stream)
-
-
-def _row(chain: Chain, elementwise: Chain, measured: dict[OperatorTuple, MeasurementRow]) -> ChainRow:
-    whole = measured[chain.behind_a_stream]
-    less = before(chain.side) if chain.kind == ELEMENTWISE else elementwise.behind_a_stream
-    own = [measured[operator] for operator in chain.own]
-    return chain_row(chain, whole, excess_of_call(whole, measured[less], own), whole.measurement.notes)
+def _measure(bench: Bench, wanted: Iterable[OperatorTuple], measured: dict[OperatorTuple, MeasurementRow]) -> str:
+    """Measure the operators that are not measured yet; return why one is no good, empty if all are."""
+    for operator in wanted:
+        try:
+            if operator not in measured:
+                measured[operator] = _measured(bench, operator)
+        except CannotMeasureError as error:
+            return f"{operator.operator}: {error}"
+        reason = refusal(measured[operator])
+        if reason:
+            return reason
+    return ""
 
 
 def _measured(bench: Bench, operator: OperatorTuple) -> MeasurementRow:

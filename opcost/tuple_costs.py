@@ -97,6 +97,8 @@ def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
     dtype = next((spec.dtype for spec in operator.floating_inputs), "float32")
     if dtype != "float32":
         return dtype
+    if conditions.device_type == "cpu":
+        return FP32
     is_convolution = "conv" in operator.short_name.lower()
     return TF32 if (conditions.cudnn_tf32 if is_convolution else conditions.matmul_tf32) else FP32
 

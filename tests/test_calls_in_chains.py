@@ -39,6 +39,7 @@ from opcost.calls_in_chains import (
     chains_of,
     excess_of_call,
     refusal,
+    refused_row,
     unsettled_sides,
 )
 from opcost.corrections import Corrections, Curve, corrections_under, kind_of, moved_bytes
@@ -127,8 +128,8 @@ def test_how_far_temperatures_differ_is_in_the_error_of_the_energy() -> None:
 
 def test_a_row_says_what_it_is_of_or_why_nothing_is_known() -> None:
     whole = row_of(1.0, 1.0)
-    row = chain_row(Chain(NORM, 8), whole, excess_of_call(whole, whole, [whole]), "")
-    refused = chain_row(Chain(NORM, 8), whole, None, "uneven: so")
+    row = chain_row(Chain(NORM, 8), whole, excess_of_call(whole, whole, [whole]))
+    refused = refused_row(Chain(NORM, 8), "uneven: so", GRAPHS, "2026-11-22T00:00:00+00:00")
     assert (row.kind, row.calls, row.design, row.excess) == (NORM, 24, DESIGN, excess_of_call(whole, whole, [whole]))
     # In and out: 16 images of 64 channels, 8 pixels a side, 4 bytes each.
     assert row.memory_bytes == refused.memory_bytes == 2 * 16 * 64 * 8 * 8 * 4
@@ -154,11 +155,11 @@ def test_what_cannot_be_right_is_refused(row: MeasurementRow, reason: str) -> No
 # Corrections
 
 
-def known_row(kind: str, side: int, time_s: float | None, energy_j: float | None, design: str) -> ChainRow:
-    found = (
-        None if time_s is None else Excess(Estimate(time_s, 0.2), None if energy_j is None else Estimate(energy_j, 0.1))
-    )
-    return chain_row(Chain(kind, side), row_of(1.0, 1.0), found, "", design)
+def known_row(chain: Chain, time_s: float | None, energy_j: float | None, design: str) -> ChainRow:
+    if time_s is None:
+        return refused_row(chain, "uneven", GRAPHS, "2026-11-22T00:00:00+00:00")
+    joules = None if energy_j is None else Estimate(energy_j, 0.1)
+    return chain_row(chain, row_of(1.0, 1.0), Excess(Estimate(time_s, 0.2), joules), design)
 
 
 def of_all_sizes(
@@ -166,7 +167,7 @@ def of_all_sizes(
 ) -> list[ChainRow]:
     changed = replace(GRAPHS, **conditions)  # type: ignore[arg-type]
     chains = (chain for side in SIDES for chain in chains_of(side))
-    rows = (known_row(chain.kind, chain.side, time_s, energy_j, design) for chain in chains)
+    rows = (known_row(chain, time_s, energy_j, design) for chain in chains)
     return [replace(row, conditions=changed) for row in rows]
 
 
@@ -207,17 +208,36 @@ def test_nothing_is_corrected_where_a_size_is_not_known_of_a_kind(lacking: int) 
 
 def test_what_was_refused_too_often_is_left_out_of_its_curve() -> None:
     rows = of_all_sizes(1.0)
-    refused = replace(rows[0], time_s=None, time_standard_error_s=None)
-    assert corrections_under([*rows[1:], *(ATTEMPTS - 1) * [refused]], GRAPHS) is None
-    found = corrections_under([*rows[1:], *ATTEMPTS * [refused]], GRAPHS)
+    place = next(place for place, row in enumerate(rows) if row.memory_bytes == Chain(NORM, 32).memory_bytes)
+    refused = replace(rows[place], time_s=None, time_standard_error_s=None)
+    others = [*rows[:place], *rows[place + 1 :]]
+    assert corrections_under([*others, *(ATTEMPTS - 1) * [refused]], GRAPHS) is None
+    found = corrections_under([*others, *ATTEMPTS * [refused]], GRAPHS)
     assert found is not None
-    assert len(found.curves[rows[0].kind].points) == len(SIDES) - 1
-    assert corrections_under(ATTEMPTS * of_all_sizes(None), GRAPHS) is None
+    assert len(found.curves[refused.kind].points) == len(SIDES) - 1
+
+
+@pytest.mark.parametrize("lacking", [SIDES[:1], SIDES[-1:], SIDES[1:5], SIDES])
+def test_a_curve_without_an_end_or_much_of_its_middle_is_none(lacking: tuple[int, ...]) -> None:
+    refused = {Chain(NORM, side).memory_bytes for side in lacking}
+    rows = [row for row in of_all_sizes(1.0) if row.memory_bytes not in refused]
+    settled = [row for row in of_all_sizes(None) if row.memory_bytes in refused]
+    assert corrections_under([*rows, *ATTEMPTS * settled], GRAPHS) is None
+    # Then the rows of another design stand in.
+    found = corrections_under([*rows, *ATTEMPTS * settled, *of_all_sizes(5.0, design="other")], GRAPHS)
+    assert found is not None
+    assert found.of([counted("torch.add", 10)]).time_s.value == 5.0
 
 
 def test_chains_of_this_version_come_before_others_where_they_are_complete() -> None:
     others, todays = of_all_sizes(5.0, design="other"), of_all_sizes(1.0)
-    for rows, time_s in ((others, 5.0), ([*others, *todays[:-1]], 5.0), ([*others, *todays], 1.0)):
+    earlier = of_all_sizes(7.0, design="a name before it")
+    for rows, time_s in (
+        (others, 5.0),
+        ([*others, *todays[:-1]], 5.0),
+        ([*others, *todays], 1.0),
+        ([*others, *earlier], 7.0),
+    ):
         found = corrections_under(rows, GRAPHS)
         assert found is not None
         assert found.of([counted("torch.add", 10)]).time_s.value == time_s
@@ -251,9 +271,14 @@ def test_what_was_found_several_times_has_a_mean() -> None:
 def test_products_are_looked_up_without_their_weights() -> None:
     image, weights = TensorSpec((2, 4), "float32"), TensorSpec((1000,), "float32", identity=1)
     output = TensorSpec((3,), "bfloat16")
-    operator = OperatorTuple("torch.nn.functional.linear", (), (image, weights))
+    operator = OperatorTuple("torch.nn.functional.linear", (), (image, weights), mode=None)
     product = OperatorCount(operator, 1, 50, 9999, outputs=output)
     assert moved_bytes(product) == 2 * 4 * 4 + 3 * 2
+    added = replace(operator, operator="torch.addmm", inputs=(weights, image, replace(weights, identity=2)))
+    assert moved_bytes(replace(product, operator=added)) == 2 * 4 * 4 + 3 * 2
+    # Both factors of a product of activations are moved.
+    both = replace(operator, operator="torch.matmul")
+    assert moved_bytes(replace(product, operator=both)) == 2 * 4 * 4 + 1000 * 4 + 3 * 2
     assert moved_bytes(replace(product, flop=0)) == 9999
     assert moved_bytes(counted("torch.nn.Conv2d", 77, flop=5)) == 77
 
@@ -373,8 +398,9 @@ def test_what_is_refused_is_kept_as_such_and_costs_no_more(
     campaign = campaign_in(tmp_path)
     found = found_in(campaign, notes)
     assert [(row.time_s, row.notes) for row in found] == 3 * [(None, f"torch.nn.LeakyReLU: {notes}")]
+    assert {row.design for row in found} == {DESIGN}
     assert calls_in_chains_in(campaign.database).rows() == found
-    assert f"is not known: torch.nn.LeakyReLU: {notes}; the next run tries again" in caplog.text
+    assert f"is not known: torch.nn.LeakyReLU: {notes}" in caplog.text
     assert campaign.built == built_for(8)[:1]
 
 
@@ -409,11 +435,18 @@ def test_a_run_that_measures_nothing_else_goes_on_with_what_is_lacking(tmp_path:
     campaign.add_model("a", {RELU: 1})
     campaign.before = fail
     measure_model(campaign)
-    assert calls_in_chains_in(campaign.database).rows() == []
+    # What the others need was measured; only norms are tried again.
+    table = calls_in_chains_in(campaign.database)
+    assert [(row.kind, row.time_s is None) for row in table.rows()] == [
+        (ELEMENTWISE, False),
+        (NORM, True),
+        (PRODUCT, False),
+    ]
+    assert "out of memory" in table.rows()[1].notes
     campaign.before = lambda operator: None
     measure_model(campaign)
     assert campaign.built.count(RELU) == 1
-    assert [row.kind for row in calls_in_chains_in(campaign.database).rows()] == list(KINDS)
+    assert {row.kind for row in table.rows() if row.time_s is not None} == set(KINDS)
 
 
 def test_a_campaign_is_not_lost_by_what_it_finds_out_last(

@@ -286,7 +286,7 @@ def chain_rows_of(time_s, energy_j):
     """Return what is known of a card on which all calls take longer by as much."""
     found = Excess(Estimate(time_s, 0.003), Estimate(energy_j, 0.01))
     whole = in_graphs(FULL)
-    return [chain_row(chain, whole, found, "") for side in SIDES for chain in chains_of(side)]
+    return [chain_row(chain, whole, found) for side in SIDES for chain in chains_of(side)]
 
 
 def test_what_calls_take_longer_among_others_is_a_part_of_its_own():

@@ -88,4 +88,7 @@ def of(name: str, dtype: str = "float32") -> OperatorTuple:
 def test_torchs_switches_say_what_products_multiply_in(
     operator: OperatorTuple, switches: dict[str, bool], arithmetic: str
 ) -> None:
-    assert arithmetic_of(operator, replace(SIMULATED_CONDITIONS, **switches)) == arithmetic  # type: ignore[arg-type]
+    conditions = replace(SIMULATED_CONDITIONS, **switches)  # type: ignore[arg-type]
+    assert arithmetic_of(operator, conditions) == arithmetic
+    on_cpu = arithmetic_of(operator, replace(conditions, device_type="cpu"))
+    assert on_cpu == (FP32 if arithmetic == TF32 else arithmetic)
