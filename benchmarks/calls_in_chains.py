@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import pandas as pd
 import torch
-from growing_csv import append, growing_parser, known
+from growing_csv import append, growing_parser, known, parsed
 from short_kernels import energy_j, in_graphs, looked_at
 from tables import markdown
 from torch import nn
@@ -207,9 +207,8 @@ def _cell(row: pd.Series) -> str:
 
 def main() -> int:
     parser = growing_parser(__doc__, "tell what calls take longer")
-    arguments = parser.parse_args()
-    if arguments.evaluate:
-        print(report(pd.read_csv(arguments.evaluate)))
+    arguments = parsed(parser, report)
+    if arguments is None:
         return 0
     with qualified(open_apparatus, "cuda", arguments.database, True) as apparatus:
         add_rows(arguments.output, apparatus, arguments.limit_seconds)

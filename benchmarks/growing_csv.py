@@ -28,12 +28,12 @@ def growing_parser(description: str | None, evaluate_help: str) -> argparse.Argu
 
 
 def parsed(parser: argparse.ArgumentParser, report: Callable[[pd.DataFrame], str]) -> argparse.Namespace | None:
-    """Return the arguments of a program that measures models named by ``names``; None once a file was told of."""
+    """Return the arguments of a program, with a name at least where it takes ``names``; None once a file was told of."""
     arguments = parser.parse_args()
     if arguments.evaluate:
         print(report(pd.read_csv(arguments.evaluate)))
         return None
-    if not arguments.names:
+    if "names" in arguments and not arguments.names:
         parser.error("--output: name the models whose operators are wanted")
     return arguments
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from growing_csv import append, growing_parser
+from growing_csv import append, growing_parser, parsed
 from short_kernels import in_graphs
 from tables import markdown
 
@@ -160,9 +160,8 @@ def report(table: pd.DataFrame) -> str:
 
 def main() -> int:
     parser = growing_parser(__doc__, "tell how samples scatter")
-    arguments = parser.parse_args()
-    if arguments.evaluate:
-        print(report(pd.read_csv(arguments.evaluate)))
+    arguments = parsed(parser, report)
+    if arguments is None:
         return 0
     add_rows(arguments.output, arguments.database, arguments.limit_seconds)
     return 0

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from opcost.conditions import GRAPH, WARM, Conditions
 from opcost.measurement import MeasurementRow, energy_of, is_doubtful, is_held_back, slope_error_j, time_of
@@ -47,6 +48,9 @@ CHAIN, STREAM = "opcost.torch_chains.ChainBehindAStream", "opcost.torch_chains.S
 WHOLE_CHAINS = (CHAIN, STREAM)
 """What is measured besides the operators of the chains."""
 
+Modules: TypeAlias = tuple[tuple[str, Mapping[str, object]], ...]
+"""Names in torch.nn, each with its parameters."""
+
 ATTEMPTS = 3
 """What was refused so often is not measured again."""
 
@@ -64,15 +68,15 @@ class Chain:
     @property
     def own(self) -> tuple[OperatorTuple, ...]:
         """The operators of its kind in a block."""
-        return tuple(_module(name, self.side, **parameters) for name, parameters in MODULES[self.kind])
+        return self._of(MODULES[self.kind])
 
     @property
     def operators(self) -> tuple[OperatorTuple, ...]:
         """One block, as block 0 would count it."""
-        if self.kind == ELEMENTWISE:
-            return self.own
-        elementwise = Chain(ELEMENTWISE, self.side).own
-        return tuple(operator for pair in zip(elementwise, self.own, strict=True) for operator in pair)
+        return self._of(block(self.kind))
+
+    def _of(self, modules: Modules) -> tuple[OperatorTuple, ...]:
+        return tuple(_module(name, self.side, **parameters) for name, parameters in modules)
 
     @property
     def calls(self) -> int:
@@ -88,6 +92,13 @@ class Chain:
     def behind_a_stream(self) -> OperatorTuple:
         """The whole as one operator, on a copy of images that is made behind a stream."""
         return OperatorTuple(CHAIN, (("kind", self.kind),), _inputs(self.side))
+
+
+def block(kind: str) -> Modules:
+    """Return the modules of one block in order."""
+    if kind == ELEMENTWISE:
+        return MODULES[kind]
+    return tuple(module for pair in zip(MODULES[ELEMENTWISE], MODULES[kind], strict=True) for module in pair)
 
 
 def before(side: int) -> OperatorTuple:
@@ -260,7 +271,7 @@ def _module(name: str, side: int, **parameters: object) -> OperatorTuple:
 
 _CONVOLUTION: Mapping[str, object] = {"in_channels": CHANNELS, "out_channels": CHANNELS}
 
-MODULES: Mapping[str, tuple[tuple[str, Mapping[str, object]], ...]] = {
+MODULES: Mapping[str, Modules] = {
     ELEMENTWISE: (
         ("LeakyReLU", {"negative_slope": 0.9}),
         ("Threshold", {"threshold": -4.0, "value": 0.0}),

@@ -65,39 +65,45 @@ def find_chains_if_unknown(bench: Bench, database: Path) -> None:
 def find_chains(bench: Bench, table: CsvTable[ChainRow], side: int) -> list[ChainRow]:
     """Measure what calls take longer in chains on images of one side; keep and return it, or why it was refused."""
     elementwise, *others = chains_of(side)
-    measured: dict[OperatorTuple, MeasurementRow] = {}
+    measured: dict[OperatorTuple, MeasurementRow | str] = {}
     found: list[ChainRow] = []
     for chain in (elementwise, *others):
         wanted = (*elementwise.operators, before(side), elementwise.behind_a_stream, *chain.own, chain.behind_a_stream)
-        reason = _measure(bench, dict.fromkeys(wanted), measured)
-        if reason:
+        rows = _measure(bench, dict.fromkeys(wanted), measured)
+        if isinstance(rows, str):
             text = "what calls take longer in chains of %s operators on images of %d pixels a side is not known: %s"
-            logging.getLogger(__name__).warning(text, chain.kind, side, reason)
+            logging.getLogger(__name__).warning(text, chain.kind, side, rows)
             now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            found.append(refused_row(chain, reason, bench.conditions(TORCH_DEFAULT), now))
+            found.append(refused_row(chain, rows, bench.conditions(TORCH_DEFAULT), now))
             continue
         less = before(side) if chain == elementwise else elementwise.behind_a_stream
-        whole = measured[chain.behind_a_stream]
-        own = [measured[operator] for operator in chain.own]
-        found.append(chain_row(chain, whole, excess_of_call(whole, measured[less], own)))
+        whole = rows[chain.behind_a_stream]
+        own = [rows[operator] for operator in chain.own]
+        found.append(chain_row(chain, whole, excess_of_call(whole, rows[less], own)))
     table.append_missing(found)
     return found
 
 
-def _measure(bench: Bench, wanted: Iterable[OperatorTuple], measured: dict[OperatorTuple, MeasurementRow]) -> str:
-    """Measure the operators that are not measured yet; return why one is no good, empty if all are."""
+def _measure(
+    bench: Bench, wanted: Iterable[OperatorTuple], known: dict[OperatorTuple, MeasurementRow | str]
+) -> dict[OperatorTuple, MeasurementRow] | str:
+    """Return the rows of operators, or why one of them is no good; what is not known yet is measured."""
+    rows = {}
     for operator in wanted:
-        try:
-            if operator not in measured:
-                measured[operator] = _measured(bench, operator)
-        except CannotMeasureError as error:
-            return f"{operator.operator}: {error}"
-        reason = refusal(measured[operator])
-        if reason:
-            return reason
-    return ""
+        if operator not in known:
+            known[operator] = _measured(bench, operator)
+        row = known[operator]
+        if isinstance(row, str):
+            return row
+        rows[operator] = row
+    return rows
 
 
-def _measured(bench: Bench, operator: OperatorTuple) -> MeasurementRow:
+def _measured(bench: Bench, operator: OperatorTuple) -> MeasurementRow | str:
+    """Return an operator's row, or why there is none that is any good."""
     protocol = protocol_for(True, relative_error=RELATIVE_ERROR)
-    return measured_row(bench, Subject(operator), TORCH_DEFAULT, protocol, bench.circumstances(protocol))
+    try:
+        row = measured_row(bench, Subject(operator), TORCH_DEFAULT, protocol, bench.circumstances(protocol))
+    except CannotMeasureError as error:
+        return f"{operator.operator}: {error}"
+    return refusal(row) or row

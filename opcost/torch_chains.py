@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from opcost.calls_in_chains import ELEMENTWISE, MODULES, REPEATS
+from opcost.calls_in_chains import REPEATS, block
 
 
 class StreamThenCopy(nn.Module):
@@ -22,7 +22,7 @@ class ChainBehindAStream(nn.Module):
 
     def __init__(self, kind: str) -> None:
         super().__init__()
-        self.chain = nn.Sequential(*(module for _ in range(REPEATS) for module in _block(kind)))
+        self.chain = nn.Sequential(*(module for _ in range(REPEATS) for module in _modules(kind)))
 
     def forward(self, stream: torch.Tensor, images: torch.Tensor) -> object:
         """Read and copy, then run the chain."""
@@ -34,15 +34,9 @@ def _copied_behind(stream: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
     return images.clone()
 
 
-def _block(kind: str) -> list[nn.Module]:
-    elementwise = _modules(ELEMENTWISE)
-    if kind == ELEMENTWISE:
-        return elementwise
-    return [module for pair in zip(elementwise, _modules(kind), strict=True) for module in pair]
-
-
 def _modules(kind: str) -> list[nn.Module]:
-    modules = [getattr(nn, name)(**parameters) for name, parameters in MODULES[kind]]
+    """Return the modules of one block."""
+    modules = [getattr(nn, name)(**parameters) for name, parameters in block(kind)]
     for module in modules:
         if isinstance(module, nn.Conv2d):
             # As torch initialises them each makes values smaller: power would change along the chain.

@@ -404,6 +404,19 @@ def test_what_is_refused_is_kept_as_such_and_costs_no_more(
     assert campaign.built == built_for(8)[:1]
 
 
+def test_an_operator_that_all_chains_share_and_that_fails_is_tried_once(tmp_path: Path) -> None:
+    tried = []
+
+    def fail(operator: OperatorTuple) -> None:
+        tried.append(operator)
+        raise CannotMeasureError("silent for 120 s")
+
+    campaign = campaign_in(tmp_path)
+    campaign.before = fail
+    assert [row.notes for row in found_in(campaign)] == 3 * ["torch.nn.LeakyReLU: silent for 120 s"]
+    assert len(tried) == 1
+
+
 def test_what_is_refused_is_tried_three_times(tmp_path: Path, one_size: None) -> None:
     campaign = campaign_in(tmp_path)
     for tries in (1, 2, 3, 3):
