@@ -28,7 +28,7 @@ def growing_parser(description: str | None, evaluate_help: str) -> argparse.Argu
 
 
 def parsed(parser: argparse.ArgumentParser, report: Callable[[pd.DataFrame], str]) -> argparse.Namespace | None:
-    """Return the arguments of a program, with a name at least where it takes ``names``; None once a file was told of."""
+    """Return the arguments of a program, with a name where it takes ``names``; None once a file was told of."""
     arguments = parser.parse_args()
     if arguments.evaluate:
         print(report(pd.read_csv(arguments.evaluate)))
