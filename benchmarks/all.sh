@@ -77,8 +77,10 @@ kernels() {
 
 # What makes sums fall short: each kernel in its model and alone, and calls in chains, by size.
 chains() {
-    "$python" benchmarks/calls_in_chains.py --database "$output/database" --output "$output/calls_in_chains.csv"
-    "$python" benchmarks/calls_in_chains.py --evaluate "$output/calls_in_chains.csv"
+    for blocks in 1 6 12; do
+        "$python" benchmarks/calls_in_chains.py --blocks "$blocks" "$output/database"
+    done
+    "$python" benchmarks/calls_in_chains.py --evaluate "$output/database/calls_in_chains.csv"
     # shellcheck disable=SC2086
     "$python" benchmarks/kernels_in_graphs.py --output "$output/kernels_in_graphs.csv" --limit-seconds 120 $models
     "$python" benchmarks/kernels_in_graphs.py --evaluate "$output/kernels_in_graphs.csv"

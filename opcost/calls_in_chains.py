@@ -19,16 +19,22 @@ from opcost.measurement import MeasurementRow, energy_of, is_doubtful, is_held_b
 from opcost.operators import OperatorTuple, TensorSpec
 from opcost.statistics import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
 
-ELEMENTWISE, NORM, PRODUCT = "elementwise", "norm", "product"
-KINDS = (ELEMENTWISE, NORM, PRODUCT)
-"""Of operators: without weights, with a vector or two, with a matrix or filters (all that has FLOPs)."""
+ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER = "elementwise", "norm", "depthwise", "matrix", "filter"
+KINDS = (ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER)
+"""Of operators: without weights; with a vector or two; a filter for each channel; one matrix (Linear, convolutions of
+1 by 1, products of two tensors); filters over all channels. Depthwise convolutions are one kernel and have hardly any
+weights; others are two to four kernels, the more the larger their filters."""
 
-DESIGN = "six blocks, 2"
-"""The chains of this file; another name than theirs is for what another program measured."""
+PRODUCTS = (DEPTHWISE, MATRIX, FILTER)
+PRODUCT = "product"
+"""All that has FLOPs; in rows of chains that did not tell them apart they are one."""
 
-REPEATS = 6
-"""Blocks of a chain, each with weights of its own. Models repeat few kinds of layers, so that code is fetched from
-memory once and used several times; how often is a choice (``docs/results.md``: 1 makes sums too large)."""
+BLOCKS = 6
+"""Of a chain, each with weights of its own. Models repeat few kinds of layers, so that code is fetched from
+memory once and used several times; how often is a choice (``docs/results.md``: 1 makes sums too large, 12 are as 6)."""
+
+DESIGN = "six blocks, 3"
+"""The chains of this file with ``BLOCKS`` blocks; rows of others have another name."""
 
 STREAM_ELEMENTS = 2**26
 STREAM_BYTES = 4 * STREAM_ELEMENTS
@@ -40,9 +46,8 @@ BATCH, CHANNELS = 16, 64
 SIDES = (8, 16, 24, 32, 48, 56, 64, 72, 80, 96, 112, 160)
 """Of the images that run through chains: tensors of 0.26 MB to 105 MB, close together where they fill a cache."""
 
-PRODUCT_SIDES = (8, 32, 64, 112)
-"""Products compute so long that caches change little: a few sizes do."""
-
+PRODUCT_SIDES = (8, 24, 48, 64, 80, 112)
+"""Of convolutions: these are most of the time that all takes, and sizes between tell little more."""
 
 CHAIN, STREAM = "opcost.torch_chains.ChainBehindAStream", "opcost.torch_chains.StreamThenCopy"
 WHOLE_CHAINS = (CHAIN, STREAM)
@@ -57,13 +62,14 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Chain:
-    """A block of operators ``REPEATS`` times, each on the output of the one before, on images of one side.
+    """A block of operators several times, each on the output of the one before, on images of one side.
 
     Blocks of another kind than elementwise are operators of this kind and elementwise ones in turn, as in models.
     """
 
     kind: str
     side: int
+    blocks: int = BLOCKS
 
     @property
     def own(self) -> tuple[OperatorTuple, ...]:
@@ -81,7 +87,7 @@ class Chain:
     @property
     def calls(self) -> int:
         """Those of its own kind."""
-        return REPEATS * len(self.own)
+        return self.blocks * len(self.own)
 
     @property
     def memory_bytes(self) -> int:
@@ -91,7 +97,12 @@ class Chain:
     @property
     def behind_a_stream(self) -> OperatorTuple:
         """The whole as one operator, on a copy of images that is made behind a stream."""
-        return OperatorTuple(CHAIN, (("kind", self.kind),), _inputs(self.side))
+        return OperatorTuple(CHAIN, (("blocks", self.blocks), ("kind", self.kind)), _inputs(self.side))
+
+    @property
+    def design(self) -> str:
+        """How rows name chains like this."""
+        return DESIGN if self.blocks == BLOCKS else f"{self.blocks} blocks"
 
 
 def block(kind: str) -> Modules:
@@ -106,9 +117,9 @@ def before(side: int) -> OperatorTuple:
     return OperatorTuple(STREAM, inputs=_inputs(side))
 
 
-def chains_of(side: int) -> tuple[Chain, ...]:
+def chains_of(side: int, blocks: int = BLOCKS) -> tuple[Chain, ...]:
     """Return the chains on images of one side; the elementwise one comes first."""
-    return tuple(Chain(kind, side) for kind in KINDS if kind != PRODUCT or side in PRODUCT_SIDES)
+    return tuple(Chain(kind, side, blocks) for kind in KINDS if kind not in PRODUCTS or side in PRODUCT_SIDES)
 
 
 @dataclass(frozen=True)
@@ -154,7 +165,9 @@ class ChainRow:
         return None if time_s is None else Excess(time_s, energy_j)
 
 
-def excess_of_call(whole: MeasurementRow, before: MeasurementRow, own: Sequence[MeasurementRow]) -> Excess:
+def excess_of_call(
+    whole: MeasurementRow, before: MeasurementRow, own: Sequence[MeasurementRow], blocks: int = BLOCKS
+) -> Excess:
     """Return what a call takes longer in a chain than alone, the mean over a block.
 
     Elementwise operators beside those of another kind need not be known: they are in the elementwise chain, too, which
@@ -164,9 +177,10 @@ def excess_of_call(whole: MeasurementRow, before: MeasurementRow, own: Sequence[
         whole: a chain behind its stream.
         before: the stream alone for the elementwise chain, the elementwise chain for the others.
         own: each operator of a block that is not in ``before``, alone; one that is there twice was measured once.
+        blocks: how many there are in the chain.
     """
-    calls = REPEATS * len(own)
-    parts = [(1, before), *((REPEATS * own.count(row), row) for row in dict.fromkeys(own))]
+    calls = blocks * len(own)
+    parts = [(1, before), *((blocks * own.count(row), row) for row in dict.fromkeys(own))]
     at_reference = all(energy_of(row, at_reference=True) for row in (whole, before, *own))
     time_s = time_of(whole).less(sum_of_independent(time_of(row).times(n) for n, row in parts))
     whole_j = energy_of(whole, at_reference)
@@ -177,7 +191,7 @@ def excess_of_call(whole: MeasurementRow, before: MeasurementRow, own: Sequence[
     return Excess(time_s, energy_j).times(1 / calls)
 
 
-def chain_row(chain: Chain, whole: MeasurementRow, found: Excess, design: str = DESIGN) -> ChainRow:
+def chain_row(chain: Chain, whole: MeasurementRow, found: Excess) -> ChainRow:
     """Return a row for what was found of a chain."""
     return ChainRow(
         kind=chain.kind,
@@ -190,7 +204,7 @@ def chain_row(chain: Chain, whole: MeasurementRow, found: Excess, design: str = 
         measured_at=whole.measurement.ended_at,
         device_uuid=whole.circumstances.device_uuid,
         notes=whole.measurement.notes,
-        design=design,
+        design=chain.design,
         conditions=whole.conditions,
     )
 
@@ -205,7 +219,7 @@ def refused_row(chain: Chain, reason: str, conditions: Conditions, at: str) -> C
         **unknown,
         measured_at=at,
         notes=reason,
-        design=DESIGN,
+        design=chain.design,
         conditions=conditions,
     )
 
@@ -227,16 +241,12 @@ def is_corrected(conditions: Conditions) -> bool:
 
 
 def unsettled_sides(rows: Iterable[ChainRow]) -> list[int]:
-    """Return the sides of which a chain is neither known nor was refused often enough."""
+    """Return the sides of which a chain of this design is neither known nor was refused often enough."""
+    rows = [row for row in rows if row.design == DESIGN]
     good = {(row.kind, row.memory_bytes) for row in rows if row.time_s is not None}
     refused = Counter((row.kind, row.memory_bytes) for row in rows if row.time_s is None)
     settled = good | {key for key, times in refused.items() if times >= ATTEMPTS}
     return [side for side in SIDES if any((chain.kind, chain.memory_bytes) not in settled for chain in chains_of(side))]
-
-
-def of_this_design(rows: Iterable[ChainRow], conditions: Conditions) -> list[ChainRow]:
-    """Return the rows of today's chains on cards of a kind with the same software."""
-    return [row for row in of_the_same_card(rows, conditions) if row.design == DESIGN]
 
 
 def of_the_same_card(rows: Iterable[ChainRow], conditions: Conditions) -> list[ChainRow]:
@@ -269,7 +279,11 @@ def _module(name: str, side: int, **parameters: object) -> OperatorTuple:
     return OperatorTuple(f"torch.nn.{name}", tuple(parameters.items()), (TensorSpec(_shape(side), "float32"),))  # type: ignore[arg-type]
 
 
-_CONVOLUTION: Mapping[str, object] = {"in_channels": CHANNELS, "out_channels": CHANNELS}
+def _convolution(width: int, **parameters: object) -> tuple[str, Mapping[str, object]]:
+    size: dict[str, object] = {"in_channels": CHANNELS, "out_channels": CHANNELS, "kernel_size": width}
+    padding = {"padding": width // 2} if width > 1 else {}
+    return "Conv2d", {**size, **padding, **parameters, "bias": False}
+
 
 MODULES: Mapping[str, Modules] = {
     ELEMENTWISE: (
@@ -279,12 +293,9 @@ MODULES: Mapping[str, Modules] = {
         ("Hardshrink", {"lambd": 0.001}),
     ),
     NORM: 4 * (("BatchNorm2d", {"num_features": CHANNELS}),),
-    PRODUCT: (
-        ("Conv2d", {**_CONVOLUTION, "kernel_size": 3, "padding": 1, "bias": False}),
-        ("Conv2d", {**_CONVOLUTION, "kernel_size": 1, "bias": False}),
-        ("Conv2d", {**_CONVOLUTION, "kernel_size": 3, "padding": 1, "groups": CHANNELS, "bias": False}),
-        ("Conv2d", {**_CONVOLUTION, "kernel_size": 5, "padding": 2, "bias": False}),
-    ),
+    DEPTHWISE: 2 * (_convolution(3, groups=CHANNELS), _convolution(5, groups=CHANNELS)),
+    MATRIX: 4 * (_convolution(1),),
+    FILTER: 2 * (_convolution(3), _convolution(5)),
 }
 """The operators of the chains, as many of each kind, as they are written in Python. Elementwise ones are different
 kernels none of which makes values equal or small however often it is repeated: power, and some times, would change."""

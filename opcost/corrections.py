@@ -5,25 +5,26 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opcost.calls_in_chains import (
+    DEPTHWISE,
     DESIGN,
     ELEMENTWISE,
+    FILTER,
     KINDS,
+    MATRIX,
     NORM,
     PRODUCT,
-    SIDES,
     ChainRow,
     Excess,
-    chains_of,
     is_corrected,
     of_the_same_card,
     unsettled_sides,
 )
 from opcost.conditions import Conditions
-from opcost.operators import OperatorCount, TensorSpec, tensor_specs
+from opcost.operators import OperatorCount, OperatorTuple, TensorSpec, tensor_specs
 from opcost.statistics import sum_of_independent
 
 WHOLE_RATIO = 0.75
@@ -39,8 +40,41 @@ FLOATING_BITS = re.compile(r"b?float(\d+)")
 def kind_of(count: OperatorCount) -> str:
     """Return which chain tells of an operator."""
     if count.flop:
-        return PRODUCT
+        return _product_kind(count.operator)
     return NORM if "norm" in count.operator.short_name.lower() else ELEMENTWISE
+
+
+def _product_kind(operator: OperatorTuple) -> str:
+    """Return which chain tells of what multiplies."""
+    name = operator.short_name.lower()
+    if "conv" not in name:
+        return MATRIX
+    if not name.startswith("conv") or "transpose" in name:
+        return FILTER
+    channels, inputs, widths = _filters_of_function(operator) if operator.is_function else _filters_of_module(operator)
+    if inputs == 1 < channels:
+        return DEPTHWISE
+    return MATRIX if inputs == channels and set(widths) == {1} else FILTER
+
+
+def _filters_of_module(operator: OperatorTuple) -> tuple[int, int, tuple[int, ...]]:
+    """Return a convolution's channels, those that each filter sees, and the filter's widths."""
+    parameters = {"groups": 1, **dict(operator.parameters)}
+    channels, groups, width = (parameters.get(name) for name in ("in_channels", "groups", "kernel_size"))
+    widths = tuple(side for side in (width if isinstance(width, tuple) else (width,)) if isinstance(side, int))
+    if not isinstance(channels, int) or not isinstance(groups, int):
+        return 0, 0, widths
+    return channels, channels // groups, widths
+
+
+def _filters_of_function(operator: OperatorTuple) -> tuple[int, int, tuple[int, ...]]:
+    """Return the same of a function: its filters, the second input, are (outputs, channels that each sees, *widths)."""
+    shapes = [tensor.shape for tensor in tensor_specs(operator.inputs)]
+    if len(shapes) < 2 or not 3 <= len(shapes[1]) <= len(shapes[0]) + 1:
+        return 0, 0, ()
+    images, filters = shapes[:2]
+    _, inputs, *widths = filters
+    return images[-len(filters) + 1], inputs, tuple(widths)
 
 
 def moved_bytes(count: OperatorCount) -> int:
@@ -53,12 +87,6 @@ def moved_bytes(count: OperatorCount) -> int:
         inputs = inputs[1:2] if "add" in name else inputs[:1]
     tensors = [*inputs, *tensor_specs([count.outputs])]
     return sum(map(_floating_bytes, tensors)) or count.memory_bytes
-
-
-def _is_whole(known: Collection[int], kind: str) -> bool:
-    """Return whether enough sizes of a kind are known, its ends among them."""
-    sizes = [chain.memory_bytes for side in SIDES for chain in chains_of(side) if chain.kind == kind]
-    return {sizes[0], sizes[-1]} <= set(known) and len(set(sizes) & set(known)) >= WHOLE_RATIO * len(sizes)
 
 
 @dataclass(frozen=True)
@@ -90,6 +118,7 @@ class Corrections:
         for count in counts:
             if count.computes:
                 kind = kind_of(count)
+                kind = kind if kind in self.curves else PRODUCT
                 for point, share in self.curves[kind].shares(moved_bytes(count)).items():
                     weights[kind, point] = weights.get((kind, point), 0.0) + share * count.occurrences
         return _sum(self.curves[kind].points[point][1].times(weight) for (kind, point), weight in weights.items())
@@ -111,20 +140,26 @@ def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corre
 
 def _corrections(rows: Iterable[ChainRow], design: str) -> Corrections | None:
     rows = [row for row in rows if row.design == design]
-    if unsettled_sides(rows):
+    if design == DESIGN and unsettled_sides(rows):
         return None
     found: dict[str, dict[int, list[Excess]]] = {}
     for row in rows:
-        if row.excess is not None:
-            found.setdefault(row.kind, {}).setdefault(row.memory_bytes, []).append(row.excess)
-    if any(not _is_whole(found.get(kind, {}), kind) for kind in KINDS):
+        at_size = found.setdefault(row.kind, {}).setdefault(row.memory_bytes, [])
+        at_size.extend([] if row.excess is None else [row.excess])
+    told = {kind for kind, by_size in found.items() if _is_whole(by_size)}
+    if not (told >= set(KINDS) or told >= {ELEMENTWISE, NORM, PRODUCT}):
         return None
-    return Corrections(
-        {
-            kind: Curve(tuple((size, _mean(excesses)) for size, excesses in sorted(by_size.items())))
-            for kind, by_size in found.items()
-        }
-    )
+    return Corrections({kind: _curve(found[kind]) for kind in told})
+
+
+def _is_whole(by_size: Mapping[int, Sequence[Excess]]) -> bool:
+    """Return whether enough sizes of a kind are known, its ends among them."""
+    known = [size for size, excesses in by_size.items() if excesses]
+    return {min(by_size), max(by_size)} <= set(known) and len(known) >= WHOLE_RATIO * len(by_size)
+
+
+def _curve(by_size: Mapping[int, Sequence[Excess]]) -> Curve:
+    return Curve(tuple((size, _mean(excesses)) for size, excesses in sorted(by_size.items()) if excesses))
 
 
 def _mean(excesses: Sequence[Excess]) -> Excess:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from opcost.bench import Bench, measured_row
 from opcost.calls_in_chains import (
+    BLOCKS,
     ChainRow,
     before,
     chain_row,
     chains_of,
     excess_of_call,
     is_corrected,
-    of_this_design,
+    of_the_same_card,
     refusal,
     refused_row,
     unsettled_sides,
@@ -32,8 +33,8 @@ from opcost.subjects import Subject
 RELATIVE_ERROR = 0.005
 """Half of what operators are usually asked for: a small difference of two large figures is wanted."""
 
-SECONDS_PER_SIZE = 7
-"""About: a dozen measurements of half a second."""
+SECONDS_PER_SIZE = 11
+"""About: a dozen measurements of a second (116 took 110 s on an H200)."""
 
 
 def calls_in_chains_in(database: Path) -> CsvTable[ChainRow]:
@@ -52,7 +53,7 @@ def find_chains_if_unknown(bench: Bench, database: Path) -> None:
     log = logging.getLogger(__name__)
     table = calls_in_chains_in(database)
     try:
-        sides = unsettled_sides(of_this_design(table.rows(), conditions))
+        sides = unsettled_sides(of_the_same_card(table.rows(), conditions))
         if sides:
             text = "what calls take longer among others is found out last: once, some %d s"
             log.warning(text, SECONDS_PER_SIZE * len(sides))
@@ -62,9 +63,9 @@ def find_chains_if_unknown(bench: Bench, database: Path) -> None:
         log.warning("what calls take longer among others is not known: %s", error)
 
 
-def find_chains(bench: Bench, table: CsvTable[ChainRow], side: int) -> list[ChainRow]:
+def find_chains(bench: Bench, table: CsvTable[ChainRow], side: int, blocks: int = BLOCKS) -> list[ChainRow]:
     """Measure what calls take longer in chains on images of one side; keep and return it, or why it was refused."""
-    elementwise, *others = chains_of(side)
+    elementwise, *others = chains_of(side, blocks)
     measured: dict[OperatorTuple, MeasurementRow | str] = {}
     found: list[ChainRow] = []
     for chain in (elementwise, *others):
@@ -79,7 +80,7 @@ def find_chains(bench: Bench, table: CsvTable[ChainRow], side: int) -> list[Chai
         less = before(side) if chain == elementwise else elementwise.behind_a_stream
         whole = rows[chain.behind_a_stream]
         own = [rows[operator] for operator in chain.own]
-        found.append(chain_row(chain, whole, excess_of_call(whole, rows[less], own)))
+        found.append(chain_row(chain, whole, excess_of_call(whole, rows[less], own, blocks)))
     table.append_missing(found)
     return found
 

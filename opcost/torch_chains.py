@@ -6,7 +6,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from opcost.calls_in_chains import REPEATS, block
+from opcost.calls_in_chains import block
+
+GAIN = 1.1
+"""The norm of a filter: 1 would keep the spread of values, less what padding and the operators between take."""
 
 
 class StreamThenCopy(nn.Module):
@@ -20,9 +23,9 @@ class StreamThenCopy(nn.Module):
 class ChainBehindAStream(nn.Module):
     """The blocks of an ``opcost.calls_in_chains.Chain``, on a copy that is made behind a stream."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, blocks: int, kind: str) -> None:
         super().__init__()
-        self.chain = nn.Sequential(*(module for _ in range(REPEATS) for module in _modules(kind)))
+        self.chain = nn.Sequential(*(module for _ in range(blocks) for module in _modules(kind)))
 
     def forward(self, stream: torch.Tensor, images: torch.Tensor) -> object:
         """Read and copy, then run the chain."""
@@ -40,5 +43,7 @@ def _modules(kind: str) -> list[nn.Module]:
     for module in modules:
         if isinstance(module, nn.Conv2d):
             # As torch initialises them each makes values smaller: power would change along the chain.
-            nn.init.kaiming_normal_(module.weight, nonlinearity="linear")
+            nn.init.normal_(module.weight)
+            with torch.no_grad():
+                module.weight *= GAIN / module.weight.flatten(1).norm(dim=1).reshape(-1, 1, 1, 1)
     return modules

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import importlib
-import itertools
 import json
 import math
 import os
@@ -21,7 +20,6 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-import torch
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import RING, Device, Load, MeterModel, SimulatedMachine, simulated_row
 
@@ -65,7 +63,6 @@ def benchmark(monkeypatch):
         "estimates",
         "calls_in_chains",
         "kernels_in_graphs",
-        "chain_rows",
         "million_rows",
     ],
 )
@@ -725,92 +722,30 @@ def test_samples_are_held_against_those_that_have_settled(benchmark, tmp_path):
 # Calls in chains, kernels in graphs
 
 
-def test_what_calls_take_longer_in_chains_is_told_by_size_and_kind(benchmark):
-    def row(kind, tensor_bytes, is_behind, repeats, in_chain_s):
-        return {
-            "chain": f"{kind} 8",
-            "kind": kind,
-            "tensor_bytes": tensor_bytes,
-            "behind_a_stream": is_behind,
-            "repeats": repeats,
-            "calls": 4 * repeats,
-            "alone_s": 10e-6 * repeats,
-            "in_chain_s": in_chain_s,
-            "alone_j": 0.001 * repeats,
-            "in_chain_j": 0.0014 * repeats,
-        }
-
-    rows = [
-        row("norms", 2e6, False, 1, 12e-6),
-        row("norms", 2e6, True, 1, 14e-6),
-        row("norms", 2e6, True, 6, 66e-6),
-        row("norms", 4e6, True, 1, 6e-6),
-    ]
-    lines = benchmark("calls_in_chains").report(pd.DataFrame(rows)).splitlines()
-    assert lines[2] == "| norms | 2.0 MB | +0.50 us, +100 uJ | +1.00 us, +100 uJ | +0.25 us, +100 uJ |"
-    assert lines[3] == "| norms | 4.0 MB |  | -1.00 us, +100 uJ |  |"
-
-
-def test_a_chain_is_held_against_its_operators_on_the_values_that_they_have_in_it(benchmark, monkeypatch):
-    chains = benchmark("calls_in_chains")
-    monkeypatch.setattr(chains, "DEVICE", "cpu")
-    monkeypatch.setattr(chains, "STREAM_ELEMENTS", 8)
-    seen = []
-
-    def costs(apparatus, function, *inputs):
-        seen.append((function, inputs))
-        return (7e-6, 7e-3) if len(inputs) == 1 else (100e-6, 0.1)
-
-    monkeypatch.setattr(chains, "costs", costs)
-    chain = next(one for one in chains.CHAINS if one.name == "norms")
-    with torch.inference_mode():
-        as_it_is, behind, several = chains.rows(None, chain, 8)
-    for (module, inputs), (_, outputs) in itertools.pairwise(seen[:8]):
-        assert torch.equal(module(inputs[0]), outputs[0])
-    assert as_it_is["alone_s"] == behind["alone_s"] == pytest.approx(several["alone_s"] / 6)
-    assert as_it_is["alone_s"] == pytest.approx(8 * 7e-6)
-    # What runs before a chain took 100 us, as long as with it.
-    assert (as_it_is["in_chain_s"], behind["in_chain_s"]) == (7e-6, 0.0)
-    assert (as_it_is["calls"], several["calls"]) == (8, 48)
-    weights = [module.weight for module in several_of(seen[-1][0]) if hasattr(module, "weight")]
-    assert len({id(weight) for weight in weights}) == len(weights) == 24
-
-
-def test_rows_of_chains_are_of_the_kinds_that_are_told_apart(benchmark, tmp_path):
-    def row(kind, behind, repeats, more_s):
-        # Eight calls of 10 us alone; half of those of norms and products are elementwise.
-        figures = {
-            "alone_s": 80e-6 * repeats,
-            "in_chain_s": (80e-6 + more_s) * repeats,
-            "alone_j": 1.0,
-            "in_chain_j": 1.0,
-        }
-        place = {
-            "kind": kind,
-            "tensor_bytes": 1000,
-            "behind_a_stream": behind,
-            "repeats": repeats,
-            "calls": 8 * repeats,
-        }
-        return place | figures
-
-    table = pd.DataFrame(
-        [row("elementwise", False, 1, 0.8e-6), row("elementwise", True, 1, 3.2e-6), row("elementwise", True, 6, -9e-6)]
-        + [row(kind, True, 6, more_s) for kind, more_s in (("norms", 4e-6), ("products", 6e-6))]
-        + [row(kind, True, 1, 8e-6) for kind in ("norms", "products")]
+def test_what_calls_take_longer_in_chains_is_told_by_kind_size_and_blocks(benchmark):
+    rows = pd.DataFrame(
+        [
+            ("norm", 4_000_000, 1.0e-6, 100e-6, "six blocks"),
+            ("elementwise", 2_000_000, 0.2e-6, 10e-6, "six blocks"),
+            ("norm", 4_000_000, 2.0e-6, 300e-6, "six blocks"),
+            ("norm", 2_000_000, -0.5e-6, -5e-6, "12 blocks"),
+        ],
+        columns=["kind", "memory_bytes", "time_s", "energy_j", "design"],
     )
-    like = simulated_row(OperatorTuple("torch.nn.ReLU"))
-    six, once = (benchmark("chain_rows").rows(table, like, blocks) for blocks in ("six", "once"))
-    # A sixth as behind a stream, the rest as in a chain as it is: values that became equal do not count.
-    elementwise_s = (3.2e-6 / 6 + 0.8e-6 * 5 / 6) / 8
-    assert [(one.kind, one.memory_bytes, one.calls) for one in six] == [
-        ("elementwise", 2000, 48),
-        ("norm", 2000, 24),
-        ("product", 2000, 24),
+    assert benchmark("calls_in_chains").report(rows).splitlines() == [
+        "| kind | in and out | six blocks | 12 blocks |",
+        "| --- | --: | --: | --: |",
+        "| elementwise | 2.0 MB | +0.20 us, +10 uJ |  |",
+        "| norm | 2.0 MB |  | -0.50 us, -5 uJ |",
+        "| norm | 4.0 MB | +1.50 us, +200 uJ |  |",
     ]
-    assert [one.time_s for one in six] == pytest.approx([elementwise_s, 1e-6 - elementwise_s, 1.5e-6 - elementwise_s])
-    assert [one.time_s for one in once] == pytest.approx([0.4e-6, 1.6e-6, 1.6e-6])
-    assert {one.design for one in six + once} == {"benchmark, six", "benchmark, once"}
+
+
+def test_what_was_refused_tells_nothing(benchmark, tmp_path):
+    (tmp_path / "a.csv").write_text("kind,memory_bytes,time_s,energy_j,design\nnorm,1000,,,six\nnorm,2000,1e-6,,six\n")
+    known = benchmark("calls_in_chains").known([tmp_path / "a.csv"])
+    assert known["memory_bytes"].tolist() == [2000]
+    assert benchmark("calls_in_chains").report(known).splitlines()[-1] == "| norm | 0.0 MB | +1.00 us |"
 
 
 def test_a_database_is_enlarged_by_rows_that_can_be_read(benchmark, tmp_path):
@@ -821,20 +756,6 @@ def test_a_database_is_enlarged_by_rows_that_can_be_read(benchmark, tmp_path):
     rows = CsvTable(large / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
     assert rows[:3] == known
     assert len({row.key for row in rows}) == len(rows) == 8
-
-
-def several_of(chain):
-    return [module for module in chain.modules() if not list(module.children())]
-
-
-@pytest.mark.parametrize("name", ["elementwise", "normalised", "products", "large_products"])
-def test_chains_keep_the_size_of_their_tensors_and_have_no_kernel_twice_in_a_row(benchmark, name):
-    chains = benchmark("calls_in_chains")
-    modules = getattr(chains, name)()
-    channels = chains.MANY_CHANNELS if name == "large_products" else chains.CHANNELS
-    values = torch.randn(2, channels, 8, 8)
-    assert torch.nn.Sequential(*modules).eval()(values).shape == values.shape
-    assert all(type(one) is not type(other) for one, other in itertools.pairwise(modules))
 
 
 def test_where_a_sum_lacks_time_is_told_apart_for_kernels_and_gaps(benchmark):

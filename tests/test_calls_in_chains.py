@@ -23,12 +23,16 @@ from opcost import calls_in_chains
 from opcost.bench import Bench
 from opcost.calls_in_chains import (
     ATTEMPTS,
+    BLOCKS,
+    DEPTHWISE,
     DESIGN,
     ELEMENTWISE,
+    FILTER,
     KINDS,
+    MATRIX,
     NORM,
     PRODUCT,
-    REPEATS,
+    PRODUCT_SIDES,
     SIDES,
     STREAM_BYTES,
     Chain,
@@ -63,7 +67,7 @@ GRAPHS = replace(SIMULATED_CONDITIONS, execution="graph")
 CHAIN = Chain(ELEMENTWISE, 8)
 ALONE = Load(time_s=5e-6, power_w=400.0)
 BEFORE = Load(time_s=70e-6, power_w=500.0)
-LONGER_S = {ELEMENTWISE: 0.2e-6, NORM: 0.4e-6, PRODUCT: 0.9e-6}
+LONGER_S = {ELEMENTWISE: 0.2e-6, NORM: 0.4e-6, DEPTHWISE: 0.5e-6, MATRIX: 0.7e-6, FILTER: 1.4e-6}
 LONGER_W = 300.0
 RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
 MODEL_S = 10e-6
@@ -95,7 +99,7 @@ def at(row: MeasurementRow, temperature_c: float | None) -> MeasurementRow:
 def test_a_call_takes_longer_by_what_neither_it_alone_nor_what_runs_before_explains() -> None:
     found = excess_of_call(row_of(52.0, 520.0), row_of(10.0, 100.0), [row_of(1.0, 10.0), row_of(2.0, 20.0)])
     # Six blocks of 3 s and 30 J, twelve calls; what was measured once stands for six, and so does its error.
-    error = math.sqrt(2 + 2 * REPEATS**2) / (2 * REPEATS)
+    error = math.sqrt(2 + 2 * BLOCKS**2) / (2 * BLOCKS)
     assert found.time_s == Estimate(2.0, pytest.approx(0.3 * error))
     assert found.energy_j == Estimate(20.0, pytest.approx(0.4 * error))
 
@@ -103,7 +107,7 @@ def test_a_call_takes_longer_by_what_neither_it_alone_nor_what_runs_before_expla
 def test_an_operator_that_is_in_a_block_twice_was_measured_once() -> None:
     same = row_of(1.0, 10.0)
     found = excess_of_call(row_of(40.0, 400.0), row_of(10.0, 100.0), [same, same])
-    assert found.time_s == Estimate(1.5, pytest.approx(0.3 * math.sqrt(2 + (2 * REPEATS) ** 2) / (2 * REPEATS)))
+    assert found.time_s == Estimate(1.5, pytest.approx(0.3 * math.sqrt(2 + (2 * BLOCKS) ** 2) / (2 * BLOCKS)))
 
 
 def test_energies_are_at_the_reference_temperature_where_all_are_known_there() -> None:
@@ -129,8 +133,10 @@ def test_how_far_temperatures_differ_is_in_the_error_of_the_energy() -> None:
 def test_a_row_says_what_it_is_of_or_why_nothing_is_known() -> None:
     whole = row_of(1.0, 1.0)
     row = chain_row(Chain(NORM, 8), whole, excess_of_call(whole, whole, [whole]))
+    once = chain_row(Chain(NORM, 8, 1), whole, excess_of_call(whole, whole, [whole], 1))
     refused = refused_row(Chain(NORM, 8), "uneven: so", GRAPHS, "2026-11-22T00:00:00+00:00")
     assert (row.kind, row.calls, row.design, row.excess) == (NORM, 24, DESIGN, excess_of_call(whole, whole, [whole]))
+    assert (once.calls, once.design) == (4, "1 blocks")
     # In and out: 16 images of 64 channels, 8 pixels a side, 4 bytes each.
     assert row.memory_bytes == refused.memory_bytes == 2 * 16 * 64 * 8 * 8 * 4
     assert (refused.time_s, refused.energy_j, refused.excess, refused.notes) == (None, None, None, "uneven: so")
@@ -159,7 +165,7 @@ def known_row(chain: Chain, time_s: float | None, energy_j: float | None, design
     if time_s is None:
         return refused_row(chain, "uneven", GRAPHS, "2026-11-22T00:00:00+00:00")
     joules = None if energy_j is None else Estimate(energy_j, 0.1)
-    return chain_row(chain, row_of(1.0, 1.0), Excess(Estimate(time_s, 0.2), joules), design)
+    return replace(chain_row(chain, row_of(1.0, 1.0), Excess(Estimate(time_s, 0.2), joules)), design=design)
 
 
 def of_all_sizes(
@@ -175,10 +181,40 @@ def counted(name: str, memory_bytes: int, occurrences: int = 1, flop: int = 0) -
     return OperatorCount(OperatorTuple(name, (), ()), occurrences, flop, memory_bytes)
 
 
+def convolution(**parameters: object) -> OperatorCount:
+    operator = OperatorTuple("torch.nn.Conv2d", tuple(parameters.items()))  # type: ignore[arg-type]
+    return OperatorCount(operator, 1, 5, 10)
+
+
+def of_function(*shapes: tuple[int, ...]) -> OperatorCount:
+    inputs = tuple(TensorSpec(shape, "float32", identity=place) for place, shape in enumerate(shapes))
+    return OperatorCount(OperatorTuple("torch.nn.functional.conv2d", (), inputs, mode=None), 1, 5, 10)
+
+
 @pytest.mark.parametrize(
     ("count", "kind"),
     [
-        (counted("torch.nn.Conv2d", 10, flop=5), PRODUCT),
+        (counted("torch.nn.Linear", 10, flop=5), MATRIX),
+        (counted("torch.nn.MultiheadAttention", 10, flop=5), MATRIX),
+        (counted("torch.matmul", 10, flop=5), MATRIX),
+        (convolution(in_channels=64, out_channels=8, kernel_size=1), MATRIX),
+        (convolution(in_channels=64, out_channels=8, kernel_size=(1, 1)), MATRIX),
+        (convolution(in_channels=64, out_channels=8, kernel_size=1, groups=2), FILTER),
+        (convolution(in_channels=64, out_channels=8, kernel_size=(1, 3)), FILTER),
+        (convolution(in_channels=64, out_channels=64, kernel_size=3, groups=64), DEPTHWISE),
+        (convolution(in_channels=64, out_channels=64, kernel_size=3, groups=32), FILTER),
+        (convolution(in_channels=1, out_channels=64, kernel_size=3), FILTER),
+        (counted("torch.nn.Conv2d", 10, flop=5), FILTER),
+        (counted("torch.nn.ConvTranspose2d", 10, flop=5), FILTER),
+        (counted("torchvision.ops.deform_conv2d", 10, flop=5), FILTER),
+        (of_function((2, 64, 8, 8), (64, 1, 3, 3)), DEPTHWISE),
+        (of_function((64, 8, 8), (64, 1, 3, 3)), DEPTHWISE),
+        (of_function((2, 64, 8, 8), (8, 64, 1, 1)), MATRIX),
+        (of_function((2, 64, 8), (8, 64, 1)), MATRIX),
+        (of_function((2, 64, 8, 8), (8, 32, 1, 1)), FILTER),
+        (of_function((2, 64, 8, 8), (8, 64, 3, 3)), FILTER),
+        (of_function((2, 64, 8, 8)), FILTER),
+        (of_function((2, 64), (8, 64, 3, 3)), FILTER),
         (counted("torch.nn.LayerNorm", 10), NORM),
         (counted("torch.nn.functional.layer_norm", 10), NORM),
         (counted("torch.nn.BatchNorm2d", 10), NORM),
@@ -247,7 +283,22 @@ def test_sizes_are_settled_when_they_are_known_or_were_refused_often() -> None:
     rows = of_all_sizes(1.0)
     assert unsettled_sides(rows) == []
     assert unsettled_sides([]) == list(SIDES)
-    assert unsettled_sides([row for row in rows if row.kind != PRODUCT]) == [8, 32, 64, 112]
+    assert unsettled_sides([row for row in rows if row.kind != FILTER]) == list(PRODUCT_SIDES)
+    assert unsettled_sides(of_all_sizes(1.0, design="other")) == list(SIDES)
+
+
+def test_rows_that_did_not_tell_products_apart_stand_for_all_of_them() -> None:
+    times_s = {ELEMENTWISE: 1.0, NORM: 2.0, FILTER: 3.0}
+    earlier = [
+        replace(row, time_s=times_s[row.kind], kind=PRODUCT if row.kind == FILTER else row.kind)
+        for row in of_all_sizes(0.0, design="earlier")
+        if row.kind in times_s
+    ]
+    found = corrections_under(earlier, GRAPHS)
+    assert found is not None
+    for name, flop, time_s in (("add", 0, 1.0), ("nn.LayerNorm", 0, 2.0), ("matmul", 5, 3.0), ("nn.Conv2d", 5, 3.0)):
+        assert found.of([counted(f"torch.{name}", 10, flop=flop)]).time_s.value == time_s
+    assert corrections_under([row for row in earlier if row.kind != PRODUCT], GRAPHS) is None
 
 
 @pytest.mark.parametrize("other", [{"cache": "cold"}, {"cache": "chained"}, {"execution": "eager"}])
@@ -344,7 +395,7 @@ class Graphs:
 def load_of(chain: Chain) -> Load:
     """Return a chain whose elementwise calls take longer by so much, and those of its kind by so much."""
     longer_s = chain.calls * sum(LONGER_S[kind] for kind in {ELEMENTWISE, chain.kind})
-    alone = REPEATS * len(chain.operators)
+    alone = BLOCKS * len(chain.operators)
     time_s = BEFORE.time_s + alone * ALONE.time_s + longer_s
     energy_j = BEFORE.energy_j + alone * ALONE.energy_j + LONGER_W * longer_s
     return Load(time_s=time_s, power_w=energy_j / time_s)
@@ -380,7 +431,7 @@ def built_for(side: int) -> list[OperatorTuple]:
 def test_declared_differences_are_found_kind_by_kind_and_kept(tmp_path: Path) -> None:
     campaign = campaign_in(tmp_path)
     found = found_in(campaign)
-    assert [row.kind for row in found] == [ELEMENTWISE, NORM, PRODUCT]
+    assert [row.kind for row in found] == list(KINDS)
     for row in found:
         assert abs(row.time_s - LONGER_S[row.kind]) < 3 * row.time_standard_error_s
         assert row.time_standard_error_s < 0.1e-6
@@ -397,7 +448,7 @@ def test_what_is_refused_is_kept_as_such_and_costs_no_more(
 ) -> None:
     campaign = campaign_in(tmp_path)
     found = found_in(campaign, notes)
-    assert [(row.time_s, row.notes) for row in found] == 3 * [(None, f"torch.nn.LeakyReLU: {notes}")]
+    assert [(row.time_s, row.notes) for row in found] == len(KINDS) * [(None, f"torch.nn.LeakyReLU: {notes}")]
     assert {row.design for row in found} == {DESIGN}
     assert calls_in_chains_in(campaign.database).rows() == found
     assert f"is not known: torch.nn.LeakyReLU: {notes}" in caplog.text
@@ -413,7 +464,7 @@ def test_an_operator_that_all_chains_share_and_that_fails_is_tried_once(tmp_path
 
     campaign = campaign_in(tmp_path)
     campaign.before = fail
-    assert [row.notes for row in found_in(campaign)] == 3 * ["torch.nn.LeakyReLU: silent for 120 s"]
+    assert [row.notes for row in found_in(campaign)] == len(KINDS) * ["torch.nn.LeakyReLU: silent for 120 s"]
     assert len(tried) == 1
 
 
@@ -429,7 +480,7 @@ def test_each_size_is_found_out_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = campaign_in(tmp_path)
-    for sides, told in (((8,), "some 7 s"), ((8, 16, 24), "some 14 s"), ((8, 16, 24), "")):
+    for sides, told in (((8,), "some 11 s"), ((8, 16, 24), "some 22 s"), ((8, 16, 24), "")):
         monkeypatch.setattr(calls_in_chains, "SIDES", sides)
         with campaign.open_apparatus(None, campaign.database, True) as bench:
             find_chains_if_unknown(Graphs(bench), campaign.database)  # type: ignore[arg-type]
@@ -450,11 +501,7 @@ def test_a_run_that_measures_nothing_else_goes_on_with_what_is_lacking(tmp_path:
     measure_model(campaign)
     # What the others need was measured; only norms are tried again.
     table = calls_in_chains_in(campaign.database)
-    assert [(row.kind, row.time_s is None) for row in table.rows()] == [
-        (ELEMENTWISE, False),
-        (NORM, True),
-        (PRODUCT, False),
-    ]
+    assert [(row.kind, row.time_s is None) for row in table.rows()] == [(kind, kind == NORM) for kind in KINDS]
     assert "out of memory" in table.rows()[1].notes
     campaign.before = lambda operator: None
     measure_model(campaign)
@@ -546,7 +593,7 @@ def test_chains_are_what_block_0_would_count(kind: str) -> None:
     assert output.shape == args[1].shape  # type: ignore[attr-defined]
     found = {count.operator: count for count in capture(function, args, chain.behind_a_stream).counts}
     modules = {operator: count.occurrences for operator, count in found.items() if not operator.is_function}
-    assert modules == {operator: REPEATS * n for operator, n in Counter(chain.operators).items()}
+    assert modules == {operator: BLOCKS * n for operator, n in Counter(chain.operators).items()}
     kinds = {kind_of(found[operator]) for operator in chain.operators}
     assert kinds == {ELEMENTWISE, kind}
     elementwise = found[Chain(ELEMENTWISE, 8).operators[0]]
