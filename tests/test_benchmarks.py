@@ -23,6 +23,7 @@ import pytest
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import RING, Device, Load, MeterModel, SimulatedMachine, simulated_row
 
+from opcost.apparatus import Workloads
 from opcost.calls import Calls
 from opcost.conditions import measurement_key
 from opcost.csv_database import CsvTable
@@ -64,6 +65,7 @@ def benchmark(monkeypatch):
         "calls_in_chains",
         "kernels_in_graphs",
         "million_rows",
+        "whole_builds",
     ],
 )
 def test_scripts_say_how_they_are_run(name):
@@ -717,6 +719,27 @@ def test_samples_are_held_against_those_that_have_settled(benchmark, tmp_path):
     assert "| -0.02 s | 1 | -10.00% | -10.00% | -10.00% |" in said
     assert "| +0.00 s | 1 | +0.00% | +0.00% | +0.00% |" in said
     assert "-0.12" not in said
+
+
+# Whole models built again
+
+
+def test_whole_models_are_built_again_and_again_in_turn(benchmark, monkeypatch):
+    builds = benchmark("whole_builds")
+    monkeypatch.setattr(builds, "BUILDS", 2)
+    monkeypatch.setattr(builds, "LOOK", MeasurementProtocol(warm_up_s=0.01, loop_s=0.05))
+    monkeypatch.setattr(builds, "LARGEST_BYTES", 1000)
+    names = {"a": "squeezenet1_1", "b": "alexnet"}
+    models = {config: model_operator(name, None, (1, 3, 64, 64)) for config, name in names.items()}
+    found = list(builds.rows(models, Workloads("cpu", "eager", "warm", None), seed=0))
+    assert [(row["config"], row["build"]) for row in found] == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+    assert all(row["time_s"] > 0 and row["executed_as"] == "eager" for row in found)
+
+
+def test_builds_are_told_with_their_spread(benchmark):
+    rows = pd.DataFrame({"config": "a", "time_s": [1.0e-3, 1.1e-3, 1.2e-3], "time_standard_error_s": 1.1e-6})
+    lines = benchmark("whole_builds").report(rows).splitlines()
+    assert lines[-1] == "| a | 3 | 1.1 ms | ±9.09% | -9.09% | +9.09% | ±0.10% |"
 
 
 # Calls in chains, kernels in graphs

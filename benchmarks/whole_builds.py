@@ -1,0 +1,91 @@
+"""How far a whole model's time depends on where in memory it lies: built again and again in a process -> a CSV file
+
+Each build lies elsewhere, since those before are kept, and so is something of another size before each. Models take
+turns, so that what changes meanwhile is alike for all. Nothing else may run on the GPU.
+Example: PYTHONPATH=. python benchmarks/whole_builds.py --output builds.csv mobilenet_v3_large_32x3x224x224
+         PYTHONPATH=. python benchmarks/whole_builds.py --evaluate builds.csv
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pandas as pd
+import torch
+from growing_csv import append, growing_parser, parsed
+from tables import markdown
+
+from opcost.apparatus import Workloads
+from opcost.conditions import GRAPH, WARM
+from opcost.config_files import load_configs
+from opcost.meters import NoMeter
+from opcost.operators import OperatorTuple
+from opcost.ports import MeasurementProtocol
+from opcost.procedure import measure
+from opcost.request import model_tuple
+from opcost.subjects import Subject
+from opcost.system_clock import SystemClock
+
+BUILDS = 10
+LOOK = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
+LARGEST_BYTES = 2**30
+
+
+def rows(models: Mapping[str, OperatorTuple], workloads: Workloads, seed: int) -> Iterator[dict[str, object]]:
+    """Yield a row for each build of each model, in turn; all are kept until the last."""
+    clock, meter, sizes = SystemClock(), NoMeter("only times are wanted"), random.Random(seed)
+    between = []
+    with ExitStack() as kept:
+        for number in range(BUILDS):
+            for config, operator in models.items():
+                size = sizes.randrange(LARGEST_BYTES)
+                between.append(torch.empty(size, dtype=torch.uint8, device=workloads.device))
+                measured = measure(kept.enter_context(workloads(Subject(operator))), meter, clock, LOOK)
+                yield {
+                    "config": config,
+                    "build": number,
+                    "time_s": measured.time_s,
+                    "time_standard_error_s": measured.time_standard_error_s,
+                    "executed_as": measured.executed_as,
+                }
+
+
+def report(table: pd.DataFrame) -> str:
+    """Return how far the builds of each model are apart, in Markdown."""
+    header = ("model", "builds", "mean", "spread", "shortest", "longest", "error of one")
+    lines = []
+    for config, own in table.groupby("config"):
+        times_s = own["time_s"]
+        ends = (f"{end / times_s.mean() - 1:+.2%}" for end in (times_s.min(), times_s.max()))
+        error = f"±{(own['time_standard_error_s'] / times_s).mean():.2%}"
+        spread = f"±{times_s.std() / times_s.mean():.2%}"
+        lines.append([str(config), str(len(own)), f"{1e3 * times_s.mean():.4g} ms", spread, *ends, error])
+    return markdown(header, lines)
+
+
+def add_rows(path: Path, names: list[str], seed: int, limit_s: float) -> None:
+    """Build and measure models in turn until a time is up."""
+    end_s = time.monotonic() + limit_s
+    models = {config.name: model_tuple(config) for config in load_configs(Path("measurements"), names)}
+    for row in rows(models, Workloads("cuda", GRAPH, WARM, None), seed):
+        append(path, row)
+        if time.monotonic() > end_s:
+            break
+
+
+def main() -> int:
+    parser = growing_parser(__doc__, "tell how far builds are apart")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    arguments = parsed(parser, report)
+    if arguments is not None:
+        add_rows(arguments.output, arguments.names, arguments.seed, arguments.limit_seconds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
