@@ -8,13 +8,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from opcost.conditions import Conditions
 from opcost.estimation import CostModel
 from opcost.measurement import is_doubtful
-from opcost.operators import OperatorCounts
 from opcost.statistics import FloatArray, total_if_known
-from opcost.subjects import CAPTURED
-from opcost.summation import Measurements, sum_operators
+from opcost.summation import ModelCost
 
 Cover: TypeAlias = Callable[[FloatArray, float], Sequence[int]]
 """Returns the fewest columns of a matrix whose sum reaches a value in each row."""
@@ -77,13 +74,12 @@ class Addition:
     share: CostShare
 
 
-def costs_of(counts: OperatorCounts, measurements: Measurements, conditions: Conditions, model: CostModel) -> Costs:
+def costs_of(cost: ModelCost, model: CostModel) -> Costs:
     """Return what each operator costs in a model: as measured, and where it was not, as a cost model has it."""
-    cost = sum_operators(counts, measurements, conditions, CAPTURED)
-    by_operator = {count.operator: count for count in counts.counts}
+    by_operator = {count.operator: count for count in cost.summed}
     found: dict[str, OperatorCost] = {}
     for part in cost.parts:
-        name, energy_j = part.subject.operator.short_name, part.energy_j()
+        name, energy_j = part.subject.operator.short_name, part.energy_j(cost.is_at_reference)
         if energy_j is None:
             _, energy_j = model.cost(by_operator[part.subject.operator], part.occurrences)
         doubtful_s = part.time_s if is_doubtful(part.row.measurement) else 0.0

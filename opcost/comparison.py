@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -81,13 +80,6 @@ class Comparison:
     energy_ratio: Estimate | None
     remarks: tuple[str, ...]
     left_out: ModelCost | None = None
-
-    @property
-    def of_one_board_ratio(self) -> float:
-        """What share of the summed time was measured on the whole model's board; 0 where nothing is summed."""
-        board = self.full.circumstances.device_uuid
-        others_s = [part.time_s for part in self.cost.parts if part.row.circumstances.device_uuid != board]
-        return 1 - math.fsum(others_s) / self.cost.time_s.value if self.cost.time_s is not None else 0.0
 
 
 def kinds_of(cost: ModelCost) -> tuple[KindCost, ...]:

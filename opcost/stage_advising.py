@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -24,7 +24,7 @@ from opcost.config_files import ModelConfig, replace_whitelist
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
 from opcost.estimation import MINIMUM_KNOWN, fitted, known_costs, quartiles
-from opcost.measurement import MeasurementRow
+from opcost.measurement import MeasurementRow, energy_of
 from opcost.operators import OperatorCounts
 from opcost.request import (
     BLOCK_1,
@@ -37,7 +37,9 @@ from opcost.request import (
 )
 from opcost.scipy_cover import smallest_cover
 from opcost.selection import names_kept
-from opcost.summation import Measurements, best_rows
+from opcost.statistics import value_of
+from opcost.subjects import CAPTURED, about
+from opcost.summation import Measurements, ModelCost, best_of_each_board, sum_operators, whole_rank
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,10 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
             "with block 2, or count a model that is measured with block 0"
         )
     model = fitted(known)
-    costs = {config.name: costs_of(counts, measurements, conditions, model) for config, counts in models}
     wholes = _wholes(request, models, conditions)
-    advised = [_advice(name, found, whitelist, target_ratio, wholes.get(name)) for name, found in costs.items()]
+    sums = {config.name: _sum_of(counts, wholes, measurements, conditions) for config, counts in models}
+    costs = {name: costs_of(found.cost, model) for name, found in sums.items()}
+    advised = [_advice(name, costs[name], whitelist, target_ratio, found) for name, found in sums.items()]
     smallest = smallest_whitelist(list(costs.values()), target_ratio, smallest_cover)
     if write and not request.dry_run:
         _refuse_guesses(costs, conditions)
@@ -173,21 +176,41 @@ def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
 
 def _wholes(
     request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]], conditions: Conditions
-) -> dict[str, MeasurementRow]:
-    """Return the measured whole of each model that has one under these conditions."""
-    rows = best_rows(CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows()).values()
-    by_operator = {row.key.partition("-")[0]: row for row in rows if row.conditions.key == conditions.key}
-    found = {config.name: by_operator.get(counts.model.key) for config, counts in models}
-    return {name: row for name, row in found.items() if row is not None}
+) -> list[MeasurementRow]:
+    """Return the measured wholes of models under these conditions, one for each board."""
+    operators = about(counts.model for _, counts in models)
+    rows = CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows(operators)
+    return [row for row in best_of_each_board(rows) if row.conditions.key == conditions.key]
 
 
-def _advice(
-    name: str, costs: Costs, whitelist: tuple[str, ...], target_ratio: float, whole: MeasurementRow | None
-) -> ModelAdvice:
+@dataclass(frozen=True)
+class _Sum:
+    """A model's summed operators, and its measured whole, None where it has none."""
+
+    cost: ModelCost
+    whole: MeasurementRow | None
+
+
+def _sum_of(
+    counts: OperatorCounts, wholes: Iterable[MeasurementRow], measurements: Measurements, conditions: Conditions
+) -> _Sum:
+    """Return a model's sum beside its whole; of several boards those that the comparison takes, of equals the last."""
+    best = _Sum(sum_operators(counts, measurements, conditions, CAPTURED), None)
+    for whole in wholes:
+        if whole.key.partition("-")[0] == counts.model.key:
+            of_board = measurements.preferring(whole.circumstances.device_uuid)
+            has_reference = energy_of(whole, at_reference=True) is not None
+            cost = sum_operators(counts, of_board, conditions, CAPTURED, has_reference)
+            if best.whole is None or whole_rank(whole, cost) >= whole_rank(best.whole, best.cost):
+                best = _Sum(cost, whole)
+    return best
+
+
+def _advice(name: str, costs: Costs, whitelist: tuple[str, ...], target_ratio: float, found: _Sum) -> ModelAdvice:
     share = share_of(costs, whitelist)
-    time_s = sum(cost.time_s for operator, cost in costs.items() if operator in whitelist)
-    energies_j = [cost.energy_j for operator, cost in costs.items() if operator in whitelist]
-    whole_j = None if whole is None else whole.measurement.energy_j
+    kept = [cost for operator, cost in costs.items() if operator in whitelist]
+    time_s, whole = sum(cost.time_s for cost in kept), found.whole
+    whole_j = None if whole is None else value_of(energy_of(whole, found.cost.is_at_reference))
     has_energy = share.energy_ratio is not None and whole_j is not None
     return ModelAdvice(
         name=name,
@@ -196,7 +219,7 @@ def _advice(
         measured_ratio=measured_ratio(costs),
         doubtful_ratio=doubtful_ratio(costs),
         whole_time_ratio=None if whole is None else time_s / whole.measurement.time_s,
-        whole_energy_ratio=sum(energy_j or 0.0 for energy_j in energies_j) / (whole_j or 1.0) if has_energy else None,
+        whole_energy_ratio=sum(cost.energy_j or 0.0 for cost in kept) / (whole_j or 1.0) if has_energy else None,
         is_reached=share.reaches(target_ratio),
         additions=tuple(to_add(costs, whitelist, target_ratio)),
     )

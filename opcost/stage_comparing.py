@@ -16,7 +16,7 @@ from opcost.config_files import ModelConfig
 from opcost.csv_database import CsvTable
 from opcost.errors import UserError
 from opcost.kernel_times import KernelErrors, KernelTimeRow, kernel_errors
-from opcost.measurement import REFERENCE_TEMPERATURE_C, MeasurementRow, is_doubtful
+from opcost.measurement import REFERENCE_TEMPERATURE_C, MeasurementRow
 from opcost.operators import OperatorCounts
 from opcost.request import (
     FULL_MODEL_MEASUREMENTS,
@@ -30,7 +30,7 @@ from opcost.request import (
 from opcost.stage_chains import calls_in_chains_in
 from opcost.statistics import Estimate, estimate_of, standard_error_of, value_of
 from opcost.subjects import about
-from opcost.summation import Measurements, best_rows
+from opcost.summation import Measurements, best_of_each_board, whole_rank
 from opcost.units import percent, ratio
 
 KINDS_TOLD = 4
@@ -148,7 +148,7 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
     measurements = Measurements(operators, calls_in_chains_in(request.database).rows())
     of_models = about(model.kept.model for model in models)
     wholes = CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows(of_models)
-    full_rows = _best_of_each_board(wholes)
+    full_rows = best_of_each_board(wholes)
     kernels = CsvTable(request.database / KERNEL_TIMES, KernelTimeRow).rows()
     found = []
     for model in models:
@@ -178,14 +178,6 @@ def _report(model: ModelComparisons, runs: OperatorRuns, device: str | None) -> 
     return ComparingReport(name, rows, None if rows else _reason(model.config, device), kinds)
 
 
-def _best_of_each_board(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
-    """Return one row for each key and board."""
-    boards: dict[str | None, list[MeasurementRow]] = {}
-    for row in rows:
-        boards.setdefault(row.circumstances.device_uuid, []).append(row)
-    return [row for of_board in boards.values() for row in best_rows(of_board).values()]
-
-
 def _of_one_board_mostly(comparisons: Iterable[Comparison]) -> list[Comparison]:
     """Return one comparison for each whole model under some conditions, of those with wholes of several boards."""
     best: dict[str, Comparison] = {}
@@ -197,8 +189,7 @@ def _of_one_board_mostly(comparisons: Iterable[Comparison]) -> list[Comparison]:
 
 
 def _board_rank(comparison: Comparison) -> tuple[bool, bool, float]:
-    whole = comparison.full.measurement
-    return whole.energy_j is not None, not is_doubtful(whole), comparison.of_one_board_ratio
+    return whole_rank(comparison.full, comparison.cost)
 
 
 def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[Path]:

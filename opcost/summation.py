@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -61,6 +62,11 @@ class ModelCost:
     parts: tuple[Part, ...]
     flop_ratio: float | None
     memory_bytes_ratio: float | None
+
+    def board_ratio(self, board: str | None) -> float:
+        """Return what share of the summed time was measured on a board; 0 where nothing is summed."""
+        others_s = [part.time_s for part in self.parts if part.row.circumstances.device_uuid != board]
+        return 0.0 if self.time_s is None else 1 - math.fsum(others_s) / self.time_s.value
 
 
 class Measurements:
@@ -122,6 +128,20 @@ def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[
         if known is None or _rank(row, board) >= _rank(known, board):
             best[row.key] = row
     return best
+
+
+def best_of_each_board(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
+    """Return one row for each key and board; see ``best_rows``."""
+    boards: dict[str | None, list[MeasurementRow]] = {}
+    for row in rows:
+        boards.setdefault(row.circumstances.device_uuid, []).append(row)
+    return [row for of_board in boards.values() for row in best_rows(of_board).values()]
+
+
+def whole_rank(whole: MeasurementRow, cost: ModelCost) -> tuple[bool, bool, float]:
+    """Return by what one of several wholes is chosen to stand beside a sum of its board: the largest comes first."""
+    board_ratio = cost.board_ratio(whole.circumstances.device_uuid)
+    return energy_of(whole) is not None, not is_doubtful(whole.measurement), board_ratio
 
 
 def sum_operators(

@@ -120,14 +120,13 @@ def _names(panel: Panel, points: Sequence[tuple[str, Estimate, Estimate]]) -> li
         width = CHARACTER * len(name)
         # Above the line to the left of the mark, below it to the right, where there is room.
         is_left = (summed.value >= whole.value and x - 10 - width > panel.left) or x + 10 + width > panel.right
-        begin, height = (x - 10 - width, y - 6) if is_left else (x + 10, y + 13)
-        if (
-            panel.left < begin < panel.right - width
-            and height + DESCENT < panel.bottom
-            and not _meets(taken, begin, width, height)
-        ):
-            taken.append((begin, begin + width, height))
-            drawn.append(text(name, x - 10 if is_left else x + 10, height, "small", "end" if is_left else "start"))
+        begin = x - 10 - width if is_left else x + 10
+        for height in (y - 6,) if is_left else (y + 13, y + 4):
+            is_within = panel.left < begin < panel.right - width and height + DESCENT < panel.bottom
+            if is_within and not _meets(taken, begin, width, height):
+                taken.append((begin, begin + width, height))
+                drawn.append(text(name, x - 10 if is_left else x + 10, height, "small", "end" if is_left else "start"))
+                break
         if len(drawn) == NAMED:
             break
     return drawn

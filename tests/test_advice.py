@@ -27,7 +27,7 @@ from opcost.advice import (
 from opcost.estimation import CostModel, KnownCost, Rates, fitted, kind_of, known_costs, quartiles
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
 from opcost.scipy_cover import smallest_cover
-from opcost.summation import Measurements
+from opcost.summation import Measurements, sum_operators
 
 FREE = Rates(0.0, 0.0, 0.0)
 
@@ -137,7 +137,7 @@ def test_costs_are_as_measured_and_else_estimated() -> None:
         OperatorCount(relu, 3, 0, 100), OperatorCount(gelu, 2, 10, 100), OperatorCount(operator("GELU", 5), 1, 0, 50)
     )
     model = CostModel(Rates(1e-4, 1e-5, 0.0), Rates(0.1, 0.0, 0.0))
-    found = costs_of(counts, measurements, SIMULATED_CONDITIONS, model)
+    found = costs_of(sum_operators(counts, measurements, SIMULATED_CONDITIONS), model)
     assert found["ReLU"].time_s == found["ReLU"].measured_time_s == pytest.approx(0.003, rel=0.01)
     assert found["ReLU"].energy_j == pytest.approx(0.9, rel=0.02)
     assert doubtful_ratio(found) == 0.0
@@ -152,7 +152,7 @@ def test_what_was_disturbed_is_told_apart() -> None:
     rows = [simulated_row(one, Load(time_s=0.001), SimulatedMachine()) for one in (relu, gelu)]
     rows[0] = replace(rows[0], measurement=replace(rows[0].measurement, notes="uneven: so"))
     counts = counts_of(OperatorCount(relu, 1, 0, 100), OperatorCount(gelu, 3, 0, 100))
-    found = costs_of(counts, Measurements(rows), SIMULATED_CONDITIONS, CostModel(FREE, None))
+    found = costs_of(sum_operators(counts, Measurements(rows), SIMULATED_CONDITIONS), CostModel(FREE, None))
     assert doubtful_ratio(found) == pytest.approx(0.25, rel=0.01)
     assert measured_ratio(found) == 1.0
 
@@ -162,15 +162,14 @@ def test_a_measured_operator_without_energy_has_the_estimated_one() -> None:
     row = simulated_row(relu, Load(time_s=0.001), SimulatedMachine(meter=MeterModel(missing_reason="no meter")))
     counts = counts_of(OperatorCount(relu, 3, 10, 100))
     model = CostModel(Rates(1.0, 0.0, 0.0), Rates(0.1, 0.0, 0.0))
-    (cost,) = costs_of(counts, Measurements([row]), SIMULATED_CONDITIONS, model).values()
+    (cost,) = costs_of(sum_operators(counts, Measurements([row]), SIMULATED_CONDITIONS), model).values()
     assert (cost.time_s, cost.energy_j) == (pytest.approx(0.003, rel=0.01), pytest.approx(3.0))
 
 
 def test_without_one_energy_no_share_of_energy_is_told() -> None:
     model = CostModel(Rates(0.0, 1e-5, 0.0), None)
-    found = costs_of(
-        counts_of(OperatorCount(operator("ReLU"), 1, 0, 100)), Measurements([]), SIMULATED_CONDITIONS, model
-    )
+    counts = counts_of(OperatorCount(operator("ReLU"), 1, 0, 100))
+    found = costs_of(sum_operators(counts, Measurements([]), SIMULATED_CONDITIONS), model)
     assert share_of(found, ["ReLU"]) == CostShare(1.0, None)
     assert share_of(found, ["ReLU"]).reaches(0.99)
 

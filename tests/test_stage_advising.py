@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +17,16 @@ from opcost.measurement import MeasurementRow
 from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
 from opcost.pickle_files import write_counts
 from opcost.ports import MeasurementProtocol
-from opcost.request import COUNTS, OPERATOR_MEASUREMENTS, WHITELIST, model_tuple
+from opcost.request import (
+    COUNTS,
+    FILTERED_COUNTS,
+    FULL_MODEL_MEASUREMENTS,
+    OPERATOR_MEASUREMENTS,
+    WHITELIST,
+    model_tuple,
+)
 from opcost.stage_advising import Advice, ModelAdvice, advise
+from opcost.stage_comparing import compare_models
 from opcost.stage_full_models import measure_full_models
 from opcost.stage_measuring import measure_operators
 
@@ -91,6 +100,42 @@ def test_shares_are_of_all_operators_and_of_the_measured_whole(campaign: Simulat
     assert not first.is_reached
     assert [addition.operator for addition in first.additions] == ["ReLU"]
     assert advice.conditions.device_product == "simulated machine"
+
+
+def test_of_several_boards_sum_and_whole_are_of_the_one_that_the_comparison_takes(campaign: SimulatedCampaign) -> None:
+    def copied(file_name: str, board: str, times: float) -> list[MeasurementRow]:
+        rows = CsvTable(campaign.database / file_name, MeasurementRow).rows()
+        return [
+            replace(
+                row,
+                circumstances=replace(row.circumstances, device_uuid=board),
+                measurement=replace(
+                    row.measurement,
+                    time_s=times * row.measurement.time_s,
+                    energy_at_reference_j=1.3 * times * (row.measurement.energy_j or 0.0),
+                    temperature_c=50.0,
+                ),
+            )
+            for row in rows
+        ]
+
+    # Another board has measured everything, but takes longer; a third has measured a whole since.
+    others = copied(OPERATOR_MEASUREMENTS, "GPU-b", 1.5)
+    wholes = [*copied(FULL_MODEL_MEASUREMENTS, "GPU-b", 1.5), *copied(FULL_MODEL_MEASUREMENTS, "GPU-c", 0.1)]
+    for file_name, rows in ((OPERATOR_MEASUREMENTS, others), (FULL_MODEL_MEASUREMENTS, wholes)):
+        path = campaign.database / file_name
+        path.unlink()
+        CsvTable(path, MeasurementRow).append_missing(rows)
+    write_whitelist(campaign, 'operators: ["*"]\n')
+    (config,) = load_configs(campaign.measurements, ["a"])
+    shutil.copy(COUNTS.path(config), FILTERED_COUNTS.path(config))
+    _, first = advised(campaign, 0.85)
+    ((row,),) = (report.comparisons for report in compare_models(campaign.request("a")))
+    assert row.conditions.device_product == "simulated machine"
+    assert first.whole_time_ratio == pytest.approx(row.time_ratio)
+    assert first.whole_energy_ratio == pytest.approx(row.energy_ratio)
+    assert row.time_ratio == pytest.approx(0.010 / 0.0105, rel=0.01)
+    assert row.reference_temperature_c == 50.0
 
 
 def test_what_is_not_measured_is_estimated_from_what_is(campaign: SimulatedCampaign) -> None:

@@ -54,6 +54,15 @@ def test_parity_has_a_mark_for_each_model_that_has_both() -> None:
     assert "energy, operators summed (mJ)" in texts(energy)
 
 
+def test_the_model_furthest_from_the_line_is_named_also_in_the_corner() -> None:
+    models = [
+        ComparedModel(name, Estimate(sum_s, 0.0), Estimate(full_s, 0.0), None, None, ())
+        for name, sum_s, full_s in (("shufflenet_v2_x0_5", 0.83e-3, 0.91e-3), ("vit_b_16", 29.9e-3, 30.2e-3))
+    ]
+    names = [part.text for part in ET.fromstring(parity(models, "time", "ms")).iter() if part.tag.endswith("text")]
+    assert "shufflenet_v2_x0_5" in names
+
+
 def test_without_any_energy_a_figure_says_so() -> None:
     assert "no energy is known of both sum and whole" in texts(parity([NO_ENERGY], "energy", "mJ"))
 
