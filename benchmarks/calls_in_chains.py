@@ -1,7 +1,7 @@
 """What calls take longer in chains of others than alone, by kind, size, and how many blocks a chain has -> a database
 
-Block 2 measures chains of six blocks by itself. compare_sum_vs_full.py takes rows of others where a database has no
-whole set of these: put them into a copy of one, in place of its calls_in_chains.csv. Nothing else may run on the GPU.
+Block 2 measures chains of six blocks by itself. Rows of others correct no sums; they are for comparing them. Nothing
+else may run on the GPU.
 Example: PYTHONPATH=. python benchmarks/calls_in_chains.py --blocks 12 DATABASE
          PYTHONPATH=. python benchmarks/calls_in_chains.py --evaluate database/calls_in_chains.csv FILE
 """
@@ -37,8 +37,9 @@ def report(table: pd.DataFrame) -> str:
     sizes = table[places].drop_duplicates().sort_values(places)
     lines = []
     for kind, size in sizes.itertuples(index=False):
-        known = (found.loc[kind, size, design] if (kind, size, design) in found.index else None for design in designs)
-        lines.append([kind, f"{size / 1e6:.1f} MB", *("" if row is None else _cell(row) for row in known)])
+        places_of = [(kind, size, design) for design in designs]
+        cells = [_cell(found.loc[place]) if place in found.index else "" for place in places_of]
+        lines.append([kind, f"{size / 1e6:.1f} MB", *cells])
     return markdown(("kind", "in and out", *designs), lines)
 
 

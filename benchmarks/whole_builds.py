@@ -13,32 +13,42 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pandas as pd
 import torch
-from growing_csv import append, growing_parser, parsed
+from growing_csv import append
 from tables import markdown
 
 from opcost.apparatus import Workloads
+from opcost.command_line import Parser
 from opcost.conditions import GRAPH, WARM
 from opcost.config_files import load_configs
 from opcost.meters import NoMeter
 from opcost.operators import OperatorTuple
-from opcost.ports import MeasurementProtocol
+from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol
 from opcost.procedure import measure
 from opcost.request import model_tuple
 from opcost.subjects import Subject
 from opcost.system_clock import SystemClock
 
 BUILDS = 10
-LOOK = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
+LOOK = MeasurementProtocol(GPU_WARM_UP_S, loop_s=3.0)
+"""As wholes have been measured."""
+
 LARGEST_BYTES = 2**30
+
+
+def board_of(device: str) -> str:
+    """Return a GPU's UUID, ``cpu`` for a CPU."""
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.startswith("cuda") else device
 
 
 def rows(models: Mapping[str, OperatorTuple], workloads: Workloads, seed: int) -> Iterator[dict[str, object]]:
     """Yield a row for each build of each model, in turn; all are kept until the last."""
     clock, meter, sizes = SystemClock(), NoMeter("only times are wanted"), random.Random(seed)
+    process = {"board": board_of(workloads.device), "process": f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"}
     between = []
     with ExitStack() as kept:
         for number in range(BUILDS):
@@ -48,6 +58,7 @@ def rows(models: Mapping[str, OperatorTuple], workloads: Workloads, seed: int) -
                 measured = measure(kept.enter_context(workloads(Subject(operator))), meter, clock, LOOK)
                 yield {
                     "config": config,
+                    **process,
                     "build": number,
                     "time_s": measured.time_s,
                     "time_standard_error_s": measured.time_standard_error_s,
@@ -57,19 +68,20 @@ def rows(models: Mapping[str, OperatorTuple], workloads: Workloads, seed: int) -
 
 def report(table: pd.DataFrame) -> str:
     """Return how far the builds of each model are apart, in Markdown."""
-    header = ("model", "builds", "mean", "spread", "shortest", "longest", "error of one")
+    header = ("model", "board", "process", "builds", "mean", "spread", "shortest", "longest", "error of one")
     lines = []
-    for config, own in table.groupby("config"):
+    for (config, board, process), own in table.groupby(["config", "board", "process"]):
         times_s = own["time_s"]
         ends = (f"{end / times_s.mean() - 1:+.2%}" for end in (times_s.min(), times_s.max()))
         error = f"±{(own['time_standard_error_s'] / times_s).mean():.2%}"
         spread = f"±{times_s.std() / times_s.mean():.2%}"
-        lines.append([str(config), str(len(own)), f"{1e3 * times_s.mean():.4g} ms", spread, *ends, error])
+        place = [str(config), str(board)[:8], str(process)]
+        lines.append([*place, str(len(own)), f"{1e3 * times_s.mean():.4g} ms", spread, *ends, error])
     return markdown(header, lines)
 
 
 def add_rows(path: Path, names: list[str], seed: int, limit_s: float) -> None:
-    """Build and measure models in turn until a time is up."""
+    """Build and measure models in turn, the next until a time is up; what the file holds of other processes stays."""
     end_s = time.monotonic() + limit_s
     models = {config.name: model_tuple(config) for config in load_configs(Path("measurements"), names)}
     for row in rows(models, Workloads("cuda", GRAPH, WARM, None), seed):
@@ -79,11 +91,20 @@ def add_rows(path: Path, names: list[str], seed: int, limit_s: float) -> None:
 
 
 def main() -> int:
-    parser = growing_parser(__doc__, "tell how far builds are apart")
+    parser = Parser(description=__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--output", type=Path, help="measure, and add to this file")
+    what.add_argument("--evaluate", type=Path, metavar="FILE", help="tell how far builds are apart")
+    parser.add_argument("--limit-seconds", type=float, default=480.0, help="begin nothing more after that")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("names", nargs="*", metavar="NAME")
-    arguments = parsed(parser, report)
-    if arguments is not None:
-        add_rows(arguments.output, arguments.names, arguments.seed, arguments.limit_seconds)
+    arguments = parser.parse_args()
+    if arguments.evaluate:
+        print(report(pd.read_csv(arguments.evaluate)))
+        return 0
+    if not arguments.names:
+        parser.error("--output: name the models that are wanted")
+    add_rows(arguments.output, arguments.names, arguments.seed, arguments.limit_seconds)
     return 0
 
 

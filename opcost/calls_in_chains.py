@@ -33,8 +33,8 @@ BLOCKS = 6
 """Of a chain, each with weights of its own. Models repeat few kinds of layers, so that code is fetched from
 memory once and used several times; how often is a choice (``docs/results.md``: 1 makes sums too large, 12 are as 6)."""
 
-DESIGN = "six blocks, 3"
-"""The chains of this file with ``BLOCKS`` blocks; rows of others have another name."""
+VERSION = 3
+"""Of the chains of this file: rows of others have another name."""
 
 STREAM_ELEMENTS = 2**26
 STREAM_BYTES = 4 * STREAM_ELEMENTS
@@ -47,7 +47,7 @@ SIDES = (8, 16, 24, 32, 48, 56, 64, 72, 80, 96, 112, 160)
 """Of the images that run through chains: tensors of 0.26 MB to 105 MB, close together where they fill a cache."""
 
 PRODUCT_SIDES = (8, 24, 48, 64, 80, 112)
-"""Of convolutions: these are most of the time that all takes, and sizes between tell little more."""
+"""Products take longer, and caches change less of their time: half of the sizes do."""
 
 CHAIN, STREAM = "opcost.torch_chains.ChainBehindAStream", "opcost.torch_chains.StreamThenCopy"
 WHOLE_CHAINS = (CHAIN, STREAM)
@@ -102,7 +102,7 @@ class Chain:
     @property
     def design(self) -> str:
         """How rows name chains like this."""
-        return DESIGN if self.blocks == BLOCKS else f"{self.blocks} blocks"
+        return f"chains {VERSION}, {self.blocks} in a row"
 
 
 def block(kind: str) -> Modules:
@@ -242,11 +242,16 @@ def is_corrected(conditions: Conditions) -> bool:
 
 def unsettled_sides(rows: Iterable[ChainRow]) -> list[int]:
     """Return the sides of which a chain of this design is neither known nor was refused often enough."""
-    rows = [row for row in rows if row.design == DESIGN]
-    good = {(row.kind, row.memory_bytes) for row in rows if row.time_s is not None}
-    refused = Counter((row.kind, row.memory_bytes) for row in rows if row.time_s is None)
-    settled = good | {key for key, times in refused.items() if times >= ATTEMPTS}
+    settled = settled_chains(row for row in rows if row.design == DESIGN)
     return [side for side in SIDES if any((chain.kind, chain.memory_bytes) not in settled for chain in chains_of(side))]
+
+
+def settled_chains(rows: Iterable[ChainRow]) -> set[tuple[str, int]]:
+    """Return kind and bytes of the chains that are known, or were refused often enough."""
+    attempts = Counter((row.kind, row.memory_bytes, row.time_s is None) for row in rows)
+    return {
+        (kind, size) for (kind, size, was_refused), times in attempts.items() if times >= ATTEMPTS or not was_refused
+    }
 
 
 def of_the_same_card(rows: Iterable[ChainRow], conditions: Conditions) -> list[ChainRow]:
@@ -299,3 +304,17 @@ MODULES: Mapping[str, Modules] = {
 }
 """The operators of the chains, as many of each kind, as they are written in Python. Elementwise ones are different
 kernels none of which makes values equal or small however often it is repeated: power, and some times, would change."""
+
+
+def _sizes(sides: Sequence[int]) -> tuple[int, ...]:
+    return tuple(Chain(ELEMENTWISE, side).memory_bytes for side in sides)
+
+
+DESIGN = Chain(ELEMENTWISE, SIDES[0]).design
+"""What block 2 measures."""
+
+DESIGNS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    DESIGN: {kind: _sizes(PRODUCT_SIDES if kind in PRODUCTS else SIDES) for kind in KINDS},
+    "six blocks, 2": {ELEMENTWISE: _sizes(SIDES), NORM: _sizes(SIDES), PRODUCT: _sizes((8, 32, 64, 112))},
+}
+"""Chains by which sums are corrected, the best first: which kinds they tell apart, and the bytes in and out of each."""

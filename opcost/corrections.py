@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opcost.calls_in_chains import (
     DEPTHWISE,
-    DESIGN,
+    DESIGNS,
     ELEMENTWISE,
     FILTER,
-    KINDS,
     MATRIX,
     NORM,
     PRODUCT,
@@ -21,11 +20,11 @@ from opcost.calls_in_chains import (
     Excess,
     is_corrected,
     of_the_same_card,
-    unsettled_sides,
+    settled_chains,
 )
 from opcost.conditions import Conditions
 from opcost.operators import OperatorCount, OperatorTuple, TensorSpec, tensor_specs
-from opcost.statistics import sum_of_independent
+from opcost.statistics import combined, sum_of_independent
 
 WHOLE_RATIO = 0.75
 """Of a kind's sizes so many must be known: between others a curve would be guessed."""
@@ -127,43 +126,44 @@ class Corrections:
 def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
     """Return what was found on cards of a kind with its software, the mean where it was several times.
 
-    It is None unless each size of one design is settled and hardly any was refused, neither the smallest nor the
-    largest: a half of a curve makes sums worse. Today's design comes first. Precision does not count: what is not in a
-    cache takes as long in any.
+    It is None unless each size of one of ``DESIGNS`` is settled and hardly any was refused, neither the smallest nor
+    the largest: a half of a curve makes sums worse. Precision does not count: what is not in a cache takes as long in
+    any.
     """
     if not is_corrected(conditions):
         return None
     of_card = of_the_same_card(rows, conditions)
-    designs = sorted({row.design for row in of_card}, key=lambda design: (design != DESIGN, design))
-    return next((found for design in designs if (found := _corrections(of_card, design)) is not None), None)
+    return next((found for design in DESIGNS if (found := _corrections(of_card, design)) is not None), None)
 
 
 def _corrections(rows: Iterable[ChainRow], design: str) -> Corrections | None:
-    rows = [row for row in rows if row.design == design]
-    if design == DESIGN and unsettled_sides(rows):
+    rows, sizes = [row for row in rows if row.design == design], DESIGNS[design]
+    wanted = {(kind, size) for kind, of_kind in sizes.items() for size in of_kind}
+    if not wanted <= settled_chains(rows):
         return None
-    found: dict[str, dict[int, list[Excess]]] = {}
+    found: dict[str, dict[int, list[Excess]]] = {kind: {} for kind in sizes}
     for row in rows:
-        at_size = found.setdefault(row.kind, {}).setdefault(row.memory_bytes, [])
-        at_size.extend([] if row.excess is None else [row.excess])
-    told = {kind for kind, by_size in found.items() if _is_whole(by_size)}
-    if not (told >= set(KINDS) or told >= {ELEMENTWISE, NORM, PRODUCT}):
+        if row.excess is not None and (row.kind, row.memory_bytes) in wanted:
+            found[row.kind].setdefault(row.memory_bytes, []).append(row.excess)
+    if not all(_is_whole(by_size, sizes[kind]) for kind, by_size in found.items()):
         return None
-    return Corrections({kind: _curve(found[kind]) for kind in told})
+    return Corrections({kind: _curve(by_size) for kind, by_size in found.items()})
 
 
-def _is_whole(by_size: Mapping[int, Sequence[Excess]]) -> bool:
+def _is_whole(known: Collection[int], sizes: Sequence[int]) -> bool:
     """Return whether enough sizes of a kind are known, its ends among them."""
-    known = [size for size, excesses in by_size.items() if excesses]
-    return {min(by_size), max(by_size)} <= set(known) and len(known) >= WHOLE_RATIO * len(by_size)
+    return {min(sizes), max(sizes)} <= set(known) and len(known) >= WHOLE_RATIO * len(sizes)
 
 
 def _curve(by_size: Mapping[int, Sequence[Excess]]) -> Curve:
-    return Curve(tuple((size, _mean(excesses)) for size, excesses in sorted(by_size.items()) if excesses))
+    return Curve(tuple((size, _mean(excesses)) for size, excesses in sorted(by_size.items())))
 
 
 def _mean(excesses: Sequence[Excess]) -> Excess:
-    return _sum(excesses).times(1 / len(excesses))
+    """Return the mean of what was found several times, perhaps on several boards; its energy is known if all are."""
+    energies_j = [excess.energy_j for excess in excesses if excess.energy_j is not None]
+    is_known = len(energies_j) == len(excesses)
+    return Excess(combined([excess.time_s for excess in excesses]), combined(energies_j) if is_known else None)
 
 
 def _sum(excesses: Iterable[Excess]) -> Excess:

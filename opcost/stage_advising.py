@@ -194,7 +194,7 @@ class _Sum:
 def _sum_of(
     counts: OperatorCounts, wholes: Iterable[MeasurementRow], measurements: Measurements, conditions: Conditions
 ) -> _Sum:
-    """Return a model's sum beside its whole; of several boards those that the comparison takes, of equals the last."""
+    """Return a model's sum beside its whole: of several boards as comparisons choose it, but by all operators."""
     best = _Sum(sum_operators(counts, measurements, conditions, CAPTURED), None)
     for whole in wholes:
         if whole.key.partition("-")[0] == counts.model.key:

@@ -70,6 +70,20 @@ def weighted_mean(estimates: Sequence[Estimate]) -> Estimate:
     return Estimate(value, total**-0.5)
 
 
+def combined(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the weighted mean of what was measured several times, with a larger error where that scatters more.
+
+    The error grows by the Birge ratio, the root of chi squared per degree of freedom, if that is above 1 (as the
+    Particle Data Group combines measurements: Review of Particle Physics, introduction, 5.2.2). Only of a single one
+    may it be 0.
+    """
+    if len(estimates) == 1:
+        return estimates[0]
+    mean = weighted_mean(estimates)
+    chi_squared = math.fsum(((one.value - mean.value) / one.standard_error) ** 2 for one in estimates)
+    return mean.with_error(mean.standard_error * math.sqrt(max(0.0, chi_squared / (len(estimates) - 1) - 1)))
+
+
 def mean_of_readings(readings: FloatArray, independent: float) -> Estimate:
     """Return the mean of equally weighted readings, of which only ``independent`` tell something new.
 

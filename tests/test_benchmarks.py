@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -25,6 +25,7 @@ from simulated_machine import RING, Device, Load, MeterModel, SimulatedMachine, 
 
 from opcost.apparatus import Workloads
 from opcost.calls import Calls
+from opcost.calls_in_chains import SIDES
 from opcost.conditions import measurement_key
 from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError
@@ -733,13 +734,15 @@ def test_whole_models_are_built_again_and_again_in_turn(benchmark, monkeypatch):
     models = {config: model_operator(name, None, (1, 3, 64, 64)) for config, name in names.items()}
     found = list(builds.rows(models, Workloads("cpu", "eager", "warm", None), seed=0))
     assert [(row["config"], row["build"]) for row in found] == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
-    assert all(row["time_s"] > 0 and row["executed_as"] == "eager" for row in found)
+    assert all(row["time_s"] > 0 and row["executed_as"] == "eager" and row["board"] == "cpu" for row in found)
 
 
 def test_builds_are_told_with_their_spread(benchmark):
-    rows = pd.DataFrame({"config": "a", "time_s": [1.0e-3, 1.1e-3, 1.2e-3], "time_standard_error_s": 1.1e-6})
+    rows = pd.DataFrame({"config": "a", "time_s": [1.0e-3, 1.1e-3, 1.2e-3, 5e-3], "time_standard_error_s": 1.1e-6})
+    rows = rows.assign(board=["GPU-1234567"] * 3 + ["GPU-b"], process="2026-11-22T20:00:00Z")
     lines = benchmark("whole_builds").report(rows).splitlines()
-    assert lines[-1] == "| a | 3 | 1.1 ms | ±9.09% | -9.09% | +9.09% | ±0.10% |"
+    assert lines[2] == "| a | GPU-1234 | 2026-11-22T20:00:00Z | 3 | 1.1 ms | ±9.09% | -9.09% | +9.09% | ±0.10% |"
+    assert lines[3].startswith("| a | GPU-b | 2026-11-22T20:00:00Z | 1 | 5 ms |")
 
 
 # Calls in chains, kernels in graphs
@@ -762,6 +765,18 @@ def test_what_calls_take_longer_in_chains_is_told_by_kind_size_and_blocks(benchm
         "| norm | 2.0 MB |  | -0.50 us, -5 uJ |",
         "| norm | 4.0 MB | +1.50 us, +200 uJ |  |",
     ]
+
+
+def test_chains_of_so_many_blocks_are_measured_at_all_sizes(benchmark, monkeypatch, tmp_path):
+    chains, seen = benchmark("calls_in_chains"), []
+    monkeypatch.setattr(chains, "qualified", lambda *arguments: nullcontext("the card"))
+    monkeypatch.setattr(chains, "find_chains", lambda *arguments: seen.append(arguments))
+    monkeypatch.setattr(sys, "argv", ["calls_in_chains.py", "--blocks", "12", str(tmp_path)])
+    assert chains.main() == 0
+    assert [(card, table.path, blocks) for card, table, _, blocks in seen] == 12 * [
+        ("the card", tmp_path / "calls_in_chains.csv", 12)
+    ]
+    assert [side for _, _, side, _ in seen] == list(SIDES)
 
 
 def test_what_was_refused_tells_nothing(benchmark, tmp_path):

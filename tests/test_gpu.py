@@ -521,8 +521,10 @@ def test_tuples_alone_run_the_kernels_of_their_model(tmp_path: Path) -> None:
 
 
 def test_small_operators_take_longer_in_chains_of_others(apparatus: Apparatus, tmp_path: Path) -> None:
-    elementwise, norm, _, _, filters = find_chains(apparatus, calls_in_chains_in(tmp_path), 8)
+    elementwise, norm, depthwise, matrix, filters = find_chains(apparatus, calls_in_chains_in(tmp_path), 8)
     assert 0 < elementwise.time_s < norm.time_s < filters.time_s < 3e-6
+    assert elementwise.time_s < depthwise.time_s < filters.time_s
+    assert elementwise.time_s < matrix.time_s < filters.time_s
     assert filters.time_standard_error_s < 0.2 * filters.time_s
     assert filters.energy_j is not None
     assert filters.energy_j > 0

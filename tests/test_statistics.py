@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from opcost.statistics import (
     BATCHES,
     Estimate,
+    combined,
     independent_averages,
     is_within,
     mean_of_chunks,
@@ -58,6 +59,14 @@ def test_a_weighted_mean_lies_among_the_values_and_is_known_at_least_as_well_as_
     among = [estimate.value for estimate in several]
     assert min(among) * (1 - 1e-9) <= mean.value <= max(among) * (1 + 1e-9)
     assert mean.standard_error <= min(estimate.standard_error for estimate in several) * (1 + 1e-9)
+
+
+def test_what_was_measured_several_times_is_known_as_well_as_it_repeats():
+    assert combined([Estimate(1.0, 0.0)]) == Estimate(1.0, 0.0)
+    alike, unlike = ([Estimate(1.0, 0.1), Estimate(1.0 + apart, 0.1)] for apart in (0.1, 1.0))
+    assert combined(alike) == approximately(weighted_mean(alike))
+    # Half of what two differ by, which is ten times their error.
+    assert combined(unlike) == approximately(Estimate(1.5, 0.5))
 
 
 def test_n_calls_of_one_mean_have_n_times_its_error():
