@@ -20,6 +20,10 @@ LOOK_GROWTH = 1.3
 """When a loop looks whether its figures are precise enough: ever more rarely, since each look is another chance to stop
 by luck, and takes a millisecond of the host's."""
 
+DOUBTED_GROWTH = 1.1
+"""After a look that says that a loop will not become precise the next one comes sooner: where that is so loops of some
+10 s end a quarter earlier, and no more of those that would become precise (simulated, ``docs/results.md``)."""
+
 STOP_RATIO = 0.9
 LOOKS_IN_A_ROW = 2
 """A loop stops at this share of the error asked for, after the first look or when two in a row have found it so small:
@@ -146,7 +150,7 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, meter: M
         if _is_long(loop, protocol.loop_s):
             return loop
         if loop.duration_s >= look_s:
-            trace, look_s = meter.log(), LOOK_GROWTH * loop.duration_s
+            trace = meter.log()
             power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
             looks += len(loop.chunk_durations_s) >= MINIMUM_PRECISE_CHUNKS
             is_enough = is_precise(loop.in_one_place, power, relative_error)
@@ -157,6 +161,7 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, meter: M
                 return loop
             if protocol.at_full_clocks and is_slowed(device_state(trace, loop.window)):
                 return loop
+            look_s = loop.duration_s * (DOUBTED_GROWTH if prospect.is_doubted else LOOK_GROWTH)
 
 
 def _is_long(loop: Loop, loop_s: float) -> bool:
@@ -217,6 +222,11 @@ class Prospect:
         is_bad = is_out_of_reach or (self._stays(loop.duration_s, ratio) and not is_near)
         self._bad_looks = self._bad_looks + 1 if is_bad else 0
         return self._bad_looks == LOOKS_IN_A_ROW
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether the last look found that it will not."""
+        return self._bad_looks > 0
 
     def _stays(self, duration_s: float, ratio: float) -> bool:
         """Return whether figures are hardly more precise than in half of the time, or less."""

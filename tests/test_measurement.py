@@ -300,7 +300,7 @@ def test_a_loop_whose_load_wanders_ends_when_it_becomes_no_more_precise():
     given_up = [one for one in wandering if one.notes]
     assert len(given_up) >= 4
     assert all(one.notes.startswith("not within 1.00% after") for one in given_up)
-    assert np.median([one.loop_time_s for one in given_up]) < 9
+    assert np.median([one.loop_time_s for one in given_up]) < 6.5
 
 
 def test_a_meter_that_has_hardly_said_anything_is_no_reason_to_give_up():
