@@ -12,17 +12,19 @@ import pandas as pd
 from opcost.command_line import add_folder
 
 
-def growing_parser(description: str | None, evaluate_help: str) -> argparse.ArgumentParser:
+def growing_parser(description: str | None, evaluate_help: str, *, qualifies: bool = True) -> argparse.ArgumentParser:
     """Return a parser for a program that adds to a file until a time is up, or tells what is in it.
 
-    It yields ``output`` or ``evaluate`` (Path), ``limit_seconds`` (float), ``database`` (Path) and ``seed`` (int).
+    It yields ``output`` or ``evaluate`` (Path), ``limit_seconds`` (float), ``seed`` (int), and ``database`` (Path) of a
+    program that qualifies a board's meters.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--output", type=Path, help="measure, and add to this file what it lacks")
     what.add_argument("--evaluate", type=Path, metavar="FILE", help=evaluate_help)
     parser.add_argument("--limit-seconds", type=float, default=480.0, help="begin nothing more after that")
-    add_folder(parser, "--database", "where the qualification of the board's meters is kept")
+    if qualifies:
+        add_folder(parser, "--database", "where the qualification of the board's meters is kept")
     parser.add_argument("--seed", type=int, default=0)
     return parser
 

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from growing_csv import append
+from growing_csv import append, growing_parser, parsed
 from tables import markdown
 
 from opcost.apparatus import Workloads
-from opcost.command_line import Parser
 from opcost.conditions import GRAPH, WARM
 from opcost.config_files import load_configs
+from opcost.devices import facts_of
 from opcost.meters import NoMeter
 from opcost.operators import OperatorTuple
 from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol
@@ -40,15 +40,11 @@ LOOK = MeasurementProtocol(GPU_WARM_UP_S, loop_s=3.0)
 LARGEST_BYTES = 2**30
 
 
-def board_of(device: str) -> str:
-    """Return a GPU's UUID, ``cpu`` for a CPU."""
-    return f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.startswith("cuda") else device
-
-
 def rows(models: Mapping[str, OperatorTuple], workloads: Workloads, seed: int) -> Iterator[dict[str, object]]:
     """Yield a row for each build of each model, in turn; all are kept until the last."""
     clock, meter, sizes = SystemClock(), NoMeter("only times are wanted"), random.Random(seed)
-    process = {"board": board_of(workloads.device), "process": f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"}
+    board = facts_of(workloads.device).uuid or "cpu"
+    process = {"board": board, "process": datetime.now(timezone.utc).isoformat(timespec="seconds")}
     between = []
     with ExitStack() as kept:
         for number in range(BUILDS):
@@ -91,20 +87,11 @@ def add_rows(path: Path, names: list[str], seed: int, limit_s: float) -> None:
 
 
 def main() -> int:
-    parser = Parser(description=__doc__)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--output", type=Path, help="measure, and add to this file")
-    what.add_argument("--evaluate", type=Path, metavar="FILE", help="tell how far builds are apart")
-    parser.add_argument("--limit-seconds", type=float, default=480.0, help="begin nothing more after that")
-    parser.add_argument("--seed", type=int, default=0)
+    parser = growing_parser(__doc__, "tell how far builds are apart", qualifies=False)
     parser.add_argument("names", nargs="*", metavar="NAME")
-    arguments = parser.parse_args()
-    if arguments.evaluate:
-        print(report(pd.read_csv(arguments.evaluate)))
-        return 0
-    if not arguments.names:
-        parser.error("--output: name the models that are wanted")
-    add_rows(arguments.output, arguments.names, arguments.seed, arguments.limit_seconds)
+    arguments = parsed(parser, report)
+    if arguments is not None:
+        add_rows(arguments.output, arguments.names, arguments.seed, arguments.limit_seconds)
     return 0
 
 

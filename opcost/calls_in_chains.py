@@ -314,7 +314,10 @@ DESIGN = Chain(ELEMENTWISE, SIDES[0]).design
 """What block 2 measures."""
 
 DESIGNS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
-    DESIGN: {kind: _sizes(PRODUCT_SIDES if kind in PRODUCTS else SIDES) for kind in KINDS},
+    DESIGN: {
+        kind: tuple(chain.memory_bytes for side in SIDES for chain in chains_of(side) if chain.kind == kind)
+        for kind in KINDS
+    },
     "six blocks, 2": {ELEMENTWISE: _sizes(SIDES), NORM: _sizes(SIDES), PRODUCT: _sizes((8, 32, 64, 112))},
 }
 """Chains by which sums are corrected, the best first: which kinds they tell apart, and the bytes in and out of each."""

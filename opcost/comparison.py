@@ -24,7 +24,7 @@ from opcost.measurement import (
 from opcost.operators import META, OperatorCount, OperatorCounts, is_leaf, memory_bytes_of
 from opcost.statistics import Estimate, total_if_known
 from opcost.subjects import ALL, CAPTURED, LEAF
-from opcost.summation import Measurements, ModelCost, sum_operators
+from opcost.summation import Measurements, ModelCost, sum_beside, sum_operators
 from opcost.units import milliseconds, percent, ratio
 
 MOSTLY_KNOWN_RATIO = 0.5
@@ -111,10 +111,9 @@ def compare(
     """
     measurements = measurements.preferring(full.circumstances.device_uuid)
     conditions = replace(full.conditions, cache=runs.cache)
-    has_reference = energy_of(full, at_reference=True) is not None
     if runs.counted == LEAF:
         counts, dropped = _leaves_and_others(counts, dropped)
-    cost = sum_operators(counts, measurements, conditions, runs.input_data, has_reference)
+    cost = sum_beside(full, counts, measurements, conditions, runs.input_data)
     left_out = None
     if dropped is not None:
         left_out = sum_operators(dropped, measurements, conditions, runs.input_data, cost.is_at_reference)

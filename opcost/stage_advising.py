@@ -38,8 +38,8 @@ from opcost.request import (
 from opcost.scipy_cover import smallest_cover
 from opcost.selection import names_kept
 from opcost.statistics import value_of
-from opcost.subjects import CAPTURED, about
-from opcost.summation import Measurements, ModelCost, best_of_each_board, sum_operators, whole_rank
+from opcost.subjects import about
+from opcost.summation import Measurements, ModelCost, best_of_each_board, sum_beside, sum_operators, whole_rank
 
 
 @dataclass(frozen=True)
@@ -195,15 +195,13 @@ def _sum_of(
     counts: OperatorCounts, wholes: Iterable[MeasurementRow], measurements: Measurements, conditions: Conditions
 ) -> _Sum:
     """Return a model's sum beside its whole: of several boards as comparisons choose it, but by all operators."""
-    best = _Sum(sum_operators(counts, measurements, conditions, CAPTURED), None)
-    for whole in wholes:
-        if whole.key.partition("-")[0] == counts.model.key:
-            of_board = measurements.preferring(whole.circumstances.device_uuid)
-            has_reference = energy_of(whole, at_reference=True) is not None
-            cost = sum_operators(counts, of_board, conditions, CAPTURED, has_reference)
-            if best.whole is None or whole_rank(whole, cost) >= whole_rank(best.whole, best.cost):
-                best = _Sum(cost, whole)
-    return best
+    is_own = about([counts.model])
+    pairs = [(whole, sum_beside(whole, counts, measurements, conditions)) for whole in wholes if is_own(whole.key)]
+    if not pairs:
+        return _Sum(sum_operators(counts, measurements, conditions), None)
+    # Of equals the last.
+    whole, cost = max(reversed(pairs), key=lambda pair: whole_rank(*pair))
+    return _Sum(cost, whole)
 
 
 def _advice(name: str, costs: Costs, whitelist: tuple[str, ...], target_ratio: float, found: _Sum) -> ModelAdvice:

@@ -183,6 +183,22 @@ def sum_operators(
     )
 
 
+def sum_beside(
+    whole: MeasurementRow,
+    counts: OperatorCounts,
+    measurements: Measurements,
+    conditions: Conditions,
+    input_data: str = CAPTURED,
+) -> ModelCost:
+    """Sum a model's operators as ``sum_operators`` does, to be set beside its whole.
+
+    Rows of the whole's board come first; energies are those at the reference temperature if the whole has one there.
+    """
+    of_board = measurements.preferring(whole.circumstances.device_uuid)
+    has_reference = energy_of(whole, at_reference=True) is not None
+    return sum_operators(counts, of_board, conditions, input_data, has_reference)
+
+
 def _parts(count: OperatorCount, measurements: Measurements, conditions: Conditions, input_data: str) -> Iterator[Part]:
     for subject, occurrences in subjects_of([count], input_data).items():
         row = measurements.find(subject, conditions)

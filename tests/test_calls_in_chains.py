@@ -182,10 +182,9 @@ def of_all_sizes(
 def of_earlier_chains(time_s: float, product_s: float | None = None) -> list[ChainRow]:
     """Return rows of chains that did not tell products apart."""
     design, sizes = list(DESIGNS.items())[-1]
+    times_s = {PRODUCT: time_s if product_s is None else product_s}
     return [
-        replace(known_row(Chain(FILTER, 8), time_s, None, design), kind=kind, memory_bytes=size)
-        if kind != PRODUCT or product_s is None
-        else replace(known_row(Chain(FILTER, 8), product_s, None, design), kind=kind, memory_bytes=size)
+        replace(known_row(Chain(FILTER, 8), times_s.get(kind, time_s), None, design), kind=kind, memory_bytes=size)
         for kind, of_kind in sizes.items()
         for size in of_kind
     ]
