@@ -26,9 +26,6 @@ KINDS = (ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER)
 weights; others are two to four kernels, the more the larger their filters."""
 
 PRODUCTS = (DEPTHWISE, MATRIX, FILTER)
-PRODUCT = "product"
-"""All that has FLOPs; in rows of chains that did not tell them apart they are one."""
-
 BLOCKS = 6
 """Of a chain, each with weights of its own. Models repeat few kinds of layers, so that code is fetched from
 memory once and used several times; how often is a choice (``docs/results.md``: 1 makes sums too large, 12 are as 6)."""
@@ -242,16 +239,11 @@ def is_corrected(conditions: Conditions) -> bool:
 
 def unsettled_sides(rows: Iterable[ChainRow]) -> list[int]:
     """Return the sides of which a chain of this design is neither known nor was refused often enough."""
-    settled = settled_chains(row for row in rows if row.design == DESIGN)
-    return [side for side in SIDES if any((chain.kind, chain.memory_bytes) not in settled for chain in chains_of(side))]
-
-
-def settled_chains(rows: Iterable[ChainRow]) -> set[tuple[str, int]]:
-    """Return kind and bytes of the chains that are known, or were refused often enough."""
-    attempts = Counter((row.kind, row.memory_bytes, row.time_s is None) for row in rows)
-    return {
+    attempts = Counter((row.kind, row.memory_bytes, row.time_s is None) for row in rows if row.design == DESIGN)
+    settled = {
         (kind, size) for (kind, size, was_refused), times in attempts.items() if times >= ATTEMPTS or not was_refused
     }
+    return [side for side in SIDES if any((chain.kind, chain.memory_bytes) not in settled for chain in chains_of(side))]
 
 
 def of_the_same_card(rows: Iterable[ChainRow], conditions: Conditions) -> list[ChainRow]:
@@ -306,18 +298,11 @@ MODULES: Mapping[str, Modules] = {
 kernels none of which makes values equal or small however often it is repeated: power, and some times, would change."""
 
 
-def _sizes(sides: Sequence[int]) -> tuple[int, ...]:
-    return tuple(Chain(ELEMENTWISE, side).memory_bytes for side in sides)
-
-
 DESIGN = Chain(ELEMENTWISE, SIDES[0]).design
-"""What block 2 measures."""
+"""What block 2 measures, and sums are corrected by."""
 
-DESIGNS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
-    DESIGN: {
-        kind: tuple(chain.memory_bytes for side in SIDES for chain in chains_of(side) if chain.kind == kind)
-        for kind in KINDS
-    },
-    "six blocks, 2": {ELEMENTWISE: _sizes(SIDES), NORM: _sizes(SIDES), PRODUCT: _sizes((8, 32, 64, 112))},
+SIZES: Mapping[str, tuple[int, ...]] = {
+    kind: tuple(chain.memory_bytes for side in SIDES for chain in chains_of(side) if chain.kind == kind)
+    for kind in KINDS
 }
-"""Chains by which sums are corrected, the best first: which kinds they tell apart, and the bytes in and out of each."""
+"""The bytes in and out of its chains, by kind."""

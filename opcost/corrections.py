@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 from opcost.calls_in_chains import (
     DEPTHWISE,
-    DESIGNS,
+    DESIGN,
     ELEMENTWISE,
     FILTER,
     MATRIX,
     NORM,
-    PRODUCT,
+    SIZES,
     ChainRow,
     Excess,
     is_corrected,
     of_the_same_card,
-    settled_chains,
+    unsettled_sides,
 )
 from opcost.conditions import Conditions
 from opcost.operators import OperatorCount, OperatorTuple, TensorSpec, tensor_specs
@@ -117,7 +117,6 @@ class Corrections:
         for count in counts:
             if count.computes:
                 kind = kind_of(count)
-                kind = kind if kind in self.curves else PRODUCT
                 for point, share in self.curves[kind].shares(moved_bytes(count)).items():
                     weights[kind, point] = weights.get((kind, point), 0.0) + share * count.occurrences
         return _sum(self.curves[kind].points[point][1].times(weight) for (kind, point), weight in weights.items())
@@ -126,26 +125,19 @@ class Corrections:
 def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
     """Return what was found on cards of a kind with its software, the mean where it was several times.
 
-    It is None unless each size of one of ``DESIGNS`` is settled and hardly any was refused, neither the smallest nor
-    the largest: a half of a curve makes sums worse. Precision does not count: what is not in a cache takes as long in
-    any.
+    It is None unless each size is settled and hardly any was refused, neither the smallest nor the largest: a half of a
+    curve makes sums worse. Precision does not count: what is not in a cache takes as long in any.
     """
     if not is_corrected(conditions):
         return None
-    of_card = of_the_same_card(rows, conditions)
-    return next((found for design in DESIGNS if (found := _corrections(of_card, design)) is not None), None)
-
-
-def _corrections(rows: Iterable[ChainRow], design: str) -> Corrections | None:
-    rows, sizes = [row for row in rows if row.design == design], DESIGNS[design]
-    wanted = {(kind, size) for kind, of_kind in sizes.items() for size in of_kind}
-    if not wanted <= settled_chains(rows):
+    rows = [row for row in of_the_same_card(rows, conditions) if row.design == DESIGN]
+    if unsettled_sides(rows):
         return None
-    found: dict[str, dict[int, list[Excess]]] = {kind: {} for kind in sizes}
+    found: dict[str, dict[int, list[Excess]]] = {kind: {} for kind in SIZES}
     for row in rows:
-        if row.excess is not None and (row.kind, row.memory_bytes) in wanted:
+        if row.excess is not None and row.memory_bytes in SIZES.get(row.kind, ()):
             found[row.kind].setdefault(row.memory_bytes, []).append(row.excess)
-    if not all(_is_whole(by_size, sizes[kind]) for kind, by_size in found.items()):
+    if not all(_is_whole(by_size, SIZES[kind]) for kind, by_size in found.items()):
         return None
     return Corrections({kind: _curve(by_size) for kind, by_size in found.items()})
 

@@ -26,13 +26,11 @@ from opcost.calls_in_chains import (
     BLOCKS,
     DEPTHWISE,
     DESIGN,
-    DESIGNS,
     ELEMENTWISE,
     FILTER,
     KINDS,
     MATRIX,
     NORM,
-    PRODUCT,
     PRODUCT_SIDES,
     SIDES,
     STREAM_BYTES,
@@ -179,17 +177,6 @@ def of_all_sizes(
     return [replace(row, conditions=changed) for row in rows]
 
 
-def of_earlier_chains(time_s: float, product_s: float | None = None) -> list[ChainRow]:
-    """Return rows of chains that did not tell products apart."""
-    design, sizes = list(DESIGNS.items())[-1]
-    times_s = {PRODUCT: time_s if product_s is None else product_s}
-    return [
-        replace(known_row(Chain(FILTER, 8), times_s.get(kind, time_s), None, design), kind=kind, memory_bytes=size)
-        for kind, of_kind in sizes.items()
-        for size in of_kind
-    ]
-
-
 def counted(name: str, memory_bytes: int, occurrences: int = 1, flop: int = 0) -> OperatorCount:
     return OperatorCount(OperatorTuple(name, (), ()), occurrences, flop, memory_bytes)
 
@@ -272,35 +259,15 @@ def test_a_curve_without_an_end_or_much_of_its_middle_is_none(lacking: tuple[int
     rows = [row for row in of_all_sizes(1.0) if row.memory_bytes not in refused]
     settled = [row for row in of_all_sizes(None) if row.memory_bytes in refused]
     assert corrections_under([*rows, *ATTEMPTS * settled], GRAPHS) is None
-    # Then the rows of an earlier design stand in.
-    found = corrections_under([*rows, *ATTEMPTS * settled, *of_earlier_chains(5.0)], GRAPHS)
+
+
+@pytest.mark.parametrize("other", [Chain(NORM, 8, 1).design, "six blocks, 2"])
+def test_other_chains_correct_nothing(other: str) -> None:
+    others = of_all_sizes(7.0, design=other)
+    assert corrections_under(others, GRAPHS) is None
+    found = corrections_under([*others, *of_all_sizes(1.0)], GRAPHS)
     assert found is not None
-    assert found.of([counted("torch.add", 10)]).time_s.value == 5.0
-
-
-def test_chains_of_this_version_come_before_earlier_ones_where_they_are_complete() -> None:
-    earlier, todays = of_earlier_chains(5.0), of_all_sizes(1.0)
-    for rows, time_s in ((earlier, 5.0), ([*earlier, *todays[:-1]], 5.0), ([*earlier, *todays], 1.0)):
-        found = corrections_under(rows, GRAPHS)
-        assert found is not None
-        assert found.of([counted("torch.add", 10)]).time_s.value == time_s
-
-
-def test_chains_of_experiments_correct_nothing() -> None:
-    once = of_all_sizes(7.0, design=Chain(NORM, 8, 1).design)
-    assert corrections_under(once, GRAPHS) is None
-    for known in (of_all_sizes(1.0), of_earlier_chains(1.0)):
-        found = corrections_under([*once, *known], GRAPHS)
-        assert found is not None
-        assert found.of([counted("torch.add", 10)]).time_s.value == 1.0
-
-
-@pytest.mark.parametrize("lacking", [0, 1, -1])
-def test_a_part_of_earlier_chains_is_none(lacking: int) -> None:
-    rows = of_earlier_chains(1.0)
-    del rows[lacking]
-    assert corrections_under(rows, GRAPHS) is None
-    assert corrections_under(rows[:1], GRAPHS) is None
+    assert found.of([counted("torch.add", 10)]).time_s.value == 1.0
 
 
 def test_sizes_are_settled_when_they_are_known_or_were_refused_often() -> None:
@@ -309,13 +276,6 @@ def test_sizes_are_settled_when_they_are_known_or_were_refused_often() -> None:
     assert unsettled_sides([]) == list(SIDES)
     assert unsettled_sides([row for row in rows if row.kind != FILTER]) == list(PRODUCT_SIDES)
     assert unsettled_sides(of_all_sizes(1.0, design="other")) == list(SIDES)
-
-
-def test_rows_that_did_not_tell_products_apart_stand_for_all_of_them() -> None:
-    found = corrections_under(of_earlier_chains(1.0, product_s=3.0), GRAPHS)
-    assert found is not None
-    for name, flop, time_s in (("add", 0, 1.0), ("nn.LayerNorm", 0, 1.0), ("matmul", 5, 3.0), ("nn.Conv2d", 5, 3.0)):
-        assert found.of([counted(f"torch.{name}", 10, flop=flop)]).time_s.value == time_s
 
 
 @pytest.mark.parametrize("other", [{"cache": "cold"}, {"cache": "chained"}, {"execution": "eager"}])
