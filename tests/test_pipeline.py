@@ -377,6 +377,7 @@ def test_a_named_model_without_a_whole_ends_in_status_1(
     assert "the whole model is not measured on cpu; run full_model_measurement.py a_resnet" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("compared")
 def test_advice_names_what_the_whitelist_lacks_and_writes_one_that_lacks_nothing(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
