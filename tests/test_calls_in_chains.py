@@ -53,7 +53,7 @@ from opcost.pickle_files import read_counts, write_counts
 from opcost.ports import MeasurementProtocol
 from opcost.request import FILTERED_COUNTS
 from opcost.stage_chains import calls_in_chains_in, find_chains, find_chains_if_unknown
-from opcost.stage_comparing import compare_models
+from opcost.stage_comparing import compare_models, find_comparisons
 from opcost.stage_full_models import measure_full_models
 from opcost.stage_measuring import OperatorsReport, measure_operators
 from opcost.statistics import Estimate
@@ -552,11 +552,27 @@ def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_
     measure_full_models(campaign.request(), lambda _: protocol, campaign.open_apparatus, RecordedProgress())
     table = calls_in_chains_in(campaign.database)
     table.path.unlink()
+    assert told_of_caches(campaign) == [
+        "not corrected for what caches hold: not known of this card and its software; block 2 finds it out"
+    ]
     table.append_missing(of_all_sizes(2e-6, 3e-4))
+    assert told_of_caches(campaign) == []
     ((row,),) = (report.comparisons for report in compare_models(campaign.request()))
     assert (row.correction_time_s, row.correction_energy_j) == (pytest.approx(6e-6), pytest.approx(9e-4))
     errors = (row.correction_time_standard_error_s, row.correction_energy_standard_error_j)
     assert errors == (pytest.approx(0.6), pytest.approx(0.3))
+    # What moves less than the stream is not corrected.
+    write_counts(FILTERED_COUNTS.path(config), replace(counts, total_memory_bytes=STREAM_BYTES))
+    assert told_of_caches(campaign) == [
+        "not corrected for what caches hold: a run moves 268.4 MB; below 268.4 MB much may stay in them"
+    ]
+    ((row,),) = (report.comparisons for report in compare_models(campaign.request()))
+    assert (row.correction_time_s, row.correction_energy_j) == (None, None)
+
+
+def told_of_caches(campaign: SimulatedCampaign) -> list[str]:
+    (model,) = find_comparisons(campaign.request())
+    return [remark for one in model.comparisons for remark in one.remarks if "caches hold" in remark]
 
 
 # The operators
