@@ -30,6 +30,9 @@ from opcost.units import MILLI, percent
 NAMED = 3
 """Models furthest from the line that are named in the parity plot."""
 
+CROWDED = 100.0
+"""A range of values over which 1, 2, 5, 10 and so on would touch each other."""
+
 BAND_RATIO = 0.05
 INTERVAL = "a model and its 95 % intervals"
 ASIDE = 0.15
@@ -55,7 +58,8 @@ def parity(models: Sequence[ComparedModel]) -> Figure:
         points = [(model.name, *pair) for model in models if (pair := model.pair(quantity))]
         _draw_parity(axes, points)
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            low, high = axis.get_view_interval()
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < CROWDED * low else (1.0,)))
             axis.set_major_formatter(StrMethodFormatter("{x:g}"))
             axis.set_minor_locator(NullLocator())
         axes.set_aspect("equal")
@@ -72,7 +76,7 @@ def operators(models: Sequence[ComparedModel]) -> Figure:
     figure = Figure(figsize=(7.0, 1.4 + 0.28 * len(models)), layout="constrained")
     for axes, (quantity, _) in zip(figure.subplots(1, 2, sharey=True), QUANTITIES, strict=True):
         _draw_stacks(axes, models, quantity, shown)
-        axes.set_xlabel(f"{quantity}, share of the measured whole model")
+        axes.set_xlabel(f"{quantity}, share of the whole")
     # The first model on top; the axes share it.
     figure.axes[0].invert_yaxis()
     handles, labels = figure.axes[0].get_legend_handles_labels()
@@ -81,29 +85,32 @@ def operators(models: Sequence[ComparedModel]) -> Figure:
 
 
 def errors(models: Sequence[ComparedModel]) -> Figure:
-    """Draw how far each sum is from its whole, with 95 % intervals, in the order of the times."""
+    """Draw how far each sum is from its whole, and corrected, with 95 % intervals, in the order of the times."""
     figure = Figure(figsize=(7.0, 1.2 + 0.22 * len(models)), layout="constrained")
     axes = figure.subplots()
     ordered = sorted(models, key=lambda model: ratio.value if (ratio := model.ratio("time")) else 0.0)
-    looks = zip(QUANTITIES, "os", COLOURS, (COLOURS[0], "none"), (ASIDE, -ASIDE), strict=False)
-    for (quantity, _), marker, colour, face, aside in looks:
-        found = [(row, ratio) for row, model in enumerate(ordered) if (ratio := model.ratio(quantity)) is not None]
-        axes.errorbar(
-            [ratio.value - 1 for _, ratio in found],
-            [row + aside for row, _ in found],
-            xerr=[NORMAL_QUANTILE * ratio.standard_error for _, ratio in found],
-            fmt=marker,
-            color=colour,
-            markerfacecolor=face,
-            markersize=5,
-            linewidth=1,
-            label=f"{quantity} and its 95 % interval",
-        )
+    for (quantity, _), marker, colour, aside in zip(QUANTITIES, "os", COLOURS, (ASIDE, -ASIDE), strict=False):
+        sums = [model.ratio(quantity) for model in ordered]
+        corrected = [model.corrected_ratio(quantity) for model in ordered]
+        for text, ratios, face in ((quantity, sums, colour), (f"{quantity}, corrected for caches", corrected, "white")):
+            found = [(row + aside, ratio) for row, ratio in enumerate(ratios) if ratio is not None]
+            if found:
+                axes.errorbar(
+                    [ratio.value - 1 for _, ratio in found],
+                    [row for row, _ in found],
+                    xerr=[NORMAL_QUANTILE * ratio.standard_error for _, ratio in found],
+                    fmt=marker,
+                    color=colour,
+                    markerfacecolor=face,
+                    markersize=4,
+                    linewidth=1,
+                    label=text,
+                )
     axes.axvline(0.0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(ordered)), [model.name for model in ordered])
     axes.set_ylim(-0.5, len(ordered) - 0.5)
     axes.xaxis.set_major_formatter(FuncFormatter(_percent))
-    axes.set_xlabel("operators summed, less the measured whole, as a share of it")
+    axes.set_xlabel("operators summed, less the measured whole, as a share of it; bars are 95 % intervals")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     return figure
 

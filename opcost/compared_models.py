@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from opcost.comparison import KindCost
+from opcost.conditions import Conditions
 from opcost.statistics import Estimate
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
@@ -20,13 +21,19 @@ QUANTITIES = (("time", "ms"), ("energy", "mJ"))
 KINDS_SHOWN = len(COLOURS) - 1
 OTHERS = "others"
 
+CONDITIONS_TOLD = ("device_product", "execution", "cache", "precision", "mode", "torch_version", "driver_version")
+"""By which comparisons of one model are told apart."""
+
 SIZE = re.compile(r"_\d+(x\d+){2,}\b")
 """In a config's name: ``_32x3x224x224``, and not ``_32x4d`` of a ResNeXt."""
 
 
 @dataclass(frozen=True)
 class ComparedModel:
-    """One model: its summed operators beside the measured whole, and what each kind of operator costs in the sum."""
+    """One model: its summed operators beside the measured whole, and what each kind of operator costs in the sum.
+
+    A correction is what the summed calls take longer in the model than alone, None where that is not known.
+    """
 
     name: str
     time_s: Estimate | None
@@ -34,6 +41,8 @@ class ComparedModel:
     energy_j: Estimate | None
     full_energy_j: Estimate | None
     kinds: tuple[KindCost, ...]
+    correction_time_s: Estimate | None = None
+    correction_energy_j: Estimate | None = None
 
     def pair(self, quantity: str) -> tuple[Estimate, Estimate] | None:
         """Return sum and whole of ``time`` or ``energy``, None where one is not known."""
@@ -44,6 +53,15 @@ class ComparedModel:
         """Return sum over whole of ``time`` or ``energy``, None where one is not known."""
         pair = self.pair(quantity)
         return None if pair is None else pair[0].divided_by(pair[1])
+
+    def corrected_ratio(self, quantity: str) -> Estimate | None:
+        """Return sum and correction over whole of ``time`` or ``energy``, None where one is not known."""
+        ratio, pair = self.ratio(quantity), self.pair(quantity)
+        correction = self.correction_time_s if quantity == "time" else self.correction_energy_j
+        if ratio is None or pair is None or correction is None:
+            return None
+        more = correction.times(1 / pair[1].value)
+        return Estimate(ratio.value + more.value, math.hypot(ratio.standard_error, more.standard_error))
 
     def share(self, quantity: str, kind: str, shown: Sequence[str]) -> float:
         """Return what a kind of operator is of the whole, 0 where that is not known.
@@ -60,11 +78,29 @@ class ComparedModel:
         return sum(one.time_s if quantity == "time" else one.energy_j or 0.0 for one in chosen) / pair[1].value
 
 
+def labels_of(name: str, conditions: Sequence[Conditions]) -> list[str]:
+    """Return a model's name for each set of conditions that it was compared under, with those that differ."""
+    differing = [field for field in CONDITIONS_TOLD if len({getattr(one, field) for one in conditions}) > 1]
+    told = (", ".join(str(getattr(one, field)) for field in differing) for one in conditions)
+    return [f"{name} ({text})" if text else name for text in told]
+
+
 def without_sizes(models: Sequence[ComparedModel]) -> list[ComparedModel]:
-    """Return the models without the input sizes in their names, where that leaves each a name of its own."""
-    shorter = [SIZE.sub("", model.name) for model in models]
-    uses = Counter(shorter)
-    return [replace(one, name=name) if uses[name] == 1 else one for one, name in zip(models, shorter, strict=True)]
+    """Return the models without the input sizes in their names, where one model has not several of them."""
+    sizes: dict[str, set[str]] = {}
+    for model in models:
+        name, size = _name_and_size(model.name)
+        sizes.setdefault(name, set()).add(size)
+    return [
+        replace(model, name=SIZE.sub("", model.name)) if len(sizes[_name_and_size(model.name)[0]]) == 1 else model
+        for model in models
+    ]
+
+
+def _name_and_size(name: str) -> tuple[str, str]:
+    """Return what is before the size, and the size; conditions behind it tell no model from another."""
+    found = SIZE.search(name)
+    return (name, "") if found is None else (name[: found.start()], found[0])
 
 
 def largest_kinds(models: Sequence[ComparedModel]) -> list[str]:

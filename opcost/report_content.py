@@ -18,7 +18,6 @@ from opcost.kernel_times import KernelErrors
 from opcost.measurement import MeasurementRow
 from opcost.meter_qualification import REFERENCE
 from opcost.next_steps import NOTICEABLE_RATIO, Candidate, next_steps
-from opcost.reports import CONDITIONS_SHOWN
 from opcost.roofline import Roof, Roofline
 from opcost.stage_comparing import ComparingReport, ComparisonRow, ModelComparisons, compared_model
 from opcost.stage_qualifying import QualificationRow
@@ -67,21 +66,12 @@ def compared(models: Sequence[ModelComparisons], reports: Sequence[ComparingRepo
     """Return all comparisons, the models' sizes left out of names where they are not needed."""
     found = []
     for one, report in zip(models, reports, strict=True):
-        labels = _labels(report.comparisons)
         for label, row, kinds, comparison, kernels in zip(
-            labels, report.comparisons, report.kinds, one.comparisons, one.kernels, strict=True
+            report.labels, report.comparisons, report.kinds, one.comparisons, one.kernels, strict=True
         ):
-            model = replace(compared_model(row, kinds, several=False), name=label)
-            found.append(Compared(label, row.name, row, comparison, kernels, model))
+            found.append(Compared(label, row.name, row, comparison, kernels, compared_model(label, row, kinds)))
     shorter = without_sizes([one.model for one in found])
     return [replace(one, label=model.name, model=model) for one, model in zip(found, shorter, strict=True)]
-
-
-def _labels(rows: Sequence[ComparisonRow]) -> list[str]:
-    names = ("device_product", *CONDITIONS_SHOWN)
-    differing = [name for name in names if len({getattr(row.conditions, name) for row in rows}) > 1]
-    texts = [", ".join(str(getattr(row.conditions, name)) for name in differing) for row in rows]
-    return [f"{row.name} ({text})" if text else row.name for row, text in zip(rows, texts, strict=True)]
 
 
 # Can I trust it?
@@ -171,13 +161,9 @@ def _errors_of(one: Compared, quantity: str) -> Iterable[Deviation]:
     if ratio is None:
         return
     yield Deviation(_less_one(ratio), 0, f"{quantity} {percent(ratio.value - 1)} off")
-    row, whole = one.row, one.model.full_time_s if quantity == "time" else one.model.full_energy_j
-    correction = row.correction_time_s if quantity == "time" else row.correction_energy_j
-    error = row.correction_time_standard_error_s if quantity == "time" else row.correction_energy_standard_error_j
-    if correction is not None and error is not None and whole is not None:
-        more = ratio.value + correction / whole.value - 1
-        corrected = Estimate(more, math.hypot(ratio.standard_error, error / whole.value))
-        yield Deviation(corrected, 1, f"{quantity} {percent(more)} off when corrected")
+    corrected = one.model.corrected_ratio(quantity)
+    if corrected is not None:
+        yield Deviation(_less_one(corrected), 1, f"{quantity} {percent(corrected.value - 1)} off when corrected")
 
 
 def _less_one(ratio: Estimate) -> Estimate:

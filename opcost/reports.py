@@ -37,9 +37,6 @@ OPERATORS_SHOWN = 12
 Known: TypeAlias = "tuple[float | None, float | None]"
 """A value and its error, None where they are not known."""
 
-CONDITIONS_SHOWN = ("execution", "cache", "precision", "mode", "torch_version", "driver_version")
-"""Conditions that tell comparisons of one model apart on the screen, beside the device."""
-
 MISSING_SHOWN = 3
 """Missing operators of one comparison that are named on the screen."""
 
@@ -272,7 +269,7 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
 def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
     """Print sums beside wholes, a line for time and one for energy, then what the reader must know about each."""
     columns = ("model", "", "sum of operators", "whole model", "sum / whole", "corrected", "in the sum", "missing")
-    labelled = [_labelled(report.comparisons) for report in reports]
+    labelled = [list(zip(one.labels, one.comparisons, strict=True)) for one in reports]
     compared = [one for of_model in labelled for one in of_model]
     if compared:
         rows = [cells for label, row in compared for cells in _comparison_cells(label, row)]
@@ -347,13 +344,6 @@ def _reached(model: ModelAdvice) -> str:
 
 def _shares(share: CostShare) -> tuple[str, str]:
     return percent(share.time_ratio), percent(share.energy_ratio)
-
-
-def _labelled(rows: Sequence[ComparisonRow]) -> list[tuple[str, ComparisonRow]]:
-    """Return a model's comparisons, each after its name with the conditions that tell it from the others."""
-    differing = [name for name in CONDITIONS_SHOWN if len({getattr(row.conditions, name) for row in rows}) > 1]
-    told = (", ".join(str(getattr(row.conditions, name)) for name in differing) for row in rows)
-    return [(f"{row.name} ({text})" if text else row.name, row) for row, text in zip(rows, told, strict=True)]
 
 
 def _comparison_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from opcost.atomic_file import replace_file
-from opcost.compared_models import ComparedModel
+from opcost.compared_models import ComparedModel, labels_of
 from opcost.comparison import USUAL_RUNS, Comparison, KindCost, OperatorRuns, compare, kinds_of
 from opcost.conditions import Conditions
 from opcost.config_files import ModelConfig
@@ -110,6 +110,11 @@ class ComparingReport:
     kinds: tuple[tuple[KindCost, ...], ...] = ()
 
     @property
+    def labels(self) -> list[str]:
+        """What each comparison is called where there may be others."""
+        return labels_of(self.name, [row.conditions for row in self.comparisons])
+
+    @property
     def lacks_a_sum(self) -> bool:
         """Whether there is no whole, or one with nothing to set beside it."""
         return self.reason is not None or any(row.time_s is None for row in self.comparisons)
@@ -193,17 +198,14 @@ def _board_rank(comparison: Comparison) -> tuple[bool, bool, float]:
 
 
 def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[Path]:
-    """Draw figures of what was compared; return the files, none if there is nothing to draw.
-
-    A model that was compared under several sets of conditions is told apart by their device and execution.
-    """
+    """Draw figures of what was compared; return the files, none if there is nothing to draw."""
     # Matplotlib, which comparisons without figures need not have.
     from opcost.charts import write_figures
 
     models = [
-        compared_model(row, kinds, several=len(report.comparisons) > 1)
+        compared_model(label, row, kinds)
         for report in reports
-        for row, kinds in zip(report.comparisons, report.kinds, strict=True)
+        for label, row, kinds in zip(report.labels, report.comparisons, report.kinds, strict=True)
         if not row.missing_operators
     ]
     lacking = sum(len(report.comparisons) for report in reports) - len(models)
@@ -212,16 +214,17 @@ def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[P
     return write_figures(models, folder) if models else []
 
 
-def compared_model(row: ComparisonRow, kinds: tuple[KindCost, ...], several: bool) -> ComparedModel:
-    """Return what figures show of a comparison; of several of a model each is named with its conditions."""
-    conditions = row.conditions
+def compared_model(label: str, row: ComparisonRow, kinds: tuple[KindCost, ...]) -> ComparedModel:
+    """Return what figures show of a comparison."""
     return ComparedModel(
-        name=f"{row.name} ({conditions.device_product}, {conditions.execution})" if several else row.name,
+        name=label,
         time_s=estimate_of(row.time_s, row.time_standard_error_s),
         full_time_s=Estimate(row.full_time_s, row.full_time_standard_error_s),
         energy_j=estimate_of(row.energy_j, row.energy_standard_error_j),
         full_energy_j=estimate_of(row.full_energy_j, row.full_energy_standard_error_j),
         kinds=kinds,
+        correction_time_s=estimate_of(row.correction_time_s, row.correction_time_standard_error_s),
+        correction_energy_j=estimate_of(row.correction_energy_j, row.correction_energy_standard_error_j),
     )
 
 

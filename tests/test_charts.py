@@ -78,6 +78,18 @@ def test_errors_come_in_the_order_of_the_times() -> None:
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["resnet18", "no_energy"]
 
 
+def test_corrected_sums_stand_beside_the_others_where_they_are_known() -> None:
+    corrected = replace(RESNET, correction_time_s=Estimate(0.0005, 0.0), correction_energy_j=Estimate(0.2, 0.3))
+    figure = errors([corrected, NO_ENERGY])
+    drawn = {c.get_label(): c for c in figure.axes[0].containers if isinstance(c, ErrorbarContainer)}
+    assert list(drawn) == ["time", "time, corrected for caches", "energy", "energy, corrected for caches"]
+    time, energy = (drawn[f"{quantity}, corrected for caches"] for quantity in ("time", "energy"))
+    assert time.lines[0].get_xydata() == pytest.approx(np.array([[-0.05, ASIDE]]))
+    assert energy.lines[0].get_xydata() == pytest.approx(np.array([[-0.05, -ASIDE]]))
+    assert corrected.corrected_ratio("energy").standard_error > corrected.ratio("energy").standard_error
+    assert NO_ENERGY.corrected_ratio("time") is None
+
+
 def test_figures_are_files_that_do_not_change_from_run_to_run(tmp_path: Path) -> None:
     first, second = (write_figures(MODELS, tmp_path / name) for name in ("first", "second"))
     assert sorted(path.name for path in first) == [
@@ -95,6 +107,11 @@ def test_figures_are_files_that_do_not_change_from_run_to_run(tmp_path: Path) ->
         (["resnext50_32x4d_32x3x224x224"], ["resnext50_32x4d"]),
         (["resnet18_32x3x224x224 (eager)", "mvit_v1_b_8x3x16x224x224"], ["resnet18 (eager)", "mvit_v1_b"]),
         (["resnet34_32x3x56x56", "resnet34_32x3x224x224"], ["resnet34_32x3x56x56", "resnet34_32x3x224x224"]),
+        (
+            ["resnet34_32x3x56x56 (eager)", "resnet34_32x3x56x56 (graph)", "resnet34_32x3x224x224"],
+            ["resnet34_32x3x56x56 (eager)", "resnet34_32x3x56x56 (graph)", "resnet34_32x3x224x224"],
+        ),
+        (["resnet34_32x3x56x56 (eager)", "resnet34_32x3x56x56 (graph)"], ["resnet34 (eager)", "resnet34 (graph)"]),
     ],
 )
 def test_names_are_shown_without_sizes_that_tell_nothing_apart(names: list[str], shown: list[str]) -> None:

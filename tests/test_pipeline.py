@@ -405,7 +405,21 @@ def test_figures_are_drawn_beside_the_comparison(
 ) -> None:
     result = project.run("compare_sum_vs_full.py", "a_resnet", "--figures", str(tmp_path / "figures"))
     assert result.returncode == 0, result.stderr
-    assert {path.name for path in (tmp_path / "figures").glob("*.svg")} == {"parity.svg", "operators.svg", "errors.svg"}
+    drawn = list((tmp_path / "figures").glob("*.svg"))
+    assert {path.name for path in drawn} == {"parity.svg", "operators.svg", "errors.svg"}
+    (told,) = [line for line in result.stderr.splitlines() if line.startswith("written: ")]
+    assert all(str(path) in told for path in drawn)
+
+
+def test_nothing_is_drawn_in_a_dry_run_and_that_is_told(
+    project: Project, compared: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    figures, report = tmp_path / "figures", tmp_path / "report.html"
+    wanted = ("--figures", str(figures), "--report", str(report))
+    result = project.run("compare_sum_vs_full.py", "a_resnet", "--dry-run", *wanted)
+    assert result.returncode == 0, result.stderr
+    assert f"not written, since nothing is in a dry run: {figures}, {report}\n" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_figures_into_a_file_are_refused_before_anything_is_compared(project: Project, tmp_path: Path) -> None:
