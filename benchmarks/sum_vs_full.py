@@ -3,11 +3,14 @@
 Rows that the file has of the same model under the same conditions are replaced.
 Example: PYTHONPATH=. python benchmarks/sum_vs_full.py --output docs/data/sum_vs_full.csv database
          PYTHONPATH=. python benchmarks/sum_vs_full.py --evaluate docs/data/sum_vs_full.csv
+         PYTHONPATH=. python benchmarks/sum_vs_full.py --models docs/data/sum_vs_full.csv
 """
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Hashable, Mapping
 from itertools import product
 from pathlib import Path
 
@@ -18,6 +21,8 @@ from opcost.command_line import Parser
 from opcost.csv_database import CsvTable
 from opcost.request import SUM_VS_FULL
 from opcost.stage_comparing import ComparisonRow
+from opcost.subjects import ALL, CAPTURED
+from opcost.units import millijoules, milliseconds
 
 PLACE = ["config", "gpu", "mode", "precision", "memory_format", "execution", "cache", "counted", "input_data"]
 """Columns that tell one row from another."""
@@ -77,6 +82,24 @@ def report(table: pd.DataFrame) -> str:
     return markdown(HEADER, lines)
 
 
+def by_model(table: pd.DataFrame) -> str:
+    """Return each complete sum of all operators on values as in the model beside its whole: graphs first, by time."""
+    is_told = (table["missing_operators"] == 0) & (table["counted"] == ALL) & (table["input_data"] == CAPTURED)
+    lines = []
+    for execution, rows in sorted(table[is_told].groupby("execution"), reverse=True):
+        for one in rows.sort_values("full_time_s").to_dict("records"):
+            whole = [milliseconds(one["full_time_s"]), *_ratios(one, "time_s")]
+            lines.append(
+                [one["config"], str(execution), *whole, millijoules(one["full_energy_j"]), *_ratios(one, "energy_j")]
+            )
+    return markdown(("model", "execution", *2 * ("whole", "sum / whole", "corrected")), lines)
+
+
+def _ratios(one: Mapping[Hashable, float], quantity: str) -> list[str]:
+    summed, more, whole = (one[f"{what}_{quantity}"] for what in ("sum", "correction", "full"))
+    return ["" if math.isnan(total) else f"{total / whole:.3f}" for total in (summed, summed + more)]
+
+
 def _sizes(errors: pd.Series) -> list[str]:
     quantiles = (f"{errors.abs().quantile(at):.2%}" for at in (0.5, 0.95, 1.0))
     return [str(len(errors)), f"{errors.median():+.2%}", *quantiles]
@@ -87,8 +110,12 @@ def main() -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--output", type=Path, help="put the comparisons of databases into this file")
     what.add_argument("--evaluate", type=Path, metavar="FILE", help="tell how far sums are from wholes")
+    what.add_argument("--models", type=Path, metavar="FILE", help="tell it of each model")
     parser.add_argument("databases", nargs="*", type=Path, metavar="DATABASE")
     arguments = parser.parse_args()
+    if arguments.models:
+        print(by_model(pd.read_csv(arguments.models)))
+        return 0
     if arguments.output:
         known = pd.read_csv(arguments.output) if arguments.output.exists() else pd.DataFrame()
         joined(known, arguments.databases).to_csv(arguments.output, index=False)

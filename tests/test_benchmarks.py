@@ -660,6 +660,16 @@ def test_sums_are_held_against_wholes_by_how_they_were_run(benchmark):
     assert "energy, eager" not in said
     assert "| time, graph, all, captured, corrected | 1 | +1.00% |" in said
     assert "energy, graph, all, captured, corrected" not in said
+    (one, other, eager) = benchmark("sum_vs_full").by_model(table).splitlines()[2:]
+    assert one == "| a | graph | 1000 ms | 0.990 | 1.010 | 1000 mJ |  |  |"
+    assert other == "| b | graph | 1000 ms | 1.020 |  | 1000 mJ | 1.100 |  |"
+    assert eager == "| a | eager | 1000 ms | 0.500 | 0.500 | 1000 mJ |  |  |"
+
+
+def test_the_page_of_all_models_tells_the_rows_beside_it(benchmark):
+    docs = BENCHMARKS.parent / "docs"
+    page = (docs / "sum_vs_full.md").read_text()
+    assert page.endswith(benchmark("sum_vs_full").by_model(pd.read_csv(docs / "data" / "sum_vs_full.csv")) + "\n")
 
 
 # Estimates
