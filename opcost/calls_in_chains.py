@@ -26,9 +26,11 @@ KINDS = (ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER)
 weights; others are two to four kernels, the more the larger their filters."""
 
 PRODUCTS = (DEPTHWISE, MATRIX, FILTER)
+
 BLOCKS = 6
-"""Of a chain, each with weights of its own. Models repeat few kinds of layers, so that code is fetched from
-memory once and used several times; how often is a choice (``docs/results.md``: 1 makes sums too large, 12 are as 6)."""
+"""Of a chain, each with weights of its own. Models repeat few kinds of layers, so that code is fetched from memory once
+and used several times; how often is a choice (``docs/results.md``: with 1 sums are too large, 12 are as 6, as found with
+chains that took all products for one kind)."""
 
 VERSION = 3
 """Of the chains of this file: rows of others have another name."""

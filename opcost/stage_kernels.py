@@ -94,7 +94,7 @@ def compare_kernels(
         with open_device(request.device, request.database, False) as apparatus:
             if not apparatus.is_gpu:
                 raise UserError("--device cpu: kernels are compared on a GPU; name one with --device cuda")
-            # The first profile of a process may tell a kernel under another operator's mark (``docs/results.md``).
+            # Of the first model of a process kernels were told under other operators' marks (``docs/results.md``).
             profiled(lambda mark: None)
             for config in configs:
                 progress.begin(config.name)

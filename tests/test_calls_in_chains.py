@@ -460,7 +460,7 @@ def test_each_size_is_found_out_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = campaign_in(tmp_path)
-    for sides, told in (((8,), "some 11 s"), ((8, 16, 24), "some 22 s"), ((8, 16, 24), "")):
+    for sides, told in (((8,), "some 12 s"), ((8, 16, 24), "some 24 s"), ((8, 16, 24), "")):
         monkeypatch.setattr(calls_in_chains, "SIDES", sides)
         with campaign.open_apparatus(None, campaign.database, True) as bench:
             find_chains_if_unknown(Graphs(bench), campaign.database)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ def test_kernels_need_a_gpu(tmp_path: Path) -> None:
 class FakeProfiler:
     """Says that each marked call launched one kernel of 1 s, and as often as it is run alone.
 
-    The first profile, as of a process, tells no kernel under its mark; the second is of the model.
+    What the first profile of a process says is wrong; the second is of the model.
     """
 
     def __init__(self, alone_name: str) -> None:
