@@ -105,17 +105,27 @@ class CountsFile:
         Raises:
             UserError: they are missing, damaged, or of another model, input size or composites than the config's.
         """
-        counts = read_counts(self.path(config), f"{self.made_by} {config.name}")
+        counts = read_counts(self.path(config), self.scripts(config.name, is_counted(config)))
         if counts.model == model_tuple(config) and counts.composites == config.composites:
             return counts
-        remedy = f"run {BLOCK_0} {config.name}" + (f" and {self.made_by} {config.name}" if self != COUNTS else "")
+        remedy = f"run {self.scripts(config.name, False)}"
         composites = f" with {', '.join(counts.composites) or 'no'} composites of its own"
         made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"
         raise UserError(f"{self.path(config)}: made for {made_for}, which is no longer what summary.yml says; {remedy}")
 
+    def scripts(self, arguments: str, is_counted: bool) -> str:
+        """Return the commands that make the file, with block 0 where it has not run."""
+        scripts = dict.fromkeys([self.made_by] if is_counted else [BLOCK_0, self.made_by])
+        return " and ".join(f"{script} {arguments}".strip() for script in scripts)
+
 
 COUNTS = CountsFile("operators.pkl", BLOCK_0)
 FILTERED_COUNTS = CountsFile("operators_filtered.pkl", BLOCK_1)
+
+
+def is_counted(config: ModelConfig) -> bool:
+    """Return whether block 0 has counted a model."""
+    return COUNTS.path(config).exists()
 
 
 def counted(request: Request, configs: list[ModelConfig], kind: CountsFile) -> list[tuple[ModelConfig, OperatorCounts]]:
@@ -137,7 +147,8 @@ def counted(request: Request, configs: list[ModelConfig], kind: CountsFile) -> l
             mistakes.extend(error.lines)
     _leave_out(mistakes, unless=bool(request.names) or not found)
     if configs and not found:
-        raise UserError(f"{request.measurements}: no model has an {kind.file_name} yet; run {kind.made_by} first")
+        scripts = kind.scripts("", any(map(is_counted, configs)))
+        raise UserError(f"{request.measurements}: no model has an {kind.file_name} yet; run {scripts} first")
     if len(wanted) < len(configs):
         text = "%d models have no %s yet and are left out; %s makes it"
         logging.getLogger(__name__).warning(text, len(configs) - len(wanted), kind.file_name, kind.made_by)

@@ -227,10 +227,12 @@ def test_models_without_counts_are_left_out_unless_they_are_named(campaign: Simu
 
 def test_no_counts_at_all_are_one_line(campaign: SimulatedCampaign) -> None:
     (campaign.measurements / "a" / "operators_filtered.pkl").unlink()
-    with pytest.raises(
-        UserError, match=r"no model has an operators_filtered\.pkl yet; run general_pipeline_block1\.py first"
-    ):
+    with pytest.raises(UserError) as caught:
         compare(campaign)
+    assert caught.value.lines == (
+        f"{campaign.measurements}: no model has an operators_filtered.pkl yet; "
+        "run general_pipeline_block0.py and general_pipeline_block1.py first",
+    )
 
 
 def test_done_models_are_compared_too(tmp_path: Path) -> None:

@@ -690,12 +690,16 @@ def test_missing_counts_of_all_models_are_told_at_once_with_the_remedy(campaign:
     for name in ("a", "b"):
         campaign.add_model(name, {RELU: 1})
         (campaign.measurements / name / "operators_filtered.pkl").unlink()
+    (campaign.measurements / "b" / "operators.pkl").unlink(missing_ok=True)
+    (campaign.measurements / "a" / "operators.pkl").touch()
     with pytest.raises(UserError) as caught:
         run(campaign, "a", "b")
     assert caught.value.lines == tuple(
-        f"{campaign.measurements}/{name}/operators_filtered.pkl: not there yet; "
-        f"run general_pipeline_block1.py {name} first"
-        for name in ("a", "b")
+        f"{campaign.measurements}/{name}/operators_filtered.pkl: not there yet; run {scripts} first"
+        for name, scripts in (
+            ("a", "general_pipeline_block1.py a"),
+            ("b", "general_pipeline_block0.py b and general_pipeline_block1.py b"),
+        )
     )
     assert not campaign.database.exists()
 
