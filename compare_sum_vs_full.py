@@ -5,11 +5,8 @@ Example: python compare_sum_vs_full.py resnet18_32x3x32x32
          python compare_sum_vs_full.py --coverage-target 0.9
 """
 
-import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 
 from opcost.command_line import (
     add_cache,
@@ -50,7 +47,7 @@ def main() -> int:
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 
     from opcost.comparison import OperatorRuns
-    from opcost.reports import print_comparisons, print_json
+    from opcost.reports import print_comparisons, print_files, print_json
     from opcost.request import Request
     from opcost.stage_comparing import draw_comparisons, find_comparisons, keep_comparisons
 
@@ -67,21 +64,16 @@ def main() -> int:
         print_comparisons(reports, arguments.dry_run)
     wanted = [path for path in (arguments.figures, arguments.report) if path is not None]
     if arguments.dry_run:
-        tell_files("not written, since nothing is in a dry run", wanted)
+        print_files("not written, since nothing is in a dry run", wanted)
         wanted = []
     if arguments.figures in wanted:
-        tell_files("written", draw_comparisons(reports, arguments.figures))
+        print_files("written", draw_comparisons(reports, arguments.figures))
     if arguments.report in wanted:
         from opcost.stage_reporting import write_report
 
         write_report(arguments.report, request.database, models, reports, runs)
-        tell_files("written", [arguments.report])
+        print_files("written", [arguments.report])
     return int(bool(arguments.names) and any(report.lacks_a_sum for report in reports))
-
-
-def tell_files(what: str, paths: Sequence[Path]) -> None:
-    if paths:
-        print(f"{what}: {', '.join(map(str, paths))}", file=sys.stderr)
 
 
 def tell_coverage(arguments: Namespace) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opcost.census import CensusRow
@@ -289,6 +291,12 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
         for label, row in of_model:
             for line in _comparison_remarks(row):
                 print_line(f"{label}: {line}")
+
+
+def print_files(what: str, paths: Sequence[Path]) -> None:
+    """Say on stderr what became of some files, in a line; nothing of none."""
+    if paths:
+        print(f"{what}: {', '.join(map(str, paths))}", file=sys.stderr)
 
 
 def print_advice(advice: Advice, is_written: bool) -> None:
