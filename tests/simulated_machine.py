@@ -24,10 +24,10 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
+from scipy.signal import lfilter
 
 from opcost.conditions import EAGER, Circumstances, Conditions, measurement_key
 from opcost.duty_cycle import stretch
@@ -319,7 +319,9 @@ class SimulatedMachine(SimulatedWorkload):
 
     def read(self) -> ClockReading:
         """Play ``opcost.measurement.Clock``."""
-        return ClockReading(FIRST_MONOTONIC_S + self._now_s, float(self._epoch_s(np.array([self._now_s]))[0]))
+        step = self._clock_step
+        jump_s = step.step_s if step is not None and self._now_s >= step.after_s else 0.0
+        return ClockReading(FIRST_MONOTONIC_S + self._now_s, FIRST_EPOCH_S + self._now_s + jump_s)
 
     def start(self) -> None:
         """Play ``opcost.measurement.Meter``: begin to log."""
@@ -366,7 +368,8 @@ class SimulatedMachine(SimulatedWorkload):
         is_capped = self._now_s - phase.burst_begin_s >= self.device.capping_delay_s
         is_capped &= phase.burst_power_w >= self.device.power_limit_w
         capped = phase.burst_power_w / self.device.power_limit_w if is_capped else 1.0
-        return capped * (1 + float(self._swing(np.array([self._now_s]))[0]))
+        phase_ratio = self._now_s / self.device.clock_swing_period_s
+        return capped * (1 + self.device.clock_swing_ratio * math.sin(2 * math.pi * phase_ratio))
 
     def _swing(self, at_s: FloatArray) -> FloatArray:
         device = self.device
@@ -383,8 +386,11 @@ class SimulatedMachine(SimulatedWorkload):
 
     def _next_phase(self, load: Load | None) -> _Phase:
         """Return the phase that begins now if the device does something else."""
-        warmth = float(self._warmth(np.array([self._now_s]))[0])
         last = self._phases[-1]
+        # As _warmth says, of the last phase alone: there are thousands where pauses are.
+        target = float(last.load is not None)
+        decay = math.exp((last.begin_s - self._now_s) / self.device.warming_time_s)
+        warmth = target + (last.warmth_at_begin - target) * decay
         before = self._phases[-2].load if len(self._phases) > 1 else None
         is_pause = last.load is None and self._now_s - last.begin_s < LONGEST_PAUSE_S and before == load
         if load is not None and not is_pause:
@@ -469,7 +475,7 @@ class SimulatedMachine(SimulatedWorkload):
                 shocks[0] += memory * self._correlated_noise[-1]
             else:
                 shocks[0] = self._random.standard_normal()
-            later = np.fromiter(accumulate(shocks, lambda noise, shock: memory * noise + shock), float, new)
+            later = lfilter([1.0], [1.0, -memory], shocks)
             self._correlated_noise = np.concatenate([self._correlated_noise, later])
             self._white_noise_w = np.concatenate([self._white_noise_w, self._random.standard_normal(new)])
         device = self.device
