@@ -62,18 +62,19 @@ def main() -> int:
         print_json(reports)
     else:
         print_comparisons(reports, arguments.dry_run)
-    wanted = [path for path in (arguments.figures, arguments.report) if path is not None]
+    status = int(bool(arguments.names) and any(report.lacks_a_sum for report in reports))
     if arguments.dry_run:
+        wanted = [path for path in (arguments.figures, arguments.report) if path is not None]
         print_files("not written, since nothing is in a dry run", wanted)
-        wanted = []
-    if arguments.figures in wanted:
+        return status
+    if arguments.figures is not None:
         print_files("written", draw_comparisons(reports, arguments.figures))
-    if arguments.report in wanted:
+    if arguments.report is not None:
         from opcost.stage_reporting import write_report
 
         write_report(arguments.report, request.database, models, reports, runs)
         print_files("written", [arguments.report])
-    return int(bool(arguments.names) and any(report.lacks_a_sum for report in reports))
+    return status
 
 
 def tell_coverage(arguments: Namespace) -> int:

@@ -92,20 +92,9 @@ def errors(models: Sequence[ComparedModel]) -> Figure:
     for (quantity, _), marker, colour, aside in zip(QUANTITIES, "os", COLOURS, (ASIDE, -ASIDE), strict=False):
         sums = [model.ratio(quantity) for model in ordered]
         corrected = [model.corrected_ratio(quantity) for model in ordered]
-        for text, ratios, face in ((quantity, sums, colour), (f"{quantity}, corrected for caches", corrected, "white")):
-            found = [(row + aside, ratio) for row, ratio in enumerate(ratios) if ratio is not None]
-            if found:
-                axes.errorbar(
-                    [ratio.value - 1 for _, ratio in found],
-                    [row for row, _ in found],
-                    xerr=[NORMAL_QUANTILE * ratio.standard_error for _, ratio in found],
-                    fmt=marker,
-                    color=colour,
-                    markerfacecolor=face,
-                    markersize=4,
-                    linewidth=1,
-                    label=text,
-                )
+        look = {"fmt": marker, "color": colour, "markersize": 4, "linewidth": 1}
+        _draw_errors(axes, sums, aside, **look, label=quantity)
+        _draw_errors(axes, corrected, aside, **look, markerfacecolor="white", label=f"{quantity}, corrected for caches")
     axes.axvline(0.0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(ordered)), [model.name for model in ordered])
     axes.set_ylim(-0.5, len(ordered) - 0.5)
@@ -113,6 +102,14 @@ def errors(models: Sequence[ComparedModel]) -> Figure:
     axes.set_xlabel("operators summed, less the measured whole, as a share of it; bars are 95 % intervals")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     return figure
+
+
+def _draw_errors(axes: Axes, ratios: Sequence[Estimate | None], aside: float, **look: Any) -> None:
+    """Draw those of a row each that are known; nothing, not even in the legend, if none is."""
+    found = [(row + aside, ratio) for row, ratio in enumerate(ratios) if ratio is not None]
+    if found:
+        spans = [NORMAL_QUANTILE * ratio.standard_error for _, ratio in found]
+        axes.errorbar([ratio.value - 1 for _, ratio in found], [row for row, _ in found], xerr=spans, **look)
 
 
 def _percent(value: float, _: int | None) -> str:

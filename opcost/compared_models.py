@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -87,13 +88,11 @@ def labels_of(name: str, conditions: Sequence[Conditions]) -> list[str]:
 
 def without_sizes(models: Sequence[ComparedModel]) -> list[ComparedModel]:
     """Return the models without the input sizes in their names, where one model has not several of them."""
-    sizes: dict[str, set[str]] = {}
-    for model in models:
-        name, size = _name_and_size(model.name)
-        sizes.setdefault(name, set()).add(size)
+    found = [_name_and_size(model.name) for model in models]
+    sizes = Counter(name for name, _ in set(found))
     return [
-        replace(model, name=SIZE.sub("", model.name)) if len(sizes[_name_and_size(model.name)[0]]) == 1 else model
-        for model in models
+        model if sizes[name] > 1 else replace(model, name=SIZE.sub("", model.name))
+        for model, (name, _) in zip(models, found, strict=True)
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opcost.calls_in_chains import (
@@ -24,7 +24,7 @@ from opcost.calls_in_chains import (
 )
 from opcost.conditions import Conditions
 from opcost.operators import OperatorCount, OperatorTuple, TensorSpec, tensor_specs
-from opcost.statistics import combined, sum_of_independent
+from opcost.statistics import Estimate, combined, sum_of_independent
 
 WHOLE_RATIO = 0.75
 """Of a kind's sizes so many must be known: between others a curve would be guessed."""
@@ -119,7 +119,8 @@ class Corrections:
                 kind = kind_of(count)
                 for point, share in self.curves[kind].shares(moved_bytes(count)).items():
                     weights[kind, point] = weights.get((kind, point), 0.0) + share * count.occurrences
-        return _sum(self.curves[kind].points[point][1].times(weight) for (kind, point), weight in weights.items())
+        terms = [self.curves[kind].points[point][1].times(weight) for (kind, point), weight in weights.items()]
+        return _pooled(terms, sum_of_independent)
 
 
 def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
@@ -148,23 +149,15 @@ def _is_whole(known: Collection[int], sizes: Sequence[int]) -> bool:
 
 
 def _curve(by_size: Mapping[int, Sequence[Excess]]) -> Curve:
-    return Curve(tuple((size, _mean(excesses)) for size, excesses in sorted(by_size.items())))
+    """Return the mean at each size of what was found several times, perhaps on several boards."""
+    return Curve(tuple((size, _pooled(excesses, combined)) for size, excesses in sorted(by_size.items())))
 
 
-def _mean(excesses: Sequence[Excess]) -> Excess:
-    """Return the mean of what was found several times, perhaps on several boards; its energy is known if all are."""
+def _pooled(excesses: Sequence[Excess], pool: Callable[[Sequence[Estimate]], Estimate]) -> Excess:
+    """Return what times and energies are together; the energy is known if all are."""
     energies_j = [excess.energy_j for excess in excesses if excess.energy_j is not None]
     is_known = len(energies_j) == len(excesses)
-    return Excess(combined([excess.time_s for excess in excesses]), combined(energies_j) if is_known else None)
-
-
-def _sum(excesses: Iterable[Excess]) -> Excess:
-    """Return the sum of independent ones; its energy is known if all are."""
-    terms = list(excesses)
-    energies_j = [term.energy_j for term in terms if term.energy_j is not None]
-    is_known = len(energies_j) == len(terms)
-    times_s = (term.time_s for term in terms)
-    return Excess(sum_of_independent(times_s), sum_of_independent(energies_j) if is_known else None)
+    return Excess(pool([excess.time_s for excess in excesses]), pool(energies_j) if is_known else None)
 
 
 def _floating_bytes(tensor: TensorSpec) -> int:

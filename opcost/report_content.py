@@ -47,14 +47,22 @@ def board_of(uuid: str | None) -> str:
 
 @dataclass(frozen=True)
 class Compared:
-    """One comparison with its name in the report."""
+    """One comparison, as a row and as figures show it."""
 
-    label: str
-    name: str
     row: ComparisonRow
     comparison: Comparison
     kernels: KernelErrors | None
     model: ComparedModel
+
+    @property
+    def label(self) -> str:
+        """Its name in the report."""
+        return self.model.name
+
+    @property
+    def name(self) -> str:
+        """That of the model's config."""
+        return self.row.name
 
     @property
     def is_complete(self) -> bool:
@@ -69,9 +77,9 @@ def compared(models: Sequence[ModelComparisons], reports: Sequence[ComparingRepo
         for label, row, kinds, comparison, kernels in zip(
             report.labels, report.comparisons, report.kinds, one.comparisons, one.kernels, strict=True
         ):
-            found.append(Compared(label, row.name, row, comparison, kernels, compared_model(label, row, kinds)))
+            found.append(Compared(row, comparison, kernels, compared_model(label, row, kinds)))
     shorter = without_sizes([one.model for one in found])
-    return [replace(one, label=model.name, model=model) for one, model in zip(found, shorter, strict=True)]
+    return [replace(one, model=model) for one, model in zip(found, shorter, strict=True)]
 
 
 # Can I trust it?

@@ -108,14 +108,14 @@ class CountsFile:
         counts = read_counts(self.path(config), self.scripts(config.name, is_counted(config)))
         if counts.model == model_tuple(config) and counts.composites == config.composites:
             return counts
-        remedy = f"run {self.scripts(config.name, False)}"
+        remedy = f"run {self.scripts(config.name, counted_before=False)}"
         composites = f" with {', '.join(counts.composites) or 'no'} composites of its own"
         made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"
         raise UserError(f"{self.path(config)}: made for {made_for}, which is no longer what summary.yml says; {remedy}")
 
-    def scripts(self, arguments: str, is_counted: bool) -> str:
+    def scripts(self, arguments: str, counted_before: bool) -> str:
         """Return the commands that make the file, with block 0 where it has not run."""
-        scripts = dict.fromkeys([self.made_by] if is_counted else [BLOCK_0, self.made_by])
+        scripts = dict.fromkeys([self.made_by] if counted_before else [BLOCK_0, self.made_by])
         return " and ".join(f"{script} {arguments}".strip() for script in scripts)
 
 

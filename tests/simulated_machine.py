@@ -24,6 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,9 @@ from opcost.power import PowerSource, PowerTrace, no_trace
 from opcost.procedure import measure
 from opcost.statistics import FloatArray
 from opcost.subjects import Subject
+
+Times = TypeVar("Times", np.float64, FloatArray)
+"""One time, which is what most calls ask for, or many; or what is so at them."""
 
 POWER_STEP_S = 0.005
 """The device's power is constant within one step. One value of ``white_noise_w`` lasts as long."""
@@ -319,9 +323,7 @@ class SimulatedMachine(SimulatedWorkload):
 
     def read(self) -> ClockReading:
         """Play ``opcost.measurement.Clock``."""
-        step = self._clock_step
-        jump_s = step.step_s if step is not None and self._now_s >= step.after_s else 0.0
-        return ClockReading(FIRST_MONOTONIC_S + self._now_s, FIRST_EPOCH_S + self._now_s + jump_s)
+        return ClockReading(FIRST_MONOTONIC_S + self._now_s, float(self._epoch_s(np.float64(self._now_s))))
 
     def start(self) -> None:
         """Play ``opcost.measurement.Meter``: begin to log."""
@@ -368,12 +370,11 @@ class SimulatedMachine(SimulatedWorkload):
         is_capped = self._now_s - phase.burst_begin_s >= self.device.capping_delay_s
         is_capped &= phase.burst_power_w >= self.device.power_limit_w
         capped = phase.burst_power_w / self.device.power_limit_w if is_capped else 1.0
-        phase_ratio = self._now_s / self.device.clock_swing_period_s
-        return capped * (1 + self.device.clock_swing_ratio * math.sin(2 * math.pi * phase_ratio))
+        return capped * (1 + float(self._swing(np.float64(self._now_s))))
 
-    def _swing(self, at_s: FloatArray) -> FloatArray:
+    def _swing(self, at_s: Times) -> Times:
         device = self.device
-        swing: FloatArray = device.clock_swing_ratio * np.sin(2 * np.pi * at_s / device.clock_swing_period_s)
+        swing: Times = device.clock_swing_ratio * np.sin(2 * np.pi * at_s / device.clock_swing_period_s)
         return swing
 
     def _advance(self, load: Load | None, duration_s: float) -> None:
@@ -387,10 +388,9 @@ class SimulatedMachine(SimulatedWorkload):
     def _next_phase(self, load: Load | None) -> _Phase:
         """Return the phase that begins now if the device does something else."""
         last = self._phases[-1]
-        # As _warmth says, of the last phase alone: there are thousands where pauses are.
-        target = float(last.load is not None)
-        decay = math.exp((last.begin_s - self._now_s) / self.device.warming_time_s)
-        warmth = target + (last.warmth_at_begin - target) * decay
+        # Of the last phase alone: there are thousands where pauses are.
+        passed_s = np.float64(self._now_s - last.begin_s)
+        warmth = float(self._approached(float(last.load is not None), last.warmth_at_begin, passed_s))
         before = self._phases[-2].load if len(self._phases) > 1 else None
         is_pause = last.load is None and self._now_s - last.begin_s < LONGEST_PAUSE_S and before == load
         if load is not None and not is_pause:
@@ -399,10 +399,11 @@ class SimulatedMachine(SimulatedWorkload):
         mean_w = self._burst_energy_j / span_s if 0 < span_s < math.inf else 0.0
         return _Phase(self._now_s, load, warmth, last.burst_begin_s, mean_w)
 
-    def _epoch_s(self, at_s: FloatArray) -> FloatArray:
+    def _epoch_s(self, at_s: Times) -> Times:
         step = self._clock_step
-        jump_s = 0.0 if step is None else np.where(at_s >= step.after_s, step.step_s, 0.0)
-        return FIRST_EPOCH_S + at_s + jump_s
+        jump_s = 0.0 if step is None else step.step_s * (at_s >= step.after_s)
+        epoch_s: Times = FIRST_EPOCH_S + at_s + jump_s
+        return epoch_s
 
     def _phase_index(self, at_s: FloatArray) -> npt.NDArray[np.int64]:
         return np.searchsorted([phase.begin_s for phase in self._phases], at_s, side="right") - 1
@@ -421,7 +422,12 @@ class SimulatedMachine(SimulatedWorkload):
         begin_s = np.array([phase.begin_s for phase in self._phases])[index]
         at_begin = np.array([phase.warmth_at_begin for phase in self._phases])[index]
         target = np.array([float(phase.load is not None) for phase in self._phases])[index]
-        return target + (at_begin - target) * np.exp((begin_s - at_s) / self.device.warming_time_s)
+        return self._approached(target, at_begin, at_s - begin_s)
+
+    def _approached(self, target: FloatArray | float, at_begin: FloatArray | float, passed_s: Times) -> Times:
+        """Return the warmth some time after a phase began."""
+        warmth: Times = target + (at_begin - target) * np.exp(-passed_s / self.device.warming_time_s)
+        return warmth
 
     def _temperature_c(self, at_s: FloatArray) -> FloatArray:
         device = self.device
