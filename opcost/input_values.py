@@ -69,6 +69,15 @@ class InputValues:
         """Return the kind with as many zeros whose other values are normal; constants stay constant."""
         return replace(self, spread=1.0) if self.spread else self
 
+    def statistics(self) -> InputStatistics:
+        """Return what a tensor of this kind holds: ``kind_of`` finds the kind in it again.
+
+        With the share q of values that are not zero, the variance of all is q times theirs plus what their mean adds.
+        """
+        nonzero_ratio = 1.0 - self.zeros_ratio
+        variance = nonzero_ratio * (self.spread**2 + self.zeros_ratio * self.mean**2)
+        return InputStatistics(self.zeros_ratio, nonzero_ratio * self.mean, math.sqrt(variance))
+
     def distance(self, other: InputValues) -> float:
         """Return how far two kinds are apart: 1 from no zeros to all, 0.1 for 16 times the spread.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -28,6 +28,7 @@ SENTINEL_MEASUREMENTS = "sentinel_measurements.csv"
 SUM_VS_FULL = "sum_vs_full.csv"
 KERNEL_TIMES = "kernel_times.csv"
 CALLS_IN_CHAINS = "calls_in_chains.csv"
+MODEL_OPERATORS = "model_operators.csv"
 POWER_LOGS = "power_logs"
 
 Check: TypeAlias = Callable[[ModelConfig], list[str]]
@@ -172,18 +173,34 @@ class SelectedModel:
     dropped: OperatorCounts | None
 
 
-def selected(request: Request, configs: list[ModelConfig]) -> list[SelectedModel]:
+def selected(
+    request: Request, configs: list[ModelConfig], shipped: Mapping[str, OperatorCounts] | None = None
+) -> list[SelectedModel]:
     """Return the configs with their filtered counts, if these are not empty (they would be done at once) and what the
     whitelist keeps.
 
     Where none is named, the others are left out with a warning.
 
+    Args:
+        request: which models.
+        configs: theirs.
+        shipped: counts by the config's name that stand for pickles; see ``shipped_counts``.
+
     Raises:
         UserError: with one line for each model that is named or, where no other is left, found.
     """
+    found = _shipped(request, configs, shipped) if shipped else []
+    pickled = [config for config in configs if not shipped or config.name not in shipped]
+    if found and not (request.names or any(FILTERED_COUNTS.path(config).exists() for config in pickled)):
+        return found
+    return sorted([*found, *_pickled(request, pickled)], key=lambda model: model.config.name)
+
+
+def _pickled(request: Request, configs: list[ModelConfig]) -> list[SelectedModel]:
     models = counted(request, configs, FILTERED_COUNTS)
     whitelist = request.whitelist() if any(COUNTS.path(config).exists() for config, _ in models) else ()
-    found, mistakes = [], []
+    found: list[SelectedModel] = []
+    mistakes: list[str] = []
     for config, kept in models:
         path = FILTERED_COUNTS.path(config)
         selection = select(COUNTS.read(config), whitelist) if COUNTS.path(config).exists() else None
@@ -195,3 +212,11 @@ def selected(request: Request, configs: list[ModelConfig]) -> list[SelectedModel
             found.append(SelectedModel(config, kept, None if selection is None else selection.dropped))
     _leave_out(mistakes, unless=bool(request.names) or not found)
     return found
+
+
+def _shipped(
+    request: Request, configs: list[ModelConfig], shipped: Mapping[str, OperatorCounts]
+) -> list[SelectedModel]:
+    whitelist = request.whitelist()
+    selections = [(config, select(shipped[config.name], whitelist)) for config in configs if config.name in shipped]
+    return [SelectedModel(config, selection.kept, selection.dropped) for config, selection in selections]

@@ -14,6 +14,7 @@ from opcost.csv_database import TORN, CsvTable
 from opcost.errors import UserError
 from opcost.kernel_times import KernelTimeRow
 from opcost.measurement import MeasurementRow
+from opcost.model_operators import ModelOperatorRow
 from opcost.request import (
     CALLS_IN_CHAINS,
     COUNTS,
@@ -22,6 +23,7 @@ from opcost.request import (
     FULL_MODEL_MEASUREMENTS,
     KERNEL_TIMES,
     METER_QUALIFICATIONS,
+    MODEL_OPERATORS,
     OPERATOR_MEASUREMENTS,
     SENTINEL_MEASUREMENTS,
     SUM_VS_FULL,
@@ -37,6 +39,7 @@ MEASURED: dict[str, type[Any]] = {
     METER_QUALIFICATIONS: QualificationRow,
     CALLS_IN_CHAINS: ChainRow,
     KERNEL_TIMES: KernelTimeRow,
+    MODEL_OPERATORS: ModelOperatorRow,
     FAILURES: FailureRow,
 }
 """Tables to which rows are only added, and what a row is."""

@@ -27,6 +27,7 @@ from opcost.request import (
     Request,
     selected,
 )
+from opcost.shipped_counts import shipped_counts
 from opcost.stage_chains import calls_in_chains_in
 from opcost.statistics import Estimate, estimate_of, standard_error_of, value_of
 from opcost.subjects import about
@@ -144,7 +145,8 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
         request: which models.
         runs: which runs of operators are summed.
     """
-    models = selected(request, request.configs())
+    configs = request.configs()
+    models = selected(request, configs, shipped_counts(request, configs))
     if not request.database.is_dir():
         raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
     counts = [counts for model in models for counts in (model.kept, model.dropped) if counts is not None]

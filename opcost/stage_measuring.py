@@ -19,6 +19,7 @@ from opcost.request import (
     SelectedModel,
     selected,
 )
+from opcost.shipped_counts import ship_counts
 from opcost.stage_chains import find_chains_if_unknown
 from opcost.subjects import CAPTURED, subjects_of
 
@@ -67,6 +68,8 @@ def measure_operators(
     works = [Work(model.config, tuple(subjects_of(model.kept.counts, input_data))) for model in models]
     on_own_values = [work for work, model in zip(works, models, strict=True) if _has_values(model.kept, input_data)]
     with open_bench(request.device, request.database, not request.dry_run) as bench:
+        if not request.dry_run:
+            ship_counts(request, [model.config for model in models])
         protocol = protocol_for(bench.is_gpu)
         campaign = Campaign(bench, protocol, request.database / OPERATOR_MEASUREMENTS, works, request.same_board)
         reports = []

@@ -34,6 +34,8 @@ IDEAS = {
     "measuring_loop",
     "joined_meter",
     "meter_names",
+    "model_operators",
+    "operator_texts",
     "meter_qualification",
     "next_steps",
     "operators",
@@ -54,7 +56,7 @@ IDEAS = {
 }
 JOINED = (
     "__init__ __main__ apparatus bench campaign coverage_page devices measuring_child meters models report_content "
-    "reports request sentinel".split()
+    "reports request sentinel shipped_counts".split()
 )
 JOINING = {*JOINED, *(name for name in MODULES if name.startswith("stage_"))}
 TECHNOLOGIES = sorted(MODULES.keys() - IDEAS - JOINING)

@@ -1,0 +1,139 @@
+"""Counts as rows of a table: what is read back sums as what was counted."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from opcost.config_files import load_configs
+from opcost.csv_database import CsvTable
+from opcost.errors import UserError
+from opcost.input_values import CONSTANT, NORMAL, ZEROS, InputStatistics, InputValues, kind_of
+from opcost.model_operators import ModelOperatorRow, counts_of, rows_of
+from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.pickle_files import write_counts
+from opcost.request import COUNTS, MODEL_OPERATORS, Request, selected
+from opcost.shipped_counts import ship_counts, shipped_counts
+from opcost.subjects import CAPTURED, subjects_of
+
+TENSOR = TensorSpec((4, 4), "float32")
+RELU = OperatorTuple("torch.nn.ReLU", (("inplace", True),), (TENSOR,))
+ADD = OperatorTuple("torch.add", (), (TENSOR, TensorSpec((4, 4), "float32", identity=1)), mode=None)
+SEEN = [(InputStatistics(zeros_ratio, 0.0, 1.0),) for zeros_ratio in (0.5, 0.0, 0.5)]
+EARLY, LATE = "2026-11-22T10:00:00+00:00", "2026-11-23T10:00:00+00:00"
+COUNTED = OperatorCounts(
+    model=model_operator("resnet18", None, (2, 3, 8, 8)),
+    counts=(
+        OperatorCount(RELU, 3, 0, 128, TENSOR, tuple(SEEN)),
+        OperatorCount(ADD, 1, 0, 192, TENSOR, ((InputStatistics(None, None, None),) * 2,)),
+    ),
+    total_flop=10,
+    total_memory_bytes=600,
+    parameters=11,
+    torch_version="2.15.0",
+    device_type="cpu",
+    outside=("aten::sort",),
+    composites=("Block",),
+)
+
+
+@pytest.mark.parametrize("counts", [COUNTED, replace(COUNTED, outside=(), composites=(), device_type="meta")])
+def test_rows_are_read_back_as_the_counts_that_they_were_made_of(counts):
+    shipped = counts_of(rows_of("a", counts, LATE))
+    assert shipped.counted_at == LATE
+    read = shipped.counts
+    assert replace(read, counts=()) == replace(counts, counts=())
+    assert [replace(one, statistics=()) for one in read.counts] == [
+        replace(one, statistics=()) for one in counts.counts
+    ]
+    if counts.device_type != "meta":
+        assert list(subjects_of(read.counts, CAPTURED).items()) == list(subjects_of(counts.counts, CAPTURED).items())
+
+
+def test_rows_begin_with_the_key_of_measurements():
+    rows = rows_of("a", COUNTED, LATE)
+    subjects = subjects_of(COUNTED.counts, CAPTURED)
+    assert [row.key for row in rows[1:]] == [subject.key for subject in subjects]
+    assert [row.calls for row in rows] == [1, 2, 1, 1]
+    assert (rows[0].operator, rows[0].flop, rows[0].memory_bytes) == ("torchvision.models.resnet18", 10, 600)
+
+
+def test_the_last_of_several_counts_is_read_and_equal_rows_count_once():
+    old = rows_of("a", replace(COUNTED, total_flop=99), EARLY)
+    new = rows_of("a", COUNTED, LATE)
+    assert counts_of([*new, *old, *new]) == counts_of(new)
+
+
+@pytest.mark.parametrize("kind", [NORMAL, ZEROS, CONSTANT, *(InputValues(0.3, spread=wide) for wide in (1, 16, 64))])
+def test_statistics_of_a_kind_are_of_that_kind(kind):
+    assert kind_of(kind.statistics()) == kind
+
+
+def test_rows_without_the_model_itself_are_refused():
+    with pytest.raises(ValueError, match="the row of the model itself is missing"):
+        counts_of(rows_of("a", COUNTED, LATE)[1:])
+    changed = replace(rows_of("a", COUNTED, LATE)[1], operator="torch.nn.SiLU")
+    with pytest.raises(ValueError, match="its key is that of another operator tuple"):
+        counts_of([rows_of("a", COUNTED, LATE)[0], changed])
+
+
+@pytest.mark.parametrize("change", [{"calls": 0}, {"calls": 10**9}, {"flop": -1}, {"memory_bytes": -1}])
+def test_impossible_counts_are_refused(change):
+    with pytest.raises(ValueError, match="calls|negative"):
+        replace(rows_of("a", COUNTED, LATE)[0], **change)
+
+
+@pytest.fixture
+def request_of_one(tmp_path):
+    folder = tmp_path / "measurements" / "a"
+    folder.mkdir(parents=True)
+    (folder / "summary.yml").write_text(
+        "model_name: resnet18\nweights_name: null\ninput_size: [2, 3, 8, 8]\ncomposites: [Block]\ndone: false\n"
+    )
+    (tmp_path / "measurements" / "operator_whitelist.yml").write_text("operators: [ReLU]\n")
+    (tmp_path / "database").mkdir()
+    return Request((), tmp_path / "measurements", tmp_path / "database")
+
+
+def shipped_by(request):
+    return shipped_counts(request, request.configs())
+
+
+def test_counts_are_shipped_once_and_read_where_no_pickle_is_newer(request_of_one):
+    request = request_of_one
+    (config,) = request.configs()
+    pickle = COUNTS.path(config)
+    assert shipped_by(request) == {}
+    write_counts(pickle, COUNTED)
+    ship_counts(request, [config])
+    table = CsvTable(request.database / MODEL_OPERATORS, ModelOperatorRow)
+    rows = table.rows()
+    # The pickle is as new, so it counts; shipping it again adds nothing.
+    assert shipped_by(request) == {}
+    ship_counts(request, [config])
+    assert table.rows() == rows
+    os.utime(pickle, (0, 0))
+    assert list(shipped_by(request)) == ["a"]
+    pickle.unlink()
+    shipped = shipped_by(request)
+    (model,) = selected(request, [config], shipped)
+    assert [one.operator for one in model.kept.counts] == [RELU]
+    assert [one.operator for one in model.dropped.counts] == [ADD]
+
+
+def test_counts_of_other_composites_do_not_stand_for_a_config(request_of_one):
+    (config,) = request_of_one.configs()
+    write_counts(COUNTS.path(config), COUNTED)
+    ship_counts(request_of_one, [config])
+    COUNTS.path(config).unlink()
+    config.path.write_text(config.path.read_text().replace("[Block]", "[]"))
+    assert shipped_counts(request_of_one, load_configs(request_of_one.measurements, [])) == {}
+
+
+def test_a_damaged_table_is_a_mistake_of_one_line(request_of_one):
+    request = request_of_one
+    table = CsvTable(request.database / MODEL_OPERATORS, ModelOperatorRow)
+    for row in rows_of("a", COUNTED, LATE)[1:]:
+        table.append(row)
+    with pytest.raises(UserError, match="restore the file, or delete it and run block 0"):
+        shipped_by(request)
