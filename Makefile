@@ -50,10 +50,11 @@ zoo: .venv/installed  ## rebuild every operator tuple of every model alone: same
 	@$(venv_python) general_pipeline_block0.py '*' --meta --measurements build/zoo/measurements
 	@$(venv_python) check_operators.py '*' --measurements build/zoo/measurements
 
-test: .venv/installed-test  ## set up .venv with the test tools; check style and types; run the tests
+test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the tests
 	@$(venv_python) -m ruff check
 	@$(venv_python) -m ruff format --check
 	@$(venv_python) -m mypy
+	@.venv/bin/lint-imports --no-cache --no-logo
 	@$(venv_python) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 fuzz: .venv/installed-test  ## read 10,000 malformed files: all end in a reading or in clear lines (2 to 6 minutes)
@@ -65,7 +66,7 @@ mutation: .venv/installed-test  ## plant faults in power, statistics and summati
 
 clean:  ## remove build/ and the tools' caches; .venv, measurements/ and database/ stay
 	@rm -rf build mutants opcost.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	@rm -rf __pycache__ opcost/__pycache__ tests/__pycache__
+	@find . -name __pycache__ -not -path "./.venv/*" -prune -exec rm -rf {} +
 
 .venv/installed: .venv/made pyproject.toml
 	@echo "Installing what opcost needs into .venv; the first time, torch is a download of about 5 GB."

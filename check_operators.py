@@ -3,8 +3,8 @@
 Example: python check_operators.py 'resnet*' --device cpu
 """
 
-from opcost.command_line import pipeline_parser, run
-from opcost.command_log import log_run
+from opcost.command.log import log_run
+from opcost.command.options import pipeline_parser, run
 
 EXAMPLE = "python check_operators.py 'resnet*' --device cpu"
 
@@ -14,10 +14,10 @@ def main() -> int:
     arguments = pipeline_parser(description, EXAMPLE, has_dry_run=False).parse_args()
     log_run(arguments.verbose)
 
-    from opcost.reports import print_json, print_rebuilds
-    from opcost.request import Request
-    from opcost.stage_rebuilding import rebuild_operators
-    from opcost.terminal import progress_on_stderr
+    from opcost.reporting.tables import print_json, print_rebuilds
+    from opcost.reporting.terminal import progress_on_stderr
+    from opcost.running.request import Request
+    from opcost.stages.replay import rebuild_operators
 
     reports = rebuild_operators(Request.from_arguments(arguments), progress_on_stderr())
     print_json(reports) if arguments.json else print_rebuilds(reports)

@@ -3,8 +3,8 @@
 Example: python compare_kernels.py resnet50_32x3x224x224 --device cuda
 """
 
-from opcost.command_line import pipeline_parser, run
-from opcost.command_log import log_run
+from opcost.command.log import log_run
+from opcost.command.options import pipeline_parser, run
 
 EXAMPLE = "python compare_kernels.py resnet50_32x3x224x224 --device cuda"
 
@@ -14,10 +14,10 @@ def main() -> int:
     arguments = pipeline_parser(description, EXAMPLE, has_dry_run=False).parse_args()
     log_run(arguments.verbose, arguments.database)
 
-    from opcost.reports import print_json, print_kernels
-    from opcost.request import Request
-    from opcost.stage_kernels import compare_kernels
-    from opcost.terminal import progress_on_stderr
+    from opcost.reporting.tables import print_json, print_kernels
+    from opcost.reporting.terminal import progress_on_stderr
+    from opcost.running.request import Request
+    from opcost.stages.kernels import compare_kernels
 
     reports = compare_kernels(Request.from_arguments(arguments), progress_on_stderr())
     print_json(reports) if arguments.json else print_kernels(reports)

@@ -8,7 +8,8 @@ Example: python compare_sum_vs_full.py resnet18_32x3x32x32
 from argparse import Namespace
 from importlib import import_module
 
-from opcost.command_line import (
+from opcost.command.log import log_run
+from opcost.command.options import (
     add_cache,
     add_counted,
     add_coverage,
@@ -18,7 +19,6 @@ from opcost.command_line import (
     pipeline_parser,
     run,
 )
-from opcost.command_log import log_run
 
 EXAMPLE = "python compare_sum_vs_full.py 'resnet*' --json"
 
@@ -46,14 +46,15 @@ def main() -> int:
         parser.error("--write-whitelist: it needs --coverage-target, such as 0.9")
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 
-    from opcost.comparison import OperatorRuns
-    from opcost.reports import print_comparisons, print_files, print_json
-    from opcost.request import Request
-    from opcost.stage_comparing import draw_comparisons, find_comparisons, keep_comparisons
+    from opcost.comparing.comparison import OperatorRuns
+    from opcost.reporting.figures import draw_comparisons
+    from opcost.reporting.tables import print_comparisons, print_files, print_json
+    from opcost.running.request import Request
+    from opcost.stages.compare import find_comparisons, keep_comparisons
 
     if arguments.figures is not None:
         # Where matplotlib is not installed, that is told before anything is written.
-        import_module("opcost.charts")
+        import_module("opcost.reporting.figures")
     runs = OperatorRuns(arguments.input_data, arguments.cache, arguments.counted)
     request = Request.from_arguments(arguments)
     models = find_comparisons(request, runs)
@@ -70,7 +71,7 @@ def main() -> int:
     if arguments.figures is not None:
         print_files("written", draw_comparisons(reports, arguments.figures))
     if arguments.report is not None:
-        from opcost.stage_reporting import write_report
+        from opcost.reporting.report import write_report
 
         write_report(arguments.report, request.database, models, reports, runs)
         print_files("written", [arguments.report])
@@ -78,9 +79,9 @@ def main() -> int:
 
 
 def tell_coverage(arguments: Namespace) -> int:
-    from opcost.reports import print_advice, print_json
-    from opcost.request import Request
-    from opcost.stage_advising import advise
+    from opcost.reporting.tables import print_advice, print_json
+    from opcost.running.request import Request
+    from opcost.stages.advise import advise
 
     advice = advise(Request.from_arguments(arguments), arguments.coverage_target, arguments.write_whitelist)
     is_written = arguments.write_whitelist and not arguments.dry_run

@@ -7,8 +7,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from opcost.command_line import Parser, add_device, add_models, add_verbose, run
-from opcost.command_log import log_run
+from opcost.command.log import log_run
+from opcost.command.options import Parser, add_device, add_models, add_verbose, run
 from opcost.errors import UserError
 
 
@@ -27,10 +27,10 @@ def main() -> int:
     if arguments.output is not None and not arguments.output.parent.is_dir():
         raise UserError(f"--output {arguments.output}: there is no folder {arguments.output.parent}; make it first")
 
-    from opcost.atomic_file import replace_file
-    from opcost.coverage_page import coverage_page, summary
-    from opcost.stage_coverage import CoverageFailure, CoverageRow, check_coverage
-    from opcost.terminal import progress_on_stderr
+    from opcost.reporting.terminal import progress_on_stderr
+    from opcost.stages.coverage import CoverageFailure, CoverageRow, check_coverage
+    from opcost.stages.coverage_page import coverage_page, summary
+    from opcost.storage.files import replace_file
 
     results = check_coverage(arguments.names, arguments.device, arguments.meta, progress_on_stderr())
     rows = [result for result in results if isinstance(result, CoverageRow)]

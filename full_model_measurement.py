@@ -5,8 +5,8 @@ Example: python full_model_measurement.py resnet18_32x3x32x32 --seconds 3
 
 from functools import partial
 
-from opcost.command_line import add_execution, add_meter, add_same_board, add_seconds, pipeline_parser, run
-from opcost.command_log import log_run
+from opcost.command.log import log_run
+from opcost.command.options import add_execution, add_meter, add_same_board, add_seconds, pipeline_parser, run
 
 EXAMPLE = "python full_model_measurement.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
 
@@ -21,13 +21,13 @@ def main() -> int:
     arguments = parser.parse_args()
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 
-    from opcost.bench import MeasuringOptions
-    from opcost.measuring_child import open_child_bench
-    from opcost.ports import protocol_for
-    from opcost.reports import print_full_models, print_json
-    from opcost.request import Request
-    from opcost.stage_full_models import measure_full_models
-    from opcost.terminal import progress_on_stderr
+    from opcost.measuring.ports import protocol_for
+    from opcost.reporting.tables import print_full_models, print_json
+    from opcost.reporting.terminal import progress_on_stderr
+    from opcost.running.bench import MeasuringOptions
+    from opcost.running.request import Request
+    from opcost.running.worker_bench import open_child_bench
+    from opcost.stages.measure_models import measure_full_models
 
     bench = partial(open_child_bench, options=MeasuringOptions(arguments.execution, meter_name=arguments.meter))
     request = Request.from_arguments(arguments)

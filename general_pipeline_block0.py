@@ -3,8 +3,8 @@
 Example: python general_pipeline_block0.py resnet18_32x3x32x32
 """
 
-from opcost.command_line import pipeline_parser, run
-from opcost.command_log import log_run
+from opcost.command.log import log_run
+from opcost.command.options import pipeline_parser, run
 
 EXAMPLE = "python general_pipeline_block0.py 'resnet*' --device cpu"
 
@@ -19,10 +19,10 @@ def main() -> int:
     arguments = parser.parse_args()
     log_run(arguments.verbose)
 
-    from opcost.reports import print_census, print_count_plans, print_counts, print_json
-    from opcost.request import Request
-    from opcost.stage_counting import CountReport, census, count_operators, plan_counting
-    from opcost.terminal import progress_on_stderr
+    from opcost.reporting.tables import print_census, print_count_plans, print_counts, print_json
+    from opcost.reporting.terminal import progress_on_stderr
+    from opcost.running.request import Request
+    from opcost.stages.count import CountReport, census, count_operators, plan_counting
 
     request = Request.from_arguments(arguments)
     if arguments.dry_run:

@@ -3,8 +3,8 @@
 Example: python general_pipeline_block1.py resnet18_32x3x32x32
 """
 
-from opcost.command_line import pipeline_parser, run
-from opcost.command_log import log_run
+from opcost.command.log import log_run
+from opcost.command.options import pipeline_parser, run
 
 EXAMPLE = "python general_pipeline_block1.py 'resnet*'"
 
@@ -14,9 +14,9 @@ def main() -> int:
     arguments = pipeline_parser(description, EXAMPLE).parse_args()
     log_run(arguments.verbose)
 
-    from opcost.reports import print_json, print_selections
-    from opcost.request import Request
-    from opcost.stage_filtering import filter_operators
+    from opcost.reporting.tables import print_json, print_selections
+    from opcost.running.request import Request
+    from opcost.stages.filter import filter_operators
 
     reports = filter_operators(Request.from_arguments(arguments))
     if arguments.json:

@@ -6,7 +6,8 @@ Example: python general_pipeline_block2.py resnet18_32x3x32x32 --seconds 3
 import random
 from functools import partial
 
-from opcost.command_line import (
+from opcost.command.log import log_run
+from opcost.command.options import (
     add_cache,
     add_execution,
     add_input_data,
@@ -16,7 +17,6 @@ from opcost.command_line import (
     pipeline_parser,
     run,
 )
-from opcost.command_log import log_run
 
 EXAMPLE = "python general_pipeline_block2.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
 
@@ -33,13 +33,13 @@ def main() -> int:
     arguments = parser.parse_args()
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 
-    from opcost.bench import MeasuringOptions
-    from opcost.measuring_child import open_child_bench
-    from opcost.ports import protocol_for
-    from opcost.reports import print_json, print_operator_measurements
-    from opcost.request import Request
-    from opcost.stage_measuring import measure_operators
-    from opcost.terminal import progress_on_stderr
+    from opcost.measuring.ports import protocol_for
+    from opcost.reporting.tables import print_json, print_operator_measurements
+    from opcost.reporting.terminal import progress_on_stderr
+    from opcost.running.bench import MeasuringOptions
+    from opcost.running.request import Request
+    from opcost.running.worker_bench import open_child_bench
+    from opcost.stages.measure_operators import measure_operators
 
     bench = partial(open_child_bench, options=MeasuringOptions(arguments.execution, arguments.cache, arguments.meter))
     request = Request.from_arguments(arguments)

@@ -3,8 +3,8 @@
 Example: python make_configs.py 'efficientnet_*'
 """
 
-from opcost.command_line import Parser, add_folder, add_models, add_verbose, run
-from opcost.command_log import log_run
+from opcost.command.log import log_run
+from opcost.command.options import Parser, add_folder, add_models, add_verbose, run
 
 
 def main() -> int:
@@ -17,8 +17,8 @@ def main() -> int:
     arguments = parser.parse_args()
     log_run(arguments.verbose)
 
-    from opcost.reports import print_configs, print_json
-    from opcost.stage_configs import make_configs
+    from opcost.reporting.tables import print_configs, print_json
+    from opcost.stages.make_configs import make_configs
 
     reports = make_configs(arguments.measurements, arguments.names, arguments.dry_run)
     print_json(reports) if arguments.json else print_configs(reports, arguments.dry_run)

@@ -15,17 +15,17 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from opcost.command_line import Parser, add_folder, add_verbose, positive_seconds, run
-from opcost.command_log import log_run
+from opcost.command.log import log_run
+from opcost.command.options import Parser, add_folder, add_verbose, positive_seconds, run
 from opcost.errors import UserError
-from opcost.power_log import PowerSummary
+from opcost.power.log_rows import PowerSummary
 
 
 def main() -> int:
     arguments = parse_arguments()
     log_run(arguments.verbose, arguments.database if arguments.qualify else None)
     if arguments.plot is not None:
-        from opcost.stage_plotting import plot_log
+        from opcost.reporting.power_plot import plot_log
 
         tell(f"{plot_log(arguments.plot, arguments.output)}: the trace of {arguments.plot}")
         return 0
@@ -33,7 +33,8 @@ def main() -> int:
 
 
 def log(arguments: argparse.Namespace) -> int:
-    from opcost.stage_logging import cpu_batches, gpu_batches, shown, stop_on_signals, write_rows
+    from opcost.reporting.live_power import shown
+    from opcost.stages.log_power import cpu_batches, gpu_batches, stop_on_signals, write_rows
 
     path = arguments.output or Path(time.strftime("power_log_%Y%m%dT%H%M%SZ.csv", time.gmtime()))
     if path.exists() or not path.parent.is_dir():
@@ -80,10 +81,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def qualify(arguments: argparse.Namespace) -> int:
-    from opcost.apparatus import open_apparatus
-    from opcost.devices import device_of_gpu
-    from opcost.reports import print_qualification
-    from opcost.stage_qualifying import qualifications_in, qualify_meters
+    from opcost.reporting.tables import print_qualification
+    from opcost.running.apparatus import open_apparatus
+    from opcost.running.devices import device_of_gpu
+    from opcost.running.qualification import qualifications_in, qualify_meters
 
     with open_apparatus(device_of_gpu(arguments.gpu), arguments.database) as apparatus:
         tell("qualifying takes half a minute")

@@ -19,16 +19,16 @@ import pandas as pd
 from growing_csv import append, growing_parser, known, parsed
 from tables import markdown
 
-from opcost.apparatus import Apparatus, open_apparatus
-from opcost.conditions import CACHES, CHAINED, COLD, GRAPH, WARM
-from opcost.config_files import ModelConfig, load_configs
 from opcost.errors import CannotMeasureError
-from opcost.measurement import Measurement
-from opcost.ports import MeasurementProtocol
-from opcost.procedure import measure
-from opcost.request import COUNTS, model_tuple
-from opcost.subjects import CAPTURED, Subject, subjects_of
-from opcost.torch_cache import AS_WARM
+from opcost.measuring.conditions import CACHES, CHAINED, COLD, GRAPH, WARM
+from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.procedure import measure
+from opcost.measuring.record import Measurement
+from opcost.operators.cases import CAPTURED, Subject, subjects_of
+from opcost.running.apparatus import Apparatus, open_apparatus
+from opcost.running.request import COUNTS, model_tuple
+from opcost.storage.configs import ModelConfig, load_configs
+from opcost.torch_backend.relocation import AS_WARM
 from opcost.units import percent, ratio
 
 PRECISE = MeasurementProtocol(warm_up_s=0.1, loop_s=1.0, relative_error=0.005)

@@ -15,11 +15,11 @@ from pathlib import Path
 import pandas as pd
 from tables import markdown
 
-from opcost.apparatus import open_apparatus
-from opcost.calls_in_chains import BLOCKS, SIDES
-from opcost.command_line import Parser
-from opcost.stage_chains import calls_in_chains_in, find_chains
-from opcost.stage_qualifying import qualified
+from opcost.command.options import Parser
+from opcost.comparing.cache_chains import BLOCKS, SIDES
+from opcost.running.apparatus import open_apparatus
+from opcost.running.qualification import qualified
+from opcost.stages.cache_chains import calls_in_chains_in, find_chains
 
 
 def add_rows(database: Path, blocks: int) -> None:

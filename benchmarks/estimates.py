@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 from tables import markdown
 
-from opcost.command_line import Parser, add_folder
-from opcost.csv_database import CsvTable
-from opcost.estimation import fitted, known_costs
-from opcost.measurement import MeasurementRow
-from opcost.operators import OperatorCounts
-from opcost.request import COUNTS, OPERATOR_MEASUREMENTS, Request, counted
-from opcost.summation import Measurements, sum_operators
+from opcost.command.options import Parser, add_folder
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.tuples import OperatorCounts
+from opcost.prediction.rates import fitted, known_costs
+from opcost.running.request import COUNTS, OPERATOR_MEASUREMENTS, Request, counted
+from opcost.storage.table import CsvTable
+from opcost.summing.summation import Measurements, sum_operators
 
 MOSTLY = 0.99
 """Of a model's bytes are measured in those that are held out."""

@@ -20,14 +20,14 @@ from agreement import report
 from growing_csv import append, growing_parser, known, parsed
 from operators_in_turn import by_length, counts_of
 
-from opcost.apparatus import Apparatus, open_apparatus
-from opcost.conditions import TORCH_DEFAULT
 from opcost.errors import CannotMeasureError
-from opcost.measurement import IN_A_DUTY_CYCLE, Measurement, is_held_back, leaves_clocks_low
-from opcost.ports import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
-from opcost.procedure import SLOWED_FOR_S, measure
-from opcost.stage_qualifying import qualified
-from opcost.subjects import Subject
+from opcost.measuring.conditions import TORCH_DEFAULT
+from opcost.measuring.ports import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
+from opcost.measuring.procedure import SLOWED_FOR_S, measure
+from opcost.measuring.record import IN_A_DUTY_CYCLE, Measurement, is_held_back, leaves_clocks_low
+from opcost.operators.cases import Subject
+from opcost.running.apparatus import Apparatus, open_apparatus
+from opcost.running.qualification import qualified
 
 SHORT = protocol_for(is_gpu=True, relative_error=0.01)
 AT_FULL_CLOCKS = replace(SHORT, at_full_clocks=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from opcost.command_line import add_folder
+from opcost.command.options import add_folder
 
 
 def growing_parser(description: str | None, evaluate_help: str, *, qualifies: bool = True) -> argparse.ArgumentParser:

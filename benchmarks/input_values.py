@@ -14,13 +14,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from opcost.apparatus import Apparatus, open_apparatus
-from opcost.input_values import InputData, InputValues
-from opcost.operators import OperatorTuple
-from opcost.ports import MeasurementProtocol
-from opcost.procedure import measure
-from opcost.torch_operators import function_tuple, module_tuple
-from opcost.torch_workload import operator_workload
+from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.procedure import measure
+from opcost.operators.tuples import OperatorTuple
+from opcost.operators.values import InputData, InputValues
+from opcost.running.apparatus import Apparatus, open_apparatus
+from opcost.torch_backend.operators import function_tuple, module_tuple
+from opcost.torch_backend.workload import operator_workload
 
 PROTOCOL = MeasurementProtocol(warm_up_s=0.5, loop_s=1.2)
 ZEROS_RATIOS = (0.0, 0.25, 0.5, 0.9, 1.0)

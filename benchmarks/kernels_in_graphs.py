@@ -23,14 +23,14 @@ from tables import markdown
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from opcost.config_files import ModelConfig, load_configs
 from opcost.errors import CannotMeasureError
-from opcost.models import model_and_inputs, run_once
-from opcost.operators import OperatorTuple
-from opcost.request import COUNTS, model_tuple
-from opcost.stage_kernels import profiled_calls
-from opcost.subjects import CAPTURED, Subject, subjects_of
-from opcost.torch_workload import operator_workload
+from opcost.operators.cases import CAPTURED, Subject, subjects_of
+from opcost.operators.tuples import OperatorTuple
+from opcost.running.request import COUNTS, model_tuple
+from opcost.sources.models import model_and_inputs, run_once
+from opcost.stages.kernels import profiled_calls
+from opcost.storage.configs import ModelConfig, load_configs
+from opcost.torch_backend.workload import operator_workload
 
 DEVICE = "cuda"
 WARM_UP_S = 0.05

@@ -19,11 +19,11 @@ from paired_blocks import CPU_TARGET, TIME_TARGET, Block, paired, verdict
 from process_times import cpu_s, process_stats
 from tables import markdown
 
-from opcost.nvidia_nvml import NvmlGpu
-from opcost.nvidia_nvml_counter import CounterSampler
-from opcost.nvidia_nvml_meter import PowerSampler
-from opcost.nvidia_smi_logger import NvidiaSmiLogger
-from opcost.ports import Workload
+from opcost.measuring.ports import Workload
+from opcost.meters.nvidia_smi_logger import NvidiaSmiLogger
+from opcost.meters.nvml import NvmlGpu
+from opcost.meters.nvml_counter import CounterSampler
+from opcost.meters.nvml_samples import PowerSampler
 
 SETTLING_S = 0.3
 BLOCK_S = 2.0
@@ -107,8 +107,8 @@ def main() -> int:
         parser.error("--blocks: an interval wants two pairs or more")
     import torch
 
-    from opcost.torch_operators import module_tuple
-    from opcost.torch_workload import as_graph, operator_workload
+    from opcost.torch_backend.operators import module_tuple
+    from opcost.torch_backend.workload import as_graph, operator_workload
 
     relu = module_tuple(torch.nn.ReLU().eval(), (torch.empty(SHAPE, device="meta"),), {})
     eager = operator_workload(relu, "cuda:0")

@@ -97,11 +97,11 @@ def measure_products(path: Path, database: Path, seed: int, limit_s: float) -> N
     """Measure the products that a file lacks, until a time is up."""
     import torch
 
-    from opcost.apparatus import open_apparatus
-    from opcost.ports import SHORT_WARM_UP_S, MeasurementProtocol
-    from opcost.stage_qualifying import qualified
-    from opcost.subjects import Subject
-    from opcost.torch_operators import function_tuple
+    from opcost.measuring.ports import SHORT_WARM_UP_S, MeasurementProtocol
+    from opcost.operators.cases import Subject
+    from opcost.running.apparatus import open_apparatus
+    from opcost.running.qualification import qualified
+    from opcost.torch_backend.operators import function_tuple
 
     begin_s = time.monotonic()
     protocol = MeasurementProtocol(SHORT_WARM_UP_S, LOOP_S)

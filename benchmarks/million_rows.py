@@ -20,10 +20,10 @@ from pathlib import Path
 
 from tables import markdown
 
-from opcost.command_line import Parser, add_folder
-from opcost.csv_database import CsvTable
-from opcost.measurement import MeasurementRow
-from opcost.request import OPERATOR_MEASUREMENTS
+from opcost.command.options import Parser, add_folder
+from opcost.measuring.record import MeasurementRow
+from opcost.running.request import OPERATOR_MEASUREMENTS
+from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).parent.parent
 APPENDS = 20

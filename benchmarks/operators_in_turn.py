@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from itertools import zip_longest
 from pathlib import Path
 
-from opcost.config_files import load_configs
-from opcost.operators import OperatorCount
-from opcost.request import COUNTS
-from opcost.subjects import CAPTURED, Subject, subjects_of
+from opcost.operators.cases import CAPTURED, Subject, subjects_of
+from opcost.operators.tuples import OperatorCount
+from opcost.running.request import COUNTS
+from opcost.storage.configs import load_configs
 
 SHORTEST_S = 1e-6
 """Of what ``expected_s`` says: a kernel takes 1 us more than its bytes do, so this is 2 us on an H200."""

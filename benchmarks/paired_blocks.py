@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opcost.statistics import Estimate, student_quantile
+from opcost.estimates import Estimate, student_quantile
 
 TIME_TARGET, CPU_TARGET = 0.001, 0.02
 

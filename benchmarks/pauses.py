@@ -22,18 +22,18 @@ from growing_csv import append, growing_parser, parsed
 from short_kernels import in_graphs
 from tables import markdown
 
-from opcost.apparatus import Apparatus, open_apparatus
-from opcost.conditions import TORCH_DEFAULT
-from opcost.duty_cycle import LOOK_S
-from opcost.measuring_loop import run_loop
-from opcost.operators import OperatorTuple, TensorSpec
-from opcost.ports import MeasurementProtocol
-from opcost.power import fresh_rows
-from opcost.stage_qualifying import qualified
-from opcost.subjects import Subject
-from opcost.torch_cuda_graph import time_in_graph_s
-from opcost.torch_duty_cycle import with_pauses_of
-from opcost.torch_workload import EagerWorkload, operator_workload
+from opcost.measuring.conditions import TORCH_DEFAULT
+from opcost.measuring.duty_cycle import LOOK_S
+from opcost.measuring.loop import run_loop
+from opcost.measuring.ports import MeasurementProtocol
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.power.trace import fresh_rows
+from opcost.running.apparatus import Apparatus, open_apparatus
+from opcost.running.qualification import qualified
+from opcost.torch_backend.cuda_graph import time_in_graph_s
+from opcost.torch_backend.pauses import with_pauses_of
+from opcost.torch_backend.workload import EagerWorkload, operator_workload
 
 CONVOLUTION = Subject(
     OperatorTuple(

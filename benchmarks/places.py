@@ -15,16 +15,16 @@ from statistics import mean, stdev
 from operators_in_turn import counts_of, in_turn
 from tables import markdown
 
-from opcost.calls import Calls
-from opcost.command_line import Parser
-from opcost.conditions import GRAPH
+from opcost.command.options import Parser
 from opcost.errors import CannotMeasureError
-from opcost.meters import NoMeter
-from opcost.ports import Clock, MeasurementProtocol, Workload
-from opcost.procedure import measure
-from opcost.subjects import Subject
-from opcost.system_clock import SystemClock
-from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
+from opcost.measuring.calls import Calls
+from opcost.measuring.conditions import GRAPH
+from opcost.measuring.ports import Clock, MeasurementProtocol, Workload
+from opcost.measuring.procedure import measure
+from opcost.meters.clock import SystemClock
+from opcost.meters.opening import NoMeter
+from opcost.operators.cases import Subject
+from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
 from opcost.units import milliseconds
 
 DEVICE = "cuda"

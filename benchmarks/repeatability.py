@@ -18,7 +18,7 @@ import pandas as pd
 from agreement import AT_THE_LIMIT
 from tables import SIZES, markdown, sizes
 
-from opcost.statistics import NORMAL_QUANTILE
+from opcost.estimates import NORMAL_QUANTILE
 
 TABLE = "operator_measurements.csv"
 FIGURES = {

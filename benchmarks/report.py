@@ -24,16 +24,16 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from opcost.comparison import USUAL_RUNS, compare
-from opcost.conditions import GRAPH, measurement_key
-from opcost.csv_database import CsvTable
-from opcost.measurement import MeasurementRow
-from opcost.operators import Constant, OperatorCount, OperatorCounts, OperatorTuple, model_operator
-from opcost.request import FULL_MODEL_MEASUREMENTS, OPERATOR_MEASUREMENTS, POWER_LOGS, Request
-from opcost.stage_comparing import ModelComparisons, keep_comparisons
-from opcost.stage_reporting import write_report
-from opcost.subjects import Subject
-from opcost.summation import Measurements
+from opcost.comparing.comparison import USUAL_RUNS, compare
+from opcost.measuring.conditions import GRAPH, measurement_key
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import Constant, OperatorCount, OperatorCounts, OperatorTuple, model_operator
+from opcost.reporting.report import write_report
+from opcost.running.request import FULL_MODEL_MEASUREMENTS, OPERATOR_MEASUREMENTS, POWER_LOGS, Request
+from opcost.stages.compare import ModelComparisons, keep_comparisons
+from opcost.storage.table import CsvTable
+from opcost.summing.summation import Measurements
 
 MODELS = 20
 SHARED_RATIO = 0.2

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 from tables import markdown
 
-from opcost.request import OPERATOR_MEASUREMENTS, POWER_LOGS
+from opcost.running.request import OPERATOR_MEASUREMENTS, POWER_LOGS
 
 BIN_S = 0.02
 """NVML has a new sample as often."""

@@ -25,17 +25,17 @@ from growing_csv import append, growing_parser, known, parsed
 from operators_in_turn import counts_of, expected_s
 from tables import markdown
 
-from opcost.apparatus import Apparatus, Workloads, open_apparatus
-from opcost.calls import Call, Calls
-from opcost.conditions import TORCH_DEFAULT
 from opcost.errors import CannotMeasureError
-from opcost.measurement import Measurement
-from opcost.operators import OperatorCount
-from opcost.ports import SHORT_WARM_UP_S, MeasurementProtocol, Workload
-from opcost.procedure import measure
-from opcost.stage_qualifying import qualified
-from opcost.subjects import CAPTURED, Subject, subjects_of
-from opcost.torch_workload import EagerWorkload, GraphWorkload, as_graph, operator_workload
+from opcost.measuring.calls import Call, Calls
+from opcost.measuring.conditions import TORCH_DEFAULT
+from opcost.measuring.ports import SHORT_WARM_UP_S, MeasurementProtocol, Workload
+from opcost.measuring.procedure import measure
+from opcost.measuring.record import Measurement
+from opcost.operators.cases import CAPTURED, Subject, subjects_of
+from opcost.operators.tuples import OperatorCount
+from opcost.running.apparatus import Apparatus, Workloads, open_apparatus
+from opcost.running.qualification import qualified
+from opcost.torch_backend.workload import EagerWorkload, GraphWorkload, as_graph, operator_workload
 
 DEVICE = "cuda"
 LOOK = MeasurementProtocol(SHORT_WARM_UP_S, loop_s=1.0, relative_error=0.005)

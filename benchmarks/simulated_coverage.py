@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from simulated_machine import LOOKING_RING, RING, Device, Load, MeterModel, SimulatedMachine
 
-from opcost import sentinel
-from opcost.measurement import REFERENCE_TEMPERATURE_C, SLOPE_SPREAD_PER_KELVIN, Measurement, doubts_of
-from opcost.ports import SHORT_WARM_UP_S, KnownDevice, MeasurementProtocol, Workload
-from opcost.power import PowerSource
-from opcost.procedure import measure
-from opcost.statistics import BATCHES, Estimate, student_quantile
+from opcost.estimates import BATCHES, Estimate, student_quantile
+from opcost.measuring.ports import SHORT_WARM_UP_S, KnownDevice, MeasurementProtocol, Workload
+from opcost.measuring.procedure import measure
+from opcost.measuring.record import REFERENCE_TEMPERATURE_C, SLOPE_SPREAD_PER_KELVIN, Measurement, doubts_of
+from opcost.power.trace import PowerSource
+from opcost.running import drift_check
 
 LOAD = Load(time_s=0.002, power_w=400.0, jitter_ratio=0.02)
 PRECISE = MeasurementProtocol(warm_up_s=0.25, loop_s=30.0, relative_error=0.01)
 LONG = MeasurementProtocol(warm_up_s=2.0, loop_s=5.0)
 LONGER = MeasurementProtocol(warm_up_s=2.0, loop_s=6.1)
-SENTINEL = MeasurementProtocol(SHORT_WARM_UP_S, sentinel.LOOP_S)
+SENTINEL = MeasurementProtocol(SHORT_WARM_UP_S, drift_check.LOOP_S)
 INSTANT = MeterModel(averaging_time_s=0.025)
 LIMIT_W = 700.0
 AVERAGE = MeterModel(averaging_time_s=1.0)

@@ -17,11 +17,11 @@ from pathlib import Path
 import pandas as pd
 from tables import markdown
 
-from opcost.command_line import Parser
-from opcost.csv_database import CsvTable
-from opcost.request import SUM_VS_FULL
-from opcost.stage_comparing import ComparisonRow
-from opcost.subjects import ALL, CAPTURED
+from opcost.command.options import Parser
+from opcost.comparing.row import ComparisonRow
+from opcost.operators.cases import ALL, CAPTURED
+from opcost.running.request import SUM_VS_FULL
+from opcost.storage.table import CsvTable
 from opcost.units import millijoules, milliseconds
 
 PLACE = ["config", "gpu", "mode", "precision", "memory_format", "execution", "cache", "counted", "input_data"]

@@ -21,17 +21,17 @@ import torch
 from growing_csv import append, growing_parser, parsed
 from tables import markdown
 
-from opcost.apparatus import Workloads
-from opcost.conditions import GRAPH, WARM
-from opcost.config_files import load_configs
-from opcost.devices import facts_of
-from opcost.meters import NoMeter
-from opcost.operators import OperatorTuple
-from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol
-from opcost.procedure import measure
-from opcost.request import model_tuple
-from opcost.subjects import Subject
-from opcost.system_clock import SystemClock
+from opcost.measuring.conditions import GRAPH, WARM
+from opcost.measuring.ports import GPU_WARM_UP_S, MeasurementProtocol
+from opcost.measuring.procedure import measure
+from opcost.meters.clock import SystemClock
+from opcost.meters.opening import NoMeter
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorTuple
+from opcost.running.apparatus import Workloads
+from opcost.running.devices import facts_of
+from opcost.running.request import model_tuple
+from opcost.storage.configs import load_configs
 
 BUILDS = 10
 LOOK = MeasurementProtocol(GPU_WARM_UP_S, loop_s=3.0)

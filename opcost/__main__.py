@@ -7,8 +7,8 @@ Example: python -m opcost check
 from argparse import Namespace, _SubParsersAction
 from pathlib import Path
 
-from opcost.command_line import Parser, add_folder, add_verbose, run
-from opcost.command_log import log_run
+from opcost.command.log import log_run
+from opcost.command.options import Parser, add_folder, add_verbose, run
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def _log(verbose: bool, written: Path | None) -> None:
 
 def _check(arguments: Namespace) -> int:
     _log(arguments.verbose, arguments.database if arguments.repair else None)
-    from opcost.stage_checking import check_files
+    from opcost.stages.check_files import check_files
 
     report = check_files(arguments.measurements, arguments.database, arguments.repair)
     for line in (*report.repaired, *report.problems):
@@ -60,7 +60,7 @@ def _check(arguments: Namespace) -> int:
 
 def _merge(arguments: Namespace) -> int:
     _log(arguments.verbose, arguments.into)
-    from opcost.stage_checking import merge
+    from opcost.stages.check_files import merge
 
     for report in merge(arguments.into, arguments.others):
         print(f"{report.table}: {report.added} rows added")

@@ -46,7 +46,7 @@ def logs_end() -> Iterator[None]:
     level = root.level
     yield
     for handler in list(root.handlers):
-        if type(handler).__module__ == "opcost.command_log":
+        if type(handler).__module__ == "opcost.command.log":
             root.removeHandler(handler)
             handler.close()
             root.setLevel(level)

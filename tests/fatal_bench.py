@@ -11,15 +11,15 @@ from dataclasses import replace
 
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Load, SimulatedMachine
 
-from opcost.child_process import Answering, Tell
-from opcost.conditions import Circumstances, Conditions
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import Measurement
-from opcost.measuring_child import BUILDING, RUNNING, Opening, answer
-from opcost.operators import OperatorTuple, TensorSpec
-from opcost.ports import MeasurementProtocol
-from opcost.procedure import measure
-from opcost.subjects import Subject
+from opcost.measuring.conditions import Circumstances, Conditions
+from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.procedure import measure
+from opcost.measuring.record import Measurement
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.running.worker_bench import BUILDING, RUNNING, Opening, answer
+from opcost.running.worker_process import Answering, Tell
 
 
 def operator(name: str, width: int = 4) -> OperatorTuple:
@@ -73,7 +73,7 @@ class FatalBench:
 
 @contextmanager
 def fatal_answering(opening: Opening, *, tell: Tell) -> Iterator[Answering]:
-    """Play ``opcost.measuring_child.answering``."""
+    """Play ``opcost.running.worker_bench.answering``."""
     if opening.device == "cuda:9":
         raise UserError("there is no such GPU")
     bench = FatalBench(tell)

@@ -19,18 +19,17 @@ from pathlib import Path
 from fatal_bench import FatalBench, operator
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 
-from opcost import measuring_child
-from opcost.campaign import FailureRow
-from opcost.child_process import Answering, Tell
-from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import Measurement, MeasurementRow
-from opcost.measuring_child import Limits, Opening, answer, open_child_bench
-from opcost.operators import OperatorTuple
-from opcost.ports import MeasurementProtocol
-from opcost.request import FAILURES, OPERATOR_MEASUREMENTS
-from opcost.stage_measuring import measure_operators
-from opcost.subjects import Subject
+from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.record import FailureRow, Measurement, MeasurementRow
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorTuple
+from opcost.running import worker_bench
+from opcost.running.request import FAILURES, OPERATOR_MEASUREMENTS
+from opcost.running.worker_bench import Limits, Opening, answer, open_child_bench
+from opcost.running.worker_process import Answering, Tell
+from opcost.stages.measure_operators import measure_operators
+from opcost.storage.table import CsvTable
 
 SHORT = MeasurementProtocol(0.1, 0.3)
 LIMIT_S = 2.0
@@ -72,7 +71,7 @@ class FaultyBench(FatalBench):
 
 @contextmanager
 def faulty_answering(opening: Opening, *, tell: Tell) -> Iterator[Answering]:
-    """Play ``opcost.measuring_child.answering``."""
+    """Play ``opcost.running.worker_bench.answering``."""
     bench = FaultyBench(tell)
     yield lambda question: answer(bench, question)
 
@@ -151,9 +150,9 @@ def children() -> list[int]:
 @contextmanager
 def faulty_processes() -> Iterator[None]:
     """Let measuring processes be faulty."""
-    before = measuring_child.answering
-    measuring_child.answering = faulty_answering
+    before = worker_bench.answering
+    worker_bench.answering = faulty_answering
     try:
         yield
     finally:
-        measuring_child.answering = before
+        worker_bench.answering = before

@@ -19,14 +19,14 @@ from pathlib import Path
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import Load
 
-from opcost import command_line
-from opcost.csv_database import CsvTable
+from opcost.command import options
 from opcost.errors import UserError
-from opcost.measurement import MeasurementRow
-from opcost.operators import OperatorTuple, TensorSpec
-from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol
-from opcost.request import FILTERED_COUNTS, OPERATOR_MEASUREMENTS
-from opcost.stage_measuring import measure_operators
+from opcost.measuring.ports import GPU_WARM_UP_S, MeasurementProtocol
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.running.request import FILTERED_COUNTS, OPERATOR_MEASUREMENTS
+from opcost.stages.measure_operators import measure_operators
+from opcost.storage.table import CsvTable
 
 FULL = MeasurementProtocol(warm_up_s=GPU_WARM_UP_S, loop_s=30.0)
 MODELS = ("a", "b", "c", "d")
@@ -90,7 +90,7 @@ class KilledCampaign:
         try:
             os.close(reading)
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (the process ends with it)
-            command_line.run(lambda: self._run(names, writing, file_bytes))
+            options.run(lambda: self._run(names, writing, file_bytes))
         except SystemExit as request:
             os._exit(int(request.code or 0))
         finally:

@@ -31,18 +31,16 @@ from typing import Any
 import yaml
 from mutations import Mutation, mutated_pickle, mutated_text
 
-from opcost.calls_in_chains import ChainRow
-from opcost.campaign import FailureRow
-from opcost.config_files import load_configs, load_whitelist
-from opcost.csv_database import CsvTable
+from opcost.comparing.cache_chains import ChainRow
+from opcost.comparing.kernel_times import KernelTimeRow
+from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
-from opcost.input_values import InputStatistics
-from opcost.kernel_times import KernelTimeRow
-from opcost.measurement import MeasurementRow
-from opcost.nvidia_smi_log import cut
-from opcost.nvidia_smi_logger import LogFollower, NvidiaSmiLogger
-from opcost.nvidia_smi_meter import power_trace
-from opcost.operators import (
+from opcost.measuring.record import FailureRow, MeasurementRow
+from opcost.meters.nvidia_smi_log import cut
+from opcost.meters.nvidia_smi_logger import LogFollower, NvidiaSmiLogger
+from opcost.meters.nvidia_smi_meter import power_trace
+from opcost.operators.cases import INPUT_DATA, subjects_of
+from opcost.operators.tuples import (
     Constant,
     OperatorCount,
     OperatorCounts,
@@ -51,13 +49,14 @@ from opcost.operators import (
     TensorSpec,
     model_operator,
 )
-from opcost.pickle_files import read_counts, write_counts
-from opcost.power_log import PowerSummary, csv_line
-from opcost.request import Request, model_tuple
-from opcost.selection import by_operator, select
-from opcost.stage_comparing import ComparisonRow
-from opcost.stage_filtering import filter_operators
-from opcost.subjects import INPUT_DATA, subjects_of
+from opcost.operators.values import InputStatistics
+from opcost.operators.whitelist import by_operator, select
+from opcost.power.log_rows import PowerSummary, csv_line
+from opcost.running.request import Request, model_tuple
+from opcost.stages.filter import filter_operators
+from opcost.storage.configs import load_configs, load_whitelist
+from opcost.storage.counts_file import read_counts, write_counts
+from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -100,7 +99,7 @@ class Kind:
 
 
 def read_summary(path: Path) -> None:
-    from opcost.model_sources import check_model
+    from opcost.sources.torchvision import check_model
 
     (config,) = load_configs(path.parent.parent, [path.parent.name], check_model)
     plain = yaml.safe_load(path.read_bytes().decode("utf-8"))
@@ -131,7 +130,7 @@ def read_pickle(path: Path) -> None:
 def row_types() -> dict[str, type[Any]]:
     """Return what the rows of each table are."""
     # It imports torch, which the harness's own tests need not wait for.
-    from opcost.stage_qualifying import QualificationRow
+    from opcost.measuring.qualification import QualificationRow
 
     return {
         "operator_measurements.csv": MeasurementRow,
@@ -241,7 +240,7 @@ def table_kind(name: str) -> Kind:
 def kinds() -> list[Kind]:
     """Return all kinds of inputs; configs and pickles come as often as tables and logs."""
     # It takes seconds, which are not the first input's.
-    import opcost.model_sources  # noqa: F401
+    import opcost.sources.torchvision  # noqa: F401
 
     summaries = [path.read_bytes() for path in sorted((ROOT / "measurements").glob("resnet*/summary.yml"))]
     summary_seeds = tuple(summary + more for summary in summaries for more in SUMMARIES)

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Device, Load, MeterModel, SimulatedMachine
 
-from opcost.apparatus import Apparatus
-from opcost.conditions import Circumstances, Conditions
-from opcost.config_files import ModelConfig, load_configs
-from opcost.meters import Meters
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple
-from opcost.pickle_files import write_counts
-from opcost.ports import MeasurementProtocol, Workload
-from opcost.request import FILTERED_COUNTS, Request, model_tuple
-from opcost.subjects import Subject
+from opcost.measuring.conditions import Circumstances, Conditions
+from opcost.measuring.ports import MeasurementProtocol, Workload
+from opcost.meters.opening import Meters
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple
+from opcost.running.apparatus import Apparatus
+from opcost.running.request import FILTERED_COUNTS, Request, model_tuple
+from opcost.storage.configs import ModelConfig, load_configs
+from opcost.storage.counts_file import write_counts
 
 FLOP = 100
 SUMMARY = """\
@@ -93,7 +93,7 @@ class SimulatedCampaign:
 
     @contextmanager
     def open_apparatus(self, device: str | None, database: Path, with_meter: bool) -> Iterator[Apparatus]:
-        """Play ``opcost.apparatus.open_apparatus``."""
+        """Play ``opcost.running.apparatus.open_apparatus``."""
         self.with_meter.append(with_meter)
         yield Apparatus(
             device=self.device,

@@ -1,4 +1,4 @@
-"""One simulated machine that plays the workload, the meter and the clock of ``opcost.measurement``.
+"""One simulated machine that plays the workload, the meter and the clock of ``opcost.measuring.record``.
 
 What is true is declared (``Load``, ``Device``), and so is every fault of the meter and the clock (``MeterModel``,
 ``ClockStep``). Tests ask whether the procedure finds the declared truth again, and whether its interval contains it.
@@ -30,16 +30,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.signal import lfilter
 
-from opcost.conditions import EAGER, Circumstances, Conditions, measurement_key
-from opcost.duty_cycle import stretch
-from opcost.input_values import NORMAL_DATA, InputData
-from opcost.measurement import IN_A_DUTY_CYCLE, MeasurementRow
-from opcost.operators import OperatorTuple
-from opcost.ports import ClockReading, MeasurementProtocol, Workload
-from opcost.power import PowerSource, PowerTrace, no_trace
-from opcost.procedure import measure
-from opcost.statistics import FloatArray
-from opcost.subjects import Subject
+from opcost.estimates import FloatArray
+from opcost.measuring.conditions import EAGER, Circumstances, Conditions, measurement_key
+from opcost.measuring.duty_cycle import stretch
+from opcost.measuring.ports import ClockReading, MeasurementProtocol, Workload
+from opcost.measuring.procedure import measure
+from opcost.measuring.record import IN_A_DUTY_CYCLE, MeasurementRow
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorTuple
+from opcost.operators.values import NORMAL_DATA, InputData
+from opcost.power.trace import PowerSource, PowerTrace, no_trace
 
 Times = TypeVar("Times", np.float64, FloatArray)
 """One time, which is what most calls ask for, or many; or what is so at them."""
@@ -214,7 +214,7 @@ class _Phase:
 
 
 class SimulatedWorkload:
-    """One load on a machine: plays ``opcost.measurement.Workload``."""
+    """One load on a machine: plays ``opcost.measuring.record.Workload``."""
 
     notes = ""
     execution = EAGER
@@ -322,24 +322,24 @@ class SimulatedMachine(SimulatedWorkload):
         self._advance(None, duration_s)
 
     def read(self) -> ClockReading:
-        """Play ``opcost.measurement.Clock``."""
+        """Play ``opcost.measuring.record.Clock``."""
         return ClockReading(FIRST_MONOTONIC_S + self._now_s, float(self._epoch_s(np.float64(self._now_s))))
 
     def start(self) -> None:
-        """Play ``opcost.measurement.Meter``: begin to log."""
+        """Play ``opcost.measuring.record.Meter``: begin to log."""
         self.is_logging = True
         self._log_begin_s = self._now_s
         self._white_noise_w = self._correlated_noise = np.empty(0)
         self.idle(IDLE_AROUND_S)
 
     def stop(self) -> PowerTrace:
-        """Play ``opcost.measurement.Meter``: end the log and return its rows."""
+        """Play ``opcost.measuring.record.Meter``: end the log and return its rows."""
         self.is_logging = False
         self.idle(IDLE_AROUND_S)
         return self.log()
 
     def log(self) -> PowerTrace:
-        """Play ``opcost.measurement.Meter``: return the rows so far."""
+        """Play ``opcost.measuring.record.Meter``: return the rows so far."""
         return replace(self._log_of(self.meter), checks=tuple(map(self._log_of, self.checks)))
 
     def _log_of(self, meter: MeterModel) -> PowerTrace:

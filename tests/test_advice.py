@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, Load, MeterModel, SimulatedMachine, simulated_row
 
-from opcost.advice import (
+from opcost.comparing.coverage import (
     CostShare,
     OperatorCost,
     costs_of,
@@ -24,10 +24,10 @@ from opcost.advice import (
     smallest_whitelist,
     to_add,
 )
-from opcost.estimation import CostModel, KnownCost, Rates, fitted, kind_of, known_costs, quartiles
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
-from opcost.scipy_cover import smallest_cover
-from opcost.summation import Measurements, sum_operators
+from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.prediction.rates import CostModel, KnownCost, Rates, fitted, kind_of, known_costs, quartiles
+from opcost.stages.scipy_cover import smallest_cover
+from opcost.summing.summation import Measurements, sum_operators
 
 FREE = Rates(0.0, 0.0, 0.0)
 

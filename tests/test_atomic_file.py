@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opcost.atomic_file import replace_file
+from opcost.storage.files import replace_file
 
 
 def names_in(folder: Path) -> list[str]:

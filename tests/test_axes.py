@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.axes import Axis, linear_axis, log_axis
+from opcost.reporting.axes import Axis, linear_axis, log_axis
 
 FINITE = st.floats(-1e9, 1e9, allow_subnormal=False)
 POSITIVE = st.floats(1e-9, 1e12)

@@ -23,21 +23,21 @@ import pytest
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import RING, Device, Load, MeterModel, SimulatedMachine, simulated_row
 
-from opcost.apparatus import Workloads
-from opcost.calls import Calls
-from opcost.calls_in_chains import SIDES
-from opcost.conditions import measurement_key
-from opcost.csv_database import CsvTable
+from opcost.comparing.cache_chains import SIDES
 from opcost.errors import CannotMeasureError
-from opcost.measurement import MeasurementRow
-from opcost.meters import NoMeter
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
-from opcost.ports import UNKNOWN_DEVICE, MeasurementProtocol
-from opcost.procedure import measure
-from opcost.request import OPERATOR_MEASUREMENTS
-from opcost.statistics import Estimate
-from opcost.subjects import Subject
-from opcost.system_clock import SystemClock
+from opcost.estimates import Estimate
+from opcost.measuring.calls import Calls
+from opcost.measuring.conditions import measurement_key
+from opcost.measuring.ports import UNKNOWN_DEVICE, MeasurementProtocol
+from opcost.measuring.procedure import measure
+from opcost.measuring.record import MeasurementRow
+from opcost.meters.clock import SystemClock
+from opcost.meters.opening import NoMeter
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.running.apparatus import Workloads
+from opcost.running.request import OPERATOR_MEASUREMENTS
+from opcost.storage.table import CsvTable
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -313,7 +313,7 @@ def test_products_that_a_file_has_are_not_measured_again(benchmark, monkeypatch,
     matrix_products = benchmark("matrix_products")
     loads = defaultdict(lambda: Load(time_s=0.001, power_w=300.0))
     campaign = SimulatedCampaign(tmp_path, loads, meter=MeterModel(averaging_time_s=0.02, update_period_s=0.02))
-    monkeypatch.setattr("opcost.apparatus.open_apparatus", campaign.open_apparatus)
+    monkeypatch.setattr("opcost.running.apparatus.open_apparatus", campaign.open_apparatus)
     path = tmp_path / "products.csv"
     for largest in (2, 4):
         monkeypatch.setattr(matrix_products, "ROWS", range(1, largest + 1))

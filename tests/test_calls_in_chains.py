@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Device, Load, simulated_row
 
-from opcost import calls_in_chains
-from opcost.bench import Bench
-from opcost.calls_in_chains import (
+from opcost.comparing import cache_chains
+from opcost.comparing.cache_chains import (
     ATTEMPTS,
     BLOCKS,
     DEPTHWISE,
@@ -45,22 +44,23 @@ from opcost.calls_in_chains import (
     refused_row,
     unsettled_sides,
 )
-from opcost.corrections import Corrections, Curve, corrections_under, kind_of, moved_bytes
+from opcost.comparing.cache_corrections import Corrections, Curve, corrections_under, kind_of, moved_bytes
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import Measurement, MeasurementRow
-from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
-from opcost.pickle_files import read_counts, write_counts
-from opcost.ports import MeasurementProtocol
-from opcost.request import FILTERED_COUNTS
-from opcost.stage_chains import calls_in_chains_in, find_chains, find_chains_if_unknown
-from opcost.stage_comparing import compare_models, find_comparisons
-from opcost.stage_full_models import measure_full_models
-from opcost.stage_measuring import OperatorsReport, measure_operators
-from opcost.statistics import Estimate
-from opcost.subjects import Subject
-from opcost.torch_capture import capture
-from opcost.torch_chains import ChainBehindAStream
-from opcost.torch_workload import operator_call
+from opcost.estimates import Estimate
+from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.record import Measurement, MeasurementRow
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorCount, OperatorTuple, TensorSpec
+from opcost.running.bench import Bench
+from opcost.running.request import FILTERED_COUNTS
+from opcost.stages.cache_chains import calls_in_chains_in, find_chains, find_chains_if_unknown
+from opcost.stages.compare import compare_models, find_comparisons
+from opcost.stages.measure_models import measure_full_models
+from opcost.stages.measure_operators import OperatorsReport, measure_operators
+from opcost.storage.counts_file import read_counts, write_counts
+from opcost.torch_backend.cache_chains import ChainBehindAStream
+from opcost.torch_backend.capture import capture
+from opcost.torch_backend.workload import operator_call
 
 GRAPHS = replace(SIMULATED_CONDITIONS, execution="graph")
 CHAIN = Chain(ELEMENTWISE, 8)
@@ -397,7 +397,7 @@ def found_in(campaign: SimulatedCampaign, notes: str = "", blocks: int = BLOCKS)
 
 @pytest.fixture
 def one_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls_in_chains, "SIDES", (8,))
+    monkeypatch.setattr(cache_chains, "SIDES", (8,))
 
 
 def built_for(side: int, blocks: int = BLOCKS) -> list[OperatorTuple]:
@@ -461,7 +461,7 @@ def test_each_size_is_found_out_once(
 ) -> None:
     campaign = campaign_in(tmp_path)
     for sides, told in (((8,), "some 12 s"), ((8, 16, 24), "some 24 s"), ((8, 16, 24), "")):
-        monkeypatch.setattr(calls_in_chains, "SIDES", sides)
+        monkeypatch.setattr(cache_chains, "SIDES", sides)
         with campaign.open_apparatus(None, campaign.database, True) as bench:
             find_chains_if_unknown(Graphs(bench), campaign.database)  # type: ignore[arg-type]
         assert told in caplog.text

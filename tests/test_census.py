@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from opcost.census import CensusRow, take_census
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, model_operator
+from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, model_operator
+from opcost.stages.census import CensusRow, take_census
 
 CONVOLUTION, LINEAR, ADD, DROPOUT = (OperatorTuple(name) for name in ("a.Conv2d", "a.Linear", "a.add", "a.Dropout"))
 

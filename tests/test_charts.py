@@ -11,10 +11,10 @@ import pytest
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 
-from opcost.charts import ASIDE, errors, operators, parity, write_figures
-from opcost.compared_models import KINDS_SHOWN, OTHERS, ComparedModel, without_sizes
-from opcost.comparison import KindCost
-from opcost.statistics import Estimate
+from opcost.comparing.comparison import KindCost
+from opcost.estimates import Estimate
+from opcost.reporting.compared_models import KINDS_SHOWN, OTHERS, ComparedModel, without_sizes
+from opcost.reporting.figures import ASIDE, errors, operators, parity, write_figures
 
 WHOLE = Estimate(0.010, 0.0001)
 KINDS = (KindCost("Conv2d", 0.006, 2.4), KindCost("ReLU", 0.003, None))

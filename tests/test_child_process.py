@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from opcost import child_process
-from opcost.child_process import Answering, ChildFaultError, ChildProcess, Tell
 from opcost.errors import CannotMeasureError, UserError
+from opcost.running import worker_process
+from opcost.running.worker_process import Answering, ChildFaultError, ChildProcess, Tell
 
 PATIENCE_S = 30.0
 STEPS, STEP_S = 8, 0.2
@@ -122,7 +122,7 @@ def test_each_step_has_its_own_limit() -> None:
 def test_who_tells_of_a_step_again_and_again_may_take_longer_than_its_limit(
     look_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child_process, "LOOK_S", look_s)
+    monkeypatch.setattr(worker_process, "LOOK_S", look_s)
     with ChildProcess(opened) as child:
         begin_s = time.monotonic()
         assert child.ask("steps", {"thinking": PATIENCE_S, "walking": 5 * STEP_S}) == "steps"
@@ -144,7 +144,7 @@ def test_an_opening_that_hangs_is_ended() -> None:
 
 def test_time_in_which_nobody_listened_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after Ctrl-Z, or when the machine has slept: both processes had stopped."""
-    monkeypatch.setattr(child_process, "LOOK_S", 0.1)
+    monkeypatch.setattr(worker_process, "LOOK_S", 0.1)
     looks: list[float] = []
 
     class Stopped:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.command_line import (
+from opcost.command.options import (
     DEFAULT_LOOP_S,
     MAXIMUM_S,
     add_cache,
@@ -26,8 +26,8 @@ from opcost.command_line import (
     positive_seconds,
     small_ratio,
 )
-from opcost.conditions import CACHES
-from opcost.ports import FULL_LOOP_S
+from opcost.measuring.conditions import CACHES
+from opcost.measuring.ports import FULL_LOOP_S
 
 ROOT = Path(__file__).parent.parent
 
@@ -39,7 +39,7 @@ def write_script(folder: Path, body: str) -> list[str]:
     script = folder / "script.py"
     script.write_text(
         f"import errno, os, subprocess, sys, time\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from opcost.command_line import pipeline_parser, run\nfrom opcost.errors import UserError\n\n"
+        "from opcost.command.options import pipeline_parser, run\nfrom opcost.errors import UserError\n\n"
         f"def main():\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n\nrun(main)\n"
     )
     return [sys.executable, str(script)]

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from simulated_apparatus import RecordedProgress
 
-from opcost.command_log import KEPT, RUN_LOGS, Names, log_run
-from opcost.terminal import LoggedProgress
+from opcost.command.log import KEPT, RUN_LOGS, Names, log_run
+from opcost.reporting.terminal import LoggedProgress
 
 ROOT = Path(__file__).parent.parent
 LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (INFO|WARNING) ([\w.]+): (.*)")
@@ -30,7 +30,7 @@ def run_script(
     script = folder / "script.py"
     script.write_text(
         f"import logging, resource, signal, sys, time\nfrom pathlib import Path\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from opcost.command_line import run\nfrom opcost.command_log import log_run\n"
+        "from opcost.command.options import run\nfrom opcost.command.log import log_run\n"
         "from opcost.errors import UserError\n\n"
         f"def main():\n    log_run({verbose}, Path({str(folder / 'database')!r}))\n"
         f"{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n\nrun(main)\n"
@@ -57,10 +57,10 @@ def test_a_log_has_times_in_utc_the_command_all_messages_and_the_end(tmp_path: P
     assert (result.returncode, result.stdout, result.stderr) == (1, "done\n", "careful\n")
     lines = [LINE.fullmatch(line) for line in logged(tmp_path).splitlines()]
     assert [line and line.groups()[1:] for line in lines] == [
-        ("INFO", "opcost.command_log", "begins: python script.py --seconds '3 s'"),
+        ("INFO", "opcost.command.log", "begins: python script.py --seconds '3 s'"),
         ("INFO", "a.b", "seen"),
         ("WARNING", "c", "careful"),
-        ("INFO", "opcost.command_line", "ended with status 1"),
+        ("INFO", "opcost.command.options", "ended with status 1"),
     ]
     for line in lines:
         assert line is not None
@@ -99,7 +99,7 @@ def test_an_interrupt_is_told_with_the_place_where_it_came(tmp_path: Path) -> No
 
 def test_verbose_tells_on_stderr_what_is_not_shown_there_anyway(tmp_path: Path) -> None:
     body = """
-        from opcost.terminal import progress_on_stderr
+        from opcost.reporting.terminal import progress_on_stderr
         progress = progress_on_stderr()
         progress.start(1, None)
         progress.begin("ReLU")
@@ -108,12 +108,12 @@ def test_verbose_tells_on_stderr_what_is_not_shown_there_anyway(tmp_path: Path) 
     """
     result = run_script(tmp_path, body, verbose=True)
     assert result.stderr.splitlines() == [
-        "INFO opcost.command_log: begins: python script.py --seconds '3 s'",
-        "INFO opcost.terminal: next is ReLU",
+        "INFO opcost.command.log: begins: python script.py --seconds '3 s'",
+        "INFO opcost.reporting.terminal: next is ReLU",
         "[1/1] ReLU: 1 ms",
-        "INFO opcost.command_line: ended with status 0",
+        "INFO opcost.command.options: ended with status 0",
     ]
-    assert "INFO opcost.terminal: ReLU: 1 ms\n" in logged(tmp_path)
+    assert "INFO opcost.reporting.terminal: ReLU: 1 ms\n" in logged(tmp_path)
 
 
 def test_a_full_disk_costs_lines_of_the_log_only(tmp_path: Path) -> None:

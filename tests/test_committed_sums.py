@@ -7,9 +7,9 @@ on a least-squares fit, whose last digit depends on numpy's build.
 import shutil
 from pathlib import Path
 
-from opcost.comparison import OperatorRuns
-from opcost.request import Request
-from opcost.stage_comparing import compare_models
+from opcost.comparing.comparison import OperatorRuns
+from opcost.running.request import Request
+from opcost.stages.compare import compare_models
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "sums.csv"

@@ -4,14 +4,14 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
-from opcost.calls_in_chains import SIDES, STREAM_BYTES, Excess, chain_row, chains_of
-from opcost.comparison import OperatorRuns, compare
-from opcost.conditions import CACHES, measurement_key
-from opcost.input_values import InputStatistics
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
-from opcost.statistics import Estimate
-from opcost.subjects import Subject
-from opcost.summation import Measurements
+from opcost.comparing.cache_chains import SIDES, STREAM_BYTES, Excess, chain_row, chains_of
+from opcost.comparing.comparison import OperatorRuns, compare
+from opcost.estimates import Estimate
+from opcost.measuring.conditions import CACHES, measurement_key
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.operators.values import InputStatistics
+from opcost.summing.summation import Measurements
 
 CONVOLUTION, RELU = (
     OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((32, 64), "float32"),)) for name in ["Conv2d", "ReLU"]
@@ -279,7 +279,7 @@ def gap_knowing(counts, chains=(), cache="warm"):
         for operator, figures, energy in ((CONVOLUTION, (2.0, 0.0), (10.0, 0.0)), (RELU, (1.0, 0.1), (5.0, 0.3)))
     ]
     full = in_graphs(FULL)
-    return compare(counts, full, Measurements(rows, chains), OperatorRuns(cache=cache), dropped=NOTHING).gap
+    return compare(counts, full, Measurements(rows), OperatorRuns(cache=cache), dropped=NOTHING, chains=chains).gap
 
 
 def chain_rows_of(time_s, energy_j):

@@ -3,9 +3,9 @@ from dataclasses import fields, replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.conditions import Conditions, measurement_key
-from opcost.operators import OperatorTuple, TensorSpec
-from opcost.subjects import Subject
+from opcost.measuring.conditions import Conditions, measurement_key
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorTuple, TensorSpec
 
 OTHER_VALUES = {bool: lambda value: not value, int: lambda value: value + 1, float: lambda value: value + 1.0}
 

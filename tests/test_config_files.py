@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from opcost.config_files import ModelConfig, load_configs, load_whitelist, replace_whitelist, set_done
-from opcost.config_nodes import MAXIMUM_BYTES
 from opcost.errors import UserError
+from opcost.storage.config_nodes import MAXIMUM_BYTES
+from opcost.storage.configs import ModelConfig, load_configs, load_whitelist, replace_whitelist, set_done
 
 SHIPPED = Path(__file__).parents[1] / "measurements"
 SHIPPED_NAMES = [

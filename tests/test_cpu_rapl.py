@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost import cpu_rapl
-from opcost.cpu_rapl import RaplDomain, RaplMeter, RaplSampler, rapl_domains, rapl_unavailable_reason, sample_batches
+from opcost.meters import rapl
+from opcost.meters.rapl import RaplDomain, RaplMeter, RaplSampler, rapl_domains, rapl_unavailable_reason, sample_batches
 
 RANGE_UJ = 262_143_328_850
 
@@ -199,7 +199,7 @@ def test_samples_come_until_told_to_stop(root: Path, monkeypatch: pytest.MonkeyP
 def test_the_interval_is_the_averaging_time(root: Path) -> None:
     add_domain(root, "intel-rapl:0", "package-0")
     source = RaplSampler(root).source
-    assert source.averaging_time_s == source.rise_time_s == cpu_rapl.INTERVAL_S
+    assert source.averaging_time_s == source.rise_time_s == rapl.INTERVAL_S
 
 
 def _refuse(domain: RaplDomain) -> int:

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opcost.csv_database import CsvTable
-from opcost.csv_rows import LONGEST_CELL, columns, encode
+from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
-from opcost.measurement import MeasurementRow
-from opcost.stage_comparing import ComparisonRow
+from opcost.measuring.record import MeasurementRow
+from opcost.storage.rows import LONGEST_CELL, columns, encode
+from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).parent.parent
 
@@ -432,7 +432,7 @@ WRITER = """
 import resource, signal, sys
 from dataclasses import dataclass
 from pathlib import Path
-from opcost.csv_database import CsvTable
+from opcost.storage.table import CsvTable
 from opcost.errors import UserError
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from opcost.child_process import Answering, ChildProcess, Tell
-from opcost.device_lock import device_lock
 from opcost.errors import UserError
+from opcost.running.device_lock import device_lock
+from opcost.running.worker_process import Answering, ChildProcess, Tell
 
 ROOT = Path(__file__).parent.parent
 REMEDY = "wait for it, or choose another device"
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def holder(name: str) -> Iterator[subprocess.Popen[str]]:
     """A process that holds a device's lock until its stdin is closed."""
     code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom opcost.device_lock import device_lock\n"
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom opcost.running.device_lock import device_lock\n"
         f"with device_lock({name!r}):\n    print('held', flush=True)\n    sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", code]

@@ -18,32 +18,33 @@ import torch.nn.functional as F  # noqa: N812
 from simulated_apparatus import RecordedProgress
 from torchvision.models import get_model
 
-from opcost.apparatus import Apparatus, open_apparatus
-from opcost.calls import Call, Calls
-from opcost.conditions import CHAINED, COLD, WARM, Conditions
-from opcost.csv_database import CsvTable
+from opcost.comparing.row import ComparisonRow
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import IN_A_DUTY_CYCLE, Measurement, MeasurementRow, is_held_back
-from opcost.measuring_child import open_child_bench
-from opcost.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
-from opcost.nvidia_nvml import NvmlGpu
-from opcost.nvidia_smi import GpuFacts, gpu_facts
-from opcost.operators import OperatorCounts, OperatorTuple, TensorSpec, model_operator
-from opcost.ports import GPU_WARM_UP_S, MeasurementProtocol, Workload, protocol_for
-from opcost.procedure import measure
-from opcost.request import METER_QUALIFICATIONS, POWER_LOGS, Request
-from opcost.stage_chains import calls_in_chains_in, find_chains
-from opcost.stage_comparing import ComparisonRow
-from opcost.stage_kernels import compare_kernels
-from opcost.stage_qualifying import QualificationRow, qualified
-from opcost.subjects import Subject
-from opcost.torch_capture import capture
-from opcost.torch_conditions import precision, torch_state
-from opcost.torch_cuda_graph import PLACES, capture_calls
-from opcost.torch_finite import NOT_FINITE
-from opcost.torch_flops import CostCounter, OperationCost
-from opcost.torch_operators import module_tuple
-from opcost.torch_workload import EagerWorkload, as_graph, operator_workload
+from opcost.measuring.calls import Call, Calls
+from opcost.measuring.conditions import CHAINED, COLD, WARM, Conditions
+from opcost.measuring.ports import GPU_WARM_UP_S, MeasurementProtocol, Workload, protocol_for
+from opcost.measuring.procedure import measure
+from opcost.measuring.qualification import QualificationRow
+from opcost.measuring.record import IN_A_DUTY_CYCLE, Measurement, MeasurementRow, is_held_back
+from opcost.meters.nvidia_smi import GpuFacts, gpu_facts
+from opcost.meters.nvml import NvmlGpu
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
+from opcost.running.apparatus import Apparatus, open_apparatus
+from opcost.running.qualification import qualified
+from opcost.running.request import METER_QUALIFICATIONS, POWER_LOGS, Request
+from opcost.running.worker_bench import open_child_bench
+from opcost.stages.cache_chains import calls_in_chains_in, find_chains
+from opcost.stages.kernels import compare_kernels
+from opcost.storage.table import CsvTable
+from opcost.torch_backend.capture import capture
+from opcost.torch_backend.cuda_graph import PLACES, capture_calls
+from opcost.torch_backend.finite import NOT_FINITE
+from opcost.torch_backend.flops import CostCounter, OperationCost
+from opcost.torch_backend.operators import module_tuple
+from opcost.torch_backend.switches import precision, torch_state
+from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
 
 pytestmark = pytest.mark.gpu
 

@@ -1,6 +1,8 @@
-"""The import rule: ideas import ideas; technologies ideas, their library, their family; joining modules anything."""
+"""The import rule (``pyproject.toml``, held by import-linter), and what is imported before anything is installed."""
 
 import ast
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,61 +10,24 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = sorted(ROOT.glob("*.py"))
-MODULES = {path.stem: path for path in sorted((ROOT / "opcost").glob("*.py"))}
-
-IDEAS = {
-    "calls",
-    "advice",
-    "axes",
-    "census",
-    "calls_in_chains",
-    "compared_models",
-    "comparison",
-    "conditions",
-    "corrections",
-    "csv_rows",
-    "duty_cycle",
-    "eager_regime",
-    "evaluation",
-    "errors",
-    "estimation",
-    "gap",
-    "input_roles",
-    "input_values",
-    "kernel_times",
-    "measurement",
-    "measuring_loop",
-    "joined_meter",
-    "meter_names",
-    "model_operators",
-    "operator_texts",
-    "meter_qualification",
-    "next_steps",
-    "operators",
-    "overhead",
-    "ports",
-    "power",
-    "power_drawing",
-    "power_log",
-    "procedure",
-    "progress",
-    "roofline",
-    "selection",
-    "statistics",
-    "subjects",
-    "summation",
-    "tuple_costs",
-    "units",
+LINTER = Path(sys.executable).with_name("lint-imports")
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "opcost").rglob("*.py"))
 }
-JOINED = (
-    "__init__ __main__ apparatus bench campaign coverage_page devices measuring_child meters models report_content "
-    "reports request sentinel shipped_counts".split()
-)
-JOINING = {*JOINED, *(name for name in MODULES if name.startswith("stage_"))}
-TECHNOLOGIES = sorted(MODULES.keys() - IDEAS - JOINING)
 
-# A file is replaced as a whole in one way, whatever it holds.
-SHARED_BY_TECHNOLOGIES = {"atomic_file"}
+IDEAS = (
+    "estimates",
+    "units",
+    "progress",
+    "errors",
+    "operators",
+    "power",
+    "measuring",
+    "summing",
+    "prediction",
+    "comparing",
+)
 
 # Parts of the standard library that touch the world; ideas only calculate.
 TOUCHING = {
@@ -87,37 +52,45 @@ def imported(nodes):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
-            names += [f"opcost.{alias.name}" for alias in node.names] if node.module == "opcost" else [node.module]
+            members = [f"{node.module}.{alias.name}" for alias in node.names]
+            names += [node.module, *(name for name in members if name in MODULES)]
     return names
 
 
-def imports_at_any_level(path):
-    return imported(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-
-
-def own_modules(path):
-    names = {name.partition(".")[2] for name in imports_at_any_level(path) if name.startswith("opcost.")}
-    return names & MODULES.keys()
-
-
 def libraries(path):
-    return {name.partition(".")[0] for name in imports_at_any_level(path)} - {"opcost"}
+    """Return the libraries that a file imports at any level."""
+    return {name.partition(".")[0] for name in imported(ast.walk(parsed(path)))} - {"opcost"}
 
 
-def test_every_idea_exists():
-    assert MODULES.keys() >= IDEAS
+def parsed(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", sorted(IDEAS))
-def test_ideas_import_ideas_numpy_and_what_calculates(name):
-    assert own_modules(MODULES[name]) <= IDEAS
+@pytest.mark.parametrize("name", [name for name in MODULES if name.partition(".")[2].partition(".")[0] in IDEAS])
+def test_ideas_import_what_calculates(name):
     assert libraries(MODULES[name]) <= (sys.stdlib_module_names - TOUCHING) | {"numpy"}
 
 
-@pytest.mark.parametrize("name", TECHNOLOGIES)
-def test_technologies_import_ideas_and_their_family(name):
-    family = {other for other in MODULES if other.partition("_")[0] == name.partition("_")[0]}
-    assert own_modules(MODULES[name]) <= IDEAS | family | SHARED_BY_TECHNOLOGIES
+@pytest.mark.parametrize(
+    ("module", "planted"),
+    [
+        ("operators/tuples", "from opcost.measuring.record import Measurement"),
+        ("meters/nvml", "import torch"),
+        ("storage/table", "from opcost.meters.nvml import NvmlGpu"),
+        ("summing/summation", "import pandas"),
+        ("stages/count", "from opcost.reporting.terminal import print_table"),
+        ("command/options", "import torch"),
+    ],
+)
+def test_imports_against_the_rule_are_found(tmp_path, module, planted):
+    shutil.copytree(ROOT / "opcost", tmp_path / "opcost", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    with (tmp_path / "opcost" / f"{module}.py").open("a") as file:
+        file.write(f"\n{planted}\n")
+    command = [str(LINTER), "--no-cache"]
+    linted = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert linted.returncode == 1
+    assert f"opcost.{module.replace('/', '.')} -> " in linted.stdout
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
@@ -132,7 +105,15 @@ def test_scripts_read_their_arguments_before_anything_need_be_installed(path):
 
 def libraries_at_start(path):
     """Return the libraries that are imported as soon as a file is, by itself or by modules that it imports."""
-    names = imported(ast.parse(path.read_text(encoding="utf-8")).body)
+    names = imported(parsed(path).body)
     libraries = {name.partition(".")[0] for name in names} - {"opcost"}
-    own = {name.partition(".")[2] for name in names if name.startswith("opcost.")} & MODULES.keys()
-    return libraries.union(*(libraries_at_start(MODULES[name]) for name in own))
+    return libraries.union(*(libraries_at_start(MODULES[name]) for name in names if name in MODULES))
+
+
+@pytest.mark.parametrize("package", ["meters", "power", "storage"])
+def test_packages_that_others_use_alone_need_no_torch(package):
+    names = [name for name in MODULES if name.startswith(f"opcost.{package}")]
+    program = (
+        f"import sys\nfor name in {names}: __import__(name)\nassert not {{'torch', 'torchvision'}} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

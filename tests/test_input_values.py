@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.input_values import (
+from opcost.operators.values import (
     CONSTANT,
     NORMAL,
     NORMAL_DATA,

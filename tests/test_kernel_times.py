@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.conditions import COLD, GRAPH
-from opcost.kernel_times import KernelTimeRow, kernel_errors, kernel_key
+from opcost.comparing.kernel_times import KernelTimeRow, kernel_errors, kernel_key
+from opcost.measuring.conditions import COLD, GRAPH
 
 
 def row(operator, in_model_s, alone_s, model="m", conditions=SIMULATED_CONDITIONS):

@@ -25,16 +25,16 @@ from simulated_machine import (
     SimulatedWorkload,
 )
 
-from opcost.duty_cycle import DUTY_CYCLES, LOOK_S, OUT_OF_STEP, stretch
 from opcost.errors import CannotMeasureError
-from opcost.evaluation import at_reference, evaluate
-from opcost.measurement import IN_A_DUTY_CYCLE, METERS_DISAGREE, is_doubtful, is_held_back
-from opcost.measuring_loop import Loop, run_loop
-from opcost.overhead import without_overhead
-from opcost.ports import UNKNOWN_DEVICE, ClockReading, KnownDevice, MeasurementProtocol, Repeatability
-from opcost.power import PowerSource, no_trace
-from opcost.procedure import measure, undisturbed
-from opcost.statistics import BATCHES, Estimate, student_quantile
+from opcost.estimates import BATCHES, Estimate, student_quantile
+from opcost.measuring.duty_cycle import DUTY_CYCLES, LOOK_S, OUT_OF_STEP, stretch
+from opcost.measuring.evaluation import at_reference, evaluate
+from opcost.measuring.loop import Loop, run_loop
+from opcost.measuring.overhead import without_overhead
+from opcost.measuring.ports import UNKNOWN_DEVICE, ClockReading, KnownDevice, MeasurementProtocol, Repeatability
+from opcost.measuring.procedure import measure, undisturbed
+from opcost.measuring.record import IN_A_DUTY_CYCLE, METERS_DISAGREE, is_doubtful, is_held_back
+from opcost.power.trace import PowerSource, no_trace
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=3.0)
 LOAD = Load(time_s=0.002, power_w=400.0, jitter_ratio=0.05)

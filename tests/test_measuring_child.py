@@ -24,12 +24,13 @@ from fatal_bench import (
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost import measuring_child
-from opcost.campaign import FailureRow
-from opcost.csv_database import CsvTable
 from opcost.errors import UserError
-from opcost.measurement import MeasurementRow
-from opcost.measuring_child import (
+from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.record import FailureRow, MeasurementRow
+from opcost.operators.cases import Subject
+from opcost.running import worker_bench
+from opcost.running.request import FAILURES, OPERATOR_MEASUREMENTS
+from opcost.running.worker_bench import (
     BUILDING,
     FAULTS_IN_A_ROW,
     RUNNING,
@@ -40,10 +41,8 @@ from opcost.measuring_child import (
     open_child_bench,
     telling,
 )
-from opcost.ports import MeasurementProtocol
-from opcost.request import FAILURES, OPERATOR_MEASUREMENTS
-from opcost.stage_measuring import OperatorsReport, measure_operators
-from opcost.subjects import Subject
+from opcost.stages.measure_operators import OperatorsReport, measure_operators
+from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).parent.parent
 SHORT = MeasurementProtocol(0.5, 1.0)
@@ -52,7 +51,7 @@ RELU, GELU = operator("ReLU"), operator("GELU")
 
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring_child, "answering", fatal_answering)
+    monkeypatch.setattr(worker_bench, "answering", fatal_answering)
 
 
 def run(campaign: SimulatedCampaign, device: str | None = None, limits: Limits = USUAL_LIMITS) -> OperatorsReport:
@@ -161,12 +160,13 @@ def test_a_device_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None
 PROGRAM = """
 import sys
 from pathlib import Path
-from opcost import measuring_child, stage_measuring
-from opcost.bench import USUAL
-from opcost.measuring_child import Opening, Question
-from opcost.operators import OperatorTuple, TensorSpec
-from opcost.ports import MeasurementProtocol
-from opcost.subjects import Subject
+from opcost.running import worker_bench
+from opcost.stages import measure_operators
+from opcost.running.bench import USUAL
+from opcost.running.worker_bench import Opening, Question
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.measuring.ports import MeasurementProtocol
+from opcost.operators.cases import Subject
 
 RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
 BOXES = TensorSpec((4, 4), "float32"), TensorSpec((4,), "float32", identity=1), 0.5
@@ -176,7 +176,7 @@ def tell():
     print(*[name for name in ("torch", "torch._dynamo", "torchvision") if name in sys.modules], sep=",")
 
 tell()
-with measuring_child.answering(Opening("cpu", Path(sys.argv[1]), False, USUAL), tell=str) as answer:
+with worker_bench.answering(Opening("cpu", Path(sys.argv[1]), False, USUAL), tell=str) as answer:
     protocol = MeasurementProtocol(0.01, 0.05)
     answer(Question("circumstances", (protocol,)))
     for operator in (RELU, NMS):

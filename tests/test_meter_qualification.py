@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
-from opcost.meter_qualification import (
+from opcost.measuring.qualification import (
     GOOD,
     REFERENCE,
     STEADY_ONLY,
@@ -26,7 +26,7 @@ from opcost.meter_qualification import (
     run_quietly,
     watts_per_kelvin,
 )
-from opcost.power import PowerSource, PowerTrace, Window, joined, no_trace, trace_of_power
+from opcost.power.trace import PowerSource, PowerTrace, Window, joined, no_trace, trace_of_power
 
 HEAVY = Load(time_s=0.01, power_w=600.0)
 

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from opcost.config_files import load_configs
-from opcost.csv_database import CsvTable
 from opcost.errors import UserError
-from opcost.input_values import CONSTANT, NORMAL, ZEROS, InputStatistics, InputValues, kind_of
-from opcost.model_operators import ModelOperatorRow, counts_of, rows_of
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
-from opcost.pickle_files import write_counts
-from opcost.request import COUNTS, MODEL_OPERATORS, Request, selected
-from opcost.shipped_counts import ship_counts, shipped_counts
-from opcost.subjects import CAPTURED, subjects_of
+from opcost.operators.cases import CAPTURED, subjects_of
+from opcost.operators.model_rows import ModelOperatorRow, counts_of, rows_of
+from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.operators.values import CONSTANT, NORMAL, ZEROS, InputStatistics, InputValues, kind_of
+from opcost.running.request import COUNTS, MODEL_OPERATORS, Request, selected
+from opcost.running.shipped_counts import ship_counts, shipped_counts
+from opcost.storage.configs import load_configs
+from opcost.storage.counts_file import write_counts
+from opcost.storage.table import CsvTable
 
 TENSOR = TensorSpec((4, 4), "float32")
 RELU = OperatorTuple("torch.nn.ReLU", (("inplace", True),), (TENSOR,))

@@ -13,7 +13,8 @@ import torchvision
 from torch import nn
 
 from opcost.errors import CannotMeasureError, UserError
-from opcost.model_sources import (
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.sources.torchvision import (
     build_model,
     check_model,
     input_values,
@@ -22,8 +23,7 @@ from opcost.model_sources import (
     published_facts,
     published_input_size,
 )
-from opcost.operators import OperatorTuple, TensorSpec, model_operator
-from opcost.torch_values import public_name
+from opcost.torch_backend.values import public_name
 
 FILE = "measurements/x/summary.yml:3"
 SIZE = (1, 3, 32, 32)

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from opcost.comparison import Comparison
-from opcost.next_steps import Candidate, Step, next_steps
-from opcost.statistics import Estimate
-from opcost.tuple_costs import DOUBTFUL, NOT_PRECISE, TupleCost
+from opcost.comparing.comparison import Comparison
+from opcost.comparing.tuple_costs import DOUBTFUL, NOT_PRECISE, TupleCost
+from opcost.estimates import Estimate
+from opcost.reporting.next_steps import Candidate, Step, next_steps
 
 WHOLE_S = 0.01
 

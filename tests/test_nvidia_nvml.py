@@ -16,11 +16,9 @@ import numpy as np
 import pytest
 from nvidia_smi_stage import NvidiaSmiStage
 
-from opcost.devices import DeviceFacts
-from opcost.meter_names import COUNTER, INSTANT, SAMPLES
-from opcost.meters import MIG_REASON, open_meters
-from opcost.nvidia_nvml import NvmlError, NvmlGpu
-from opcost.nvidia_nvml_counter import (
+from opcost.measuring.conditions import DeviceFacts
+from opcost.meters.nvml import NvmlError, NvmlGpu
+from opcost.meters.nvml_counter import (
     CAMPAIGN_SOURCE,
     EVERY_TICK_SOURCE,
     PAUSE_AFTER_FAILURE_S,
@@ -29,9 +27,11 @@ from opcost.nvidia_nvml_counter import (
     CounterSampler,
     TickFinder,
 )
-from opcost.nvidia_nvml_meter import LAST_SAMPLE_DEADLINE_S, NvmlMeter, PowerSampler
-from opcost.nvidia_nvml_rows import TimedRows
-from opcost.power import Window, mean_power
+from opcost.meters.nvml_rows import TimedRows
+from opcost.meters.nvml_samples import LAST_SAMPLE_DEADLINE_S, NvmlMeter, PowerSampler
+from opcost.meters.opening import MIG_REASON, open_meters
+from opcost.power.meter_names import COUNTER, INSTANT, SAMPLES
+from opcost.power.trace import Window, mean_power
 
 PERIOD_S = 0.02
 RING = 119
@@ -381,7 +381,7 @@ def test_a_counter_that_is_refused_is_told_and_tried_again(
     nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert PAUSE_AFTER_FAILURE_S > 1
-    monkeypatch.setattr("opcost.nvidia_nvml_counter.PAUSE_AFTER_FAILURE_S", 0.01)
+    monkeypatch.setattr("opcost.meters.nvml_counter.PAUSE_AFTER_FAILURE_S", 0.01)
     with CounterSampler(NvmlGpu(nvml, "GPU-1")) as sampler:
         sampler.interval_s = TICK_S
         nvml.failure = NVMLError("GPU is lost")

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from opcost.errors import UserError
-from opcost.nvidia_nvml import NvmlGpu
-from opcost.nvidia_nvml_processes import OtherProcesses
+from opcost.meters.gpu_processes import OtherProcesses
+from opcost.meters.nvml import NvmlGpu
 
 OWN = 100
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from nvidia_smi_stage import NvidiaSmiStage, is_alive
 
-from opcost import nvidia_smi
-from opcost.nvidia_smi import GpuFacts, NvidiaSmiError, end_process, gpu_facts, start_process, supported_fields
+from opcost.meters import nvidia_smi
+from opcost.meters.nvidia_smi import GpuFacts, NvidiaSmiError, end_process, gpu_facts, start_process, supported_fields
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.nvidia_smi_log import (
+from opcost.meters.nvidia_smi_log import (
     NO_VALUE_TOKENS,
     LogRow,
     cut,
@@ -18,7 +18,7 @@ from opcost.nvidia_smi_log import (
     parse_text,
     parse_timestamp,
 )
-from opcost.power_log import PowerRow
+from opcost.power.log_rows import PowerRow
 
 HEADER = "timestamp, power.draw.instant [W], power.draw [W], clocks.sm [MHz], temperature.gpu"
 BEGIN_S = 1_790_000_000

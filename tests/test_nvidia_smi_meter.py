@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from nvidia_smi_stage import NvidiaSmiStage, is_alive
 
-from opcost.nvidia_smi import NvidiaSmiError
-from opcost.nvidia_smi_log import cut, parse_log
-from opcost.nvidia_smi_logger import NvidiaSmiLogger
-from opcost.nvidia_smi_meter import (
+from opcost.meters.nvidia_smi import NvidiaSmiError
+from opcost.meters.nvidia_smi_log import cut, parse_log
+from opcost.meters.nvidia_smi_logger import NvidiaSmiLogger
+from opcost.meters.nvidia_smi_meter import (
     AVERAGE_SOURCE,
     INSTANT_SOURCE,
     NvidiaSmiMeter,
@@ -23,8 +23,8 @@ from opcost.nvidia_smi_meter import (
     is_thermal_slowdown,
     power_trace,
 )
-from opcost.power import PowerTrace, Window, fresh_readings, mean_power
-from opcost.power_log import PowerRow
+from opcost.power.log_rows import PowerRow
+from opcost.power.trace import PowerTrace, Window, fresh_readings, mean_power
 
 RECORDINGS = Path(__file__).with_name("recordings")
 
@@ -219,7 +219,7 @@ def test_a_log_without_a_first_row_is_an_error(stage: NvidiaSmiStage, tmp_path: 
 def test_the_log_ends_with_a_program_that_is_killed(stage: NvidiaSmiStage, tmp_path: Path) -> None:
     program = (
         "import os, pathlib, time\n"
-        "from opcost.nvidia_smi_logger import NvidiaSmiLogger\n"
+        "from opcost.meters.nvidia_smi_logger import NvidiaSmiLogger\n"
         f"with NvidiaSmiLogger('0', pathlib.Path({str(tmp_path)!r})) as logger:\n"
         "    print(logger.process_id, flush=True)\n"
         "    time.sleep(60)\n"

@@ -13,11 +13,11 @@ import nvml_stage
 import pytest
 from nvml_stage import Course, Metered, Outcome
 
-from opcost.meter_names import COUNTER, SAMPLES
-from opcost.nvidia_nvml_meter import LONGEST_GAP_S, SAMPLES_SOURCE
-from opcost.nvidia_smi_log import parse_log
-from opcost.nvidia_smi_meter import power_trace
-from opcost.power import DeviceState, Window, device_state
+from opcost.meters.nvidia_smi_log import parse_log
+from opcost.meters.nvidia_smi_meter import power_trace
+from opcost.meters.nvml_samples import LONGEST_GAP_S, SAMPLES_SOURCE
+from opcost.power.meter_names import COUNTER, SAMPLES
+from opcost.power.trace import DeviceState, Window, device_state
 
 POWER_W = 400.0
 LONGEST_S = 8.0

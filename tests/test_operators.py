@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from opcost.operators import (
+from opcost.operators.tuples import (
     OperatorCount,
     OperatorCounts,
     OperatorTuple,

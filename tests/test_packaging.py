@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 import opcost
-from opcost.command_line import DEPENDENCIES, EXTRAS
-from opcost.csv_rows import columns
-from opcost.measurement import MeasurementRow
+from opcost.command.options import DEPENDENCIES, EXTRAS
+from opcost.measuring.record import MeasurementRow
+from opcost.storage.rows import columns
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -15,8 +15,7 @@ import pytest
 from mutations import doubled, nested
 
 from opcost.errors import UserError
-from opcost.input_values import InputStatistics
-from opcost.operators import (
+from opcost.operators.tuples import (
     Constant,
     OperatorCount,
     OperatorCounts,
@@ -25,9 +24,10 @@ from opcost.operators import (
     TensorSpec,
     model_operator,
 )
-from opcost.pickle_files import LONGEST_REASON, SCHEMA, read_counts, write_counts
-from opcost.pickle_reader import MAXIMUM_OPCODES
-from opcost.pickle_schema import INTEGER_LIMIT, MAXIMUM_DEPTH
+from opcost.operators.values import InputStatistics
+from opcost.storage.counts_file import LONGEST_REASON, SCHEMA, read_counts, write_counts
+from opcost.storage.pickle_reader import MAXIMUM_OPCODES
+from opcost.storage.pickle_schema import INTEGER_LIMIT, MAXIMUM_DEPTH
 
 ROOT = Path(__file__).parent.parent
 PROTO = b"\x80\x04"
@@ -57,7 +57,7 @@ def called_by_old_name(module: str, name: str, argument: str) -> bytes:
 
 RUN = "touch ./trace"
 PYTHON = "open('./trace', 'w')"
-OPERATOR_CLASS = stack_global("opcost.operators", "OperatorTuple")
+OPERATOR_CLASS = stack_global("opcost.operators.tuples", "OperatorTuple")
 
 CALLS = {
     "os.system": called("os", "system", RUN),
@@ -71,8 +71,8 @@ CALLS = {
     "open": called("builtins", "open", "./trace", "w"),
     "pathlib": called("pathlib", "Path", "./trace") + pickle.BUILD,
     "import of a module": called("importlib", "import_module", "this"),
-    "a chain through an admitted module": called("opcost.operators", "hashlib.sys.modules", "os"),
-    "a chain through an admitted class": called("opcost.operators", "OperatorTuple.__init__.__globals__", "x"),
+    "a chain through an admitted module": called("opcost.operators.tuples", "hashlib.sys.modules", "os"),
+    "a chain through an admitted class": called("opcost.operators.tuples", "OperatorTuple.__init__.__globals__", "x"),
     "getattr": called("builtins", "getattr", "x", "__class__"),
     "operator.attrgetter": called("operator", "attrgetter", "__class__.__base__"),
     "functools.partial": called("functools", "partial", "x"),
@@ -94,7 +94,7 @@ CALLS = {
     "__class__ by BUILD": OPERATOR_CLASS + b")\x81}" + text("__class__") + OPERATOR_CLASS + b"sb",
     "BUILD of nothing": b"N}b",
     "BUILD twice": OPERATOR_CLASS + b")\x81}b}b",
-    "a class by number": stack_global("opcost.operators", "OperatorTuple").replace(b"opcost", b"\x00pcost"),
+    "a class by number": stack_global("opcost.operators.tuples", "OperatorTuple").replace(b"opcost", b"\x00pcost"),
     "names that are no text": b"K\x01K\x02" + pickle.STACK_GLOBAL,
     "EXT1": pickle.EXT1 + b"\x01",
     "EXT2": pickle.EXT2 + b"\x01\x01",
@@ -195,7 +195,7 @@ BOMB_PROGRAM = """
 import resource, sys, time
 from pathlib import Path
 from opcost.errors import UserError
-from opcost.pickle_files import read_counts
+from opcost.storage.counts_file import read_counts
 
 def peak_mb():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -315,5 +315,5 @@ def test_unusual_counts_come_back(tmp_path: Path, value: OperatorCounts) -> None
 
 
 def test_an_object_without_its_fields_is_refused(tmp_path: Path) -> None:
-    counts_class = stack_global("opcost.operators", "OperatorCounts")
+    counts_class = stack_global("opcost.operators.tuples", "OperatorCounts")
     assert "it has an empty OperatorCounts" in error_of(signed(tmp_path, within_counts(counts_class + b")\x81")))

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from torchvision.models import resnet50
 
 from opcost.errors import UserError
-from opcost.input_values import InputStatistics
-from opcost.operators import (
+from opcost.operators.tuples import (
     Constant,
     OperatorCount,
     OperatorCounts,
@@ -30,8 +29,9 @@ from opcost.operators import (
     TensorSpec,
     model_operator,
 )
-from opcost.pickle_files import MAXIMUM_BYTES, SCHEMA, read_counts, write_counts
-from opcost.torch_capture import capture
+from opcost.operators.values import InputStatistics
+from opcost.storage.counts_file import MAXIMUM_BYTES, SCHEMA, read_counts, write_counts
+from opcost.torch_backend.capture import capture
 
 ROOT = Path(__file__).parent.parent
 MADE_BY = "general_pipeline_block0.py"
@@ -109,7 +109,7 @@ def test_counts_load_in_a_fresh_process_without_torch(tmp_path: Path) -> None:
     program = f"""
 import sys
 from pathlib import Path
-from opcost.pickle_files import read_counts
+from opcost.storage.counts_file import read_counts
 counts = read_counts(Path({str(written(tmp_path))!r}), "x")
 print(counts.counts[0].operator, counts.counts[0].operator.key, "torch" in sys.modules, sep="\\n")
 """
@@ -209,7 +209,7 @@ def test_other_objects_are_refused_in_every_protocol(tmp_path: Path, value: obje
         b"\x80",
         pickle.PROTO + b"\x04N.",
         pickle.GLOBAL + b"os\nsystem\n.",
-        pickle.GLOBAL + b"opcost.operators\nhashlib.sha256\n.",
+        pickle.GLOBAL + b"opcost.operators.tuples\nhashlib.sha256\n.",
         pickle.INST + b"os\nsystem\n.",
         pickle.NONE + pickle.LONG_BINPUT + b"\xff\xff\xff\x7f.",
         pickle.BYTEARRAY8 + (2**40).to_bytes(8, "little") + b".",

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from opcost.campaign import ATTEMPTS, FailureRow
-from opcost.command_log import RUN_LOGS
-from opcost.csv_database import CsvTable
-from opcost.measurement import MeasurementRow, is_doubtful
-from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
-from opcost.pickle_files import read_counts, write_counts
+from opcost.command.log import RUN_LOGS
+from opcost.measuring.record import FailureRow, MeasurementRow, is_doubtful
+from opcost.operators.tuples import OperatorCount, OperatorTuple, TensorSpec
+from opcost.running.campaign import ATTEMPTS
+from opcost.storage.counts_file import read_counts, write_counts
+from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).parent.parent
 SUMMARY = """\

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.power import (
+from opcost.estimates import Estimate, independent_averages, mean_of_readings
+from opcost.power.trace import (
     MINIMUM_READINGS,
     DeviceState,
     MeanPower,
@@ -19,7 +20,6 @@ from opcost.power import (
     mean_power,
     no_trace,
 )
-from opcost.statistics import Estimate, independent_averages, mean_of_readings
 
 INSTANT = PowerSource("instant", rise_time_s=0.0, averaging_time_s=0.0)
 EVERY_TWO_SECONDS = PowerSource("slow", rise_time_s=0.0, averaging_time_s=0.0, update_period_s=2.0)

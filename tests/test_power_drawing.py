@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.power_drawing import Readings, drawing_of
+from opcost.reporting.power_drawing import Readings, drawing_of
 
 BEGIN_S = 1_790_000_000.0
 STEADY = Readings("samples", tuple((BEGIN_S + 0.1 * i, 400.0 + i) for i in range(11)))

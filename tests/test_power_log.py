@@ -6,7 +6,7 @@ from datetime import datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.power_log import COLUMNS, PowerRow, PowerSummary, csv_header, csv_line
+from opcost.power.log_rows import COLUMNS, PowerRow, PowerSummary, csv_header, csv_line
 
 VALUES = st.none() | st.floats(0, 1e12, allow_subnormal=False)
 ROWS = st.builds(

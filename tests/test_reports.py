@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.census import CensusRow
-from opcost.reports import (
+from opcost.comparing.row import ComparisonRow
+from opcost.operators.whitelist import Share
+from opcost.reporting.tables import (
     print_census,
     print_comparisons,
     print_configs,
@@ -22,15 +23,15 @@ from opcost.reports import (
     print_rebuilds,
     print_selections,
 )
-from opcost.selection import Share
-from opcost.stage_comparing import ComparingReport, ComparisonRow
-from opcost.stage_configs import ConfigReport
-from opcost.stage_counting import CountReport
-from opcost.stage_filtering import FilterReport, OperatorShare
-from opcost.stage_full_models import FullModelReport
-from opcost.stage_kernels import KernelsReport, KindOfOperator
-from opcost.stage_measuring import OperatorsReport
-from opcost.stage_rebuilding import RebuildReport
+from opcost.stages.census import CensusRow
+from opcost.stages.compare import ComparingReport
+from opcost.stages.count import CountReport
+from opcost.stages.filter import FilterReport, OperatorShare
+from opcost.stages.kernels import KernelsReport, KindOfOperator
+from opcost.stages.make_configs import ConfigReport
+from opcost.stages.measure_models import FullModelReport
+from opcost.stages.measure_operators import OperatorsReport
+from opcost.stages.replay import RebuildReport
 
 COUNTED = CountReport(
     name="resnet50",

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.calls_in_chains import STREAM_BYTES
-from opcost.operators import OperatorTuple, TensorSpec
-from opcost.roofline import COMPUTE, FP32, MEMORY, TF32, Roof, Work, roofline_of
-from opcost.tuple_costs import arithmetic_of
+from opcost.comparing.cache_chains import STREAM_BYTES
+from opcost.comparing.roofline import COMPUTE, FP32, MEMORY, TF32, Roof, Work, roofline_of
+from opcost.comparing.tuple_costs import arithmetic_of
+from opcost.operators.tuples import OperatorTuple, TensorSpec
 
 BIG = 2 * STREAM_BYTES
 COPY = Work(flop=0, memory_bytes=BIG, time_s=0.1, energy_j=50.0)

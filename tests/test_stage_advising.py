@@ -10,14 +10,11 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
-from opcost.config_files import load_configs, load_whitelist
-from opcost.csv_database import CsvTable
 from opcost.errors import UserError
-from opcost.measurement import MeasurementRow
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
-from opcost.pickle_files import write_counts
-from opcost.ports import MeasurementProtocol
-from opcost.request import (
+from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.running.request import (
     COUNTS,
     FILTERED_COUNTS,
     FULL_MODEL_MEASUREMENTS,
@@ -25,10 +22,13 @@ from opcost.request import (
     WHITELIST,
     model_tuple,
 )
-from opcost.stage_advising import Advice, ModelAdvice, advise
-from opcost.stage_comparing import compare_models
-from opcost.stage_full_models import measure_full_models
-from opcost.stage_measuring import measure_operators
+from opcost.stages.advise import Advice, ModelAdvice, advise
+from opcost.stages.compare import compare_models
+from opcost.stages.measure_models import measure_full_models
+from opcost.stages.measure_operators import measure_operators
+from opcost.storage.configs import load_configs, load_whitelist
+from opcost.storage.counts_file import write_counts
+from opcost.storage.table import CsvTable
 
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
 NAMES = ("Conv2d", "ReLU", "BatchNorm2d", "GELU")

@@ -10,12 +10,12 @@ import pytest
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import simulated_row
 
-from opcost.csv_database import CsvTable
 from opcost.errors import UserError
-from opcost.measurement import MeasurementRow
-from opcost.operators import OperatorTuple, TensorSpec
-from opcost.request import OPERATOR_MEASUREMENTS
-from opcost.stage_checking import check_files, merge
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.running.request import OPERATOR_MEASUREMENTS
+from opcost.stages.check_files import check_files, merge
+from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).parent.parent
 RELU, GELU = (OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),)) for name in ("ReLU", "GELU"))

@@ -12,15 +12,15 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand
 from simulated_machine import Load, MeterModel
 
-from opcost.comparison import OperatorRuns
-from opcost.config_files import ModelConfig
-from opcost.csv_database import CsvTable
+from opcost.comparing.comparison import OperatorRuns
+from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
+from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
-from opcost.kernel_times import KernelTimeRow, kernel_key
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
-from opcost.pickle_files import write_counts
-from opcost.ports import MeasurementProtocol
-from opcost.request import (
+from opcost.measuring.ports import MeasurementProtocol
+from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.operators.whitelist import select
+from opcost.reporting.figures import draw_comparisons
+from opcost.running.request import (
     COUNTS,
     FILTERED_COUNTS,
     FULL_MODEL_MEASUREMENTS,
@@ -30,10 +30,12 @@ from opcost.request import (
     WHITELIST,
     model_tuple,
 )
-from opcost.selection import select
-from opcost.stage_comparing import ComparingReport, ComparisonRow, compare_models, draw_comparisons
-from opcost.stage_full_models import measure_full_models
-from opcost.stage_measuring import measure_operators
+from opcost.stages.compare import ComparingReport, compare_models
+from opcost.stages.measure_models import measure_full_models
+from opcost.stages.measure_operators import measure_operators
+from opcost.storage.configs import ModelConfig
+from opcost.storage.counts_file import write_counts
+from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).parent.parent
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
@@ -266,7 +268,7 @@ def test_an_equal_comparison_leaves_the_file_as_it_is(
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
             return datetime(2100, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr("opcost.stage_comparing.datetime", Later)
+    monkeypatch.setattr("opcost.stages.compare.datetime", Later)
     compare(campaign)
     assert (campaign.database / SUM_VS_FULL).read_bytes() == before
 
@@ -317,7 +319,7 @@ def test_a_dry_run_compares_and_writes_nothing(campaign: SimulatedCampaign) -> N
 
 
 def test_a_comparison_does_not_wait_for_torch() -> None:
-    program = "import sys, opcost.stage_comparing, opcost.reports; print('torch' in sys.modules)"
+    program = "import sys, opcost.stages.compare, opcost.reporting.tables; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from opcost.config_files import load_configs
 from opcost.errors import UserError
-from opcost.model_sources import check_model, models_matching
-from opcost.stage_configs import make_configs
+from opcost.sources.torchvision import check_model, models_matching
+from opcost.stages.make_configs import make_configs
+from opcost.storage.configs import load_configs
 
 SHIPPED = Path(__file__).parents[1] / "measurements"
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from simulated_apparatus import RecordedProgress
 
-from opcost.config_files import ModelConfig, load_configs
 from opcost.errors import CannotMeasureError, UserError
-from opcost.models import model_and_inputs
-from opcost.operators import model_operator
-from opcost.pickle_files import read_counts
-from opcost.request import COUNTS, FILTERED_COUNTS, Request, model_tuple, selected
-from opcost.request import counted as stored
-from opcost.stage_counting import CountFailure, CountReport, census, count_operators, plan_counting
-from opcost.stage_filtering import filter_operators
+from opcost.operators.tuples import model_operator
+from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, model_tuple, selected
+from opcost.running.request import counted as stored
+from opcost.sources.models import model_and_inputs
+from opcost.stages.count import CountFailure, CountReport, census, count_operators, plan_counting
+from opcost.stages.filter import filter_operators
+from opcost.storage.configs import ModelConfig, load_configs
+from opcost.storage.counts_file import read_counts
 
 
 def add_model(folder: Path, name: str, model_name: str, input_size: list[int], done: bool = False) -> None:
@@ -327,10 +327,10 @@ def test_a_composite_that_the_model_does_not_have_is_a_line(tmp_path: Path) -> N
 
 
 def test_operations_without_a_formula_are_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opcost.torch_flops.WITHOUT_PRODUCTS", frozenset())
+    monkeypatch.setattr("opcost.torch_backend.flops.WITHOUT_PRODUCTS", frozenset())
     add_model(tmp_path, "small", "squeezenet1_1", [2, 3, 64, 64])
     (failure,) = count_operators(request(tmp_path), RecordedProgress(), on_meta=True)
     assert isinstance(failure, CountFailure)
     assert "summary.yml:1: model_name: squeezenet1_1: no formula for the FLOPs of aten::" in failure.reason
-    assert "opcost/torch_flops.py" in failure.reason
+    assert "opcost/torch_backend/flops.py" in failure.reason
     assert not COUNTS.path(config_of(tmp_path, "small")).exists()

@@ -12,10 +12,10 @@ import torch
 from simulated_apparatus import RecordedProgress
 from torch import nn
 
-from opcost.coverage_page import coverage_page, summary
 from opcost.errors import UserError
-from opcost.model_sources import PublishedFacts
-from opcost.stage_coverage import CoverageFailure, CoverageRow, Proposals, check_coverage
+from opcost.sources.torchvision import PublishedFacts
+from opcost.stages.coverage import CoverageFailure, CoverageRow, Proposals, check_coverage
+from opcost.stages.coverage_page import coverage_page, summary
 
 FAMILIES = (
     "alexnet convnext_tiny deeplabv3_mobilenet_v3_large densenet121 efficientnet_b0 googlenet inception_v3 "
@@ -92,7 +92,7 @@ def test_a_model_that_cannot_be_checked_does_not_stop_the_others(monkeypatch: py
 
     real, inverse = check_coverage.__globals__["model_to_count"], (Inverse(), (torch.eye(3),))
     fake = lambda operator, device: inverse if operator.short_name == "alexnet" else real(operator, device)  # noqa: E731
-    monkeypatch.setattr("opcost.stage_coverage.model_to_count", fake)
+    monkeypatch.setattr("opcost.stages.coverage.model_to_count", fake)
     progress = RecordedProgress()
     failure, row = check_coverage(["alexnet", "resnet18"], "cpu", True, progress)
     assert isinstance(failure, CoverageFailure)

@@ -10,14 +10,14 @@ import torch
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from test_stage_counting import add_model
 
-from opcost import stage_kernels
-from opcost.conditions import EAGER
-from opcost.csv_database import CsvTable
+from opcost.comparing.kernel_times import KernelTimeRow
 from opcost.errors import UserError
-from opcost.kernel_times import KernelTimeRow
-from opcost.request import KERNEL_TIMES, Request
-from opcost.stage_kernels import KernelsReport, compare_kernels
-from opcost.torch_profile import Kernel, Mark
+from opcost.measuring.conditions import EAGER
+from opcost.running.request import KERNEL_TIMES, Request
+from opcost.stages import kernels
+from opcost.stages.kernels import KernelsReport, compare_kernels
+from opcost.storage.table import CsvTable
+from opcost.torch_backend.profiler import Kernel, Mark
 
 
 def request_for(folder: Path, device: str) -> Request:
@@ -64,9 +64,9 @@ class FakeProfiler:
 def compared(
     folder: Path, monkeypatch: pytest.MonkeyPatch, alone_name: str
 ) -> tuple[KernelsReport, list[KernelTimeRow]]:
-    monkeypatch.setattr("opcost.stage_kernels.profiled", FakeProfiler(alone_name))
+    monkeypatch.setattr("opcost.stages.kernels.profiled", FakeProfiler(alone_name))
     # The model itself runs on the CPU.
-    monkeypatch.setattr("opcost.stage_kernels._compare", on_cpu(stage_kernels._compare))
+    monkeypatch.setattr("opcost.stages.kernels._compare", on_cpu(kernels._compare))
     campaign = SimulatedCampaign(folder, {}, device="cuda:0")
     request = request_for(folder, "cuda")
     (report,) = compare_kernels(request, RecordedProgress(), campaign.open_apparatus)

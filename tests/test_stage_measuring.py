@@ -11,16 +11,15 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand
 from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, MeterModel
 
-from opcost.campaign import ATTEMPTS, OVERHEAD_S, FailureRow
-from opcost.conditions import measurement_key
-from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
-from opcost.input_values import ZEROS_DATA, InputData, InputStatistics, InputValues
-from opcost.measurement import MeasurementRow, is_doubtful
-from opcost.operators import OperatorTuple, TensorSpec, model_operator
-from opcost.pickle_files import read_counts, write_counts
-from opcost.ports import FULL_LOOP_S, MeasurementProtocol
-from opcost.request import (
+from opcost.measuring.conditions import measurement_key
+from opcost.measuring.ports import FULL_LOOP_S, MeasurementProtocol
+from opcost.measuring.record import FailureRow, MeasurementRow, is_doubtful
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, InputValues
+from opcost.running.campaign import ATTEMPTS, OVERHEAD_S
+from opcost.running.request import (
     COUNTS,
     FAILURES,
     FILTERED_COUNTS,
@@ -28,10 +27,11 @@ from opcost.request import (
     OPERATOR_MEASUREMENTS,
     SENTINEL_MEASUREMENTS,
 )
-from opcost.stage_comparing import compare_models
-from opcost.stage_full_models import FullModelReport, measure_full_models
-from opcost.stage_measuring import OperatorsReport, measure_operators
-from opcost.subjects import Subject
+from opcost.stages.compare import compare_models
+from opcost.stages.measure_models import FullModelReport, measure_full_models
+from opcost.stages.measure_operators import OperatorsReport, measure_operators
+from opcost.storage.counts_file import read_counts, write_counts
+from opcost.storage.table import CsvTable
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
 FULL = MeasurementProtocol(warm_up_s=2.0, loop_s=FULL_LOOP_S)
@@ -383,7 +383,7 @@ def test_a_seed_shuffles_the_operators_of_a_model_and_stands_in_the_rows(tmp_pat
 def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("opcost.sentinel.EVERY", 2)
+    monkeypatch.setattr("opcost.running.drift_check.EVERY", 2)
     campaign = SimulatedCampaign(tmp_path, LOADS, sentinel=Subject(MODEL))
     campaign.add_model("a", {RELU: 1, GELU: 1, SILU: 1})
     run(campaign)
@@ -458,7 +458,7 @@ def test_a_row_with_a_check_of_its_own_needs_no_sentinel(tmp_path: Path) -> None
 def test_what_was_measured_before_a_meter_went_wrong_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("opcost.sentinel.EVERY", 1)
+    monkeypatch.setattr("opcost.running.drift_check.EVERY", 1)
     campaign = SimulatedCampaign(tmp_path, LOADS, meter=RING, sentinel=Subject(MODEL))
     campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
 

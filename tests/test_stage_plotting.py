@@ -10,9 +10,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from opcost.errors import UserError
-from opcost.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
-from opcost.power_log import PowerRow, csv_header, csv_line
-from opcost.stage_plotting import plot_log, readings_of_log
+from opcost.power.log_rows import PowerRow, csv_header, csv_line
+from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
+from opcost.reporting.power_plot import plot_log, readings_of_log
 
 SCRIPT = Path(__file__).parent.parent / "power_logger.py"
 OWN = "\n".join([csv_header(), *(csv_line(PowerRow(1.79e9 + 0.1 * i, 300.0 + i, 290.0)) for i in range(20))]) + "\n"

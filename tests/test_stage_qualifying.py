@@ -10,20 +10,21 @@ import pytest
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
-from opcost.csv_database import CsvTable
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measurement import Measurement
-from opcost.meter_names import COUNTER, INSTANT, SAMPLES
-from opcost.meter_qualification import GOOD, MeterQuality
-from opcost.nvidia_nvml_counter import CAMPAIGN_SOURCE
-from opcost.nvidia_nvml_meter import SAMPLES_SOURCE
-from opcost.nvidia_smi_meter import INSTANT_SOURCE
-from opcost.operators import OperatorTuple
-from opcost.ports import KnownDevice, MeasurementProtocol
-from opcost.power import PowerTrace
-from opcost.procedure import measure
-from opcost.reports import print_qualification
-from opcost.stage_qualifying import REFERENCE, STEADY_LOAD, KnownMeter, QualificationRow, qualified, qualify_meters
+from opcost.measuring.known_meter import KnownMeter
+from opcost.measuring.ports import KnownDevice, MeasurementProtocol
+from opcost.measuring.procedure import measure
+from opcost.measuring.qualification import GOOD, MeterQuality, QualificationRow
+from opcost.measuring.record import Measurement
+from opcost.meters.nvidia_smi_meter import INSTANT_SOURCE
+from opcost.meters.nvml_counter import CAMPAIGN_SOURCE
+from opcost.meters.nvml_samples import SAMPLES_SOURCE
+from opcost.operators.tuples import OperatorTuple
+from opcost.power.meter_names import COUNTER, INSTANT, SAMPLES
+from opcost.power.trace import PowerTrace
+from opcost.reporting.tables import print_qualification
+from opcost.running.qualification import REFERENCE, STEADY_LOAD, qualified, qualify_meters
+from opcost.storage.table import CsvTable
 
 
 @pytest.fixture
@@ -345,7 +346,7 @@ def test_a_board_whose_temperature_did_not_move_is_tried_again_another_day(
     assert rows_after_a_campaign(34.5) == 1
     assert "its temperature hardly moved" in caplog.text
     assert rows_after_a_campaign(34.5) == 1
-    monkeypatch.setattr("opcost.stage_qualifying.TRIED_LATELY", timedelta(0))
+    monkeypatch.setattr("opcost.running.qualification.TRIED_LATELY", timedelta(0))
     assert rows_after_a_campaign(54.0) == 2
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from simulated_apparatus import RecordedProgress
 
-from opcost.config_files import load_configs
-from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
-from opcost.pickle_files import read_counts, write_counts
-from opcost.request import COUNTS, Request
-from opcost.stage_configs import make_configs
-from opcost.stage_counting import CountReport, count_operators
-from opcost.stage_rebuilding import difference, rebuild_operators
+from opcost.operators.tuples import OperatorCount, OperatorTuple, TensorSpec
+from opcost.running.request import COUNTS, Request
+from opcost.stages.count import CountReport, count_operators
+from opcost.stages.make_configs import make_configs
+from opcost.stages.replay import difference, rebuild_operators
+from opcost.storage.configs import load_configs
+from opcost.storage.counts_file import read_counts, write_counts
 
 ROOT = Path(__file__).parents[1]
 

@@ -15,17 +15,17 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CIRCUMSTANCES, Load, MeterModel
 
-from opcost.comparison import USUAL_RUNS
-from opcost.csv_database import CsvTable
-from opcost.measurement import IMPRECISE, METERS_DISAGREE, MeasurementRow
-from opcost.operators import OperatorTuple, TensorSpec, model_operator
-from opcost.ports import MeasurementProtocol
-from opcost.report_content import without_places
-from opcost.request import OPERATOR_MEASUREMENTS, SENTINEL_MEASUREMENTS
-from opcost.stage_comparing import find_comparisons, keep_comparisons
-from opcost.stage_full_models import measure_full_models
-from opcost.stage_measuring import measure_operators
-from opcost.stage_reporting import write_report
+from opcost.comparing.comparison import USUAL_RUNS
+from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.record import IMPRECISE, METERS_DISAGREE, MeasurementRow
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.reporting.report import write_report
+from opcost.reporting.report_sections import without_places
+from opcost.running.request import OPERATOR_MEASUREMENTS, SENTINEL_MEASUREMENTS
+from opcost.stages.compare import find_comparisons, keep_comparisons
+from opcost.stages.measure_models import measure_full_models
+from opcost.stages.measure_operators import measure_operators
+from opcost.storage.table import CsvTable
 
 SCRIPT = Path(__file__).parent.parent / "compare_sum_vs_full.py"
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)

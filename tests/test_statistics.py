@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.statistics import (
+from opcost.estimates import (
     BATCHES,
     Estimate,
     combined,

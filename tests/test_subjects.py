@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from opcost.input_values import CONSTANT, NORMAL, ZEROS_DATA, InputData, InputStatistics, InputValues
-from opcost.operators import OperatorCount, OperatorTuple, TensorSpec
-from opcost.subjects import INPUT_DATA, Subject, subjects_of
+from opcost.operators.cases import INPUT_DATA, Subject, subjects_of
+from opcost.operators.tuples import OperatorCount, OperatorTuple, TensorSpec
+from opcost.operators.values import CONSTANT, NORMAL, ZEROS_DATA, InputData, InputStatistics, InputValues
 
 SCALES = OperatorTuple(
     "torch.Tensor.mul",

@@ -13,13 +13,13 @@ from simulated_machine import (
     simulated_row,
 )
 
-from opcost.conditions import measurement_key
-from opcost.input_values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues
-from opcost.measurement import energy_of, time_of
-from opcost.operators import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
-from opcost.statistics import Estimate
-from opcost.subjects import Subject
-from opcost.summation import Measurements, ModelCost, best_rows, sum_operators
+from opcost.estimates import Estimate
+from opcost.measuring.conditions import measurement_key
+from opcost.measuring.record import energy_of, time_of
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues
+from opcost.summing.summation import Measurements, ModelCost, best_rows, sum_operators
 
 OTHER_CONDITIONS = replace(SIMULATED_CONDITIONS, precision="fp32")
 CONVOLUTION, RELU, LINEAR = (

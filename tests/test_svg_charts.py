@@ -6,12 +6,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from opcost.compared_models import KINDS_SHOWN, ComparedModel
-from opcost.comparison import KindCost
-from opcost.roofline import COMPUTE, FP32, MEMORY, TF32, Roof
-from opcost.statistics import Estimate
-from opcost.svg import MARKS, patterns
-from opcost.svg_charts import (
+from opcost.comparing.comparison import KindCost
+from opcost.comparing.roofline import COMPUTE, FP32, MEMORY, TF32, Roof
+from opcost.estimates import Estimate
+from opcost.reporting.compared_models import KINDS_SHOWN, ComparedModel
+from opcost.reporting.svg import MARKS, patterns
+from opcost.reporting.svg_charts import (
     Course,
     Deviation,
     Pieces,

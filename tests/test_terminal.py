@@ -8,7 +8,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from opcost.terminal import (
+from opcost.reporting.terminal import (
     PLAIN_INTERVAL_S,
     BarProgress,
     PlainProgress,

@@ -13,9 +13,9 @@ import pytest
 from nvidia_smi_stage import NvidiaSmiStage
 from rich.console import Console
 
-from opcost.power_drawing import Readings, drawing_of
-from opcost.power_log import PowerRow
-from opcost.terminal_power import BRAILLE, LiveTrace, trace_text
+from opcost.power.log_rows import PowerRow
+from opcost.reporting.power_drawing import Readings, drawing_of
+from opcost.reporting.terminal_power import BRAILLE, LiveTrace, trace_text
 
 SCRIPT = Path(__file__).parent.parent / "power_logger.py"
 

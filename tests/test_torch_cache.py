@@ -14,13 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from opcost.apparatus import open_apparatus
-from opcost.calls import Calls
-from opcost.conditions import CACHES, CHAINED, COLD, WARM
 from opcost.errors import UserError
-from opcost.operators import TORCHVISION_MODELS, OperatorTuple, TensorSpec
-from opcost.subjects import Subject
-from opcost.torch_cache import (
+from opcost.measuring.calls import Calls
+from opcost.measuring.conditions import CACHES, CHAINED, COLD, WARM
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, TensorSpec
+from opcost.running.apparatus import open_apparatus
+from opcost.torch_backend.flops import tensors_of
+from opcost.torch_backend.in_place import ELSEWHERE
+from opcost.torch_backend.operators import function_tuple, module_tuple
+from opcost.torch_backend.relocation import (
     AS_WARM,
     CHAIN_LENGTH,
     IN_PLACE,
@@ -33,10 +36,7 @@ from opcost.torch_cache import (
     copies_beyond,
     repeated,
 )
-from opcost.torch_flops import tensors_of
-from opcost.torch_in_place import ELSEWHERE
-from opcost.torch_operators import function_tuple, module_tuple
-from opcost.torch_workload import EagerWorkload, operator_workload
+from opcost.torch_backend.workload import EagerWorkload, operator_workload
 
 WEIGHTS_BYTES = 4 * (5 * 5 + 5)
 """Those of ``linear()``."""
@@ -333,14 +333,14 @@ def test_in_place_operators_run_as_warm(cache: str) -> None:
 
 def test_a_workload_counts_single_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     operator = module_tuple(nn.Linear(5, 5).eval(), (X,), {})
-    monkeypatch.setattr("opcost.torch_workload.device_memory", lambda _: DeviceMemory(100, FREE))
+    monkeypatch.setattr("opcost.torch_backend.workload.device_memory", lambda _: DeviceMemory(100, FREE))
     numbers = {cache: operator_workload(operator, "cpu", cache=cache).iterations_per_round for cache in CACHES}
     assert numbers == {WARM: 1, COLD: 2, CHAINED: CHAIN_LENGTH}
 
 
 def test_a_workload_carries_its_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
     operator = module_tuple(nn.Linear(5, 5).eval(), (X,), {})
-    monkeypatch.setattr("opcost.torch_workload.device_memory", lambda _: DeviceMemory(10**6, FREE))
+    monkeypatch.setattr("opcost.torch_backend.workload.device_memory", lambda _: DeviceMemory(10**6, FREE))
     workload = operator_workload(operator, "cpu", cache=COLD)
     assert workload.notes == "an eviction of 2.000 MB before each call subtracted"
     assert isinstance(workload.overhead, EagerWorkload)

@@ -12,10 +12,10 @@ from torch import nn
 from torchvision.models import get_model, get_model_weights
 
 from opcost.errors import DescriptionError, UnknownOperationError
-from opcost.input_values import CONSTANT, NORMAL, InputStatistics, InputValues, kind_of
-from opcost.operators import OperatorCount, OperatorCounts, Structure, TensorSpec, model_operator
-from opcost.torch_capture import capture
-from opcost.torch_flops import CostCounter, OperationCost
+from opcost.operators.tuples import OperatorCount, OperatorCounts, Structure, TensorSpec, model_operator
+from opcost.operators.values import CONSTANT, NORMAL, InputStatistics, InputValues, kind_of
+from opcost.torch_backend.capture import capture
+from opcost.torch_backend.flops import CostCounter, OperationCost
 
 MODEL = model_operator("resnet18", None, (2, 3, 8, 8))
 
@@ -566,7 +566,7 @@ def test_a_bug_in_describing_a_call_does_not_reach_the_model_and_is_no_refusal(m
     def broken(*_: object) -> None:
         raise TypeError("a bug")
 
-    monkeypatch.setattr("opcost.torch_capture.function_tuple", broken)
+    monkeypatch.setattr("opcost.torch_backend.capture.function_tuple", broken)
     with pytest.raises(DescriptionError):
         counts_of(Catches(), torch.ones(3))
     assert reached == []

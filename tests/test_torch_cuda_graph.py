@@ -13,10 +13,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.calls import Call, Calls
 from opcost.errors import CannotMeasureError
-from opcost.measurement import DOUBTS, SHORT_OF_MEMORY
-from opcost.torch_cuda_graph import (
+from opcost.measuring.calls import Call, Calls
+from opcost.measuring.record import DOUBTS, SHORT_OF_MEMORY
+from opcost.torch_backend.cuda_graph import (
     LONGEST_IN_PLACES_S,
     MAXIMUM_CALLS,
     PLACES,
@@ -24,7 +24,7 @@ from opcost.torch_cuda_graph import (
     CaptureRefusal,
     capture_calls,
 )
-from opcost.torch_workload import DeviceQueue, EagerWorkload, GraphWorkload, as_graph
+from opcost.torch_backend.workload import DeviceQueue, EagerWorkload, GraphWorkload, as_graph
 
 WAITS = RuntimeError("called a synchronizing CUDA operation")
 

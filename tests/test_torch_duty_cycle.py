@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
-from opcost import torch_duty_cycle
-from opcost.calls import Calls
 from opcost.errors import CannotMeasureError
-from opcost.torch_cuda_graph import CaptureRefusal
-from opcost.torch_duty_cycle import with_pauses
+from opcost.measuring.calls import Calls
+from opcost.torch_backend import pauses
+from opcost.torch_backend.cuda_graph import CaptureRefusal
+from opcost.torch_backend.pauses import with_pauses
 
 CLOCK_HZ = 2e9
 
@@ -20,9 +20,7 @@ CLOCK_HZ = 2e9
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was called, in order; pauses with their length."""
     made: list[str] = []
-    monkeypatch.setattr(
-        torch_duty_cycle, "_pause", lambda clocks, _: made.append(f"pause of {1e3 * clocks / CLOCK_HZ:.3f} ms")
-    )
+    monkeypatch.setattr(pauses, "_pause", lambda clocks, _: made.append(f"pause of {1e3 * clocks / CLOCK_HZ:.3f} ms"))
     return made
 
 
@@ -35,10 +33,10 @@ def taking(monkeypatch: pytest.MonkeyPatch, cycle_s: float, is_captured: bool = 
         return calls * cycle_s
 
     def eager_s(call: Callable[[], object], calls: int, _: str) -> float:
-        return torch_duty_cycle.PROBE_CLOCKS / CLOCK_HZ if calls == 1 else 1.1 * cycle_s
+        return pauses.PROBE_CLOCKS / CLOCK_HZ if calls == 1 else 1.1 * cycle_s
 
-    monkeypatch.setattr(torch_duty_cycle, "time_in_graph_s", in_graph_s)
-    monkeypatch.setattr(torch_duty_cycle, "_time_s", eager_s)
+    monkeypatch.setattr(pauses, "time_in_graph_s", in_graph_s)
+    monkeypatch.setattr(pauses, "_time_s", eager_s)
 
 
 def test_calls_run_for_a_while_and_then_pause(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from opcost.errors import CannotMeasureError
-from opcost.torch_filler import Filler
+from opcost.torch_backend.background_load import Filler
 
 PATIENCE_S = 10.0
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from opcost.torch_flops import CostCounter, OperationCost, tensor_bytes, total
+from opcost.torch_backend.flops import CostCounter, OperationCost, tensor_bytes, total
 
 FLOAT = 4
 INT64 = 8

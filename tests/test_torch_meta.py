@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from opcost.torch_flops import CostCounter, OperationCost
-from opcost.torch_meta import like_a_device
+from opcost.torch_backend.flops import CostCounter, OperationCost
+from opcost.torch_backend.meta_device import like_a_device
 
 IMAGE = torch.zeros(2, 4, 8, 8)
 CHANNELS_LAST = IMAGE.contiguous(memory_format=torch.channels_last)

@@ -15,11 +15,11 @@ from torchvision.models.resnet import BasicBlock
 from torchvision.models.video.resnet import Conv3DNoTemporal
 
 from opcost.errors import CannotMeasureError
-from opcost.operators import OperatorTuple, TensorSpec, model_operator
-from opcost.torch_capture import capture
-from opcost.torch_inputs import DrawnInputs, operator_inputs
-from opcost.torch_operators import UNKNOWN, build_module, find_function, function_tuple, module_tuple
-from opcost.torch_values import public_name
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.torch_backend.capture import capture
+from opcost.torch_backend.inputs import DrawnInputs, operator_inputs
+from opcost.torch_backend.operators import UNKNOWN, build_module, find_function, function_tuple, module_tuple
+from opcost.torch_backend.values import public_name
 
 GOLDEN = Path(__file__).parent / "golden" / "operator_texts.txt"
 IMAGE = torch.zeros(2, 4, 16, 16)

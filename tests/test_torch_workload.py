@@ -13,19 +13,19 @@ from torch import nn
 from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import MultiScaleRoIAlign
 
-from opcost.calls import Calls
-from opcost.conditions import CHAINED, WARM
 from opcost.errors import CannotMeasureError
-from opcost.input_values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
-from opcost.measurement import DOUBTS, IMPRECISE, joined_notes
-from opcost.operators import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
-from opcost.torch_conditions import PRECISIONS, precision, torch_state
-from opcost.torch_finite import NOT_FINITE, note_of_output
-from opcost.torch_in_place import ELSEWHERE, IN_TURN, SAME_VALUES, Operation, elsewhere, repeatable
-from opcost.torch_inputs import DrawnInputs, input_statistics, operator_inputs
-from opcost.torch_operators import function_tuple, module_tuple
-from opcost.torch_values import plain_value
-from opcost.torch_workload import EagerWorkload, operator_call, operator_workload
+from opcost.measuring.calls import Calls
+from opcost.measuring.conditions import CHAINED, WARM
+from opcost.measuring.record import DOUBTS, IMPRECISE, joined_notes
+from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
+from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
+from opcost.torch_backend.finite import NOT_FINITE, note_of_output
+from opcost.torch_backend.in_place import ELSEWHERE, IN_TURN, SAME_VALUES, Operation, elsewhere, repeatable
+from opcost.torch_backend.inputs import DrawnInputs, input_statistics, operator_inputs
+from opcost.torch_backend.operators import function_tuple, module_tuple
+from opcost.torch_backend.switches import PRECISIONS, precision, torch_state
+from opcost.torch_backend.values import plain_value
+from opcost.torch_backend.workload import EagerWorkload, operator_call, operator_workload
 
 
 def tuple_of(module: nn.Module, *args: Any, **kwargs: Any) -> OperatorTuple:

@@ -1,0 +1,1 @@
+"""Command lines and logs of runs."""

@@ -1,0 +1,165 @@
+"""Sums corrected for what calls take longer in a model than alone, by kind and bytes, as chains of operators tell."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from opcost.comparing.cache_chains import (
+    DEPTHWISE,
+    DESIGN,
+    ELEMENTWISE,
+    FILTER,
+    MATRIX,
+    NORM,
+    SIZES,
+    ChainRow,
+    Excess,
+    is_corrected,
+    of_the_same_card,
+    unsettled_sides,
+)
+from opcost.estimates import Estimate, combined, sum_of_independent
+from opcost.measuring.conditions import Conditions
+from opcost.operators.tuples import OperatorCount, OperatorTuple, TensorSpec, tensor_specs
+
+WHOLE_RATIO = 0.75
+"""Of a kind's sizes so many must be known: between others a curve would be guessed."""
+
+WITH_WEIGHTS = ("linear", "conv", "addmm", "baddbmm")
+"""How the names of functions begin whose weights are among their inputs."""
+
+FLOATING_BITS = re.compile(r"b?float(\d+)")
+"""In the name of a type: ``bfloat16``."""
+
+
+def kind_of(count: OperatorCount) -> str:
+    """Return which chain tells of an operator."""
+    if count.flop:
+        return _product_kind(count.operator)
+    return NORM if "norm" in count.operator.short_name.lower() else ELEMENTWISE
+
+
+def _product_kind(operator: OperatorTuple) -> str:
+    """Return which chain tells of what multiplies."""
+    name = operator.short_name.lower()
+    if "conv" not in name:
+        return MATRIX
+    if not name.startswith("conv") or "transpose" in name:
+        return FILTER
+    channels, inputs, widths = _filters_of_function(operator) if operator.is_function else _filters_of_module(operator)
+    if inputs == 1 < channels:
+        return DEPTHWISE
+    return MATRIX if inputs == channels and set(widths) == {1} else FILTER
+
+
+def _filters_of_module(operator: OperatorTuple) -> tuple[int, int, tuple[int, ...]]:
+    """Return a convolution's channels, those that each filter sees, and the filter's widths."""
+    parameters = {"groups": 1, **dict(operator.parameters)}
+    channels, groups, width = (parameters.get(name) for name in ("in_channels", "groups", "kernel_size"))
+    widths = tuple(side for side in (width if isinstance(width, tuple) else (width,)) if isinstance(side, int))
+    if not isinstance(channels, int) or not isinstance(groups, int):
+        return 0, 0, widths
+    return channels, channels // groups, widths
+
+
+def _filters_of_function(operator: OperatorTuple) -> tuple[int, int, tuple[int, ...]]:
+    """Return the same of a function: its filters, the second input, are (outputs, channels that each sees, *widths)."""
+    shapes = [tensor.shape for tensor in tensor_specs(operator.inputs)]
+    if len(shapes) < 2 or not 3 <= len(shapes[1]) <= len(shapes[0]) + 1:
+        return 0, 0, ()
+    images, filters = shapes[:2]
+    _, inputs, *widths = filters
+    return images[-len(filters) + 1], inputs, tuple(widths)
+
+
+def moved_bytes(count: OperatorCount) -> int:
+    """Return the bytes by which a call is found on its curve: of products without weights, as the chains' are."""
+    if not count.flop:
+        return count.memory_bytes
+    name, inputs = count.operator.short_name, count.operator.floating_inputs
+    if count.operator.is_function and name.startswith(WITH_WEIGHTS):
+        # addmm's first is what is added.
+        inputs = inputs[1:2] if "add" in name else inputs[:1]
+    tensors = [*inputs, *tensor_specs([count.outputs])]
+    return sum(map(_floating_bytes, tensors)) or count.memory_bytes
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a call of one kind takes longer at some sizes, by ascending bytes; between them linear in their logarithm,
+    beyond them as at the last."""
+
+    points: tuple[tuple[int, Excess], ...]
+
+    def shares(self, memory_bytes: int) -> Mapping[int, float]:
+        """Return the numbers of the points that tell of a size, and their shares."""
+        sizes = [size for size, _ in self.points]
+        upper = bisect_right(sizes, memory_bytes)
+        if upper in (0, len(sizes)):
+            return {max(upper - 1, 0): 1.0}
+        share = math.log(memory_bytes / sizes[upper - 1]) / math.log(sizes[upper] / sizes[upper - 1])
+        return {upper - 1: 1 - share, upper: share}
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """What calls take longer in chains on some kind of card."""
+
+    curves: Mapping[str, Curve]
+
+    def of(self, counts: Iterable[OperatorCount]) -> Excess:
+        """Return what all calls of some operators take longer together. They share the errors of the same chains."""
+        weights: dict[tuple[str, int], float] = {}
+        for count in counts:
+            if count.computes:
+                kind = kind_of(count)
+                for point, share in self.curves[kind].shares(moved_bytes(count)).items():
+                    weights[kind, point] = weights.get((kind, point), 0.0) + share * count.occurrences
+        terms = [self.curves[kind].points[point][1].times(weight) for (kind, point), weight in weights.items()]
+        return _pooled(terms, sum_of_independent)
+
+
+def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
+    """Return what was found on cards of a kind with its software, the mean where it was several times.
+
+    It is None unless each size is settled and hardly any was refused, neither the smallest nor the largest: a half of a
+    curve makes sums worse. Precision does not count: what is not in a cache takes as long in any.
+    """
+    if not is_corrected(conditions):
+        return None
+    rows = [row for row in of_the_same_card(rows, conditions) if row.design == DESIGN]
+    if unsettled_sides(rows):
+        return None
+    found: dict[str, dict[int, list[Excess]]] = {kind: {} for kind in SIZES}
+    for row in rows:
+        if row.excess is not None and row.memory_bytes in SIZES.get(row.kind, ()):
+            found[row.kind].setdefault(row.memory_bytes, []).append(row.excess)
+    if not all(_is_whole(by_size, SIZES[kind]) for kind, by_size in found.items()):
+        return None
+    return Corrections({kind: _curve(by_size) for kind, by_size in found.items()})
+
+
+def _is_whole(known: Collection[int], sizes: Sequence[int]) -> bool:
+    """Return whether enough sizes of a kind are known, its ends among them."""
+    return {min(sizes), max(sizes)} <= set(known) and len(known) >= WHOLE_RATIO * len(sizes)
+
+
+def _curve(by_size: Mapping[int, Sequence[Excess]]) -> Curve:
+    """Return the mean at each size of what was found several times, perhaps on several boards."""
+    return Curve(tuple((size, _pooled(excesses, combined)) for size, excesses in sorted(by_size.items())))
+
+
+def _pooled(excesses: Sequence[Excess], pool: Callable[[Sequence[Estimate]], Estimate]) -> Excess:
+    """Return what times and energies are together; the energy is known if all are."""
+    energies_j = [excess.energy_j for excess in excesses if excess.energy_j is not None]
+    is_known = len(energies_j) == len(excesses)
+    return Excess(pool([excess.time_s for excess in excesses]), pool(energies_j) if is_known else None)
+
+
+def _floating_bytes(tensor: TensorSpec) -> int:
+    bits = FLOATING_BITS.match(tensor.dtype)
+    return 0 if bits is None else tensor.elements * int(bits[1]) // 8

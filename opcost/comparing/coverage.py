@@ -1,0 +1,164 @@
+"""Does a whitelist reach the share of a model's cost that is wanted, and if not, which operators would?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from opcost.estimates import FloatArray, total_if_known
+from opcost.measuring.record import is_doubtful
+from opcost.prediction.rates import CostModel
+from opcost.summing.summation import ModelCost
+
+Cover: TypeAlias = Callable[[FloatArray, float], Sequence[int]]
+"""Returns the fewest columns of a matrix whose sum reaches a value in each row."""
+
+
+ROUNDING = 2e-6
+"""Below a target that is still taken for reached: a solver is content with a millionth."""
+
+
+@dataclass(frozen=True)
+class OperatorCost:
+    """What all calls of one operator's name cost in a model, in s and J; the energy is None where nothing tells it.
+
+    ``measured_time_s`` is the part of the time that is measured, ``doubtful_time_s`` the part of that whose rows say
+    that something was amiss.
+    """
+
+    time_s: float = 0.0
+    energy_j: float | None = 0.0
+    measured_time_s: float = 0.0
+    doubtful_time_s: float = 0.0
+
+    def plus(self, other: OperatorCost) -> OperatorCost:
+        """Return the cost of both."""
+        return OperatorCost(
+            self.time_s + other.time_s,
+            total_if_known([self.energy_j, other.energy_j]),
+            self.measured_time_s + other.measured_time_s,
+            self.doubtful_time_s + other.doubtful_time_s,
+        )
+
+
+Costs: TypeAlias = Mapping[str, OperatorCost]
+"""A model's costs by operator's name, as whitelists spell it."""
+
+
+@dataclass(frozen=True)
+class CostShare:
+    """Shares of a model's time and energy; the energy's is None where one is not known."""
+
+    time_ratio: float
+    energy_ratio: float | None
+
+    def reaches(self, target_ratio: float) -> bool:
+        """Return whether both are as large as is wanted."""
+        least = min(self.time_ratio, self.time_ratio if self.energy_ratio is None else self.energy_ratio)
+        return least >= target_ratio - ROUNDING
+
+    @property
+    def larger(self) -> float:
+        """The larger one: what leaving it out would cost at most."""
+        return max(self.time_ratio, self.energy_ratio or 0.0)
+
+
+@dataclass(frozen=True)
+class Addition:
+    """An operator that a whitelist lacks, and its shares of a model."""
+
+    operator: str
+    share: CostShare
+
+
+def costs_of(cost: ModelCost, model: CostModel) -> Costs:
+    """Return what each operator costs in a model: as measured, and where it was not, as a cost model has it."""
+    by_operator = {count.operator: count for count in cost.summed}
+    found: dict[str, OperatorCost] = {}
+    for part in cost.parts:
+        name, energy_j = part.subject.operator.short_name, part.energy_j(cost.is_at_reference)
+        if energy_j is None:
+            _, energy_j = model.cost(by_operator[part.subject.operator], part.occurrences)
+        doubtful_s = part.time_s if is_doubtful(part.row.measurement) else 0.0
+        cost_of_part = OperatorCost(part.time_s, energy_j, part.time_s, doubtful_s)
+        found[name] = found.get(name, OperatorCost()).plus(cost_of_part)
+    for count in cost.missing:
+        name, cost_of_calls = count.operator.short_name, OperatorCost(*model.cost(count, count.occurrences))
+        found[name] = found.get(name, OperatorCost()).plus(cost_of_calls)
+    return found
+
+
+def share_of(costs: Costs, names: Collection[str]) -> CostShare:
+    """Return the share that operators of these names have in a model."""
+    chosen = [cost for name, cost in costs.items() if name in names]
+    time_s = sum(cost.time_s for cost in costs.values())
+    energy_j = total_if_known(cost.energy_j for cost in costs.values())
+    return CostShare(
+        time_ratio=sum(cost.time_s for cost in chosen) / time_s if time_s else 1.0,
+        energy_ratio=sum(cost.energy_j or 0.0 for cost in chosen) / energy_j if energy_j else None,
+    )
+
+
+def measured_ratio(costs: Costs) -> float:
+    """Return what share of a model's time is of operators that were measured."""
+    return _ratio(costs, sum(cost.measured_time_s for cost in costs.values()))
+
+
+def doubtful_ratio(costs: Costs) -> float:
+    """Return what share of a model's time is of measurements that say that something was amiss."""
+    return _ratio(costs, sum(cost.doubtful_time_s for cost in costs.values()))
+
+
+def _ratio(costs: Costs, part_s: float) -> float:
+    time_s = sum(cost.time_s for cost in costs.values())
+    return part_s / time_s if time_s else 0.0
+
+
+def lacking(costs: Costs, whitelist: Collection[str]) -> list[Addition]:
+    """Return the operators that a whitelist lacks, those first that contribute most."""
+    others = [Addition(name, share_of(costs, [name])) for name in costs if name not in whitelist]
+    return sorted(others, key=lambda addition: (-addition.share.larger, addition.operator))
+
+
+def to_add(costs: Costs, whitelist: Collection[str], target_ratio: float) -> list[Addition]:
+    """Return which operators to add to a whitelist so that it reaches a target, those that contribute most first."""
+    names, added = set(whitelist), []
+    for addition in lacking(costs, whitelist):
+        if share_of(costs, names).reaches(target_ratio):
+            break
+        names.add(addition.operator)
+        added.append(addition)
+    return added
+
+
+def over_all(models: Sequence[Costs], whitelist: Collection[str]) -> list[Addition]:
+    """Return the operators that a whitelist lacks with their mean shares over some models, the largest first."""
+    additions: dict[str, list[CostShare]] = {}
+    for costs in models:
+        for addition in lacking(costs, whitelist):
+            additions.setdefault(addition.operator, []).append(addition.share)
+    with_energy = sum(share_of(costs, costs).energy_ratio is not None for costs in models)
+    means = [Addition(name, _mean(shares, len(models), with_energy)) for name, shares in additions.items()]
+    return sorted(means, key=lambda addition: (-addition.share.larger, addition.operator))
+
+
+def smallest_whitelist(models: Sequence[Costs], target_ratio: float, cover: Cover) -> tuple[str, ...]:
+    """Return the fewest names that reach a target in time and energy in each model, those that cost most first."""
+    names = sorted({name for costs in models for name in costs})
+    shares = [[share_of(costs, [name]) for name in names] for costs in models]
+    times = [[share.time_ratio for share in row] for row in shares]
+    energies = [[share.energy_ratio or 0.0 for share in row] for row in shares if row[0].energy_ratio is not None]
+    chosen = cover(np.array([*times, *energies]), target_ratio)
+    mean_ratios = np.mean(times, axis=0)
+    return tuple(names[index] for index in sorted(chosen, key=lambda index: (-mean_ratios[index], names[index])))
+
+
+def _mean(shares: Sequence[CostShare], models: int, with_energy: int) -> CostShare:
+    """Return mean shares over so many models, of which some have energies; those not listed have none of it."""
+    energies = [share.energy_ratio for share in shares if share.energy_ratio is not None]
+    return CostShare(
+        sum(share.time_ratio for share in shares) / models, sum(energies) / with_energy if with_energy else None
+    )

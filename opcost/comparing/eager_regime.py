@@ -1,0 +1,151 @@
+"""What an eager run should take: the device's work, or the host's launches where these take longer.
+
+A loop of one operator takes, call by call, the longer of the two. A model launches ahead while long kernels run, so
+that launches of one operator hide behind kernels of another: it takes the longer of the two **sums**. Both follow from
+operators alone, each measured eagerly and in a CUDA graph, which needs no launches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from opcost.estimates import total_if_known, value_of
+from opcost.measuring.conditions import EAGER, GRAPH
+from opcost.measuring.record import MeasurementRow, energy_of
+from opcost.summing.summation import Measurements, ModelCost, Part
+
+LONG_RATIO = 1.1
+"""An eager loop that takes at most so much longer than the graph waits for the device alone, and tells the gap between
+two eager kernels: 1 to 4 us where they take 40 us and more (H200)."""
+
+WAITING_RATIO = 1.25
+"""One that takes so much longer than graph and gap waits for the host: what it takes is a launch."""
+
+
+@dataclass(frozen=True)
+class EagerCost:
+    """What the device needs for an eager run of the summed operators, gaps between kernels included, and the host.
+
+    ``energy_j`` is what the run should take then: the operators' energy in graphs, and for the rest of the time the
+    power of a device that waits; None where it is not known. ``assumed_ratio`` is the share of the launches of kinds
+    of which no loop waits for them.
+    """
+
+    device_time_s: float
+    launch_time_s: float
+    energy_j: float | None
+    assumed_ratio: float
+
+    @property
+    def time_s(self) -> float:
+        """The longer of the two."""
+        return max(self.device_time_s, self.launch_time_s)
+
+    @property
+    def is_launch_bound(self) -> bool:
+        """Whether the whole waits for the host."""
+        return self.launch_time_s > self.device_time_s
+
+
+@dataclass(frozen=True)
+class Twins:
+    """Calls in an eager sum, and the row of the same operator in a CUDA graph."""
+
+    part: Part
+    graph: MeasurementRow
+
+    @property
+    def calls(self) -> int:
+        """How many there are."""
+        return self.part.occurrences
+
+    @property
+    def kind(self) -> str:
+        """The name of the operator."""
+        return self.part.subject.operator.short_name
+
+    @property
+    def eager_s(self) -> float:
+        """A call's time in an eager loop."""
+        return self.part.row.measurement.time_s
+
+    @property
+    def graph_s(self) -> float:
+        """A call's time in a graph."""
+        return self.graph.measurement.time_s
+
+
+def eager_cost(cost: ModelCost, measurements: Measurements) -> EagerCost | None:
+    """Return what an eager run of summed operators should cost.
+
+    None where the sum is of no eager runs, an operator has no row in a graph, or no loop waits for the host, so that
+    nothing is known of launches. A launch takes what it takes for the kind of operator, whatever its size: the median
+    of the loops that wait for it; where none does, that of all kinds, but no more than the shortest loop of its kind.
+    On the device a call takes what its eager loop takes, if that is well above its launch, else what it takes in a
+    graph and a gap: an operator of several kernels has several gaps.
+    """
+    twins = _twins(cost, measurements)
+    gaps_s = [one.eager_s - one.graph_s for one in twins if one.eager_s <= LONG_RATIO * one.graph_s]
+    gap_s = max(median(gaps_s), 0.0) if gaps_s else 0.0
+    waiting = [one for one in twins if one.eager_s > WAITING_RATIO * (one.graph_s + gap_s)]
+    if not waiting:
+        return None
+    launches_s = {kind: _launch_s(kind, twins, waiting) for kind in {one.kind for one in twins}}
+    device_s = math.fsum(one.calls * _on_device_s(one, launches_s[one.kind], gap_s) for one in twins)
+    known = {one.kind for one in waiting}
+    launch_s = math.fsum(one.calls * launches_s[one.kind] for one in twins)
+    assumed_s = math.fsum(one.calls * launches_s[one.kind] for one in twins if one.kind not in known)
+    energy_j = _energy_j(twins, waiting, max(device_s, launch_s), cost.is_at_reference)
+    return EagerCost(device_s, launch_s, energy_j, assumed_s / launch_s)
+
+
+def _twins(cost: ModelCost, measurements: Measurements) -> list[Twins]:
+    """Return all parts with their graphs; none where one lacks."""
+    found = []
+    for part in cost.parts:
+        conditions = part.row.conditions
+        graph = measurements.nearest(part.subject, replace(conditions, execution=GRAPH))
+        if conditions.execution != EAGER or graph is None or graph.measurement.executed_as != GRAPH:
+            return []
+        found.append(Twins(part, graph))
+    return found
+
+
+def _launch_s(kind: str, twins: Iterable[Twins], waiting: Sequence[Twins]) -> float:
+    known_s = [one.eager_s for one in waiting if one.kind == kind]
+    if known_s:
+        return median(known_s)
+    return min(median(one.eager_s for one in waiting), *(one.eager_s for one in twins if one.kind == kind))
+
+
+def _on_device_s(one: Twins, launch_s: float, gap_s: float) -> float:
+    is_longer = one.eager_s > WAITING_RATIO * launch_s
+    return one.eager_s if is_longer else min(one.eager_s, one.graph_s + gap_s)
+
+
+def _energy_j(twins: Sequence[Twins], waiting: Sequence[Twins], time_s: float, at_reference: bool) -> float | None:
+    """Return the energy in graphs, and for the rest of the time what a waiting device draws.
+
+    That is known by what loops that wait take more, in energy and in time, than graphs.
+    """
+    is_alike = all(one.graph.input_data == one.part.row.input_data for one in twins)
+    graphs_j = total_if_known(_calls_j(one, at_reference) for one in twins)
+    powers_w = [_waiting_w(one, at_reference) for one in waiting]
+    known_w = [power_w for power_w in powers_w if power_w is not None]
+    if graphs_j is None or len(known_w) < len(powers_w) or not is_alike:
+        return None
+    graphs_s = math.fsum(one.calls * one.graph_s for one in twins)
+    return graphs_j + max(time_s - graphs_s, 0.0) * max(median(known_w), 0.0)
+
+
+def _calls_j(one: Twins, at_reference: bool) -> float | None:
+    energy_j = value_of(energy_of(one.graph, at_reference))
+    return None if energy_j is None else one.calls * energy_j
+
+
+def _waiting_w(one: Twins, at_reference: bool) -> float | None:
+    eager_j, graph_j = (value_of(energy_of(row, at_reference)) for row in (one.part.row, one.graph))
+    return None if eager_j is None or graph_j is None else (eager_j - graph_j) / (one.eager_s - one.graph_s)

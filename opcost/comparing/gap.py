@@ -1,0 +1,120 @@
+"""What lies between the sum of a model's operators and the measured whole, by name: sum + named parts = whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from opcost.comparing.cache_chains import Excess
+from opcost.comparing.cache_corrections import Corrections
+from opcost.estimates import Estimate, total_if_known
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.tuples import OperatorCount
+from opcost.prediction.rates import CostModel
+from opcost.summing.summation import ModelCost, Part
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Time in s and energy in J of a part of the whole model, None where it is not known."""
+
+    time_s: float | None = 0.0
+    energy_j: float | None = 0.0
+
+    def plus(self, other: Piece) -> Piece:
+        """Return both together."""
+        return Piece(total_if_known([self.time_s, other.time_s]), total_if_known([self.energy_j, other.energy_j]))
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What is known of a device from operators alone: what those cost that were not measured, and what calls take
+    longer among others; None where too little is known to tell.
+    """
+
+    rates: CostModel | None = None
+    corrections: Corrections | None = None
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The pieces of a whole model. ``modules`` and ``functions`` are the sum.
+
+    ``correction`` is what the summed calls take longer among others than each in a loop of itself, for what caches hold
+    (below 0 where they take less), and a part of what is ``unexplained`` where that is not known. ``dropped`` is what
+    is not summed on purpose, measured or estimated; ``unmeasured`` what should be summed and has no measurement,
+    estimated. ``unexplained`` is what is left, below 0 where the rest is more than the whole.
+    """
+
+    modules: Piece
+    functions: Piece
+    correction: Excess | None
+    dropped: Piece
+    unmeasured: Piece
+    unexplained: Piece
+
+
+def gap(
+    cost: ModelCost,
+    dropped: ModelCost | None,
+    full: MeasurementRow,
+    full_energy_j: Estimate | None,
+    constants: Constants,
+) -> Gap:
+    """Return what makes a whole model.
+
+    Args:
+        cost: the sum of its operators.
+        dropped: the sum of those that are left out of it on purpose, None where they are not known.
+        full: the measured whole.
+        full_energy_j: its energy, as that of the sum: at the reference temperature, or as measured.
+        constants: what is known of the device.
+    """
+    modules, functions = (
+        _measured(
+            [part for part in cost.parts if part.subject.operator.is_function == is_function], cost.is_at_reference
+        )
+        for is_function in (False, True)
+    )
+    left_out = Piece(None, None)
+    if dropped is not None:
+        left_out = _measured(dropped.parts, cost.is_at_reference).plus(_estimated(dropped.missing, constants.rates))
+    unmeasured = _estimated(cost.missing, constants.rates)
+    correction = None if constants.corrections is None else constants.corrections.of(cost.summed)
+    known = modules.plus(functions).plus(left_out).plus(unmeasured).plus(_piece(correction))
+    return Gap(
+        modules=modules,
+        functions=functions,
+        correction=correction,
+        dropped=left_out,
+        unmeasured=unmeasured,
+        unexplained=Piece(
+            _difference(full.measurement.time_s, known.time_s),
+            _difference(None if full_energy_j is None else full_energy_j.value, known.energy_j),
+        ),
+    )
+
+
+def _piece(correction: Excess | None) -> Piece:
+    if correction is None:
+        return Piece()
+    return Piece(correction.time_s.value, 0.0 if correction.energy_j is None else correction.energy_j.value)
+
+
+def _measured(parts: Sequence[Part], at_reference: bool) -> Piece:
+    energies_j = (part.energy_j(at_reference) for part in parts)
+    return Piece(math.fsum(part.time_s for part in parts), total_if_known(energies_j))
+
+
+def _estimated(counts: Sequence[OperatorCount], model: CostModel | None) -> Piece:
+    if not counts:
+        return Piece()
+    if model is None:
+        return Piece(None, None)
+    costs = [model.cost(count, count.occurrences) for count in counts]
+    return Piece(math.fsum(time_s for time_s, _ in costs), total_if_known(energy_j for _, energy_j in costs))
+
+
+def _difference(whole: float | None, known: float | None) -> float | None:
+    return None if whole is None or known is None else whole - known

@@ -1,0 +1,180 @@
+"""The tuples that models use: what each costs, in which models, and what to know about its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from opcost.comparing.comparison import Comparison
+from opcost.comparing.roofline import FP32, TF32, Roofline, Work, roofline_of
+from opcost.estimates import Estimate, value_of
+from opcost.measuring.conditions import EAGER, Conditions
+from opcost.measuring.record import (
+    AT_LIMIT,
+    IMPRECISE,
+    IN_A_DUTY_CYCLE,
+    SLOWED,
+    MeasurementRow,
+    energy_of,
+    is_doubtful,
+    time_of,
+)
+from opcost.operators.cases import CAPTURED, Subject, subjects_of
+from opcost.operators.tuples import OperatorCount, OperatorTuple
+from opcost.summing.summation import ModelCost, Part
+
+DOUBTFUL = "doubtful"
+NOT_PRECISE = "imprecise"
+DUTY_CYCLE = "duty cycle"
+POWER_LIMIT = "power limit"
+BY_PYTHON = "eager"
+OTHER_VALUES = "other values"
+OTHER_BOARD = "other board"
+NO_ENERGY = "no energy"
+NOT_MEASURED = "not measured"
+DROPPED = "not in the whitelist"
+FLAGS = {
+    DOUBTFUL: "something disturbed the measurement, or its meters disagree: a later run measures it again",
+    NOT_PRECISE: "not within the 1 % (or whatever) that it was asked for: notes say how long was tried",
+    DUTY_CYCLE: "measured with pauses, since the power limit would have held clocks down",
+    POWER_LIMIT: "at the power limit: where it lasts it is slower than this",
+    BY_PYTHON: "run by Python's calls, not in a CUDA graph",
+    OTHER_VALUES: "measured on other values than the model's",
+    OTHER_BOARD: "measured on another board than the whole model",
+    NO_ENERGY: "no meter told the energy",
+    NOT_MEASURED: "there is no row under the model's conditions",
+    DROPPED: "left out of the sum: the whitelist does not name it",
+}
+"""What a table says of a tuple in a word or two, and what that means."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """Calls of a tuple in one comparison, by its place among all; ``is_summed`` is False where they are left out."""
+
+    comparison: int
+    calls: int
+    is_summed: bool = True
+
+
+@dataclass
+class TupleCost:
+    """A tuple on a kind of values, the row that stands for it, None where there is none, and who uses it."""
+
+    subject: Subject
+    row: MeasurementRow | None
+    flop: int
+    memory_bytes: int
+    at_reference: bool
+    uses: list[Use] = field(default_factory=list)
+    flags: set[str] = field(default_factory=set)
+
+    @property
+    def time_s(self) -> Estimate | None:
+        """The time of one call."""
+        return None if self.row is None else time_of(self.row)
+
+    @property
+    def energy_j(self) -> Estimate | None:
+        """The energy of one call, as measured."""
+        return None if self.row is None else energy_of(self.row)
+
+    @property
+    def work(self) -> Work | None:
+        """What one call does and costs; None where it is not measured."""
+        if self.row is None:
+            return None
+        energy_j = self.energy_j
+        arithmetic = arithmetic_of(self.subject.operator, self.row.conditions)
+        return Work(self.flop, self.memory_bytes, self.row.measurement.time_s, value_of(energy_j), arithmetic)
+
+
+def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
+    """Return what an operator multiplies in: its first floating input's type, TF32 where torch's switches allow that.
+
+    torch has one switch for convolutions and one for all other products.
+    """
+    dtype = next((spec.dtype for spec in operator.floating_inputs), "float32")
+    if dtype != "float32":
+        return dtype
+    if conditions.device_type == "cpu":
+        return FP32
+    is_convolution = "conv" in operator.short_name.lower()
+    return TF32 if (conditions.cudnn_tf32 if is_convolution else conditions.matmul_tf32) else FP32
+
+
+def tuple_costs(comparisons: Sequence[Comparison], input_data: str = CAPTURED) -> list[TupleCost]:
+    """Return the tuples that compared models use, those first that cost the models most time.
+
+    A tuple whose figures come from different rows, since models were measured on different boards or under different
+    conditions, is told once for each row.
+
+    Args:
+        comparisons: of models.
+        input_data: on which values operators were asked for, one of ``INPUT_DATA``.
+    """
+    found: dict[tuple[str, ...], TupleCost] = {}
+    for index, comparison in enumerate(comparisons):
+        for cost, is_summed in ((comparison.cost, True), (comparison.left_out, False)):
+            if cost is not None:
+                _add(found, comparison, cost, Place(index, is_summed, input_data))
+    return sorted(found.values(), key=_total_time_s, reverse=True)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which comparison, whether in its sum, and on which values operators were asked for."""
+
+    comparison: int
+    is_summed: bool
+    input_data: str
+
+
+def _add(found: dict[tuple[str, ...], TupleCost], comparison: Comparison, cost: ModelCost, place: Place) -> None:
+    counts = {count.operator: count for count in (*cost.summed, *cost.missing)}
+    for part in cost.parts:
+        key = (part.subject.key, part.row.key, part.row.measurement.started_at)
+        known = found.setdefault(key, _entry(part.subject, part.row, counts[part.subject.operator], cost))
+        known.uses.append(Use(place.comparison, part.occurrences, place.is_summed))
+        known.flags.update(_flags_of(part, comparison, place.is_summed))
+    for subject, calls, count in _missing(cost, place.input_data):
+        known = found.setdefault((subject.key, comparison.conditions.key), _entry(subject, None, count, cost))
+        known.uses.append(Use(place.comparison, calls, place.is_summed))
+        known.flags.update({NOT_MEASURED, *([] if place.is_summed else [DROPPED])})
+
+
+def _entry(subject: Subject, row: MeasurementRow | None, count: OperatorCount, cost: ModelCost) -> TupleCost:
+    return TupleCost(subject, row, count.flop, count.memory_bytes, cost.is_at_reference)
+
+
+def _missing(cost: ModelCost, input_data: str) -> Iterator[tuple[Subject, int, OperatorCount]]:
+    for count in cost.missing:
+        if count.computes:
+            for subject, calls in subjects_of([count], input_data).items():
+                yield subject, calls, count
+
+
+def _flags_of(part: Part, comparison: Comparison, is_summed: bool) -> Iterator[str]:
+    measured = part.row.measurement
+    board = comparison.full.circumstances.device_uuid
+    held = {
+        DOUBTFUL: is_doubtful(measured),
+        NOT_PRECISE: IMPRECISE in measured.notes,
+        DUTY_CYCLE: IN_A_DUTY_CYCLE in measured.notes,
+        POWER_LIMIT: AT_LIMIT in measured.notes or SLOWED in measured.notes,
+        BY_PYTHON: part.row.conditions.device_type != "cpu" and measured.executed_as == EAGER,
+        OTHER_VALUES: part.is_on_other_values,
+        OTHER_BOARD: part.row.circumstances.device_uuid != board,
+        NO_ENERGY: energy_of(part.row) is None,
+        DROPPED: not is_summed,
+    }
+    return (flag for flag, is_held in held.items() if is_held)
+
+
+def _total_time_s(cost: TupleCost) -> float:
+    return 0.0 if cost.row is None else cost.row.measurement.time_s * sum(use.calls for use in cost.uses)
+
+
+def roofline_of_tuples(costs: Iterable[TupleCost]) -> Roofline | None:
+    """Return the roofline of measured tuples, those left out that something disturbed."""
+    return roofline_of(cost.work for cost in costs if cost.work is not None and DOUBTFUL not in cost.flags)

@@ -1,0 +1,215 @@
+"""What a loop and a power trace say: time, power and energy per iteration, and what is to be remarked on them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import datetime, timezone
+
+import numpy as np
+
+from opcost.estimates import Estimate, mean_without_outliers, median, standard_error_of, value_of
+from opcost.measuring.conditions import EAGER
+from opcost.measuring.loop import Loop, energy_of_iteration_j, is_slowed
+from opcost.measuring.ports import UNKNOWN_DEVICE, KnownDevice, Repeatability
+from opcost.measuring.record import (
+    AT_LIMIT,
+    METERS_DISAGREE,
+    NO_LOG,
+    REFERENCE_TEMPERATURE_C,
+    RUNS_NOTHING,
+    SLOPE_SPREAD_PER_KELVIN,
+    SLOWED,
+    STILL_LOW,
+    THERMAL_SLOWDOWN,
+    UNEVEN,
+    UNKNOWN_CLOCKS,
+    Measurement,
+    joined_notes,
+)
+from opcost.power.trace import DeviceState, MeanPower, MeteredPower, PowerTrace, device_state, no_trace, power_and_check
+
+UNEVEN_RATIO = 1.5
+"""Undisturbed loops stay far below: 1.1 is a lot on a GPU, also where Python launches it."""
+
+DISAGREEMENT_RATIO = 0.02
+"""Two sound meters of one GPU agree within 0.5 % under a steady load (H200, ``docs/results.md``)."""
+
+CLOCK_STEP_S = 0.05
+"""A wall clock that moved against the monotonic one by more than half a meter's update period was stepped."""
+
+AT_THE_LIMIT_RATIO = 0.98
+"""Share of the power limit from which a device slows down where a load lasts (H200: 686 of 700 W; capped loads draw
+690 in long loops, 679 to 752 W in short ones). For the third of a second of a short loop it runs up to some 700 to
+740 W at full clocks."""
+
+TOO_LIGHT_RATIO = 0.9
+"""Share of the power limit that a load draws at least that is held down by it: with less, clocks are low and flags up
+for what ran before."""
+
+
+def evaluate(
+    loop: Loop,
+    trace: PowerTrace,
+    device: KnownDevice = UNKNOWN_DEVICE,
+    executed_as: str = EAGER,
+    notes: str = "",
+) -> Measurement:
+    """Return time and energy per iteration of a loop, given the power trace that was logged meanwhile.
+
+    Power is that of the trace; where it has none in the window, that of the first of its checks that has, if they may
+    stand in.
+    """
+    window = loop.window
+    trace = _without_rows_if_clock_stepped(trace, loop)
+    power, check = power_and_check(trace, loop.load_begin.epoch_s, window)
+    time_s, power_w = loop.time_s, power.mean.estimate_w
+    energy_j = energy_of_iteration_j(loop, power)
+    check_w = None if check is None else check.mean.estimate_w
+    state = device_state(trace, window)
+    slowed_ratio = (
+        (state.power_capped_ratio or 0.0) if _draws(AT_THE_LIMIT_RATIO, device.power_limit_w, power.mean) else 0.0
+    )
+    at_reference_j = at_reference(energy_j, state.temperature_c, device.power_per_kelvin, slowed_ratio)
+    return Measurement(
+        time_s=time_s.value,
+        energy_j=value_of(energy_j),
+        time_standard_error_s=time_s.standard_error,
+        energy_standard_error_j=standard_error_of(energy_j),
+        energy_missing_reason=power.mean.missing_reason,
+        time_median_s=median(loop.times_s),
+        time_without_outliers_s=mean_without_outliers(loop.times_s),
+        power_median_w=None if power_w is None else median(power.mean.values_w),
+        power_without_outliers_w=None if power_w is None else mean_without_outliers(power.mean.values_w),
+        energy_at_reference_j=value_of(at_reference_j),
+        energy_at_reference_standard_error_j=standard_error_of(at_reference_j),
+        power_w=value_of(power_w),
+        power_standard_error_w=standard_error_of(power_w),
+        power_readings=power.mean.readings,
+        meter=power.meter,
+        check_power_w=value_of(check_w),
+        check_power_standard_error_w=standard_error_of(check_w),
+        check_meter=None if check is None else check.meter,
+        iterations=loop.iterations,
+        loop_time_s=loop.duration_s,
+        started_at=_iso(loop.begin.epoch_s),
+        ended_at=_iso(loop.end.epoch_s),
+        temperature_c=state.temperature_c,
+        memory_temperature_c=state.memory_temperature_c,
+        sm_clock_hz=state.sm_clock_hz,
+        power_capped_ratio=state.power_capped_ratio,
+        thermal_slowdown_ratio=state.thermal_slowdown_ratio,
+        busy_ratio=state.busy_ratio,
+        power_log=trace.log_name,
+        executed_as=executed_as,
+        notes=joined_notes(
+            notes,
+            RUNS_NOTHING if loop.runs_nothing else "",
+            _unevenness(loop),
+            _disagreement(power, check),
+            _lost_log(state, device),
+            _heat(state),
+            _limit(power.mean, state, device.power_limit_w),
+        ),
+    )
+
+
+def with_repeatability(measurement: Measurement, repeatability: Repeatability) -> Measurement:
+    """Return a measurement whose errors hold what builds and runs differ by, too."""
+    time, power = repeatability.time_ratio, repeatability.power_ratio
+    energy = math.hypot(time, power)
+    return replace(
+        measurement,
+        time_standard_error_s=math.hypot(measurement.time_standard_error_s, time * measurement.time_s),
+        power_standard_error_w=_with_error(measurement.power_w, measurement.power_standard_error_w, power),
+        energy_standard_error_j=_with_error(measurement.energy_j, measurement.energy_standard_error_j, energy),
+        energy_at_reference_standard_error_j=_with_error(
+            measurement.energy_at_reference_j, measurement.energy_at_reference_standard_error_j, energy
+        ),
+    )
+
+
+def _with_error(value: float | None, error: float | None, ratio: float) -> float | None:
+    return None if value is None or error is None else math.hypot(error, ratio * value)
+
+
+def at_reference(
+    energy_j: Estimate | None, temperature_c: float | None, power_per_kelvin: Estimate | None, slowed_ratio: float = 0.0
+) -> Estimate | None:
+    """Return an energy as it would be at ``REFERENCE_TEMPERATURE_C``, None where anything that it takes is unknown.
+
+    The error grows with the distance in temperature: operators differ in how their power follows it. Power does not
+    follow it while it is held at its limit, for ``slowed_ratio`` of the time.
+    """
+    if energy_j is None or temperature_c is None or power_per_kelvin is None:
+        return None
+    kelvin = (REFERENCE_TEMPERATURE_C - temperature_c) * (1 - slowed_ratio)
+    slope_error = math.hypot(power_per_kelvin.standard_error, SLOPE_SPREAD_PER_KELVIN)
+    return energy_j.multiplied_by(Estimate(1 + kelvin * power_per_kelvin.value, abs(kelvin) * slope_error))
+
+
+def _lost_log(state: DeviceState, device: KnownDevice) -> str:
+    """Return a remark on a log that has ended though the device has one: without it nobody knows how hot it was."""
+    return NO_LOG if state.temperature_c is None and device.power_per_kelvin is not None else ""
+
+
+def _disagreement(power: MeteredPower, check: MeteredPower | None) -> str:
+    """Return a remark on two meters of which one must be wrong, and none is known to be."""
+    power_w, check_w = power.mean.estimate_w, None if check is None else check.mean.estimate_w
+    if power_w is None or check is None or check_w is None or check.trace.source.is_wrong:
+        return ""
+    difference_w = abs(power_w.value - check_w.value)
+    error_w = math.hypot(power_w.standard_error, check_w.standard_error)
+    if difference_w <= max(DISAGREEMENT_RATIO * power_w.value, 3 * error_w):
+        return ""
+    return f"{METERS_DISAGREE}: {power_w.value:.1f} W and {check_w.value:.1f} W"
+
+
+def _heat(state: DeviceState) -> str:
+    """Return a remark on a device that was too hot to run at its clocks."""
+    ratio = state.thermal_slowdown_ratio
+    return f"{THERMAL_SLOWDOWN} for {ratio:.0%} of the loop" if ratio else ""
+
+
+def _limit(power: MeanPower, state: DeviceState, power_limit_w: float | None) -> str:
+    """Return a remark on clocks that the power limit holds down, or would if the load lasted."""
+    if is_slowed(state):
+        is_heavy = _draws(TOO_LIGHT_RATIO, power_limit_w, power) is not False
+        return f"{SLOWED if is_heavy else STILL_LOW} for {state.power_capped_ratio:.0%} of the loop"
+    if not _draws(AT_THE_LIMIT_RATIO, power_limit_w, power):
+        return ""
+    if state.power_capped_ratio is None:
+        return UNKNOWN_CLOCKS
+    return f"{AT_LIMIT} {power_limit_w:.0f} W: slower where it lasts"
+
+
+def _draws(ratio: float, power_limit_w: float | None, power: MeanPower) -> bool | None:
+    """Return whether a power is at least that share of a limit, None where either is unknown."""
+    if power.estimate_w is None or power_limit_w is None:
+        return None
+    return power.estimate_w.value >= ratio * power_limit_w
+
+
+def _unevenness(loop: Loop) -> str:
+    """Return a remark on chunks that take much longer than the shortest: something else may use the device.
+
+    Two neighbours are taken together: where the host times a device that runs ahead, a late look makes one chunk longer
+    and the next one shorter.
+    """
+    durations_s, iterations = np.array(loop.chunk_durations_s), np.array(loop.chunk_iterations)
+    times_s = (durations_s[:-1] + durations_s[1:]) / (iterations[:-1] + iterations[1:])
+    excess = median(times_s) / float(times_s.min())
+    return f"{UNEVEN}: the median chunk took {excess:.1f} times the shortest" if excess > UNEVEN_RATIO else ""
+
+
+def _without_rows_if_clock_stepped(trace: PowerTrace, loop: Loop) -> PowerTrace:
+    step_s = (loop.end.epoch_s - loop.load_begin.epoch_s) - (loop.end.monotonic_s - loop.load_begin.monotonic_s)
+    says_nothing = all(logged.missing_reason is not None for logged in (trace, *trace.checks))
+    if abs(step_s) <= CLOCK_STEP_S or says_nothing:
+        return trace
+    reason = f"the system clock was stepped by {step_s:+.2f} s during the measurement, so the power log cannot be cut"
+    return replace(no_trace(reason), source=trace.source, log_name=trace.log_name)
+
+
+def _iso(epoch_s: float) -> str:
+    return datetime.fromtimestamp(epoch_s, tz=timezone.utc).isoformat(timespec="milliseconds")

@@ -1,0 +1,94 @@
+"""What is left of a measurement when that of its overhead is subtracted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from opcost.errors import CannotMeasureError
+from opcost.estimates import BATCHES, Estimate, estimate_of, is_within, standard_error_of, value_of
+from opcost.measuring.record import OF_THE_OVERHEAD, Measurement, joined_notes, notes_of
+
+
+def without_overhead(
+    measurement: Measurement, overhead: Measurement, relative_error: float | None = None
+) -> Measurement:
+    """Return what a measurement leaves once its overhead is subtracted: errors add in quadrature.
+
+    What cannot be subtracted (medians, means without outliers, the check by another meter) is None. The state of the
+    device, and what the loop was like, are those of the measurement.
+
+    Args:
+        measurement: of both together.
+        overhead: of the overhead alone.
+        relative_error: what was asked for, None if nothing was: what is left may be less precise, and says so then.
+
+    Raises:
+        CannotMeasureError: nothing is left of the time.
+    """
+    time_s = _time_s(measurement).less(_time_s(overhead))
+    if time_s.value <= 0:
+        raise CannotMeasureError(f"it takes no longer than its overhead alone ({overhead.time_s:.3g} s)")
+    energy_j = _energy_left_j(measurement, overhead)
+    at_reference_j = _positive(_less(_energy_at_reference_j(measurement), _energy_at_reference_j(overhead)))
+    power_w = None if energy_j is None else energy_j.divided_by(time_s)
+    reason = measurement.energy_missing_reason or overhead.energy_missing_reason
+    return replace(
+        measurement,
+        time_s=time_s.value,
+        energy_j=value_of(energy_j),
+        time_standard_error_s=time_s.standard_error,
+        energy_standard_error_j=standard_error_of(energy_j),
+        energy_missing_reason=None if energy_j else reason or "it takes no more energy than its overhead alone",
+        time_median_s=None,
+        time_without_outliers_s=None,
+        power_median_w=None,
+        power_without_outliers_w=None,
+        energy_at_reference_j=value_of(at_reference_j) if energy_j else None,
+        energy_at_reference_standard_error_j=standard_error_of(at_reference_j) if energy_j else None,
+        power_w=value_of(power_w),
+        power_standard_error_w=standard_error_of(power_w),
+        check_power_w=None,
+        check_power_standard_error_w=None,
+        check_meter=None,
+        notes=joined_notes(
+            measurement.notes,
+            *(f"{OF_THE_OVERHEAD} {note}" for note in notes_of(overhead)),
+            _imprecision(time_s, energy_j, relative_error),
+        ),
+    )
+
+
+def _time_s(measurement: Measurement) -> Estimate:
+    return Estimate(measurement.time_s, measurement.time_standard_error_s)
+
+
+def _energy_left_j(measurement: Measurement, overhead: Measurement) -> Estimate | None:
+    """Return the energy less that of the overhead, None where either is unknown or nothing is left."""
+    return _positive(
+        _less(
+            estimate_of(measurement.energy_j, measurement.energy_standard_error_j),
+            estimate_of(overhead.energy_j, overhead.energy_standard_error_j),
+        )
+    )
+
+
+def _positive(estimate: Estimate | None) -> Estimate | None:
+    return estimate if estimate is not None and estimate.value > 0 else None
+
+
+def _energy_at_reference_j(measurement: Measurement) -> Estimate | None:
+    return estimate_of(measurement.energy_at_reference_j, measurement.energy_at_reference_standard_error_j)
+
+
+def _less(minuend: Estimate | None, subtrahend: Estimate | None) -> Estimate | None:
+    if minuend is None or subtrahend is None:
+        return None
+    return minuend.less(subtrahend)
+
+
+def _imprecision(time_s: Estimate, energy_j: Estimate | None, relative_error: float | None) -> str:
+    """Return a remark on a difference of two precise figures that is less precise than what was asked for."""
+    figures = [time_s, *([] if energy_j is None else [energy_j])]
+    if relative_error is None or all(is_within(figure, BATCHES, relative_error) for figure in figures):
+        return ""
+    return f"not within {relative_error:.2%} once the overhead is subtracted"

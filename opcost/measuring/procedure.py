@@ -1,0 +1,143 @@
+"""The measuring procedure: from a loop and a power trace to time and energy per iteration.
+
+It knows nothing of torch or NVIDIA: it is handed a workload, a meter and a clock. Operators and whole models are
+measured by the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from opcost.errors import CannotMeasureError
+from opcost.measuring.duty_cycle import DUTY_CYCLES
+from opcost.measuring.evaluation import evaluate, with_repeatability
+from opcost.measuring.loop import Loop, is_precise, run_loop
+from opcost.measuring.overhead import without_overhead
+from opcost.measuring.ports import UNKNOWN_DEVICE, Clock, KnownDevice, MeasurementProtocol, Meter, Workload
+from opcost.measuring.record import IMPRECISE, STILL_LOW, Measurement, is_doubtful, is_held_back, joined_notes
+from opcost.power.trace import PowerTrace, power_and_check
+
+TRIES = 3
+"""How often is measured what seems disturbed."""
+
+SLOWED_FOR_S = 0.2
+"""How long to rest after a load that its clocks went down under. They are low, and flags up, for 0.3 s on an H200; the
+next load is built and warmed up in another 0.15 s at least."""
+
+
+def undisturbed(
+    measure_once: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol
+) -> Measurement:
+    """Return a measurement that nothing seems to have disturbed; after ``TRIES`` the last one, as it is.
+
+    What is to be measured at full clocks and was held down by the power limit is measured again in lower duty cycles,
+    and where that is no remedy either, as it is.
+
+    Raises:
+        CannotMeasureError: it cannot be measured.
+    """
+    measurement = _tried(measure_once, protocol)
+    in_pauses = [replace(protocol, duty_cycle=duty_cycle) for duty_cycle in DUTY_CYCLES]
+    # A loop that ended where clocks were held down tells less than one that goes on.
+    for other in (*in_pauses, replace(protocol, at_full_clocks=False)):
+        if not (protocol.at_full_clocks and is_held_back(measurement)):
+            break
+        with suppress(CannotMeasureError):
+            measurement = _tried(measure_once, other)
+    return measurement
+
+
+def _tried(measure_once: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol) -> Measurement:
+    """Return a measurement that is not doubtful, after ``TRIES`` the last one.
+
+    One that is to be followed by a lower duty cycle is not repeated.
+    """
+    measurement = measure_once(protocol)
+    for _ in range(TRIES - 1):
+        if not is_doubtful(measurement) or (protocol.at_full_clocks and is_held_back(measurement)):
+            break
+        try:
+            measurement = measure_once(protocol)
+        except CannotMeasureError:
+            # What was measured before may be doubtful, but it is there.
+            break
+    return measurement
+
+
+def measure(
+    workload: Workload,
+    meter: Meter,
+    clock: Clock,
+    protocol: MeasurementProtocol,
+    device: KnownDevice = UNKNOWN_DEVICE,
+) -> Measurement:
+    """Warm a workload up, run it in a loop while the meter logs, and evaluate both.
+
+    Where a workload has an overhead, that is measured in the same way before it, and subtracted.
+
+    Args:
+        workload: what is measured.
+        meter: logs the power.
+        clock: tells the time.
+        protocol: how long or precisely.
+        device: what is known of the device.
+
+    Raises:
+        CannotMeasureError: the overhead alone takes as long.
+    """
+    # An overhead comes first, so that the log that the meter keeps is the workload's.
+    overhead = None if workload.overhead is None else _rested(workload.overhead, meter, clock, protocol, device)
+    measurement = _measure(workload, meter, clock, protocol, device)
+    if overhead is not None:
+        measurement = without_overhead(measurement, overhead, protocol.relative_error)
+    # Last, since the overhead is of the same build and run.
+    return with_repeatability(measurement, device.repeatability)
+
+
+def _rested(
+    overhead: Workload, meter: Meter, clock: Clock, protocol: MeasurementProtocol, device: KnownDevice
+) -> Measurement:
+    """Measure an overhead, again while clocks are still low from the load before."""
+    measurement = _measure(overhead, meter, clock, protocol, device)
+    for _ in range(TRIES - 1):
+        if STILL_LOW not in measurement.notes:
+            break
+        measurement = _measure(overhead, meter, clock, protocol, device)
+    return measurement
+
+
+def _measure(
+    workload: Workload, meter: Meter, clock: Clock, protocol: MeasurementProtocol, device: KnownDevice
+) -> Measurement:
+    meter.start()
+    try:
+        loop = run_loop(workload, clock, protocol, meter)
+    finally:
+        trace = meter.stop()
+    if protocol.duty_cycle < 1:
+        trace = _seen_with_pauses(trace)
+    notes = joined_notes(workload.notes, _imprecision(loop, trace, protocol))
+    return evaluate(loop, trace, device, workload.execution, notes)
+
+
+def _seen_with_pauses(trace: PowerTrace) -> PowerTrace:
+    """Return a trace of whose checks those tell no power that are right for steady loads only."""
+    return replace(trace, checks=tuple(map(_silent_if_for_steady_loads, trace.checks)))
+
+
+def _silent_if_for_steady_loads(check: PowerTrace) -> PowerTrace:
+    """Return a check that still tells temperatures and clocks, but no power if pauses would make that wrong."""
+    reason = "it is right for steady loads only, and this one has pauses"
+    return replace(check, missing_reason=reason) if check.source.is_for_steady_loads else check
+
+
+def _imprecision(loop: Loop, trace: PowerTrace, protocol: MeasurementProtocol) -> str:
+    """Return a remark on a loop that came to its end before it was precise enough."""
+    if protocol.relative_error is None:
+        return ""
+    power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
+    if is_precise(loop, power, protocol.relative_error):
+        return ""
+    return f"{IMPRECISE} {protocol.relative_error:.2%} after {loop.duration_s:.2g} s"

@@ -1,0 +1,217 @@
+"""What a measurement says, and one row of the database."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from opcost.estimates import Estimate, estimate_of
+from opcost.measuring.conditions import Circumstances, Conditions
+
+UNEVEN = "uneven"
+METERS_DISAGREE = "meters disagree"
+THERMAL_SLOWDOWN = "thermal slowdown"
+OTHER_PROCESS = "another process"
+IMPRECISE = "not within"
+RUNS_NOTHING = "runs nothing on the device"
+SLOWED = "clocks held down by the power limit"
+STILL_LOW = "clocks still low from the load before"
+AT_LIMIT = "at the power limit of"
+UNKNOWN_CLOCKS = "at the power limit, and nothing tells of clocks"
+IN_A_DUTY_CYCLE = "below the power limit in a duty cycle of at most"
+OF_THE_OVERHEAD = "of the overhead:"
+NO_LOG = "no temperature: the device's log has no row in the loop"
+SHORT_OF_MEMORY = "memory ran out in the capture: libraries may run other algorithms"
+DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS, NO_LOG, STILL_LOW, SHORT_OF_MEMORY)
+"""What is in notes that say that a figure may not be right. A pause that was measured while clocks were still low is
+too long, and too much of it is subtracted."""
+
+REFERENCE_TEMPERATURE_C = 50.0
+"""To which energies are referred, so that figures from a cool and a warm device can be compared: in the midst of what
+operators reach on an H200 (45 to 62 °C)."""
+
+SLOPE_SPREAD_PER_KELVIN = 0.0015
+"""How far an operator's slope of power over temperature may be from its board's, as a share of the power: 0.22 to
+0.52 % per kelvin in four operators on two H200 (``docs/results.md``)."""
+
+SLOPE_ERROR_PER_KELVIN = 0.001
+"""How well a board's slope is known, as a share of the power, where rows do not tell: 0.03 to 0.1 % per kelvin."""
+
+
+POSITIVE = ("time_s", "energy_j", "energy_at_reference_j", "power_w", "loop_time_s")
+ERRORS = (
+    "time_standard_error_s",
+    "energy_standard_error_j",
+    "energy_at_reference_standard_error_j",
+    "power_standard_error_w",
+)
+"""Columns of a measurement that are above 0 where they are known, and those that may be 0."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Time and energy per iteration, and what they rest on.
+
+    ``time_s`` and ``energy_j`` are per iteration, their errors one standard error. Energy and power are None where
+    no meter gave enough readings; ``energy_missing_reason`` says why. ``energy_at_reference_j`` is the energy at
+    ``REFERENCE_TEMPERATURE_C``, None where it is not known how the device's power follows its temperature.
+    Beside the plain means stand, in rows of this version, medians and means without outliers (beyond three standard
+    deviations), of chunks and of readings. ``power_readings`` counts independent ones. ``check_power_w`` is what the
+    next best meter said meanwhile. State fields are means over the loop: ``temperature_c`` of the chip,
+    ``memory_temperature_c`` of its memory, ``busy_ratio`` the share of the time in which a kernel ran (nvidia-smi's
+    figures, each over some 0.2 s before its row). ``executed_as`` is ``graph`` or ``eager``: not every call fits into
+    a graph.
+    """
+
+    time_s: float
+    energy_j: float | None
+    time_standard_error_s: float
+    energy_standard_error_j: float | None
+    energy_missing_reason: str | None
+    time_median_s: float | None
+    time_without_outliers_s: float | None
+    power_median_w: float | None
+    power_without_outliers_w: float | None
+    energy_at_reference_j: float | None
+    energy_at_reference_standard_error_j: float | None
+    power_w: float | None
+    power_standard_error_w: float | None
+    power_readings: int
+    meter: str
+    check_power_w: float | None
+    check_power_standard_error_w: float | None
+    check_meter: str | None
+    iterations: int
+    loop_time_s: float
+    started_at: str
+    ended_at: str
+    temperature_c: float | None
+    memory_temperature_c: float | None
+    sm_clock_hz: float | None
+    power_capped_ratio: float | None
+    thermal_slowdown_ratio: float | None
+    busy_ratio: float | None
+    power_log: str | None
+    executed_as: str
+    notes: str
+
+    def __post_init__(self) -> None:
+        """Refuse what nothing can cost.
+
+        Raises:
+            ValueError: a time, energy or power is no number above 0, or an error none from 0 on.
+        """
+        for name in POSITIVE:
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}: {value!r} is no number above 0")
+        for name in ERRORS:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"{name}: {value!r} is no number from 0 on")
+
+
+@dataclass(frozen=True)
+class MeasurementRow:
+    """One row of the database: what was measured, under what, with what result.
+
+    ``operator``, ``parameters``, ``inputs`` and ``training_mode`` are the operator tuple's texts for people, and
+    ``input_data`` that of the values it ran on; ``key`` (see ``conditions.measurement_key``) is what programs join on.
+    ``order_seed`` shuffled the operators of the campaign, None if they came in the model's order.
+    """
+
+    key: str
+    operator: str
+    measurement: Measurement
+    parameters: str
+    inputs: str
+    training_mode: str | None
+    input_data: str
+    order_seed: int | None
+    conditions: Conditions
+    circumstances: Circumstances
+
+
+def time_of(row: MeasurementRow) -> Estimate:
+    """Return a row's time per iteration in s."""
+    return Estimate(row.measurement.time_s, row.measurement.time_standard_error_s)
+
+
+def energy_of(row: MeasurementRow, at_reference: bool = False) -> Estimate | None:
+    """Return a row's energy per iteration in J, as measured or at the reference temperature; None where it has none.
+
+    The error is that of the measurement: that of the correction is not independent from row to row.
+    """
+    measured = row.measurement
+    energy_j = measured.energy_at_reference_j if at_reference else measured.energy_j
+    return estimate_of(energy_j, measured.energy_standard_error_j)
+
+
+def slope_error_j(parts: Iterable[tuple[int, MeasurementRow]], whole: MeasurementRow) -> float:
+    """Return what is not known of slopes over the temperature in the difference of a sum from a whole, in J.
+
+    The board's slope counts by how far the mean temperature of the parts is from the whole's, what operators differ in
+    by how far each is.
+
+    Args:
+        parts: how many calls, and the row of one.
+        whole: what their sum is held against.
+    """
+    whole_c = whole.measurement.temperature_c
+    kelvins_j = [
+        calls * energy_j.value * (row.measurement.temperature_c - whole_c)
+        for calls, row in parts
+        if (energy_j := energy_of(row, at_reference=True) or energy_of(row)) is not None
+        and row.measurement.temperature_c is not None
+        and whole_c is not None
+    ]
+    return math.hypot(SLOPE_ERROR_PER_KELVIN * math.fsum(kelvins_j), SLOPE_SPREAD_PER_KELVIN * math.hypot(*kelvins_j))
+
+
+def joined_notes(*notes: str) -> str:
+    """Return notes on one line, those left out that say nothing."""
+    return "; ".join(filter(None, notes))
+
+
+def notes_of(measurement: Measurement) -> list[str]:
+    """Return the notes of a measurement one by one, as ``joined_notes`` took them."""
+    return [note for note in measurement.notes.split("; ") if note]
+
+
+def doubts_of(measurement: Measurement) -> list[str]:
+    """Return the notes of a measurement that something seems to have disturbed, or that is less precise than asked."""
+    return [note for note in notes_of(measurement) if any(doubt in note for doubt in (*DOUBTS, IMPRECISE))]
+
+
+def is_held_back(measurement: Measurement) -> bool:
+    """Return whether the power limit has held clocks down under a load, or under its overhead, as the notes say."""
+    limits = [SLOWED, UNKNOWN_CLOCKS]
+    limits += [f"{OF_THE_OVERHEAD} {limit}" for limit in limits]
+    return any(note.startswith(tuple(limits)) for note in notes_of(measurement))
+
+
+def leaves_clocks_low(measurement: Measurement) -> bool:
+    """Return whether clocks may still be low after a measurement, so that the next one should wait."""
+    return any(low in measurement.notes for low in (SLOWED, STILL_LOW))
+
+
+def is_doubtful(measurement: Measurement) -> bool:
+    """Return whether something seems to have disturbed a measurement, as its notes say."""
+    return any(doubt in measurement.notes for doubt in DOUBTS)
+
+
+@dataclass(frozen=True)
+class FailureRow:
+    """One operator or model that could not be measured, and why."""
+
+    key: str
+    operator: str
+    reason: str
+    failed_at: str
+    parameters: str
+    inputs: str
+    training_mode: str | None
+    input_data: str
+    conditions: Conditions
+    circumstances: Circumstances

@@ -1,0 +1,1 @@
+"""Power meters and facts of devices: NVML, nvidia-smi, RAPL. Imports no torch."""

@@ -1,0 +1,57 @@
+"""What else runs on the processors of this process: what was measured beside it is no measurement."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from opcost.measuring.record import OTHER_PROCESS
+
+STAT = Path("/proc/stat")
+
+FULL_RATIO = 0.9
+"""Share of the processors' time from which programs wait for each other."""
+
+OTHERS_RATIO = 0.05
+"""Share of it that the rest of a system takes at least to be told of; at rest it takes a percent or two."""
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+IDLE_COLUMNS = (3, 4)
+"""Of the columns of ``/proc/stat``: idle, and waiting for a disk (proc(5))."""
+
+GUEST_COLUMNS = 2
+"""The last two are contained in others."""
+
+
+class OtherLoad:
+    """Watches what else uses the processors that this process may run on."""
+
+    def __init__(self, stat: Path = STAT) -> None:
+        self._stat = stat
+        self._last = self._reading()
+
+    def disturbance(self) -> str:
+        """Return a remark on other load since the last call, where processors were full of both; empty if none was."""
+        before, self._last = self._last, self._reading()
+        if before is None or self._last is None:
+            return ""
+        all_s, busy_s, own_s = (now - then for now, then in zip(self._last, before, strict=True))
+        if all_s <= 0 or busy_s < FULL_RATIO * all_s or busy_s - own_s < OTHERS_RATIO * all_s:
+            return ""
+        return f"{OTHER_PROCESS} or more took {(busy_s - own_s) / all_s:.0%} of the processors meanwhile"
+
+    def _reading(self) -> tuple[float, float, float] | None:
+        """Return processor time so far in s: all, that of any program, that of this one; None where it is not told."""
+        try:
+            lines = self._stat.read_text(encoding="ascii").splitlines()
+        except OSError:
+            return None
+        mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        rows = [[int(text) for text in line.split()[1:]] for line in lines if line.split(" ", 1)[0] in mine]
+        if not rows:
+            return None
+        columns = [sum(column) / TICKS_PER_S for column in zip(*rows, strict=True)][:-GUEST_COLUMNS]
+        idle_s = sum(columns[column] for column in IDLE_COLUMNS)
+        return sum(columns), sum(columns) - idle_s, time.process_time()

@@ -1,0 +1,28 @@
+"""Several meters that log one measurement together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opcost.measuring.ports import Meter
+from opcost.power.trace import PowerTrace, joined
+
+
+class JoinedMeter:
+    """Meters of one device, the best first, as one: the trace of the best has those of the others as its checks."""
+
+    def __init__(self, meters: Sequence[Meter]) -> None:
+        self._meters = meters
+
+    def start(self) -> None:
+        """Begin a measurement."""
+        for meter in self._meters:
+            meter.start()
+
+    def log(self) -> PowerTrace:
+        """Return the rows so far."""
+        return joined([meter.log() for meter in self._meters])
+
+    def stop(self) -> PowerTrace:
+        """End the measurement and return its rows."""
+        return joined([meter.stop() for meter in self._meters])

@@ -1,0 +1,208 @@
+"""What nvidia-smi prints as CSV → values in SI units. Pure text in, values out; no text makes it raise.
+
+Drivers rename headers, have many words for "no value", print errors between rows and lose parts of lines: columns are
+found by name, numbers are read by one strict pattern, and what is no row is skipped and counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from opcost.power.log_rows import PowerRow
+
+NO_VALUE_TOKENS = frozenset(
+    {
+        "",
+        "-",
+        "n/a",
+        "[n/a]",
+        "not supported",
+        "[not supported]",
+        "not available",
+        "[not available]",
+        "not active",
+        "[not found]",
+        "none",
+        "unknown",
+        "unknown error",
+        "[unknown error]",
+        "err!",
+        "[err!]",
+        "error",
+        "[gpu is lost]",
+        "gpu is lost",
+        "[gpu requires reset]",
+        "requires reset",
+        "[insufficient permissions]",
+        "insufficient permissions",
+        "[no data]",
+        "nan",
+        "inf",
+    }
+)
+"""What drivers from 361 to 580 print where a card has no value, in lower case."""
+
+POWER_INSTANT = ("power.draw.instant",)
+POWER_AVERAGE = ("power.draw.average", "power.draw")
+UTILISATION = ("utilization.gpu",)
+SM_CLOCK = ("clocks.sm", "clocks.current.sm")
+TEMPERATURE = ("temperature.gpu",)
+MEMORY_TEMPERATURE = ("temperature.memory",)
+EVENT_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
+MEMORY_USED = ("memory.used",)
+
+_NUMBER = re.compile(r"([+-]?[0-9]{1,15}(?:[.,][0-9]{1,15})?)(?:\s*(?:W|%|MHz|MiB|C))?")
+_BITS = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
+_TIMESTAMP = re.compile(r"([0-9]{4})/([0-9]{1,2})/([0-9]{1,2}) ([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?")
+
+
+@dataclass(frozen=True)
+class LogRow:
+    """One well-formed row: its values, and the line as it was printed."""
+
+    values: PowerRow
+    line: str
+
+
+@dataclass(frozen=True)
+class ParsedLog:
+    """What a log holds, in its own order. ``skipped_lines`` counts lines that are neither row nor first header."""
+
+    header: str | None
+    rows: tuple[LogRow, ...]
+    skipped_lines: int
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a log by name, without units, in the order of the header line."""
+
+    names: tuple[str, ...]
+    separator: str
+
+    def cells(self, line: str) -> dict[str, str] | None:
+        """Return a line's cells by column name; None where their number is not that of the columns."""
+        cells = [cell.strip() for cell in line.split(self.separator)]
+        return dict(zip(self.names, cells, strict=True)) if len(cells) == len(self.names) else None
+
+
+def is_no_value(text: str) -> bool:
+    """Return whether a cell is one of the words for "no value"."""
+    return text.strip().casefold() in NO_VALUE_TOKENS
+
+
+def parse_text(text: str) -> str | None:
+    """Return a cell's text, None where it stands for no value."""
+    return None if is_no_value(text) else text.strip()
+
+
+def parse_number(text: str) -> float | None:
+    """Return a cell's finite number; None for no value and for everything else.
+
+    A decimal comma (of a locale) is understood, and so is a unit behind the number.
+    """
+    match = _NUMBER.fullmatch(text.strip())
+    return None if match is None or is_no_value(text) else float(match[1].replace(",", "."))
+
+
+def parse_bits(text: str) -> int | None:
+    """Return a cell's bit field (``0x0000000000000004``), None for everything else."""
+    text = text.strip()
+    return int(text, 16) if _BITS.fullmatch(text) else None
+
+
+def parse_timestamp(text: str) -> float | None:
+    """Return the epoch seconds of ``2026/11/04 10:23:45.123`` read as UTC; None for everything else."""
+    match = _TIMESTAMP.fullmatch(text.strip())
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    microsecond = int((match[7] or "0").ljust(6, "0"))
+    try:
+        return datetime(year, month, day, hour, minute, second, microsecond, tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        return None
+
+
+def parse_columns(line: str) -> Columns:
+    """Return the columns that a header line names; units behind a name (``[W]``) are left out."""
+    separator = ", " if ", " in line else ","
+    return Columns(tuple(cell.partition("[")[0].strip().casefold() for cell in line.split(separator)), separator)
+
+
+def is_header(line: str) -> bool:
+    """Return whether a line is the header of a log."""
+    return len(line.split(",")) > 1 and parse_columns(line).names[0] == "timestamp"
+
+
+def parse_row(columns: Columns, line: str) -> LogRow | None:
+    """Return the row that a line holds; None where it is cut, joined with another, or no row at all."""
+    cells = columns.cells(line)
+    epoch_s = None if cells is None else parse_timestamp(cells.get("timestamp", ""))
+    if cells is None or epoch_s is None:
+        return None
+    utilisation_percent = _number(cells, UTILISATION)
+    sm_clock_mhz = _number(cells, SM_CLOCK)
+    memory_used_mib = _number(cells, MEMORY_USED)
+    values = PowerRow(
+        epoch_s=epoch_s,
+        power_instant_w=_number(cells, POWER_INSTANT),
+        power_average_w=_number(cells, POWER_AVERAGE),
+        utilisation_ratio=None if utilisation_percent is None else utilisation_percent / 100,
+        sm_clock_hz=None if sm_clock_mhz is None else sm_clock_mhz * 1e6,
+        temperature_c=_number(cells, TEMPERATURE),
+        memory_temperature_c=_number(cells, MEMORY_TEMPERATURE),
+        event_reasons=next(
+            (bits for name in EVENT_REASONS if (bits := parse_bits(cells.get(name, ""))) is not None), None
+        ),
+        memory_used_bytes=None if memory_used_mib is None else round(memory_used_mib * 2**20),
+    )
+    return LogRow(values, line)
+
+
+def parse_log(lines: Iterable[str]) -> ParsedLog:
+    """Return the rows of a log in its own order; lines before the first header are no rows."""
+    header: str | None = None
+    columns: Columns | None = None
+    rows: list[LogRow] = []
+    skipped_lines = 0
+    for raw_line in lines:
+        line = raw_line.rstrip("\r\n")
+        if header is None and is_header(line):
+            header, columns = line, parse_columns(line)
+            continue
+        row = None if columns is None else parse_row(columns, line)
+        if row is None:
+            skipped_lines += 1
+        else:
+            rows.append(row)
+    return ParsedLog(header, tuple(rows), skipped_lines)
+
+
+def cut(rows: Sequence[LogRow], begin_s: float, end_s: float) -> tuple[LogRow, ...]:
+    """Return the rows between two moments (epoch), with their neighbours, in order of time.
+
+    The row right before shows whether the first one inside is a repeat; the row right after shows that the log did
+    not end early. A row inside that is older than the one before it is left out.
+    """
+    inside: list[LogRow] = []
+    for row in rows:
+        newest_s = inside[-1].values.epoch_s if inside else begin_s
+        if newest_s <= row.values.epoch_s <= end_s:
+            inside.append(row)
+    before = max((row for row in rows if row.values.epoch_s < begin_s), key=_epoch_s, default=None)
+    after = min((row for row in rows if row.values.epoch_s > end_s), key=_epoch_s, default=None)
+    return tuple(row for row in (before, *inside, after) if row is not None)
+
+
+def _epoch_s(row: LogRow) -> float:
+    return row.values.epoch_s
+
+
+def _number(cells: dict[str, str], names: Sequence[str]) -> float | None:
+    """Return the number of the first of these columns that has one."""
+    numbers = (parse_number(cells.get(name, "")) for name in names)
+    return next((number for number in numbers if number is not None), None)

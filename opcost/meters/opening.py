@@ -1,0 +1,143 @@
+"""What logs a device's power."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+from opcost.measuring.conditions import DeviceFacts
+from opcost.measuring.ports import Meter
+from opcost.meters.joined import JoinedMeter
+from opcost.meters.nvidia_smi_logger import NvidiaSmiLogger
+from opcost.meters.nvidia_smi_meter import NvidiaSmiMeter, sources_of
+from opcost.meters.nvml import NvmlError, NvmlGpu
+from opcost.meters.nvml_counter import CAMPAIGN_SOURCE, EVERY_TICK_SOURCE, CounterMeter, CounterSampler
+from opcost.meters.nvml_samples import NvmlMeter, PowerSampler
+from opcost.meters.rapl import RaplMeter, rapl_unavailable_reason
+from opcost.power.meter_names import COUNTER, RAPL, SAMPLES, short_name
+from opcost.power.trace import PowerSource, PowerTrace, no_trace
+
+NamedMeter: TypeAlias = Callable[[str], Meter]
+"""Makes a meter for one measurement, whose log has this name."""
+
+Sampler = TypeVar("Sampler")
+
+TIMED_READS = 5
+
+MIG_REASON = "MIG is on: the power of one instance cannot be told"
+
+
+@dataclass(frozen=True)
+class Meters:
+    """What logs a device's power: all that there is, for little, and the same with every tick of the energy counter.
+
+    ``meter`` and ``every_tick`` take the name that a measurement's log shall have; ``every_tick`` is None where there
+    is nothing to compare. ``idle_power_w`` is the power before, None where that was not steady or is not known.
+    ``names`` are the short names of what there is, the best first; ``read_times_s`` tells how long a read of each
+    source takes, where that can be timed.
+    """
+
+    meter: NamedMeter
+    every_tick: NamedMeter | None = None
+    idle_power_w: float | None = None
+    names: tuple[str, ...] = ()
+    read_times_s: Callable[[], Mapping[str, float]] = dict
+
+
+class NoMeter:
+    """Stands in where no meter can be read, and says why."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    def log(self) -> PowerTrace:
+        """Return a trace that holds the reason only."""
+        return no_trace(self._reason)
+
+    def stop(self) -> PowerTrace:
+        """Return a trace that holds the reason only."""
+        return no_trace(self._reason)
+
+
+NO_METERS = Meters(lambda _: NoMeter("no meter was asked for"))
+
+
+def no_energy_reason(device: str, facts: DeviceFacts) -> str | None:
+    """Return why no energy can be measured on a device, None if it can."""
+    if device.startswith("cuda"):
+        return MIG_REASON if facts.is_mig else None
+    return rapl_unavailable_reason()
+
+
+def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> Meters:
+    """Return the meters of a device, which log from here until the stack is closed.
+
+    Raises:
+        NvidiaSmiError: nvidia-smi does not log.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    reason = no_energy_reason(device, facts)
+    if reason is not None:
+        return Meters(lambda _: NoMeter(reason))
+    if not device.startswith("cuda"):
+        return Meters(lambda log_name: RaplMeter(log_path=logs / f"{log_name}.csv"), names=(short_name(RAPL),))
+    logger = stack.enter_context(NvidiaSmiLogger(str(facts.uuid), logs))
+    gpu = _if_there(lambda: NvmlGpu.open(str(facts.uuid)))
+    samples = counter = None
+    if gpu is not None:
+        stack.callback(gpu.close)
+        samples = _if_there(partial(stack.enter_context, PowerSampler(gpu)))
+        counter = _if_there(partial(stack.enter_context, CounterSampler(gpu)))
+
+    def joined_meter(log_name: str, counter_source: PowerSource) -> Meter:
+        meters: list[Meter] = [NvidiaSmiMeter(logger, log_name)]
+        if counter is not None:
+            meters.insert(0, CounterMeter(counter, logs, log_name, counter_source))
+        if samples is not None:
+            meters.insert(0, NvmlMeter(samples, logs, log_name))
+        return JoinedMeter(meters)
+
+    reads: dict[str, Callable[[], object]] = {}
+    if gpu is not None and samples is not None:
+        reads[SAMPLES] = partial(gpu.power_samples, 0.0)
+    if gpu is not None and counter is not None:
+        reads[COUNTER] = gpu.energy_j
+    sources = [*reads, *sources_of(logger)]
+    return Meters(
+        meter=partial(joined_meter, counter_source=CAMPAIGN_SOURCE),
+        every_tick=partial(joined_meter, counter_source=EVERY_TICK_SOURCE),
+        idle_power_w=None if samples is None else samples.power_before_w,
+        names=tuple(map(short_name, sources)),
+        read_times_s=partial(_read_times_s, reads),
+    )
+
+
+def _read_times_s(reads: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Return how long the reads take that are not refused."""
+    times_s = {name: _if_there(partial(_mean_time_s, read)) for name, read in reads.items()}
+    return {name: time_s for name, time_s in times_s.items() if time_s is not None}
+
+
+def _mean_time_s(read: Callable[[], object]) -> float:
+    begin_s = time.perf_counter()
+    for _ in range(TIMED_READS):
+        read()
+    return (time.perf_counter() - begin_s) / TIMED_READS
+
+
+def _if_there(opened: Callable[[], Sampler]) -> Sampler | None:
+    """Return what NVML offers, None where it does not."""
+    try:
+        return opened()
+    except NvmlError as error:
+        logging.getLogger(__name__).info("one meter less: %s", error)
+        return None

@@ -1,0 +1,212 @@
+"""The energy counters of the CPU (RAPL), read through Linux's powercap folder.
+
+Packages and their memory (dram) are summed. ``core`` and ``uncore`` are parts of a package, ``psys`` holds the
+packages: adding them would count the same energy twice. So would ``intel-rapl-mmio``, a second way to the same counter.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from opcost.power.log_rows import PowerRow, csv_header, csv_line
+from opcost.power.meter_names import RAPL, RAPL_WITH_MEMORY
+from opcost.power.trace import PowerSource, PowerTrace, no_trace, trace_of_power
+
+POWERCAP_FOLDER = Path("/sys/class/powercap")
+
+INTERVAL_S = 0.1
+"""The counters move every millisecond; a tenth of a second makes that an error of 1 %."""
+
+_DOMAIN_FOLDER = re.compile(r"([a-z-]+)(?::\d+)+")
+_READ_ERRORS = (OSError, ValueError)
+
+
+@dataclass(frozen=True)
+class RaplDomain:
+    """One energy counter: it counts µJ up to ``range_uj`` and then begins again."""
+
+    name: str
+    counter: Path
+    range_uj: int
+
+    def read_uj(self) -> int:
+        """Return the counter's present value.
+
+        Raises:
+            OSError: it can't be read.
+            ValueError: it holds no number.
+        """
+        return int(self.counter.read_text(encoding="ascii"))
+
+    def difference_uj(self, earlier_uj: int, later_uj: int) -> int:
+        """Return the energy between two readings, of which the later may have wrapped once."""
+        return later_uj - earlier_uj + (self.range_uj if later_uj < earlier_uj else 0)
+
+
+def rapl_domains(root: Path = POWERCAP_FOLDER) -> tuple[RaplDomain, ...]:
+    """Return the packages' and their memory's counters, readable or not; empty where there are none."""
+    folders = sorted(root.glob("*:*")) if root.is_dir() else []
+    domains = [domain for folder in folders if (domain := _domain(folder)) is not None]
+    ways = [_way(domain) for domain in domains if domain.name.startswith("package")]
+    way = "intel-rapl" if "intel-rapl" in ways else next(iter(ways), "")
+    return tuple(domain for domain in domains if _way(domain) == way)
+
+
+def rapl_unavailable_reason(root: Path = POWERCAP_FOLDER) -> str | None:
+    """Return why the CPU's energy can't be read here, with the remedy where there is one; None if it can."""
+    packages = [domain for domain in rapl_domains(root) if domain.name.startswith("package")]
+    if not packages:
+        return f"no RAPL energy counter under {root}: this CPU, kernel or virtual machine has none"
+    for domain in packages:
+        try:
+            domain.read_uj()
+        except PermissionError:
+            return (
+                f"{domain.counter} can be read by root only (since CVE-2020-8694): "
+                f"`sudo chmod a+r {root}/*/energy_uj` allows it until the next start"
+            )
+        except _READ_ERRORS as error:
+            return f"{domain.counter} can't be read: {error}"
+    return None
+
+
+class RaplSampler:
+    """Turns the counters into power: each sample is the energy since the one before, over the time since then."""
+
+    def __init__(self, root: Path = POWERCAP_FOLDER) -> None:
+        self.domains = tuple(domain for domain in rapl_domains(root) if _read_or_none(domain) is not None)
+        self._previous_uj: list[int] | None = None
+        self._previous_s = 0.0
+
+    @property
+    def source(self) -> PowerSource:
+        """What the samples are, taken every ``INTERVAL_S``."""
+        name = RAPL_WITH_MEMORY if any(domain.name == "dram" for domain in self.domains) else RAPL
+        return PowerSource(name, rise_time_s=INTERVAL_S, averaging_time_s=INTERVAL_S)
+
+    def sample(self) -> PowerRow:
+        """Return the mean power since the last sample; None in it for the first one, and for counters that fail."""
+        epoch_s, now_s = time.time(), time.perf_counter()
+        readings = [_read_or_none(domain) for domain in self.domains]
+        present_uj = [reading for reading in readings if reading is not None]
+        power_w = self._power_w(present_uj, now_s)
+        self._previous_s = now_s
+        self._previous_uj = present_uj if present_uj and len(present_uj) == len(readings) else None
+        return PowerRow(epoch_s, power_average_w=power_w)
+
+    def _power_w(self, present_uj: Sequence[int], now_s: float) -> float | None:
+        if self._previous_uj is None or len(present_uj) != len(self.domains):
+            return None
+        pairs = zip(self.domains, self._previous_uj, present_uj, strict=True)
+        energy_uj = sum(domain.difference_uj(earlier, later) for domain, earlier, later in pairs)
+        # A counter that stands still is broken (some virtual machines): no CPU runs on 0 W.
+        return energy_uj * 1e-6 / (now_s - self._previous_s) if energy_uj > 0 else None
+
+
+class RaplMeter:
+    """Samples the CPU's power in a thread of its own, for one measurement: ``start``, then ``stop``, once.
+
+    Args:
+        root: the powercap folder.
+        log_path: where the rows are kept as CSV (see ``power_log``), None for nowhere.
+    """
+
+    def __init__(self, root: Path = POWERCAP_FOLDER, log_path: Path | None = None) -> None:
+        self._root = root
+        self._log_path = log_path
+        self._rows: list[PowerRow] = []
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._sampler: RaplSampler | None = None
+        self._missing_reason: str | None = None
+
+    def start(self) -> None:
+        """Begin a measurement, if there are counters to read."""
+        self._missing_reason = rapl_unavailable_reason(self._root)
+        self._stopping.clear()
+        self._rows = []
+        if self._missing_reason is None:
+            self._sampler = RaplSampler(self._root)
+            arguments = (self._sampler,)
+            self._thread = threading.Thread(target=self._sample_until_stopped, args=arguments, name="RAPL", daemon=True)
+            self._thread.start()
+
+    def log(self) -> PowerTrace:
+        """Return the rows so far."""
+        if self._sampler is None:
+            return no_trace(self._missing_reason or "the meter was not started")
+        return self._trace(self._sampler.source)
+
+    def stop(self) -> PowerTrace:
+        """End the measurement and return its rows; this takes up to ``INTERVAL_S``, since the last one is whole."""
+        if self._thread is None or self._sampler is None:
+            return no_trace(self._missing_reason or "the meter was not started")
+        self._stopping.set()
+        self._thread.join()
+        if self._log_path is not None:
+            self._keep(self._log_path)
+        return self._trace(self._sampler.source)
+
+    def _sample_until_stopped(self, sampler: RaplSampler) -> None:
+        next_s = time.monotonic()
+        stopping = False
+        while not stopping:
+            # Asked before sleeping, so that the last sample covers a whole interval and is later than the stop.
+            stopping = self._stopping.is_set()
+            time.sleep(max(0.0, next_s - time.monotonic()))
+            self._rows.append(sampler.sample())
+            next_s = max(next_s, time.monotonic() - INTERVAL_S) + INTERVAL_S
+
+    def _keep(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join([csv_header(), *map(csv_line, self._rows)]) + "\n", encoding="utf-8")
+
+    def _trace(self, source: PowerSource) -> PowerTrace:
+        rows = list(self._rows)
+        power_w = np.array([math.nan if row.power_average_w is None else row.power_average_w for row in rows])
+        return replace(
+            trace_of_power(source, np.array([row.epoch_s for row in rows]), power_w),
+            missing_reason="the RAPL counters stand still" if np.isnan(power_w).all() else None,
+            log_name=None if self._log_path is None else self._log_path.name,
+        )
+
+
+def sample_batches(
+    interval_s: float, stopping: threading.Event, root: Path = POWERCAP_FOLDER
+) -> Generator[tuple[PowerRow, ...], None, None]:
+    """Sample the CPU's power until told to stop; yield one row at a time."""
+    sampler = RaplSampler(root)
+    yield (sampler.sample(),)
+    while not stopping.wait(min(interval_s, threading.TIMEOUT_MAX)):
+        yield (sampler.sample(),)
+
+
+def _domain(folder: Path) -> RaplDomain | None:
+    """Return the counter in a folder if it is a package's or its memory's and tells its range."""
+    try:
+        name = (folder / "name").read_text(encoding="ascii").strip()
+        range_uj = int((folder / "max_energy_range_uj").read_text(encoding="ascii"))
+    except _READ_ERRORS:
+        return None
+    is_wanted = _DOMAIN_FOLDER.fullmatch(folder.name) and (name.startswith("package") or name == "dram")
+    return RaplDomain(name, folder / "energy_uj", range_uj) if is_wanted else None
+
+
+def _way(domain: RaplDomain) -> str:
+    """Return the driver behind a counter: ``intel-rapl`` for ``intel-rapl:0:1``; AMD's CPUs go by that name too."""
+    return domain.counter.parent.name.partition(":")[0]
+
+
+def _read_or_none(domain: RaplDomain) -> int | None:
+    try:
+        return domain.read_uj()
+    except _READ_ERRORS:
+        return None

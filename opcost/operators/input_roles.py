@@ -1,0 +1,111 @@
+"""What the inputs of an operator mean, where that decides which values are valid or what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValue, TensorSpec, tensor_specs
+
+INDEX_FUNCTIONS = frozenset({"__getitem__", "__setitem__"})
+"""Functions whose second argument is an index: a tuple there means something else than a list."""
+
+USUAL_IMAGE_SIDE = 800.0
+"""Pixels: the size to which torchvision's detectors scale images."""
+
+WRITE_ONLY = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_"})
+"""In-place functions that do not read the tensor that they write."""
+
+SMALL_RATIO = 0.01
+"""An input that has no more than this share of the largest one's elements: what it holds does not show in the cost."""
+
+
+MULTIPLYING_AND_ADDING = frozenset(
+    "Conv1d Conv2d Conv3d Linear conv1d conv2d conv3d linear matmul mm bmm addmm BatchNorm1d BatchNorm2d BatchNorm3d "
+    "batch_norm LayerNorm layer_norm add add_".split()
+)
+"""Conv2d, Linear, BatchNorm2d, LayerNorm and add were measured; the others run their kernels or, with more dimensions,
+the same multiply-adds, which have no other path for large values."""
+
+COMPARING = frozenset("ReLU relu relu_ MaxPool1d MaxPool2d MaxPool3d max_pool1d max_pool2d max_pool3d".split())
+"""ReLU and MaxPool2d were measured."""
+
+COPYING = frozenset("Identity Dropout dropout Flatten flatten cat contiguous clone reshape roll".split())
+"""They calculate nothing (dropouts in eval mode)."""
+
+GELU_BY_ERROR_FUNCTION = frozenset({"GELU", "gelu"})
+"""Measured; that by ``tanh`` was not."""
+
+UNMOVED_BY_SPREAD = MULTIPLYING_AND_ADDING | COMPARING | COPYING | GELU_BY_ERROR_FUNCTION
+"""Short names of operators that cost the same however wide their inputs spread: at spreads of 16 and 64 times on an
+H200 stayed within 0.8 % of those on normal values, energies within 1.4 % (``docs/results.md``, "what values cost")."""
+
+
+def shows_spread(operator: OperatorTuple) -> bool:
+    """Return whether the spread of its inputs may change what an operator costs: unless it is known not to."""
+    by_tanh = ("approximate", "tanh") in (*operator.parameters, *operator.keyword_inputs)
+    return operator.short_name not in UNMOVED_BY_SPREAD or by_tanh
+
+
+def shown_inputs(operator: OperatorTuple) -> tuple[bool, ...]:
+    """Return, for each of the operator's ``floating_inputs``, whether its values show in the cost.
+
+    Small ones do not, nor do those that are only written. Boxes are boxes, and are drawn as such.
+    """
+    specs = operator.floating_inputs
+    hidden = {identity for identity, _ in box_sides(operator)} | _written(operator)
+    smallest = SMALL_RATIO * max((spec.elements for spec in specs), default=0)
+    return tuple(spec.elements > smallest and spec.identity not in hidden for spec in specs)
+
+
+def _written(operator: OperatorTuple) -> set[int]:
+    """Return the identities of tensors whose values the operator does not read."""
+    first = operator.inputs[:1] if operator.short_name in WRITE_ONLY else ()
+    outs = [value for name, value in operator.keyword_inputs if name == "out"]
+    return {spec.identity for spec in tensor_specs([*first, *outs])}
+
+
+def box_sides(operator: OperatorTuple) -> Iterator[tuple[int, float]]:
+    """Yield the identity of each tensor whose rows are boxes in an image, and the image's side in pixels."""
+    if operator.short_name == "nms":
+        yield tensor_specs(operator.inputs[:1])[0].identity, USUAL_IMAGE_SIDE
+    elif operator.short_name == "roi_align":
+        (scale,) = [value for value in operator.inputs[2:] if isinstance(value, float)] or [1.0]
+        side = tensor_specs(operator.inputs[:1])[0].shape[-1] / scale
+        yield tensor_specs(operator.inputs[1:2])[0].identity, side
+    elif operator.short_name == "MultiScaleRoIAlign":
+        _, boxes, image_sizes = operator.inputs
+        side = min(size for image in _tuple(image_sizes) for size in _tuple(image) if isinstance(size, int))
+        yield from ((spec.identity, side) for spec in tensor_specs([boxes]))
+
+
+def integer_bounds(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
+    """Yield identity and bound of each integer tensor whose values must be below it: indices, token ids."""
+    rows = dict(operator.parameters).get("num_embeddings")
+    specs = tensor_specs(operator.inputs)
+    if isinstance(rows, int):
+        yield from ((spec.identity, rows) for spec in specs)
+    elif operator.short_name in INDEX_FUNCTIONS:
+        index = operator.inputs[1]
+        yield from _index_bounds(specs[0].shape, _tuple(index))
+
+
+def _tuple(value: PlainValue) -> tuple[PlainValue, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _index_bounds(shape: tuple[int, ...], index: tuple[PlainValue, ...]) -> Iterator[tuple[int, int]]:
+    dimension = 0
+    for position, item in enumerate(index):
+        if item == Constant(ELLIPSIS):
+            dimension = len(shape) - sum(map(_indexed_dimensions, index[position + 1 :]))
+            continue
+        if isinstance(item, TensorSpec) and item.dtype != "bool":
+            yield item.identity, shape[dimension]
+        dimension += _indexed_dimensions(item)
+
+
+def _indexed_dimensions(item: PlainValue) -> int:
+    """Return how many dimensions an item of an index takes up: none for None, all of a boolean mask's."""
+    if isinstance(item, TensorSpec) and item.dtype == "bool":
+        return len(item.shape)
+    return 0 if item is None else 1

@@ -1,0 +1,193 @@
+"""What a model calls in one run, as rows of a table: its operator tuples with their values, calls, FLOPs and bytes.
+
+Measurements say what one call costs; these rows say how many calls a model makes. With both in the database every sum
+can be made without counting the model again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from opcost.operators.cases import CAPTURED, Subject, subjects_of
+from opcost.operators.input_roles import shown_inputs
+from opcost.operators.texts import parse_operator, parse_value, value_text
+from opcost.operators.tuples import META, OperatorCount, OperatorCounts, OperatorTuple
+from opcost.operators.values import InputStatistics, parse_input_data
+
+SEPARATOR = " | "
+
+MAXIMUM_CALLS = 1_000_000
+"""Of one operator in one run of a model: each call's values are kept in memory."""
+
+
+@dataclass(frozen=True)
+class ModelOperatorRow:
+    """One operator tuple on one kind of values in one run of a model.
+
+    The first row of a model is the model itself as an operator tuple: its ``calls`` are 1, its ``flop`` and
+    ``memory_bytes`` those of the whole run, and only there stand ``weights`` (the number of the model's parameters),
+    ``outside`` (operations in no operator tuple) and ``composites`` (classes counted as one operator besides those
+    that always are).
+
+    ``key`` is the beginning of a measurement's key: that of the operator tuple and of ``input_data``. ``flop`` and
+    ``memory_bytes`` are those of one call. ``input_data`` of a model that was counted on the meta device is unknown
+    and says ``normal``. ``outputs`` describes what the first call returned. ``counted_on`` is ``cpu``, ``cuda`` or
+    ``meta``.
+    """
+
+    model_key: str
+    key: str
+    model: str
+    operator: str
+    parameters: str
+    inputs: str
+    training_mode: str | None
+    input_data: str
+    calls: int
+    flop: int
+    memory_bytes: int
+    outputs: str | None
+    weights: int | None
+    outside: str | None
+    composites: str | None
+    torch_version: str
+    counted_on: str
+    counted_at: str
+
+    def __post_init__(self) -> None:
+        """Refuse what no count can be.
+
+        Raises:
+            ValueError: a count is negative, or there are no calls or too many.
+        """
+        if not 1 <= self.calls <= MAXIMUM_CALLS:
+            raise ValueError(f"calls: {self.calls} is not between 1 and {MAXIMUM_CALLS}")
+        if self.flop < 0 or self.memory_bytes < 0:
+            raise ValueError("flop, memory_bytes: a count is negative")
+
+
+@dataclass(frozen=True)
+class ShippedCounts:
+    """A model's counts from the database, and when they were made (ISO 8601)."""
+
+    counts: OperatorCounts
+    counted_at: str
+
+
+def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOperatorRow]:
+    """Return the rows of a model's counts, the model itself first.
+
+    Args:
+        name: what the model is called: its folder in ``measurements/``.
+        counts: all of its operator tuples, with those that a whitelist would drop.
+        counted_at: when they were counted, in UTC (ISO 8601).
+    """
+    whole = ModelOperatorRow(
+        model_key=counts.model.key,
+        model=name,
+        **_of_subject(Subject(counts.model)),
+        calls=1,
+        flop=counts.total_flop,
+        memory_bytes=counts.total_memory_bytes,
+        outputs=None,
+        weights=counts.parameters,
+        outside=SEPARATOR.join(counts.outside) or None,
+        composites=SEPARATOR.join(counts.composites) or None,
+        torch_version=counts.torch_version,
+        counted_on=counts.device_type,
+        counted_at=counted_at,
+    )
+    part = replace(whole, weights=None, outside=None, composites=None)
+    parts = (
+        replace(
+            part,
+            **_of_subject(subject),
+            calls=calls,
+            flop=count.flop,
+            memory_bytes=count.memory_bytes,
+            outputs=None if count.outputs is None else value_text(count.outputs),
+        )
+        for count in counts.counts
+        for subject, calls in subjects_of([count], CAPTURED).items()
+    )
+    return [whole, *parts]
+
+
+def counts_of(rows: Sequence[ModelOperatorRow]) -> ShippedCounts:
+    """Return the counts that a model's rows describe; of several times that it was counted, the last.
+
+    Each call's input statistics are those of its kind of values, so that ``subjects_of`` finds the same kinds again.
+
+    Args:
+        rows: of one model, at least one.
+
+    Raises:
+        ValueError: a row is not of an operator tuple, or the row of the model itself is missing.
+    """
+    last = max(row.counted_at for row in rows)
+    # Two runs that ended at once may both have added the same rows.
+    whole, *parts = dict.fromkeys(row for row in rows if row.counted_at == last)
+    model = _operator(whole)
+    if model.key != whole.model_key or whole.weights is None:
+        raise ValueError(f"{whole.model}: the row of the model itself is missing")
+    counts = OperatorCounts(
+        model=model,
+        counts=tuple(_counts(parts)),
+        total_flop=whole.flop,
+        total_memory_bytes=whole.memory_bytes,
+        parameters=whole.weights,
+        torch_version=whole.torch_version,
+        device_type=whole.counted_on,
+        outside=_names(whole.outside),
+        composites=_names(whole.composites),
+    )
+    return ShippedCounts(counts, last)
+
+
+def _of_subject(subject: Subject) -> dict[str, Any]:
+    operator = subject.operator
+    return {
+        "key": subject.key,
+        "operator": operator.operator,
+        "parameters": operator.parameters_text,
+        "inputs": operator.inputs_text,
+        "training_mode": operator.mode,
+        "input_data": str(subject.input_data),
+    }
+
+
+def _operator(row: ModelOperatorRow) -> OperatorTuple:
+    operator = parse_operator(row.operator, row.parameters, row.inputs, row.training_mode)
+    if operator.key != row.key.partition("-")[0]:
+        raise ValueError(f"{row.operator}: its key is that of another operator tuple")
+    return operator
+
+
+def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
+    """Yield the count of each operator tuple: its rows differ in the kind of values only, and follow each other."""
+    of_operator: dict[str, list[ModelOperatorRow]] = {}
+    for row in rows:
+        of_operator.setdefault(row.key.partition("-")[0], []).append(row)
+    for kinds in of_operator.values():
+        first, operator = kinds[0], _operator(kinds[0])
+        yield OperatorCount(
+            operator=operator,
+            occurrences=sum(row.calls for row in kinds),
+            flop=first.flop,
+            memory_bytes=first.memory_bytes,
+            outputs=None if first.outputs is None else parse_value(first.outputs),
+            statistics=() if first.counted_on == META else tuple(_statistics(operator, kinds)),
+        )
+
+
+def _statistics(operator: OperatorTuple, kinds: Iterable[ModelOperatorRow]) -> Iterator[tuple[InputStatistics, ...]]:
+    inputs = len(shown_inputs(operator))
+    for row in kinds:
+        data = parse_input_data(row.input_data)
+        yield from [tuple(data.kind(index).statistics() for index in range(inputs))] * row.calls
+
+
+def _names(joined: str | None) -> tuple[str, ...]:
+    return tuple(joined.split(SEPARATOR)) if joined else ()

@@ -1,0 +1,180 @@
+"""Operator tuples from the texts that stand for them in the database.
+
+``OperatorTuple`` renders its parameters and inputs on one line each (``parameters_text``, ``inputs_text``). These
+functions read such texts back. A tuple that was read back has the same text, and thus the same key. One thing is lost:
+the class of a ``Structure`` has only its last name, so that a tuple with one can be summed but not run again.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from opcost.operators.tuples import (
+    ELLIPSIS,
+    Constant,
+    OperatorTuple,
+    PlainValue,
+    Structure,
+    TensorSpec,
+    channels_last_strides,
+)
+
+_TENSOR = re.compile(r"(\w+)\[([\d, ]*)\](?::(channels_last)|:strides\(([\d, ]*)\))?(?:#(\d+))?")
+_NAMED = re.compile(r"(\w+)=(?!=)")
+_STRUCTURE = re.compile(r"([A-Za-z_]\w*)\(")
+_STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_BARE = re.compile(r"[^\s,()=]+")
+
+_LITERALS: dict[str, PlainValue] = {
+    "None": None,
+    "True": True,
+    "False": False,
+    "inf": float("inf"),
+    "-inf": float("-inf"),
+    "nan": float("nan"),
+}
+_INTEGER = re.compile(r"-?\d+")
+_CONSTANT = re.compile(rf"[A-Za-z_][\w.]*|{re.escape(ELLIPSIS)}")
+_NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?")
+
+
+def parse_operator(operator: str, parameters: str, inputs: str, mode: str | None) -> OperatorTuple:
+    """Return the operator tuple that these texts describe.
+
+    Args:
+        operator: its qualified name.
+        parameters: its ``parameters_text``.
+        inputs: its ``inputs_text``.
+        mode: ``eval`` or ``train``, None for a function.
+
+    Raises:
+        ValueError: a text is not one of an operator tuple.
+    """
+    _, named_parameters = _Reader(parameters).arguments()
+    positional, named_inputs = _Reader(inputs).arguments()
+    read = OperatorTuple(operator, named_parameters, positional, named_inputs, mode)
+    if (read.parameters_text, read.inputs_text) != (parameters, inputs):
+        raise ValueError(f"{operator}({parameters}) on ({inputs}) is not the text of an operator tuple")
+    return read
+
+
+def value_text(value: PlainValue) -> str:
+    """Return one value on one line, as in ``inputs_text``."""
+    return OperatorTuple("", inputs=(value,)).inputs_text
+
+
+def parse_value(text: str) -> PlainValue:
+    """Return the value that a text describes.
+
+    Raises:
+        ValueError: it is not the text of one value.
+    """
+    positional, named = _Reader(text).arguments()
+    if len(positional) != 1 or named or value_text(positional[0]) != text:
+        raise ValueError(f"{text!r} is not the text of a value")
+    return positional[0]
+
+
+class _Reader:
+    """Reads values from the left to the right.
+
+    Tensors are numbered in order of first appearance, so those without a number get the next one.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self._tensors: set[int] = set()
+
+    def arguments(self) -> tuple[tuple[PlainValue, ...], tuple[tuple[str, PlainValue], ...]]:
+        """Return the positional and the named values of the whole text."""
+        arguments = self._arguments()
+        if self._position < len(self._text):
+            raise self._unexpected()
+        return arguments
+
+    def _arguments(self) -> tuple[tuple[PlainValue, ...], tuple[tuple[str, PlainValue], ...]]:
+        positional: list[PlainValue] = []
+        named: list[tuple[str, PlainValue]] = []
+        while not self._is_at_end():
+            name = self._match(_NAMED)
+            if name:
+                named.append((name[1], self._value()))
+            elif named:
+                raise self._unexpected()
+            else:
+                positional.append(self._value())
+            self._skip(",")
+            self._skip(" ")
+        return tuple(positional), tuple(named)
+
+    def _value(self) -> PlainValue:
+        if tensor := self._match(_TENSOR):
+            return self._tensor(tensor)
+        if string := self._match(_STRING):
+            text: str = ast.literal_eval(string[0])
+            return text
+        if structure := self._match(_STRUCTURE):
+            positional, parts = self._arguments()
+            self._expect(")")
+            if positional:
+                raise self._unexpected()
+            return Structure(structure[1], parts)
+        if self._skip("("):
+            items, named = self._arguments()
+            self._expect(")")
+            if named:
+                raise self._unexpected()
+            return items
+        bare = self._match(_BARE)
+        if not bare:
+            raise self._unexpected()
+        return _bare_value(bare[0])
+
+    def _tensor(self, tensor: re.Match[str]) -> TensorSpec:
+        dtype, sizes, is_channels_last, strides, number = tensor.groups()
+        shape = _integers(sizes)
+        layout = channels_last_strides(shape) if is_channels_last else None
+        if strides is not None:
+            layout = _integers(strides)
+        identity = len(self._tensors) if number is None else int(number)
+        self._tensors.add(identity)
+        return TensorSpec(shape, dtype, layout, identity)
+
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self._text, self._position)
+        if found:
+            self._position = found.end()
+        return found
+
+    def _is_at_end(self) -> bool:
+        return self._text[self._position : self._position + 1] in ("", ")")
+
+    def _skip(self, sign: str) -> bool:
+        is_there = self._text.startswith(sign, self._position)
+        self._position += is_there
+        return is_there
+
+    def _expect(self, sign: str) -> None:
+        if not self._skip(sign):
+            raise self._unexpected()
+
+    def _unexpected(self) -> ValueError:
+        return ValueError(f"{self._text!r} is not understood at character {self._position + 1}")
+
+
+def _bare_value(text: str) -> PlainValue:
+    if text in _LITERALS:
+        return _LITERALS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    if _CONSTANT.fullmatch(text):
+        return Constant(text)
+    raise ValueError(f"{text!r} is not understood")
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(", ")) if text else ()

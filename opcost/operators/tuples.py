@@ -1,0 +1,326 @@
+"""The operator tuple and its counts: the values that flow through the pipeline.
+
+An operator tuple is what the cost of a call depends on: the operator, its parameters, and the shapes, dtypes and
+memory layouts of its inputs. It is plain data, so that it can be pickled, printed on one line, hashed into a key that
+does not change from one torch version to the next, and run again in another process. Weights, values, names and
+object ids are no part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, Union
+
+from opcost.operators.values import InputStatistics
+
+PlainValue: TypeAlias = Union[
+    bool, int, float, str, "TensorSpec", "Constant", "Structure", tuple["PlainValue", ...], None
+]
+"""What parameters and inputs are made of. Lists are stored as tuples."""
+
+TORCHVISION_MODELS = "torchvision.models."
+DEFAULT_SEED = 0
+
+META = "meta"
+"""torch's device for shapes without memory."""
+
+COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
+"""Classes of modules with children whose own forward computes with the children's weights, in one kernel where it can:
+one operator each. A config adds others with ``composites``."""
+
+ELLIPSIS = "..."
+"""The name of the constant that stands for the dimensions between in an index."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor input without its values.
+
+    ``strides`` (in elements) is None for a contiguous tensor. ``identity`` numbers the distinct tensors of one call
+    in order of first appearance: two specs with equal identity are the same tensor, as in attention's (x, x, x).
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] | None = None
+    identity: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]{self._layout()}"
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether its values are real floating-point numbers."""
+        return self.dtype.startswith(("float", "bfloat"))
+
+    @property
+    def elements(self) -> int:
+        """The number of values."""
+        return math.prod(self.shape)
+
+    def _layout(self) -> str:
+        if self.strides is None:
+            return ""
+        if self.strides == channels_last_strides(self.shape):
+            return ":channels_last"
+        return f":strides({', '.join(map(str, self.strides))})"
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A value that goes by its name: ``torch.float32``, ``torch.channels_last``, ``...``, or ``device``.
+
+    A tuple does not depend on the device, so that ``device`` stands for whichever one it runs on.
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A value made of named parts: a dict, a slice, or an object that is no more than its parts.
+
+    ``kind`` is ``dict``, ``slice``, or the object's class by its qualified name.
+    """
+
+    kind: str
+    parts: tuple[tuple[str, PlainValue], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorTuple:
+    """One operator with its parameters and the sizes of its inputs.
+
+    ``operator`` is a qualified name: a module's class (``torch.nn.Conv2d``), a function (``torch.Tensor.add_``), or a
+    whole model (``torchvision.models.resnet18``). ``parameters`` are the constructor's arguments by name, those equal
+    to the default left out; functions have none. ``mode`` is ``eval`` or ``train``, None for a function.
+
+    Tuples are equal whose one-line texts are, as in the database: 2, 2.0 and True are equal for Python, but run other
+    kernels.
+    """
+
+    operator: str
+    parameters: tuple[tuple[str, PlainValue], ...] = ()
+    inputs: tuple[PlainValue, ...] = ()
+    keyword_inputs: tuple[tuple[str, PlainValue], ...] = ()
+    mode: str | None = "eval"
+
+    def __str__(self) -> str:
+        if self.is_function:
+            return f"{self.operator} on ({self.inputs_text})"
+        return f"{self.operator}({self.parameters_text}) on ({self.inputs_text}) {self.mode}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OperatorTuple) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is a function's call and not a module's."""
+        return self.mode is None
+
+    @property
+    def is_model(self) -> bool:
+        """Whether it is a whole model and not an operator.
+
+        Models are in lower case and directly in their package, which holds classes (``ResNet``) and modules with more
+        of them (``resnet.Bottleneck``) beside them. Asking torchvision would take the seconds of its import.
+        """
+        name = self.operator.removeprefix(TORCHVISION_MODELS)
+        return name != self.operator and "." not in name and name.islower()
+
+    @property
+    def floating_inputs(self) -> tuple[TensorSpec, ...]:
+        """The distinct floating tensors among the inputs, in order of first appearance."""
+        specs = tensor_specs([*self.inputs, *(value for _, value in self.keyword_inputs)])
+        return tuple({spec.identity: spec for spec in specs if spec.is_floating}.values())
+
+    @property
+    def short_name(self) -> str:
+        """The last component of the operator's name, as whitelists spell it: ``Conv2d``, ``add_``."""
+        return self.operator.rpartition(".")[2]
+
+    @property
+    def parameters_text(self) -> str:
+        """The parameters on one line: ``in_channels=3, out_channels=64, kernel_size=(7, 7)``."""
+        return _keyword_text(self.parameters, shared=frozenset())
+
+    @property
+    def inputs_text(self) -> str:
+        """The inputs on one line; a tensor that is passed more than once carries its number: ``...#0``."""
+        shared = _shared_identities([*self.inputs, *(value for _, value in self.keyword_inputs)])
+        texts = [_value_text(value, shared) for value in self.inputs]
+        if self.keyword_inputs:
+            texts.append(_keyword_text(self.keyword_inputs, shared))
+        return ", ".join(texts)
+
+    @property
+    def key(self) -> str:
+        """16 hexadecimal digits (64 bits of SHA-256) of the one-line text: equal for equal tuples, everywhere."""
+        return short_hash(str(self))
+
+
+@dataclass(frozen=True)
+class OperatorCount:
+    """How often a model calls one operator tuple in one run, and what one call computes and moves.
+
+    ``flop`` counts a multiply-add as two operations; ``memory_bytes`` counts every distinct input of each computing
+    operation once and every output once. ``outputs`` is what the first call returned. ``statistics`` holds, for each
+    call, what its distinct floating inputs held; none where the model ran on shapes only.
+    """
+
+    operator: OperatorTuple
+    occurrences: int
+    flop: int
+    memory_bytes: int
+    outputs: PlainValue = None
+    statistics: tuple[tuple[InputStatistics, ...], ...] = ()
+
+    @property
+    def computes(self) -> bool:
+        """Whether a call does anything: dropout does not in eval mode."""
+        return bool(self.flop or self.memory_bytes)
+
+
+def memory_bytes_of(counts: Iterable[OperatorCount]) -> int:
+    """Return the bytes that all calls of some operators move."""
+    return sum(count.occurrences * count.memory_bytes for count in counts)
+
+
+@dataclass(frozen=True)
+class OperatorCounts:
+    """All operator tuples of one model run, with the totals of the whole run.
+
+    ``model`` describes the whole model as an operator tuple. The totals include what runs outside every counted
+    operator, so shares of them are shares of the model; ``outside`` names the operations that did. ``device_type`` is
+    where the model ran: ``meta`` (shapes only), ``cpu`` or ``cuda``. ``composites`` are the classes of modules that
+    were counted as one operator each, besides those that always are.
+    """
+
+    model: OperatorTuple
+    counts: tuple[OperatorCount, ...]
+    total_flop: int
+    total_memory_bytes: int
+    parameters: int
+    torch_version: str
+    device_type: str
+    outside: tuple[str, ...] = ()
+    composites: tuple[str, ...] = ()
+
+    @property
+    def operator_calls(self) -> int:
+        """The number of calls, each occurrence counted."""
+        return sum(count.occurrences for count in self.counts)
+
+    @property
+    def function_calls(self) -> int:
+        """The number of calls of functions, each occurrence counted; the other calls are modules'."""
+        return sum(count.occurrences for count in self.counts if count.operator.is_function)
+
+    @property
+    def flop(self) -> int:
+        """Floating-point operations inside the counted operators."""
+        return sum(count.occurrences * count.flop for count in self.counts)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes moved inside the counted operators."""
+        return memory_bytes_of(self.counts)
+
+
+def is_leaf(operator: OperatorTuple, composites: Collection[str] = ()) -> bool:
+    """Return whether an operator is a module without children, which hooks on leaf modules see.
+
+    Args:
+        operator: any.
+        composites: classes of modules that are counted as one operator each, besides ``COMPOSITES``.
+    """
+    return not operator.is_function and operator.short_name not in (*COMPOSITES, *composites)
+
+
+def model_operator(
+    model_name: str, weights_name: str | None, input_size: Sequence[int], seed: int = DEFAULT_SEED
+) -> OperatorTuple:
+    """Return the tuple that describes a whole torchvision model with its weights and its input, batch first.
+
+    Weights go by their member's name, with or without that of the enum: ``ResNet50_Weights.IMAGENET1K_V1``. The input
+    is described by one tensor, also where the model takes it in pieces (a list of images, two frames). ``seed`` is that
+    of random weights and of the input's values.
+    """
+    weights = () if weights_name is None else (("weights", weights_name.rpartition(".")[2]),)
+    seeds = () if seed == DEFAULT_SEED else (("seed", seed),)
+    return OperatorTuple(TORCHVISION_MODELS + model_name, weights + seeds, (TensorSpec(tuple(input_size), "float32"),))
+
+
+def seed_of(model: OperatorTuple) -> int:
+    """Return the seed of a whole model's random weights and input."""
+    return int(str(dict(model.parameters).get("seed", DEFAULT_SEED)))
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides in elements of a contiguous tensor of this shape."""
+    return _dense_strides(shape, order=range(len(shape) - 1, -1, -1))
+
+
+def channels_last_strides(shape: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the strides in elements of a channels-last tensor, None for a shape without spatial dimensions."""
+    if len(shape) not in (4, 5):
+        return None
+    return _dense_strides(shape, order=[1, *range(len(shape) - 1, 1, -1), 0])
+
+
+def short_hash(text: str) -> str:
+    """Return the first 16 hexadecimal digits of the SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _dense_strides(shape: Sequence[int], order: Iterable[int]) -> tuple[int, ...]:
+    """Return strides for dimensions laid out densely, ``order`` naming them from the innermost to the outermost."""
+    strides = [0] * len(shape)
+    step = 1
+    for dimension in order:
+        strides[dimension] = step
+        step *= max(shape[dimension], 1)
+    return tuple(strides)
+
+
+def _keyword_text(items: Iterable[tuple[str, PlainValue]], shared: frozenset[int]) -> str:
+    return ", ".join(f"{name}={_value_text(value, shared)}" for name, value in items)
+
+
+def _value_text(value: PlainValue, shared: frozenset[int]) -> str:
+    if isinstance(value, TensorSpec):
+        return f"{value}#{value.identity}" if value.identity in shared else str(value)
+    if isinstance(value, Structure):
+        return f"{value.kind.rpartition('.')[2]}({_keyword_text(value.parts, shared)})"
+    if isinstance(value, tuple):
+        inner = ", ".join(_value_text(item, shared) for item in value)
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    return str(value) if isinstance(value, Constant) else repr(value)
+
+
+def _shared_identities(values: Iterable[PlainValue]) -> frozenset[int]:
+    identities = Counter(spec.identity for spec in tensor_specs(values))
+    return frozenset(identity for identity, times in identities.items() if times > 1)
+
+
+def tensor_specs(values: Iterable[PlainValue]) -> list[TensorSpec]:
+    """Return all tensor specs among the values, nested ones included, in order."""
+    specs: list[TensorSpec] = []
+    for value in values:
+        if isinstance(value, TensorSpec):
+            specs.append(value)
+        elif isinstance(value, tuple):
+            specs.extend(tensor_specs(value))
+        elif isinstance(value, Structure):
+            specs.extend(tensor_specs(part for _, part in value.parts))
+    return specs

@@ -1,0 +1,84 @@
+"""Which operator tuples are kept: the whitelist, and what it leaves of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from opcost.operators.tuples import OperatorCount, OperatorCounts, memory_bytes_of
+
+EVERYTHING = "*"
+"""In a whitelist: keeps every operator that computes something."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of a model: calls as a share of the counted calls, FLOPs and bytes as shares of the whole run.
+
+    A share is None where the model has nothing of the kind (a run without FLOPs).
+    """
+
+    calls: int
+    calls_ratio: float | None
+    flop_ratio: float | None
+    memory_bytes_ratio: float | None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a whitelist keeps of a model's operator tuples, and what it drops."""
+
+    kept: OperatorCounts
+    dropped: OperatorCounts
+
+
+def names_kept(whitelist: Collection[str], counts: Iterable[OperatorCount]) -> tuple[str, ...]:
+    """Return the names of a whitelist; where it keeps everything, those of all that computes something, too."""
+    names = [name for name in whitelist if name != EVERYTHING]
+    present = {count.operator.short_name for count in counts if count.computes}
+    return tuple(dict.fromkeys([*names, *(sorted(present) if EVERYTHING in whitelist else ())]))
+
+
+def select(counts: OperatorCounts, whitelist: Collection[str]) -> Selection:
+    """Split counts by a whitelist of operator names such as ``Conv2d``, matched to the name's last component."""
+    names = frozenset(whitelist)
+    kept: list[OperatorCount] = []
+    dropped: list[OperatorCount] = []
+    for count in counts.counts:
+        is_kept = count.operator.short_name in names or (EVERYTHING in names and count.computes)
+        (kept if is_kept else dropped).append(count)
+    return Selection(replace(counts, counts=tuple(kept)), replace(counts, counts=tuple(dropped)))
+
+
+def share(part: Iterable[OperatorCount], whole: OperatorCounts) -> Share:
+    """Return what some of a model's tuples are of the whole model."""
+    chosen = replace(whole, counts=tuple(part))
+    return Share(
+        calls=chosen.operator_calls,
+        calls_ratio=_ratio(chosen.operator_calls, whole.operator_calls),
+        flop_ratio=_ratio(chosen.flop, whole.total_flop),
+        memory_bytes_ratio=_ratio(chosen.memory_bytes, whole.total_memory_bytes),
+    )
+
+
+def outside(whole: OperatorCounts) -> Share:
+    """Return what runs in no counted operator; it has no calls of its own."""
+    return Share(
+        calls=0,
+        calls_ratio=None,
+        flop_ratio=_ratio(whole.total_flop - whole.flop, whole.total_flop),
+        memory_bytes_ratio=_ratio(whole.total_memory_bytes - whole.memory_bytes, whole.total_memory_bytes),
+    )
+
+
+def by_operator(counts: OperatorCounts) -> dict[str, tuple[OperatorCount, ...]]:
+    """Return the counts of each operator name, the ones that move most bytes first."""
+    groups: dict[str, list[OperatorCount]] = {}
+    for count in counts.counts:
+        groups.setdefault(count.operator.short_name, []).append(count)
+    ordered = sorted(groups.items(), key=lambda item: (-memory_bytes_of(item[1]), item[0]))
+    return {name: tuple(group) for name, group in ordered}
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,1 @@
+"""The cost of operators that were not measured."""

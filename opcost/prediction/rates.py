@@ -1,0 +1,176 @@
+"""What an operator that was never measured probably costs, from its FLOPs and bytes.
+
+Time and energy are each a sum of three parts: so much for each FLOP, for each byte and for each call, after Choi,
+Bedard, Fowler and Vuduc, "A Roofline Model of Energy" (IPDPS 2013), with no overlap of the three. A kind of operator of
+which enough is measured has rates of its own. It is good enough to tell large parts of a model from small ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+import numpy as np
+
+from opcost.estimates import FloatArray, value_of
+from opcost.measuring.conditions import Conditions
+from opcost.measuring.record import energy_of
+from opcost.operators.tuples import OperatorCount, OperatorTuple
+from opcost.summing.summation import Measurements
+
+MINIMUM_KNOWN = 3
+"""Measured operators that a fit of three rates needs."""
+
+ENOUGH_OF_A_KIND = 12
+"""Measured operators from which a kind has its own rates: four for each of them."""
+
+ITERATIONS = 10
+"""Of a fit; after five rates change by less than a thousandth (1,366 operators of 16 models on an H200)."""
+
+NEGLIGIBLE_RATIO = 1e-3
+"""Of its cost: below that an operator's expectation gets no more weight."""
+
+
+@dataclass(frozen=True)
+class KnownCost:
+    """What one call of a measured operator computes, moves and costs; the energy is None where it is not known.
+
+    ``kind`` is as of ``kind_of``.
+    """
+
+    flop: int
+    memory_bytes: int
+    time_s: float
+    energy_j: float | None
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """A cost per FLOP, per byte and per call, none below 0."""
+
+    per_flop: float
+    per_byte: float
+    per_call: float
+
+    def cost(self, flop: int, memory_bytes: int) -> float:
+        """Return what one call costs; nothing where it neither computes nor moves anything."""
+        if not flop and not memory_bytes:
+            return 0.0
+        return flop * self.per_flop + memory_bytes * self.per_byte + self.per_call
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Rates of time in s and of energy in J; those of energy are None where too few energies are known.
+
+    ``of_kind`` holds those of kinds that have their own.
+    """
+
+    time: Rates
+    energy: Rates | None
+    of_kind: Mapping[str, CostModel] = field(default_factory=dict)
+
+    def cost(self, count: OperatorCount, calls: int) -> tuple[float, float | None]:
+        """Return time and energy of so many calls of an operator."""
+        own = self.own(kind_of(count.operator))
+        time_s = calls * own.time.cost(count.flop, count.memory_bytes)
+        return time_s, None if own.energy is None else calls * own.energy.cost(count.flop, count.memory_bytes)
+
+    def own(self, kind: str) -> CostModel:
+        """Return the rates of a kind, those of all where it has none of its own."""
+        return self.of_kind.get(kind, self)
+
+
+def kind_of(operator: OperatorTuple) -> str:
+    """Return which operators have rates in common: those of a name, and of convolutions depthwise and grouped ones."""
+    parameters = dict(operator.parameters)
+    groups = parameters.get("groups", 1)
+    if groups == 1:
+        return operator.short_name
+    return f"{operator.short_name}, {'depthwise' if groups == parameters.get('in_channels') else 'in groups'}"
+
+
+def known_costs(
+    counts: Iterable[OperatorCount], measurements: Measurements, conditions: Conditions, at_reference: bool = False
+) -> list[KnownCost]:
+    """Return what operators cost that compute something and were measured under these conditions, on any values.
+
+    Energies are as measured, or those at the reference temperature.
+    """
+    return [
+        KnownCost(
+            count.flop,
+            count.memory_bytes,
+            row.measurement.time_s,
+            value_of(energy_of(row, at_reference)),
+            kind_of(count.operator),
+        )
+        for count in {count.operator: count for count in counts}.values()
+        for row in measurements.of_operator(count.operator.key)
+        if count.computes and row.conditions.key == conditions.key
+    ]
+
+
+def fitted(known: Sequence[KnownCost]) -> CostModel:
+    """Return the rates that explain measured costs best, if these scatter about them by a share of themselves.
+
+    So all of them together cost what was measured, as far as three rates can tell. (Where differences are held against
+    the measured costs instead, rates come out low: half of all operators by 35 % in time, by 68 % in energy.)
+
+    Args:
+        known: costs of at least ``MINIMUM_KNOWN`` operators.
+    """
+    kinds: dict[str, list[KnownCost]] = {}
+    for one in known:
+        kinds.setdefault(one.kind, []).append(one)
+    of_kind = {kind: _fitted_alike(those) for kind, those in kinds.items() if len(those) >= ENOUGH_OF_A_KIND}
+    return replace(_fitted_alike(known), of_kind=of_kind)
+
+
+def _fitted_alike(known: Sequence[KnownCost]) -> CostModel:
+    with_energy = [(one, one.energy_j) for one in known if one.energy_j is not None]
+    is_enough = len(with_energy) >= MINIMUM_KNOWN
+    return CostModel(_rates([(one, one.time_s) for one in known]), _rates(with_energy) if is_enough else None)
+
+
+def quartiles(model: CostModel, known: Sequence[KnownCost]) -> tuple[float, float, float]:
+    """Return the quartiles of estimated over measured time: how far estimates can be trusted."""
+    ratios = [model.own(one.kind).time.cost(one.flop, one.memory_bytes) / one.time_s for one in known]
+    lower, middle, upper = map(float, np.quantile(ratios, (0.25, 0.5, 0.75)))
+    return lower, middle, upper
+
+
+def _rates(known: Sequence[tuple[KnownCost, float]]) -> Rates:
+    """Return rates by iteratively reweighted least squares: a generalized linear model with a constant coefficient of
+    variation and the identity as its link (McCullagh and Nelder, Generalized Linear Models, chapter 8).
+    """
+    factors = np.array([(one.flop, one.memory_bytes, 1.0) for one, _ in known])
+    costs = expected = np.array([cost for _, cost in known])
+    for _ in range(ITERATIONS):
+        rates = _not_negative_least_squares(factors / expected[:, np.newaxis], costs / expected)
+        expected = np.maximum(factors @ rates, NEGLIGIBLE_RATIO * costs)
+    return Rates(*map(float, rates))
+
+
+def _not_negative_least_squares(factors: FloatArray, wanted: FloatArray) -> FloatArray:
+    """Return the coefficients, none below 0, whose sums of factors come nearest to what is wanted.
+
+    Some of them are 0 and the others those of plain least squares: with three all choices can be tried.
+    """
+    best, least = np.zeros(factors.shape[1]), float("inf")
+    for columns in _choices(factors.shape[1]):
+        scale = np.linalg.norm(factors[:, columns], axis=0)
+        # Scaled, since FLOPs and calls differ by many powers of ten; a column of zeros stays one.
+        chosen = np.linalg.lstsq(factors[:, columns] / np.where(scale, scale, 1.0), wanted, rcond=None)[0]
+        found = np.zeros(factors.shape[1])
+        found[columns] = chosen / np.where(scale, scale, 1.0)
+        squares = float(np.sum((factors @ found - wanted) ** 2))
+        if (found >= 0).all() and squares < least:
+            best, least = found, squares
+    return best
+
+
+def _choices(columns: int) -> Iterable[list[int]]:
+    return (list(chosen) for number in range(1, columns + 1) for chosen in combinations(range(columns), number))

@@ -1,0 +1,1 @@
+"""What people see: tables on a terminal, figures, the HTML report."""

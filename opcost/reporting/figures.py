@@ -1,0 +1,194 @@
+"""Figures of comparisons, for a paper: each as PNG and as SVG.
+
+Colours are those of Okabe and Ito, which colour-blind eyes can tell apart; hatches tell them apart in black and white.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter, StrMethodFormatter
+
+from opcost.comparing.comparison import KindCost
+from opcost.comparing.row import ComparisonRow
+from opcost.estimates import NORMAL_QUANTILE, Estimate, estimate_of
+from opcost.reporting.compared_models import (
+    COLOURS,
+    HATCHES,
+    OTHERS,
+    QUANTITIES,
+    ComparedModel,
+    largest_kinds,
+    without_sizes,
+)
+from opcost.stages.compare import ComparingReport
+from opcost.units import MILLI, percent
+
+NAMED = 3
+"""Models furthest from the line that are named in the parity plot."""
+
+CROWDED = 100.0
+"""A range of values over which 1, 2, 5, 10 and so on would touch each other."""
+
+BAND_RATIO = 0.05
+INTERVAL = "a model and its 95 % intervals"
+ASIDE = 0.15
+"""Of a row: time and energy do not cover each other."""
+
+RESOLUTION_DPI = 200
+STYLE: Any = {"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "opcost"}
+
+
+def write_figures(models: Sequence[ComparedModel], folder: Path) -> list[Path]:
+    """Draw all figures of some models into a folder; return the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    models = without_sizes(models)
+    with mpl.rc_context(STYLE):
+        figures = {"parity": parity(models), "operators": operators(models), "errors": errors(models)}
+        return [path for name, figure in figures.items() for path in _saved(figure, folder / name)]
+
+
+def parity(models: Sequence[ComparedModel]) -> Figure:
+    """Draw each model's sum over its whole, with 95 % intervals: on the line, the parts make the whole."""
+    figure = Figure(figsize=(7.0, 3.4), layout="constrained")
+    for axes, (quantity, unit) in zip(figure.subplots(1, 2), QUANTITIES, strict=True):
+        points = [(model.name, *pair) for model in models if (pair := model.pair(quantity))]
+        _draw_parity(axes, points)
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = axis.get_view_interval()
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < CROWDED * low else (1.0,)))
+            axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axis.set_minor_locator(NullLocator())
+        axes.set_aspect("equal")
+        axes.set_xlabel(f"{quantity} of the whole model ({unit})")
+        axes.set_ylabel(f"{quantity}, operators summed ({unit})")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def operators(models: Sequence[ComparedModel]) -> Figure:
+    """Draw what kinds of operators each sum consists of, as shares of the measured whole, which is 100 %."""
+    shown = largest_kinds(models)
+    figure = Figure(figsize=(7.0, 1.4 + 0.28 * len(models)), layout="constrained")
+    for axes, (quantity, _) in zip(figure.subplots(1, 2, sharey=True), QUANTITIES, strict=True):
+        _draw_stacks(axes, models, quantity, shown)
+        axes.set_xlabel(f"{quantity}, share of the whole")
+    # The first model on top; the axes share it.
+    figure.axes[0].invert_yaxis()
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+def errors(models: Sequence[ComparedModel]) -> Figure:
+    """Draw how far each sum is from its whole, and corrected, with 95 % intervals, in the order of the times."""
+    figure = Figure(figsize=(7.0, 1.2 + 0.22 * len(models)), layout="constrained")
+    axes = figure.subplots()
+    ordered = sorted(models, key=lambda model: ratio.value if (ratio := model.ratio("time")) else 0.0)
+    for (quantity, _), marker, colour, aside in zip(QUANTITIES, "os", COLOURS, (ASIDE, -ASIDE), strict=False):
+        sums = [model.ratio(quantity) for model in ordered]
+        corrected = [model.corrected_ratio(quantity) for model in ordered]
+        look = {"fmt": marker, "color": colour, "markersize": 4, "linewidth": 1}
+        _draw_errors(axes, sums, aside, **look, label=quantity)
+        _draw_errors(axes, corrected, aside, **look, markerfacecolor="white", label=f"{quantity}, corrected for caches")
+    axes.axvline(0.0, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(ordered)), [model.name for model in ordered])
+    axes.set_ylim(-0.5, len(ordered) - 0.5)
+    axes.xaxis.set_major_formatter(FuncFormatter(_percent))
+    axes.set_xlabel("operators summed, less the measured whole, as a share of it; bars are 95 % intervals")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def _draw_errors(axes: Axes, ratios: Sequence[Estimate | None], aside: float, **look: Any) -> None:
+    """Draw those of a row each that are known; nothing, not even in the legend, if none is."""
+    found = [(row + aside, ratio) for row, ratio in enumerate(ratios) if ratio is not None]
+    if found:
+        spans = [NORMAL_QUANTILE * ratio.standard_error for _, ratio in found]
+        axes.errorbar([ratio.value - 1 for _, ratio in found], [row for row, _ in found], xerr=spans, **look)
+
+
+def _percent(value: float, _: int | None) -> str:
+    return f"{100 * value:+.3g} %" if value else "0"
+
+
+def _draw_parity(axes: Axes, points: Sequence[tuple[str, Estimate, Estimate]]) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    if not points:
+        axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center")
+        return
+    wholes, sums = [whole for _, _, whole in points], [summed for _, summed, _ in points]
+    x, y = ([one.value / MILLI for one in column] for column in (wholes, sums))
+    x_spans, y_spans = ([NORMAL_QUANTILE * one.standard_error / MILLI for one in column] for column in (wholes, sums))
+    axes.errorbar(
+        x, y, xerr=x_spans, yerr=y_spans, fmt="o", color=COLOURS[0], markersize=4, linewidth=1, label=INTERVAL
+    )
+    ends = [0.7 * min(*x, *y), 1.4 * max(*x, *y)]
+    axes.plot(ends, ends, color="black", linewidth=0.8, label="sum = whole")
+    for ratio, label in ((1 - BAND_RATIO, f"± {percent(BAND_RATIO, digits=0)}"), (1 + BAND_RATIO, None)):
+        axes.plot(ends, [ratio * end for end in ends], color="black", linewidth=0.5, linestyle=":", label=label)
+    furthest = sorted(range(len(points)), key=lambda index: -abs(math.log(y[index] / x[index])))
+    for index in furthest[:NAMED]:
+        # Away from the line, and from the figure's edge.
+        offset, side = ((-4, 4), "right") if x[index] ** 2 > ends[0] * ends[1] else ((4, -8), "left")
+        place = (x[index], y[index])
+        axes.annotate(points[index][0], place, xytext=offset, textcoords="offset points", ha=side, fontsize=6)
+
+
+def _draw_stacks(axes: Axes, models: Sequence[ComparedModel], quantity: str, shown: Sequence[str]) -> None:
+    left = [0.0] * len(models)
+    looks = [*list(zip(COLOURS, HATCHES, strict=True))[: len(shown)], (COLOURS[-1], HATCHES[-1])]
+    for kind, (colour, hatch) in zip([*shown, OTHERS], looks, strict=True):
+        widths = [model.share(quantity, kind, shown) for model in models]
+        axes.barh(range(len(models)), widths, left=left, color=colour, hatch=hatch, edgecolor="white", label=kind)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.axvline(1.0, color="black", linewidth=1.2, label="measured whole")
+    axes.set_yticks(range(len(models)), [model.name for model in models])
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+
+
+def _saved(figure: Figure, path: Path) -> Iterator[Path]:
+    for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
+        file = path.with_suffix(suffix)
+        figure.savefig(file, dpi=RESOLUTION_DPI, metadata=metadata)
+        yield file
+
+
+def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[Path]:
+    """Draw figures of what was compared; return the files, none if there is nothing to draw."""
+    # Matplotlib, which comparisons without figures need not have.
+    from opcost.reporting.figures import write_figures
+
+    models = [
+        compared_model(label, row, kinds)
+        for report in reports
+        for label, row, kinds in zip(report.labels, report.comparisons, report.kinds, strict=True)
+        if not row.missing_operators
+    ]
+    lacking = sum(len(report.comparisons) for report in reports) - len(models)
+    if lacking:
+        logging.getLogger(__name__).warning("figures: %d comparisons whose sums lack operators are left out", lacking)
+    return write_figures(models, folder) if models else []
+
+
+def compared_model(label: str, row: ComparisonRow, kinds: tuple[KindCost, ...]) -> ComparedModel:
+    """Return what figures show of a comparison."""
+    return ComparedModel(
+        name=label,
+        time_s=estimate_of(row.time_s, row.time_standard_error_s),
+        full_time_s=Estimate(row.full_time_s, row.full_time_standard_error_s),
+        energy_j=estimate_of(row.energy_j, row.energy_standard_error_j),
+        full_energy_j=estimate_of(row.full_energy_j, row.full_energy_standard_error_j),
+        kinds=kinds,
+        correction_time_s=estimate_of(row.correction_time_s, row.correction_time_standard_error_s),
+        correction_energy_j=estimate_of(row.correction_energy_j, row.correction_energy_standard_error_j),
+    )

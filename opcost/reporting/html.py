@@ -1,0 +1,128 @@
+"""The report as one HTML file that asks nobody for anything: markup, style, script and data in one.
+
+The files ``report.html``, ``report.css``, ``figures.css`` and ``report.js`` beside this module are put together. What
+comes from data is escaped here: nobody else makes markup of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+_PLACE = re.compile(r"\{\{([a-z_]+)\}\}")
+
+SCRIPT = "report.js"
+STYLES = ("figures.css", "report.css")
+PAGE = "report.html"
+
+
+@dataclass(frozen=True)
+class Markup:
+    """Text that is HTML already."""
+
+    html: str
+
+
+def page(parts: Mapping[str, str], data: Any) -> str:
+    """Return the whole page.
+
+    A policy in it forbids all requests, and every script and style but its own, which it knows by their hashes.
+
+    Args:
+        parts: markup for each place of the template.
+        data: what the script shows, as JSON has it.
+    """
+    script, style = _file(SCRIPT), "".join(map(_file, STYLES))
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; base-uri 'none'"
+    )
+    places = {
+        **parts,
+        "policy": escape(f"{policy}; form-action 'none'"),
+        "script": script,
+        "style": style,
+        "data": json_for_script(data),
+    }
+    # One pass: what is put in is not looked at again, whatever names hold.
+    return _PLACE.sub(lambda place: places[place[1]], _file(PAGE))
+
+
+def json_for_script(data: Any) -> str:
+    """Return data as JSON that cannot end the script element that holds it."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str | Markup]], caption: str = "") -> str:
+    """Return a table in a field that scrolls by itself; the first column names the row."""
+    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+    body = "".join(f"<tr>{_cells(columns, row)}</tr>" for row in rows)
+    said = f'<p class="caption">{_prose(caption)}</p>' if caption else ""
+    inside = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    label = escape(caption or columns[0])
+    return f'{said}<div class="scroll" tabindex="0" role="region" aria-label="{label}">{inside}</div>'
+
+
+def figure(drawings: Sequence[str], caption: str, legend: Sequence[str] = ()) -> str:
+    """Return drawings side by side, where there is room, above what one should see.
+
+    Args:
+        drawings: markup.
+        caption: text.
+        legend: markup of each entry.
+    """
+    items = "".join(f"<li>{entry}</li>" for entry in legend)
+    listed = f'<ul class="legend">{items}</ul>' if items else ""
+    panels = "".join(f"<div>{drawing}</div>" for drawing in drawings)
+    return f'<figure><div class="panels">{panels}</div>{listed}<figcaption>{_prose(caption)}</figcaption></figure>'
+
+
+def paragraph(text: str) -> str:
+    """Return a paragraph."""
+    return f"<p>{_prose(text)}</p>"
+
+
+def items(texts: Sequence[str]) -> str:
+    """Return a list."""
+    return f"<ul>{''.join(f'<li>{_prose(text)}</li>' for text in texts)}</ul>" if texts else ""
+
+
+def folded(title: str, content: str) -> str:
+    """Return markup that opens when its title is chosen."""
+    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+
+
+def code(text: str) -> Markup:
+    """Return a command."""
+    return Markup(f"<code>{escape(text)}</code>")
+
+
+def _cells(columns: Sequence[str], row: Sequence[str | Markup]) -> str:
+    """Return a row; each cell carries its column's name, which narrow screens show beside it."""
+    first, *others = (cell.html if isinstance(cell, Markup) else escape(cell) for cell in row)
+    named = zip(columns[1:], others, strict=True)
+    return f'<th scope="row">{first}</th>' + "".join(
+        f'<td data-label="{escape(name)}">{cell}</td>' for name, cell in named
+    )
+
+
+def _prose(text: str) -> str:
+    """Return text in which no line ends between a number and its %."""
+    return escape(text).replace(" %", "\u00a0%")
+
+
+def _file(name: str) -> str:
+    return files("opcost.reporting").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

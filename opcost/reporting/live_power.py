@@ -1,0 +1,25 @@
+"""Power rows on a terminal while they arrive."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+
+from opcost.power.log_rows import PowerRow
+
+
+def shown(batches: Iterable[tuple[PowerRow, ...]]) -> Iterator[tuple[PowerRow, ...]]:
+    """Yield rows as they come; where stderr is a terminal and rich is installed, they are drawn there meanwhile."""
+    if not sys.stderr.isatty():
+        yield from batches
+        return
+    try:
+        # Power is logged before anything is installed.
+        from opcost.reporting.terminal_power import LiveTrace
+    except ModuleNotFoundError:
+        yield from batches
+        return
+    with LiveTrace() as live:
+        for rows in batches:
+            live.add(rows)
+            yield rows

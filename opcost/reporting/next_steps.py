@@ -1,0 +1,164 @@
+"""What to measure next: what sums lack, what is in doubt, and what their errors rest on; the largest gain first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from opcost.comparing.comparison import Comparison
+from opcost.comparing.tuple_costs import DOUBTFUL, NOT_MEASURED, NOT_PRECISE, OTHER_BOARD, TupleCost
+from opcost.measuring.conditions import EXECUTIONS
+from opcost.measuring.ports import FULL_LOOP_S
+from opcost.units import percent
+
+OFF_RATIO = 0.03
+"""A sum this far from its whole, with all it needs measured, is worth a look at its kernels."""
+
+NOTICEABLE_RATIO = 0.001
+
+DROPPED_RATIO = 0.01
+"""Where the whitelist leaves out more of a whole model's time, the sum is short by it."""
+
+THOROUGH_TARGET = "0.99"
+"""What a whitelist is to cover then."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do: what and why in words, and the command; ``models`` are places among the comparisons."""
+
+    what: str
+    why: str
+    command: str
+    models: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A comparison of the model in the folder ``name``.
+
+    ``is_profiled`` says that its kernels are known, ``counts_all`` that only the whitelist leaves something out.
+    """
+
+    name: str
+    comparison: Comparison
+    is_profiled: bool
+    counts_all: bool = True
+
+    @property
+    def runs_as(self) -> tuple[str, str]:
+        """On which type of device, and one of ``EXECUTIONS``."""
+        return self.comparison.conditions.device_type, self.comparison.conditions.execution
+
+
+def next_steps(candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> list[Step]:
+    """Return what would make the figures of compared models better.
+
+    Args:
+        candidates: all comparisons, in the order that the tuples' uses number them.
+        tuples: that they use.
+    """
+    steps = []
+    devices = sorted({one.runs_as[0] for one in candidates}, reverse=True)
+    for flag, what, why, options in REMEDIES:
+        shares = _shares(flag, candidates, tuples)
+        for device, execution in product(devices, EXECUTIONS):
+            chosen = {i: share for i, share in shares.items() if candidates[i].runs_as == (device, execution)}
+            noticed = tuple(i for i, share in chosen.items() if share is None or share >= NOTICEABLE_RATIO)
+            if noticed:
+                number = sum(flag in one.flags and _is_summed_in(one, noticed) for one in tuples)
+                known = [share for share in chosen.values() if share is not None]
+                worst = f"; at most {percent(max(known))} of a whole model's time" if known else ""
+                command = f"python general_pipeline_block2.py {_named(candidates, noticed)}"
+                summed = [one for one in tuples if _is_summed_in(one, noticed)]
+                how = _how(flag, device, execution, summed)
+                steps.append(Step(what.format(number=number), why + worst, command + options + how, noticed))
+    return [*steps, *_dropped(candidates), *_far_off(candidates)]
+
+
+def _how(flag: str, device: str, execution: str, tuples: Sequence[TupleCost]) -> str:
+    """Return the options with which most rows were measured: under others all would be measured anew."""
+    where = " --device cpu" if device == "cpu" else f" --execution {execution}"
+    if flag == NOT_PRECISE:
+        return where
+    protocols = Counter(
+        (one.row.circumstances.relative_error, one.row.circumstances.loop_s) for one in tuples if one.row is not None
+    )
+    relative_error, loop_s = protocols.most_common(1)[0][0] if protocols else (None, None)
+    if relative_error is not None:
+        return f"{where} --relative-error {relative_error:g}"
+    return where if loop_s in (None, FULL_LOOP_S) else f"{where} --seconds {loop_s:g}"
+
+
+def _is_summed_in(one: TupleCost, comparisons: Sequence[int]) -> bool:
+    return any(use.is_summed and use.comparison in comparisons for use in one.uses)
+
+
+REMEDIES = (
+    (NOT_MEASURED, "measure {number} tuples that have no row", "sums without them are too small", ""),
+    (DOUBTFUL, "measure {number} doubtful tuples again", "something disturbed them", ""),
+    (
+        OTHER_BOARD,
+        "measure {number} tuples on the whole model's board",
+        "boards of one kind differ by up to 15 % in energy",
+        " --same-board",
+    ),
+    (
+        NOT_PRECISE,
+        "run {number} imprecise tuples for 30 s",
+        "loops ended before they were as precise as asked; all else of these models without such a loop runs, too "
+        "(--dry-run says how long that takes)",
+        "",
+    ),
+)
+
+
+def _shares(flag: str, candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> dict[int, float | None]:
+    """Return for each comparison that has such tuples in its sum their share of the whole's time, None if unknown."""
+    shares: dict[int, float | None] = {}
+    for one in tuples:
+        for use in one.uses:
+            if flag in one.flags and use.is_summed:
+                whole_s = candidates[use.comparison].comparison.full.measurement.time_s
+                known = shares.get(use.comparison, 0.0)
+                time_s = one.time_s
+                share = None if time_s is None or known is None else known + use.calls * time_s.value / whole_s
+                shares[use.comparison] = share
+    return shares
+
+
+def _dropped(candidates: Sequence[Candidate]) -> list[Step]:
+    shares = {index: _dropped_ratio(one.comparison) for index, one in enumerate(candidates) if one.counts_all}
+    noticed = tuple(index for index, share in shares.items() if share > DROPPED_RATIO)
+    if not noticed:
+        return []
+    why = f"the sum is short by what it leaves out: at most {percent(max(shares.values()))} of a whole model's time"
+    command = f"python compare_sum_vs_full.py {_named(candidates, noticed)} --coverage-target {THOROUGH_TARGET}"
+    return [Step("see which operators the whitelist lacks", why, command, noticed)]
+
+
+def _dropped_ratio(one: Comparison) -> float:
+    return (one.gap.dropped.time_s or 0.0) / one.full.measurement.time_s
+
+
+def _far_off(candidates: Sequence[Candidate]) -> list[Step]:
+    far = tuple(
+        index
+        for index, one in enumerate(candidates)
+        if not one.is_profiled and one.comparison.conditions.device_type != "cpu" and _is_off(one.comparison)
+    )
+    if not far:
+        return []
+    what = f"look at the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
+    why = "nothing is missing there: kernels in the model and alone tell which kind of operator is off"
+    return [Step(what, why, f"python compare_kernels.py {_named(candidates, far)}", far)]
+
+
+def _is_off(one: Comparison) -> bool:
+    return not one.cost.missing and one.time_ratio is not None and abs(one.time_ratio.value - 1) > OFF_RATIO
+
+
+def _named(candidates: Sequence[Candidate], chosen: Sequence[int]) -> str:
+    return " ".join(dict.fromkeys(candidates[index].name for index in chosen))

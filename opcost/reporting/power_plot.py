@@ -1,0 +1,108 @@
+"""Power logs as they were written → their drawing: for ``power_logger.py --plot`` and for the report."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+from opcost.errors import UserError
+from opcost.meters.nvidia_smi_log import parse_log
+from opcost.power import log_rows
+from opcost.power.log_rows import PowerRow
+from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
+from opcost.reporting.power_drawing import Readings, drawing_of
+from opcost.reporting.svg_power import power_svg
+from opcost.storage.files import replace_file
+
+SAMPLES_ENDING = "-samples.csv"
+COUNTER_ENDING = "-counter.csv"
+"""Of the files that are kept beside nvidia-smi's rows, with what NVML told meanwhile."""
+
+
+def plot_log(path: Path, output: Path | None = None) -> Path:
+    """Draw a written power log as SVG; return the file, beside the log unless another is named.
+
+    Raises:
+        UserError: it is no power log, or has no reading; or the output is no ``.svg``.
+    """
+    if output is not None and output.suffix != ".svg":
+        raise UserError(f"--output {output}: a drawing is an SVG; name a file that ends in .svg")
+    drawing = drawing_of(readings_of_log(path))
+    if drawing is None:
+        raise UserError(f"--plot {path}: the log holds no power; choose another one")
+    target = output or path.with_suffix(".svg")
+    replace_file(target, power_svg(drawing, f"Power of {path.stem}").encode())
+    return target
+
+
+def readings_of_log(path: Path) -> list[Readings]:
+    """Return what meters told in a log, and in the files beside it that were kept of the same measurement.
+
+    Raises:
+        UserError: there is no such file, or it is none of the logs that opcost writes.
+    """
+    if not path.is_file():
+        raise UserError(f"--plot {path}: there is no such file; name a log that power_logger.py or block 2 has written")
+    beside = [path.with_name(path.stem + ending) for ending in (SAMPLES_ENDING, COUNTER_ENDING)]
+    logs = [*(other for other in beside if other.is_file()), path]
+    return [one for log in logs for one in _readings(log) if one.points]
+
+
+def _readings(path: Path) -> list[Readings]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        header = lines[0] if lines else ""
+        if header == log_rows.csv_header():
+            return _of_rows(_own_rows(lines))
+        if header == "epoch_s,power_w":
+            return [Readings(SAMPLES, tuple(_pairs(lines)))]
+        if header == "epoch_s,energy_j":
+            return [Readings(COUNTER, tuple(_powers(list(_pairs(lines)))))]
+        rows = [row.values for row in parse_log(lines).rows]
+    except (ValueError, csv.Error) as error:
+        raise UserError(f"--plot {path}: a line cannot be read ({error}); mend or delete it") from None
+    if not rows:
+        raise UserError(f"--plot {path}: this is no power log; name one that power_logger.py or block 2 has written")
+    return _of_rows(rows)
+
+
+def _pairs(lines: Sequence[str]) -> Iterator[tuple[float, float]]:
+    for cells in csv.reader(lines[1:]):
+        moment_s, value = map(float, cells)
+        yield moment_s, value
+
+
+def _powers(energies: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """Yield the mean power between two readings of an energy counter, at the later one."""
+    for (before_s, before_j), (after_s, after_j) in pairwise(energies):
+        if after_s > before_s:
+            yield after_s, (after_j - before_j) / (after_s - before_s)
+
+
+def _own_rows(lines: Sequence[str]) -> Iterator[PowerRow]:
+    for row in csv.DictReader(lines):
+        instant, average = row["power_instant_w"], row["power_average_w"]
+        yield PowerRow(
+            datetime.fromisoformat(row["timestamp"]).timestamp(),
+            float(instant) if instant else None,
+            float(average) if average else None,
+        )
+
+
+def _of_rows(rows: Iterable[PowerRow]) -> list[Readings]:
+    rows = list(rows)
+    fields: tuple[tuple[str, Callable[[PowerRow], float | None]], ...] = (
+        (INSTANT, lambda row: row.power_instant_w),
+        (AVERAGE, lambda row: row.power_average_w),
+    )
+    return [Readings(name, tuple(_known(rows, power_of)), is_step=True) for name, power_of in fields]
+
+
+def _known(rows: Sequence[PowerRow], power_of: Callable[[PowerRow], float | None]) -> Iterator[tuple[float, float]]:
+    for row in rows:
+        power_w = power_of(row)
+        if power_w is not None:
+            yield row.epoch_s, power_w

@@ -1,0 +1,249 @@
+"""The report: what was compared, what it rests on and what to do next, as one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from opcost import __version__
+from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
+from opcost.comparing.roofline import Roofline
+from opcost.comparing.tuple_costs import FLAGS, TupleCost, roofline_of_tuples, tuple_costs
+from opcost.errors import UserError
+from opcost.estimates import Estimate
+from opcost.measuring.conditions import Circumstances, Conditions
+from opcost.measuring.record import MeasurementRow
+from opcost.reporting import report_sections, svg_charts
+from opcost.reporting.html import page
+from opcost.reporting.power_drawing import PowerDrawing, drawing_of
+from opcost.reporting.power_plot import readings_of_log
+from opcost.reporting.report_sections import Compared, board_of, compared, without_places
+from opcost.reporting.svg_charts import RooflinePlot
+from opcost.running.qualification import qualifications_in
+from opcost.running.request import POWER_LOGS, SENTINEL_MEASUREMENTS
+from opcost.stages.compare import ComparingReport, ModelComparisons
+from opcost.storage.files import replace_file
+from opcost.storage.table import CsvTable
+
+TRACE_POINTS = 60
+"""Of one line of a trace in the report: thousands of traces are in one file."""
+
+TRACE_GRID = 1000
+"""Places on both axes are whole numbers up to this."""
+
+MEASURED = (
+    *("iterations", "loop_time_s", "started_at", "ended_at", "meter", "power_readings", "check_meter", "check_power_w"),
+    *("temperature_c", "memory_temperature_c", "sm_clock_hz", "power_capped_ratio", "thermal_slowdown_ratio"),
+    *("busy_ratio", "executed_as", "notes"),
+)
+"""What the report tells of a measurement beside its figures, under the names of the database's columns."""
+
+
+def write_report(
+    path: Path,
+    database: Path,
+    models: Sequence[ModelComparisons],
+    reports: Sequence[ComparingReport],
+    runs: OperatorRuns = USUAL_RUNS,
+) -> None:
+    """Write the report of what was compared.
+
+    Args:
+        path: the file, which is replaced.
+        database: where qualifications, sentinel and power logs are.
+        models: what was compared.
+        reports: the same as rows.
+        runs: which runs of operators were summed.
+    """
+    found = compared(models, reports)
+    tuples = tuple_costs([one.comparison for one in found], runs.input_data)
+    roofline = roofline_of_tuples(tuples)
+    plots = _plots(roofline, tuples)
+    boards = {board for one in found for board in _boards(one)}
+    sentinel = CsvTable(database / SENTINEL_MEASUREMENTS, MeasurementRow).rows()
+    parts = {
+        "about": _about(),
+        "summary": report_sections.summary(found, tuples, reports),
+        "parity": report_sections.parity(found),
+        "errors": report_sections.errors(found),
+        "meters": report_sections.meters(qualifications_in(database).rows(), boards),
+        "sentinel": report_sections.sentinel(sentinel, boards),
+        "doubts": report_sections.doubts(found, tuples),
+        "kinds": report_sections.kinds(found),
+        "rooflines": report_sections.rooflines(roofline, plots, tuples),
+        "gaps": report_sections.gaps(found),
+        "kernels": report_sections.kernel_kinds(found),
+        "remarks": report_sections.remarks(found, reports),
+        "steps": report_sections.steps(found, tuples, reports),
+        "patterns": svg_charts.patterns_figure(),
+    }
+    replace_file(path, page(parts, _data(found, tuples, roofline, plots, database / POWER_LOGS)).encode())
+
+
+def _about() -> str:
+    return f"opcost {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
+
+
+def _boards(one: Compared) -> set[str | None]:
+    rows = [one.comparison.full, *(part.row for part in one.comparison.cost.parts)]
+    return {row.circumstances.device_uuid for row in rows}
+
+
+def _plots(roofline: Roofline | None, tuples: Sequence[TupleCost]) -> list[RooflinePlot]:
+    """Return the rooflines in time and in energy, where they are known."""
+    if roofline is None:
+        return []
+    time = [_point(roofline, one, in_energy=False) for one in tuples]
+    plots = [svg_charts.roofline(time, roofline.time, "speed (TFLOP/s)", 1e12)]
+    if roofline.energy is not None:
+        energy = [_point(roofline, one, in_energy=True) for one in tuples]
+        plots.append(svg_charts.roofline(energy, roofline.energy, "efficiency (GFLOP/J)", 1e9))
+    return plots
+
+
+def _point(roofline: Roofline, one: TupleCost, in_energy: bool) -> tuple[float, float, str] | None:
+    work = one.work
+    cost = None if work is None else work.energy_j if in_energy else work.time_s
+    if work is None or not work.flop or work.flop_per_byte is None or cost is None:
+        return None
+    return work.flop_per_byte, work.flop / cost, roofline.time.side(work) or ""
+
+
+@dataclass
+class Shared:
+    """Values that many tuples have in common, each told once."""
+
+    values: list[Any]
+
+    def place(self, value: Any) -> int:
+        """Return where a value is, adding it if it is new."""
+        if value not in self.values:
+            self.values.append(value)
+        return self.values.index(value)
+
+
+def _data(
+    found: Sequence[Compared],
+    tuples: Sequence[TupleCost],
+    roofline: Roofline | None,
+    plots: Sequence[RooflinePlot],
+    logs: Path,
+) -> dict[str, Any]:
+    """Return what the page's script shows: tuples, and what they refer to by number."""
+    conditions, circumstances, axes, lines = (Shared([]) for _ in range(4))
+    entries = []
+    for index, one in enumerate(tuples):
+        entry = _entry(one, roofline)
+        entry["places"] = [_rounded(plot.places[index]) for plot in plots]
+        if one.row is not None:
+            entry["conditions"] = conditions.place(_named(one.row.conditions))
+            entry["circumstances"] = circumstances.place(_named(one.row.circumstances))
+            drawing = _trace(one.row, logs)
+            entry["trace"] = None if drawing is None else _compact(drawing, axes, lines)
+        entries.append(entry)
+    names = list(dict.fromkeys(name for entry in entries for name in entry))
+    return {
+        "models": [{"label": one.label, "full_time_s": one.row.full_time_s} for one in found],
+        "flags": FLAGS,
+        "fields": names,
+        "tuples": [[entry.get(name) for name in names] for entry in entries],
+        "conditions": conditions.values,
+        "circumstances": circumstances.values,
+        "axes": axes.values,
+        "lines": lines.values,
+    }
+
+
+def _entry(one: TupleCost, roofline: Roofline | None) -> dict[str, Any]:
+    """Return what the table says of a tuple, under the database's names, in SI units."""
+    operator, work = one.subject.operator, one.work
+    roof = None if roofline is None else roofline.time
+    return {
+        "key": one.subject.key if one.row is None else one.row.key,
+        "operator": operator.operator,
+        "parameters": operator.parameters_text,
+        "inputs": operator.inputs_text,
+        "input_data": str(one.subject.input_data),
+        **_figures(one.row, one.time_s, one.energy_j),
+        "flop": one.flop,
+        "memory_bytes": one.memory_bytes,
+        "side": roof.side(work) if roof and work else None,
+        "roof_ratio": _plain(roof.reached(work, work.time_s)) if roof and work else None,
+        "flags": [flag for flag in FLAGS if flag in one.flags],
+        "uses": [[use.comparison, use.calls, int(use.is_summed)] for use in one.uses],
+    }
+
+
+def _figures(row: MeasurementRow | None, time_s: Estimate | None, energy_j: Estimate | None) -> dict[str, Any]:
+    if row is None or time_s is None:
+        return {}
+    measured = row.measurement
+    reason = measured.energy_missing_reason
+    return {
+        "time_s": time_s.value,
+        "time_standard_error_s": time_s.standard_error,
+        "energy_j": None if energy_j is None else energy_j.value,
+        "energy_standard_error_j": None if energy_j is None else energy_j.standard_error,
+        "energy_at_reference_j": measured.energy_at_reference_j,
+        "energy_missing_reason": None if reason is None else without_places(reason),
+        "power_w": measured.power_w,
+        "measured_on": row.input_data,
+        "facts": [_plain(getattr(measured, name)) for name in MEASURED],
+        "power_log": None if measured.power_log is None else Path(measured.power_log).name,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as people read it: texts without places, numbers with six digits."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    return without_places(value) if isinstance(value, str) else value
+
+
+def _named(value: Conditions | Circumstances) -> list[list[Any]]:
+    """Return the fields of a dataclass with their values, boards by their short names."""
+    pairs = [[field.name, getattr(value, field.name)] for field in fields(value)]
+    return [[name, board_of(known) if name == "device_uuid" else _plain(known)] for name, known in pairs]
+
+
+def _rounded(place: tuple[float, float] | None) -> list[float] | None:
+    return None if place is None else [round(value, 1) for value in place]
+
+
+def _trace(row: MeasurementRow, logs: Path) -> PowerDrawing | None:
+    """Return the drawing of what meters logged around a measurement; None where the log is not there."""
+    measured = row.measurement
+    # A name with folders in it is none that opcost wrote.
+    if measured.power_log is None or Path(measured.power_log).name != measured.power_log:
+        return None
+    path = logs / measured.power_log
+    if not path.is_file():
+        return None
+    try:
+        readings = readings_of_log(path)
+    except UserError:
+        return None
+    window = tuple(datetime.fromisoformat(moment).timestamp() for moment in (measured.started_at, measured.ended_at))
+    return drawing_of(readings[:2], (window[0], window[1]), TRACE_POINTS)
+
+
+def _compact(drawing: PowerDrawing, axes: Shared, lines: Shared) -> dict[str, Any]:
+    """Return a drawing in few characters: places as whole numbers, what many drawings have in common told once."""
+    return {
+        "axes": [
+            axes.place([axis.label, [[_whole(axis.place(tick.value)), tick.text] for tick in axis.ticks]])
+            for axis in (drawing.time, drawing.power)
+        ],
+        "lines": [
+            [lines.place(line.name), " ".join(f"{_whole(x)} {_whole(y)}" for x, y in line.points)]
+            for line in drawing.lines
+        ],
+        "window": None if drawing.window is None else [_whole(end) for end in drawing.window],
+    }
+
+
+def _whole(place: float) -> int:
+    return round(TRACE_GRID * place)

@@ -1,0 +1,1 @@
+"""Devices, campaigns and the process that measures."""

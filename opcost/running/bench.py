@@ -1,0 +1,89 @@
+"""The port through which a campaign measures: a device with its meters, here or in another process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from opcost.measuring.conditions import WARM, Circumstances, Conditions, measurement_key
+from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.record import Measurement, MeasurementRow
+from opcost.operators.cases import Subject
+from opcost.power.meter_names import AUTO
+
+
+class Bench(Protocol):
+    """A device that is ready to measure."""
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+
+    @property
+    def has_meter(self) -> bool:
+        """Whether energy can be measured at all."""
+
+    @property
+    def sentinel(self) -> Subject | None:
+        """What is measured now and then in a campaign, to see whether the device drifts."""
+
+    def conditions(self, precision: str) -> Conditions:
+        """Return under what figures of a precision hold."""
+
+    def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
+        """Return what else is to be told of figures that a protocol yields."""
+
+    def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+        """Measure an operator or a model; its raw power log gets a name.
+
+        Raises:
+            CannotMeasureError: it cannot be measured here.
+        """
+
+
+def measured_row(
+    bench: Bench, subject: Subject, precision: str, protocol: MeasurementProtocol, circumstances: Circumstances
+) -> MeasurementRow:
+    """Measure an operator or a model on a bench and return its row.
+
+    Raises:
+        CannotMeasureError: it cannot be measured here.
+    """
+    conditions = bench.conditions(precision)
+    key = measurement_key(subject, conditions)
+    log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
+    measurement = bench.measure(subject, precision, protocol, log_name)
+    return MeasurementRow(
+        key=key,
+        operator=subject.operator.operator,
+        measurement=measurement,
+        parameters=subject.operator.parameters_text,
+        inputs=subject.operator.inputs_text,
+        training_mode=subject.operator.mode,
+        input_data=str(subject.input_data),
+        order_seed=protocol.order_seed,
+        conditions=conditions,
+        circumstances=circumstances,
+    )
+
+
+@dataclass(frozen=True)
+class MeasuringOptions:
+    """How operators and models are run (one of ``EXECUTIONS``, None for the device's usual one; one of ``CACHES``), and
+    which meter energies are taken from (one of ``METER_CHOICES``).
+    """
+
+    execution: str | None = None
+    cache: str = WARM
+    meter_name: str = AUTO
+
+
+USUAL = MeasuringOptions()
+
+OpenBench: TypeAlias = Callable[[str | None, Path, bool], AbstractContextManager[Bench]]
+"""Makes a device ready: its name (None for a GPU if there is one), the database's folder, whether to log power."""

@@ -1,0 +1,101 @@
+"""The sentinel: one operator that is measured again and again in a campaign, to see what changes meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from opcost.errors import CannotMeasureError
+from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.record import METERS_DISAGREE, Measurement, MeasurementRow, doubts_of, joined_notes
+from opcost.running.bench import Bench, measured_row
+from opcost.running.request import SENTINEL_MEASUREMENTS
+from opcost.storage.table import CsvTable
+from opcost.units import percent
+
+EVERY = 100
+"""Measurements between two looks: at half a second each, one in a minute."""
+
+LOOP_S = 0.8
+"""Of the sentinel where loops are to be precise: these are too short for nvidia-smi, which has a new value every 0.1 s,
+to check the meter that energies come from."""
+
+
+class Sentinel:
+    """Measures a bench's sentinel, if it has one, first, last and after every ``EVERY`` measurements, into a table.
+
+    Where two meters disagree on it, all that is measured until they agree again is in doubt.
+    """
+
+    def __init__(self, bench: Bench, protocol: MeasurementProtocol, database: Path) -> None:
+        self._bench = bench
+        self._subject = bench.sentinel
+        is_short = protocol.relative_error is not None
+        self._protocol = replace(protocol, loop_s=LOOP_S, relative_error=None) if is_short else protocol
+        # Asked for now: where a bench's process ends with its first operator, it answers no more.
+        self._circumstances = bench.circumstances(self._protocol)
+        self._table = CsvTable(database / SENTINEL_MEASUREMENTS, MeasurementRow)
+        self._rows: list[MeasurementRow] = []
+        self._measured_since = 0
+
+    def look_if_due(self, precision: str) -> None:
+        """Measure it, if that was not done yet or if so many others were measured since."""
+        if not self._rows or self._measured_since >= EVERY:
+            self._look(precision)
+
+    def look_last(self) -> None:
+        """Measure it as before, if others were measured since."""
+        if self._rows and self._measured_since:
+            self._look(self._rows[-1].conditions.precision)
+
+    def doubted(self, row: MeasurementRow) -> MeasurementRow:
+        """Count a measurement that came after the last look; return it.
+
+        It is marked if meters disagreed then, unless it has a check of its own.
+        """
+        self._measured_since += 1
+        doubt = _disagreement(self._rows[-1].measurement) if self._rows else ""
+        if not doubt or row.measurement.check_power_w is not None:
+            return row
+        notes = joined_notes(row.measurement.notes, f"{doubt} in the sentinel before")
+        return replace(row, measurement=replace(row.measurement, notes=notes))
+
+    def tell_drift(self) -> None:
+        """Say by how much its figures have moved."""
+        measured = [row.measurement for row in self._rows]
+        energies_j = [looked_at.energy_at_reference_j or looked_at.energy_j for looked_at in measured]
+        texts = [
+            f"{name} by {percent(max(values) / min(values) - 1, digits=2)}"
+            for name, values in (
+                ("time", [looked_at.time_s for looked_at in measured]),
+                ("energy", [energy_j for energy_j in energies_j if energy_j]),
+            )
+            if len(values) > 1
+        ]
+        if texts:
+            text = "sentinel, %d times: moved %s"
+            logging.getLogger(__name__).warning(text, len(self._rows), ", ".join(texts))
+
+    def _look(self, precision: str) -> None:
+        if self._subject is None:
+            return
+        try:
+            row = measured_row(self._bench, self._subject, precision, self._protocol, self._circumstances)
+        except CannotMeasureError as error:
+            logging.getLogger(__name__).warning("no sentinel, so drifts are not seen: %s", error)
+            self._subject = None
+            return
+        doubt = _disagreement(row.measurement)
+        if doubt:
+            before = f", as may be the {self._measured_since} rows before" if self._measured_since else ""
+            text = "sentinel: %s; rows from here on are marked for it%s: try power_logger.py --qualify"
+            logging.getLogger(__name__).warning(text, doubt, before)
+        self._table.append(row)
+        self._rows.append(row)
+        self._measured_since = 0
+
+
+def _disagreement(measurement: Measurement) -> str:
+    """Return what the notes say of two meters that differ; empty if they say nothing of that."""
+    return next((note for note in doubts_of(measurement) if note.startswith(METERS_DISAGREE)), "")

@@ -1,0 +1,197 @@
+"""Qualification: what the meters of a card are worth, and how its power follows its temperature."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from opcost.errors import CannotMeasureError, UserError
+from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of, weighted_mean
+from opcost.measuring.conditions import TORCH_DEFAULT
+from opcost.measuring.known_meter import KnownMeter
+from opcost.measuring.ports import FULL_LOOP_S, MeasurementProtocol
+from opcost.measuring.qualification import (
+    MeterQuality,
+    QualificationRow,
+    idle_power_w,
+    qualities,
+    ratio_of_means,
+    reference_among,
+    run_course,
+    run_quietly,
+    watts_per_kelvin,
+)
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.power.meter_names import AUTO, COUNTER, CPU_METERS, GPU_METERS, SAMPLES, short_name
+from opcost.running.apparatus import Apparatus, OpenApparatus
+from opcost.running.request import METER_QUALIFICATIONS
+from opcost.storage.table import CsvTable
+
+REFERENCE = COUNTER
+"""It misses no time: other meters are held against it. Where there is none, or others agree that it is wrong, against
+the best other one."""
+
+SIDE = 8192
+STEADY_LOAD = Subject(
+    OperatorTuple(
+        "torch.add",
+        inputs=(TensorSpec((SIDE, SIDE), "float32"), TensorSpec((SIDE, SIDE), "float32", identity=1)),
+        mode=None,
+    )
+)
+"""Adds 256 MB to 256 MB: bound by memory and no nearer to a power cap than that lets it (H200: 657 of 700 W)."""
+
+USUAL_POWER_PER_KELVIN = {"NVIDIA H200": Estimate(0.003, 0.001)}
+"""Slopes of kinds of cards: 0.17 to 0.49 % per kelvin on nine boards and under eight loads (``docs/results.md``)."""
+
+TRIED_LATELY = timedelta(days=1)
+
+
+def qualifications_in(database: Path) -> CsvTable[QualificationRow]:
+    """Return the table of qualifications in a database."""
+    return CsvTable(database / METER_QUALIFICATIONS, QualificationRow)
+
+
+@contextmanager
+def qualified(
+    open_apparatus: OpenApparatus, device: str | None, database: Path, with_meter: bool, meter_name: str = AUTO
+) -> Iterator[Apparatus]:
+    """Open a device whose meters are qualified; do that first where it has not been done under this driver.
+
+    Args:
+        open_apparatus: makes the device ready.
+        device, database, with_meter: what it takes; without a meter nothing is qualified.
+        meter_name: the only meter that energies are taken from, by its short name; by default the best that has any.
+
+    Raises:
+        UserError: there is no meter of this name.
+    """
+    table = qualifications_in(database)
+    with open_apparatus(device, database, with_meter) as apparatus:
+        _check_name(apparatus, with_meter, meter_name)
+        rows = _rows_of(apparatus, table)
+        if with_meter and apparatus.meters.every_tick is not None and not _is_known(rows, apparatus.meters.names):
+            rows += _qualified_if_possible(apparatus, table)
+        found = {row.quality.meter: row.quality for row in rows}
+        _tell_of_wrong_meters(found, meter_name)
+        yield replace(
+            apparatus,
+            power_per_kelvin=_power_per_kelvin(rows),
+            meters=replace(
+                apparatus.meters,
+                meter=lambda log_name: KnownMeter(apparatus.meters.meter(log_name), found, meter_name),
+            ),
+            sentinel=STEADY_LOAD if apparatus.is_gpu else None,
+        )
+
+
+def _check_name(apparatus: Apparatus, with_meter: bool, meter_name: str) -> None:
+    """Refuse a meter that is not there; without meters one that the kind of device cannot have."""
+    possible = GPU_METERS if apparatus.is_gpu else CPU_METERS
+    names = apparatus.meters.names if with_meter else possible
+    if meter_name not in (AUTO, *names):
+        there_are = ", ".join(names) or f"none: {apparatus.meters.meter('none').stop().missing_reason}"
+        raise UserError(f"--meter {meter_name}: {apparatus.device} has no such meter; there are: {there_are}")
+
+
+def _qualified_if_possible(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
+    log = logging.getLogger(__name__)
+    log.warning("the meters of this board are qualified first: half a minute, once")
+    try:
+        rows = qualify_meters(apparatus, table)
+    except (UserError, CannotMeasureError) as error:
+        log.warning("not qualified, so energies are not referred to one temperature: %s", error)
+        return []
+    if _power_per_kelvin(rows) is None:
+        log.warning(
+            "its temperature hardly moved, or the load reached the power limit, so energies are not referred to one "
+            "temperature: tomorrow's runs try again"
+        )
+    return rows
+
+
+def _rows_of(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
+    """Return what is known of a board's meters under its present driver, the oldest first."""
+    board = (_uuid(apparatus), apparatus.conditions(TORCH_DEFAULT).driver_version)
+    return [row for row in table.rows() if (row.device_uuid, row.driver_version) == board]
+
+
+def _tell_of_wrong_meters(found: Mapping[str, MeterQuality], meter_name: str) -> None:
+    for name, quality in found.items():
+        if not quality.is_right_when_steady:
+            remedy = "it was asked for all the same" if short_name(name) == meter_name else "others come before it"
+            logging.getLogger(__name__).warning("%s: %s; %s", name, quality.verdict, remedy)
+
+
+def _is_known(rows: list[QualificationRow], names: Iterable[str]) -> bool:
+    """Return whether all meters of a board are qualified, or were tried lately: one may never say anything.
+
+    So may the slope: a board that never gets warmer has none.
+    """
+    lacking = set(names) - {short_name(row.quality.meter) for row in rows}
+    latest = max((datetime.fromisoformat(row.qualified_at) for row in rows), default=None)
+    return (not lacking and _power_per_kelvin(rows) is not None) or (
+        latest is not None and datetime.now(timezone.utc) - latest < TRIED_LATELY
+    )
+
+
+def _power_per_kelvin(rows: list[QualificationRow]) -> Estimate | None:
+    """Return the newest slope that was found; where the card's usual one is known, drawn to it as far as it is not."""
+    slopes = (estimate_of(row.power_per_kelvin_ratio, row.power_per_kelvin_standard_error_ratio) for row in rows[::-1])
+    newest = next((slope for slope in slopes if slope is not None), None)
+    usual = USUAL_POWER_PER_KELVIN.get(rows[-1].device_product) if rows else None
+    return newest if newest is None or usual is None else weighted_mean([newest, usual])
+
+
+def _uuid(apparatus: Apparatus) -> str | None:
+    return apparatus.circumstances(MeasurementProtocol(0.0, FULL_LOOP_S)).device_uuid
+
+
+def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
+    """Qualify the meters of a device and keep what was found.
+
+    Raises:
+        UserError: the device has but one meter, or its meters say nothing.
+    """
+    if apparatus.meters.every_tick is None:
+        raise UserError("--qualify: there is no second meter to compare with on a CPU; name a GPU")
+    log_name = f"qualification-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"
+    with apparatus.precision(TORCH_DEFAULT), apparatus.workload(STEADY_LOAD) as workload:
+        course, trace = run_course(workload, apparatus.meters.every_tick(log_name), apparatus.clock, apparatus.pause)
+        quiet, quiet_trace = run_quietly(workload, apparatus.meters.meter(f"{log_name}-quiet"), apparatus.clock)
+    found = qualities(course, trace, reference_among(course, trace, REFERENCE))
+    if not found:
+        raise UserError(f"--qualify: {trace.missing_reason}")
+    traces = {logged.source.name: logged for logged in (trace, *trace.checks)}
+    slope = watts_per_kelvin(course, trace)
+    read_times_s = apparatus.meters.read_times_s()
+    # Both times the samples are the measure, since the device warms.
+    often = ratio_of_means(trace, course.settled, COUNTER, SAMPLES)
+    rarely = ratio_of_means(quiet_trace, quiet, COUNTER, SAMPLES)
+    polling_ratio = None if often is None or rarely is None else often / rarely - 1
+    conditions = apparatus.conditions(TORCH_DEFAULT)
+    rows = [
+        QualificationRow(
+            device_uuid=_uuid(apparatus),
+            driver_version=conditions.driver_version,
+            quality=quality,
+            read_time_s=read_times_s.get(quality.meter),
+            polling_deviation_ratio=polling_ratio if quality.meter == COUNTER else None,
+            power_per_kelvin_ratio=value_of(slope),
+            power_per_kelvin_standard_error_ratio=standard_error_of(slope),
+            idle_power_w=apparatus.meters.idle_power_w,
+            idle_power_after_load_w=idle_power_w(traces[quality.meter], course.rest),
+            qualified_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            device_product=conditions.device_product,
+            torch_version=conditions.torch_version,
+        )
+        for quality in found
+    ]
+    for row in rows:
+        table.append(row)
+    return rows

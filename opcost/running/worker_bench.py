@@ -1,0 +1,264 @@
+"""A bench in a process of its own: it measures many operators, and one that ends it costs only itself."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measuring.conditions import Circumstances, Conditions
+from opcost.measuring.ports import Clock, ClockReading, MeasurementProtocol, Workload
+from opcost.measuring.record import Measurement
+from opcost.operators.cases import Subject
+from opcost.running.bench import USUAL, Bench, MeasuringOptions
+from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, Tell
+
+if TYPE_CHECKING:
+    from opcost.running.apparatus import Apparatus, MakeWorkload
+
+BUILDING = "building"
+RUNNING = "running"
+"""The steps of a measurement: until its first call has ended, and from then on, loop after loop."""
+
+SIGN_OF_LIFE_S = 5.0
+"""How often a process tells that it still runs: it does so between two chunks, in some 20 us."""
+
+CPU_PATIENCE = 10.0
+"""How much longer a CPU may be silent: a call of a model that takes seconds on a GPU takes minutes there."""
+
+FAULTS_IN_A_ROW = 3
+"""After so many operators that end the process one after the other, it is not the operators."""
+
+
+FACTS = "facts"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A method of a bench and its arguments, or ``FACTS``."""
+
+    method: str
+    arguments: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a bench is opened with."""
+
+    device: str | None
+    database: Path
+    with_meter: bool
+    options: MeasuringOptions
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long the process may be silent on a GPU, in s, until it is taken to hang.
+
+    Qualifying a board's meters takes half a minute, and is part of the opening. Building an operator (weights, inputs,
+    graphs, a first call that loads libraries) takes a second, the largest models a minute; they may also download
+    weights. A loop of any length tells of itself after a chunk, of 0.07 s or of one longer call.
+    """
+
+    opening_s: float = 600.0
+    building_s: float = 120.0
+    building_model_s: float = 600.0
+    running_s: float = 120.0
+
+    def steps_s(self, is_model: bool, is_gpu: bool) -> dict[str, float]:
+        """Return the limits of a measurement's steps, the first one first."""
+        patience = 1.0 if is_gpu else CPU_PATIENCE
+        building_s = self.building_model_s if is_model else self.building_s
+        return {BUILDING: patience * building_s, RUNNING: patience * self.running_s}
+
+
+USUAL_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class BenchFacts:
+    """What does not change while a bench is open."""
+
+    is_gpu: bool
+    has_meter: bool
+    sentinel: Subject | None
+
+
+@contextmanager
+def open_child_bench(
+    device: str | None,
+    database: Path,
+    with_meter: bool,
+    options: MeasuringOptions = USUAL,
+    limits: Limits = USUAL_LIMITS,
+) -> Iterator[ChildBench]:
+    """Make a device ready in a process of its own; its meters are qualified there where that has not been done.
+
+    A process that is silent for longer than its ``limits`` is ended.
+
+    Raises:
+        UserError: what the opening of an apparatus raises.
+    """
+    with ExitStack() as stack:
+        bench = ChildBench(Opening(device, database, with_meter, options), limits)
+        stack.push(bench.end)
+        bench.start()
+        yield bench
+
+
+class ChildBench:
+    """Plays ``Bench`` by asking one in another process, which is started again when an operator has ended it."""
+
+    def __init__(self, opening: Opening, limits: Limits = USUAL_LIMITS) -> None:
+        self._child = ChildProcess(partial(answering, opening), limits.opening_s)
+        self._limits = limits
+        self._facts = BenchFacts(is_gpu=False, has_meter=False, sentinel=None)
+        self._answers: dict[Question, Any] = {}
+        self._faults = 0
+
+    def start(self) -> None:
+        """Start the process.
+
+        Raises:
+            UserError: the device cannot be made ready.
+        """
+        try:
+            self._child.__enter__()
+            self._facts = self._child.ask(Question(FACTS), {OPENING: self._limits.opening_s})
+        except ChildFaultError as fault:
+            raise UserError(f"the measuring process does not start: {fault}; what it said stands above") from fault
+
+    def end(self, *error: Any) -> None:
+        """End the process: at once where an error ends its use (as arguments of ``__exit__``)."""
+        self._child.__exit__(*(error or (None, None, None)))
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self._facts.is_gpu
+
+    @property
+    def has_meter(self) -> bool:
+        """Whether energy can be measured at all."""
+        return self._facts.has_meter
+
+    @property
+    def sentinel(self) -> Subject | None:
+        """What is measured now and then."""
+        return self._facts.sentinel
+
+    def conditions(self, precision: str) -> Conditions:
+        """Return under what figures of a precision hold."""
+        found: Conditions = self._remembered(Question("conditions", (precision,)))
+        return found
+
+    def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
+        """Return what else is to be told of figures that a protocol yields."""
+        found: Circumstances = self._remembered(Question("circumstances", (protocol,)))
+        return found
+
+    def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+        """Measure an operator or a model.
+
+        Raises:
+            CannotMeasureError: it cannot be measured here, or it has ended the process.
+            UserError: one operator after the other ends the process.
+        """
+        question = Question("measure", (subject, precision, protocol, log_name))
+        limits_s = self._limits.steps_s(subject.operator.is_model, self.is_gpu)
+        try:
+            found: Measurement = self._child.ask(question, limits_s)
+        except ChildFaultError as fault:
+            self._start_again(fault)
+            raise CannotMeasureError(f"it ended the measuring process: {fault}") from fault
+        self._faults = 0
+        return found
+
+    def _start_again(self, fault: ChildFaultError) -> None:
+        self._faults += 1
+        if self._faults >= FAULTS_IN_A_ROW:
+            raise UserError(
+                f"{FAULTS_IN_A_ROW} operators in a row have ended the measuring process, the last one with: {fault}; "
+                "if that names no bug of opcost, look at `nvidia-smi` and `dmesg`; then start the same command again"
+            ) from fault
+        logging.getLogger(__name__).warning("the measuring process ended (%s) and is started again", fault)
+        self.start()
+
+    def _remembered(self, question: Question) -> Any:
+        """Return an answer that stays the same: a row is keyed by it also when the process has ended."""
+        if question not in self._answers:
+            try:
+                self._answers[question] = self._child.ask(question, {OPENING: self._limits.opening_s})
+            except ChildFaultError as fault:
+                raise UserError(f"the measuring process ended: {fault}; start the same command again") from fault
+        return self._answers[question]
+
+
+@contextmanager
+def answering(opening: Opening, *, tell: Tell) -> Iterator[Answering]:
+    """Open a bench here, in the process that measures."""
+    # torch, which the process that asks need not wait for.
+    from opcost.running.apparatus import open_apparatus
+    from opcost.running.qualification import qualified
+
+    options = opening.options
+    open_device = partial(open_apparatus, execution=options.execution, cache=options.cache)
+    with qualified(open_device, opening.device, opening.database, opening.with_meter, options.meter_name) as apparatus:
+        yield partial(answer, telling(apparatus, tell))
+
+
+def answer(bench: Bench, question: Question) -> object:
+    """Answer one question by asking a bench that is here."""
+    if question.method == FACTS:
+        return BenchFacts(bench.is_gpu, bench.has_meter, bench.sentinel)
+    return getattr(bench, question.method)(*question.arguments)
+
+
+def telling(apparatus: Apparatus, tell: Tell) -> Apparatus:
+    """Return an apparatus that tells of the steps of its measurements."""
+    steps = Steps(tell)
+    workload = partial(_built, apparatus.workload, steps)
+    return replace(apparatus, clock=TellingClock(apparatus.clock, steps), workload=workload)
+
+
+class Steps:
+    """Tells of each step as it begins, and every ``SIGN_OF_LIFE_S`` while it goes on."""
+
+    def __init__(self, tell: Tell, now: Callable[[], float] = time.monotonic) -> None:
+        self._tell = tell
+        self._now = now
+        self._last = ("", 0.0)
+
+    def goes_on(self, step: str) -> None:
+        """Say that a step begins or goes on."""
+        told, told_s = self._last
+        now_s = self._now()
+        if step != told or now_s - told_s >= SIGN_OF_LIFE_S:
+            self._last = step, now_s
+            self._tell(step)
+
+
+class TellingClock:
+    """A clock that is read after each chunk of a loop, and tells so: only who gets that far reads it."""
+
+    def __init__(self, clock: Clock, steps: Steps) -> None:
+        self._clock = clock
+        self._steps = steps
+
+    def read(self) -> ClockReading:
+        """Return the present time."""
+        self._steps.goes_on(RUNNING)
+        return self._clock.read()
+
+
+def _built(
+    make_workload: MakeWorkload, steps: Steps, subject: Subject, duty_cycle: float = 1.0
+) -> AbstractContextManager[Workload]:
+    steps.goes_on(BUILDING)
+    return make_workload(subject, duty_cycle)

@@ -1,0 +1,283 @@
+"""Where models come from: torchvision, by name."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torchvision.models import get_model_builder, get_model_weights, list_models
+from torchvision.models._api import WeightsEnum
+
+from opcost.errors import CannotMeasureError, UserError
+from opcost.operators.tuples import (
+    META,
+    TORCHVISION_MODELS,
+    OperatorTuple,
+    PlainValue,
+    TensorSpec,
+    seed_of,
+    tensor_specs,
+)
+
+SLOW_INITIALISATION = frozenset({"googlenet", "inception_v3"})
+"""These draw random weights from a truncated normal, which takes minutes, unless told not to."""
+
+INITIALISERS = frozenset({"normal_", "uniform_", "fill_", "zero_", "erfinv_", "mul_", "add_", "clamp_"})
+"""Methods that give a tensor its first values in place: a third of the time to build a model without memory."""
+
+TASKS = ("detection", "optical_flow", "quantization", "segmentation", "video")
+"""Packages of ``torchvision.models`` that hold the models of a task; the others are classifiers."""
+
+BATCH_SIZES = {"classification": 32, "segmentation": 32, "video": 8, "detection": 2, "optical_flow": 2}
+"""The batch of a config that is made for a model. Quantized models, which are not listed here, get none."""
+
+VIDEO_FRAMES = 16
+"""The length of the clips that torchvision's video models were trained on and their operations counted for."""
+
+OPTICAL_FLOW_SIZE = (512, 512)
+"""Frames for which torchvision counted the operations of its optical flow models; their weights state no size."""
+
+USUAL_SIZE = (224, 224)
+"""Height and width for models whose weights state none."""
+
+DETECTION_NAMES_SIZE = {"ssd300": 300, "320": 320}
+"""Parts of the names of detectors that work on images of that size; the others scale images to 800."""
+
+DETECTION_SIZE = 800
+
+
+class NamedModel(Protocol):
+    """A model by its names, and where each key was read: ``config_files.ModelConfig`` is one.
+
+    ``model_name`` is as ``torchvision.models.list_models()`` spells it; ``weights_name`` a member of the model's
+    weights enum, with or without the enum's name, None for random weights. ``input_size`` has the batch first.
+    """
+
+    @property
+    def model_name(self) -> str: ...
+
+    @property
+    def weights_name(self) -> str | None: ...
+
+    @property
+    def input_size(self) -> tuple[int, ...]: ...
+
+    def where(self, key: str) -> str: ...
+
+
+@dataclass(frozen=True)
+class PublishedFacts:
+    """What torchvision states of a model with its default weights, None where it states nothing.
+
+    ``multiply_adds`` are those of one sample, rounded to thousandths of 10⁹.
+    """
+
+    multiply_adds: float | None
+    parameters: int | None
+
+
+def task_of(model_name: str) -> str:
+    """Return what a model is for: ``classification`` or one of ``TASKS``."""
+    package = get_model_builder(model_name).__module__.removeprefix(TORCHVISION_MODELS).partition(".")[0]
+    return package if package in TASKS else "classification"
+
+
+def is_data_dependent(model_name: str) -> bool:
+    """Return whether what a model runs depends on the values of its input, so that it must run for real."""
+    return task_of(model_name) == "detection"
+
+
+def published_facts(model_name: str) -> PublishedFacts:
+    """Return what torchvision states of a model."""
+    weights = _default_weights(model_name)
+    meta = {} if weights is None else weights.meta
+    multiply_adds = meta.get("_ops")
+    return PublishedFacts(None if multiply_adds is None else multiply_adds * 1e9, meta.get("num_params"))
+
+
+def published_input_size(model_name: str, batch_size: int | None = None) -> tuple[int, ...]:
+    """Return the input size that a model's weights were made for, batch first.
+
+    It is that of the weights' own transforms where they state one. ``batch_size`` is the task's usual one by default.
+    """
+    task = task_of(model_name)
+    batch_size = batch_size or BATCH_SIZES[task]
+    if task == "detection":
+        side = next((size for part, size in DETECTION_NAMES_SIZE.items() if part in model_name), DETECTION_SIZE)
+        return (batch_size, 3, side, side)
+    if task == "optical_flow":
+        return (batch_size, 3, *OPTICAL_FLOW_SIZE)
+    height, width = _transformed_size(_default_weights(model_name)) or USUAL_SIZE
+    return (batch_size, 3, *([VIDEO_FRAMES] if task == "video" else []), height, width)
+
+
+def models_matching(patterns: Sequence[str]) -> list[str]:
+    """Return the names of the models that match any of some globs, all if there is none; no quantized ones.
+
+    Raises:
+        UserError: with one line for each pattern that matches no model.
+    """
+    known = _counted_models()
+    chosen = {pattern: fnmatch.filter(known, pattern) for pattern in patterns or ["*"]}
+    lines = [
+        f"torchvision has no model {pattern!r}; {_suggestion(pattern, known)}"
+        for pattern, names in chosen.items()
+        if not names
+    ]
+    if lines:
+        raise UserError(*lines)
+    return sorted({name for names in chosen.values() for name in names})
+
+
+def check_model(model: NamedModel) -> list[str]:
+    """Return one line for each thing that does not fit torchvision: the model, its weights, its input's dimensions."""
+    is_known = model.model_name in list_models()
+    if is_known and task_of(model.model_name) in BATCH_SIZES:
+        return [*_weights_mistakes(model), *_size_mistakes(model)]
+    mistake = "quantized models are not counted" if is_known else f"torchvision has no model {model.model_name!r}"
+    remedy = _suggestion(model.model_name.removeprefix("quantized_"), _counted_models())
+    return [f"{model.where('model_name')}: model_name: {mistake}; {remedy}"]
+
+
+def _counted_models() -> list[str]:
+    return [name for name in list_models() if task_of(name) in BATCH_SIZES]
+
+
+def _size_mistakes(model: NamedModel) -> list[str]:
+    usual = published_input_size(model.model_name)
+    given = len(model.input_size)
+    if given == len(usual):
+        return []
+    mistake = f"{model.model_name} takes {len(usual)} numbers such as {list(usual)}, not {given}"
+    return [f"{model.where('input_size')}: input_size: {mistake}"]
+
+
+def _weights_mistakes(model: NamedModel) -> list[str]:
+    where, model_name, weights_name = model.where, model.model_name, model.weights_name
+    if weights_name is None:
+        return []
+    members = [weights.name for weights in get_model_weights(model_name)]
+    if weights_name.rpartition(".")[2] not in members:
+        choice = ", ".join(members) or "none, so write null"
+        mistake = f"{model_name} has no weights {weights_name!r}; it has: {choice}"
+        return [f"{where('weights_name')}: weights_name: {mistake}"]
+    return []
+
+
+def build_model(operator: OperatorTuple, device: str) -> nn.Module:
+    """Return the model that a tuple describes, in eval mode, on a device; ``meta`` takes no memory and no weights.
+
+    Without named weights it has random ones, and the graph of the published weights, which may differ from that of the
+    bare builder: frozen batch norms, auxiliary heads, a transformed input, another image size.
+
+    Raises:
+        CannotMeasureError: this version of torchvision has no such model.
+        UserError: its weights cannot be downloaded.
+    """
+    model_name, parameters = operator.short_name, dict(operator.parameters)
+    if model_name not in list_models():
+        raise CannotMeasureError(f"{model_name} is no model of this version of torchvision")
+    weights_name = parameters.get("weights")
+    with ExitStack() as stack:
+        if weights_name is None or device == META:
+            stack.enter_context(_without_download())
+        if device == META:
+            stack.enter_context(_UninitialisedOnMeta())
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        torch.manual_seed(seed_of(operator))
+        weights = (
+            _fitting_weights(operator) if weights_name is None else get_model_weights(model_name)[str(weights_name)]
+        )
+        try:
+            model: nn.Module = get_model_builder(model_name)(**_arguments(model_name, weights))
+        except OSError as error:
+            raise UserError(f"the weights {weights_name} of {model_name} cannot be downloaded: {error}") from error
+    return model.eval().to(device)
+
+
+def input_values(operator: OperatorTuple) -> tuple[PlainValue, ...]:
+    """Return the positional arguments in which a model takes its input: clips and batches as one tensor.
+
+    Optical flow takes two frames, detection a list of images without a batch dimension.
+    """
+    (spec,) = tensor_specs(operator.inputs)
+    task = task_of(operator.short_name)
+    if task == "optical_flow":
+        return tuple(TensorSpec(spec.shape, spec.dtype, identity=frame) for frame in range(2))
+    if task == "detection":
+        return (tuple(TensorSpec(spec.shape[1:], spec.dtype, identity=image) for image in range(spec.shape[0])),)
+    return (spec,)
+
+
+def _arguments(model_name: str, weights: WeightsEnum | None) -> dict[str, object]:
+    arguments: dict[str, object] = {"weights": weights}
+    if "weights_backbone" in inspect.signature(get_model_builder(model_name)).parameters:
+        # Its default would download a pretrained backbone.
+        arguments["weights_backbone"] = None
+    if model_name in SLOW_INITIALISATION:
+        arguments["init_weights"] = False
+    return arguments
+
+
+def _default_weights(model_name: str) -> WeightsEnum | None:
+    members = list(get_model_weights(model_name))
+    return get_model_weights(model_name).DEFAULT if members else None
+
+
+def _fitting_weights(operator: OperatorTuple) -> WeightsEnum | None:
+    """Return the default weights, or others that were made for the input's size, if the default was not."""
+    members = list(get_model_weights(operator.short_name))
+    default = _default_weights(operator.short_name)
+    (spec,) = tensor_specs(operator.inputs)
+    fitting = [weights for weights in (default, *members) if _transformed_size(weights) == spec.shape[-2:]]
+    return next(iter(fitting), default)
+
+
+def _transformed_size(weights: WeightsEnum | None) -> tuple[int, int] | None:
+    """Return the height and width to which the weights' transforms bring an image, None where they state none."""
+    transforms: Any = None if weights is None else weights.transforms()
+    size = getattr(transforms, "crop_size", None) or getattr(transforms, "resize_size", None)
+    return None if size is None else (size[0], size[-1])
+
+
+@contextmanager
+def _without_download() -> Iterator[None]:
+    """Let builders take a graph's form from weights without fetching them."""
+    with (
+        patch.object(WeightsEnum, "get_state_dict", lambda *_, **__: {}),
+        patch.object(nn.Module, "load_state_dict", lambda *_, **__: None),
+    ):
+        yield
+
+
+class _UninitialisedOnMeta(TorchFunctionMode):
+    """Puts uninitialised memory, which is what weights are made of, on the meta device, and leaves it so.
+
+    Everything else stays on the CPU: some constructors read what they have calculated (RegNet's widths).
+    """
+
+    def __torch_function__(  # type: ignore[no-untyped-def]
+        self, function, types, args=(), kwargs=None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function is torch.empty and kwargs.get("device") is None:
+            kwargs = {**kwargs, "device": META}
+        elif getattr(function, "__name__", "") in INITIALISERS:
+            target = next(iter((*args, *kwargs.values())))
+            if target.is_meta:
+                return target
+        return function(*args, **kwargs)
+
+
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else "see torchvision.models.list_models()"

@@ -1,0 +1,238 @@
+"""Advice: whether the whitelist reaches the share of each model that is wanted, and which operators would."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from opcost.comparing.coverage import (
+    Addition,
+    Costs,
+    costs_of,
+    doubtful_ratio,
+    measured_ratio,
+    over_all,
+    share_of,
+    smallest_whitelist,
+    to_add,
+)
+from opcost.errors import UserError
+from opcost.estimates import value_of
+from opcost.measuring.conditions import Conditions
+from opcost.measuring.record import MeasurementRow, energy_of
+from opcost.operators.cases import about
+from opcost.operators.tuples import OperatorCounts
+from opcost.operators.whitelist import names_kept
+from opcost.prediction.rates import MINIMUM_KNOWN, fitted, known_costs, quartiles
+from opcost.running.request import (
+    BLOCK_1,
+    COUNTS,
+    FULL_MODEL_MEASUREMENTS,
+    OPERATOR_MEASUREMENTS,
+    WHITELIST,
+    Request,
+    counted,
+)
+from opcost.stages.scipy_cover import smallest_cover
+from opcost.storage.configs import ModelConfig, replace_whitelist
+from opcost.storage.table import CsvTable
+from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, sum_beside, sum_operators, whole_rank
+
+
+@dataclass(frozen=True)
+class ModelAdvice:
+    """What a whitelist reaches of one model, or of all on average (``name`` is None), and what it lacks.
+
+    Ratios are shares of the time and energy of all operators of the model, of which ``measured_ratio`` of the time is
+    measured (``doubtful_ratio`` of it by rows that something disturbed) and the rest estimated from FLOPs and bytes;
+    energies are None where too few are known. ``whole_..._ratio`` are shares of the measured whole model, None where it
+    is not measured. ``additions`` come in the order of what they contribute: for one model those that reach the target,
+    for all models together all that is lacking.
+    """
+
+    name: str | None
+    time_ratio: float
+    energy_ratio: float | None
+    measured_ratio: float
+    doubtful_ratio: float
+    whole_time_ratio: float | None
+    whole_energy_ratio: float | None
+    is_reached: bool
+    additions: tuple[Addition, ...]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What a whitelist reaches of some models, under which conditions costs hold, and the smallest that would do.
+
+    ``estimated_ratios`` are the quartiles of estimated over measured time, of the operators that are measured.
+    ``no_longer`` is what the smallest whitelist lacks of the present one.
+    """
+
+    target_ratio: float
+    conditions: Conditions
+    estimated_ratios: tuple[float, float, float]
+    models: tuple[ModelAdvice, ...]
+    all_models: ModelAdvice
+    smallest: tuple[str, ...]
+    no_longer: tuple[str, ...]
+
+
+def advise(request: Request, target_ratio: float, write: bool) -> Advice:
+    """Return what the whitelist reaches of each chosen model, as far as block 0 has counted them.
+
+    Costs are those under the conditions in which most operators of these models are measured. What others cost is
+    estimated from all models that are counted, named or not.
+
+    Args:
+        request: which models; its device restricts whose measurements are used.
+        target_ratio: the share of time and energy that is wanted in each model.
+        write: whether to replace the whitelist by the smallest one that reaches the target.
+
+    Raises:
+        UserError: nothing is counted, or too little is measured.
+    """
+    models = counted(request, request.configs(), COUNTS)
+    whitelist = names_kept(request.whitelist(), (count for _, counts in models for count in counts.counts))
+    rows = _rows_of(request)
+    conditions = _most_common(rows, {count.operator.key for _, counts in models for count in counts.counts})
+    measurements = Measurements(rows)
+    everything = _all_counted(request) if request.names else models
+    counts = [count for _, counts in everything for count in counts.counts]
+    known = known_costs(counts, measurements, conditions)
+    if len(known) < MINIMUM_KNOWN:
+        raise UserError(
+            f"{request.database / OPERATOR_MEASUREMENTS}: of all counted models {len(known)} operators are measured on "
+            f"{conditions.device_product} ({conditions.execution}), too few to tell what others cost; measure more "
+            "with block 2, or count a model that is measured with block 0"
+        )
+    model = fitted(known)
+    wholes = _wholes(request, models, conditions)
+    sums = {config.name: _sum_of(counts, wholes, measurements, conditions) for config, counts in models}
+    costs = {name: costs_of(found.cost, model) for name, found in sums.items()}
+    advised = [_advice(name, costs[name], whitelist, target_ratio, found) for name, found in sums.items()]
+    smallest = smallest_whitelist(list(costs.values()), target_ratio, smallest_cover)
+    if write and not request.dry_run:
+        _refuse_guesses(costs, conditions)
+        replace_whitelist(request.measurements / WHITELIST, smallest)
+        logging.getLogger(__name__).warning("%s: replaced; now run %s", request.measurements / WHITELIST, BLOCK_1)
+    additions = tuple(over_all(list(costs.values()), whitelist))
+    return Advice(
+        target_ratio=target_ratio,
+        conditions=conditions,
+        estimated_ratios=quartiles(model, known),
+        models=tuple(advised),
+        all_models=_on_average(advised, additions),
+        smallest=smallest,
+        no_longer=tuple(name for name in whitelist if name not in smallest),
+    )
+
+
+def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:
+    """Refuse to choose a whitelist by estimates alone: the device may be another than the user has in mind."""
+    guessed = [name for name, found in costs.items() if not measured_ratio(found)]
+    if len(guessed) == len(costs):
+        raise UserError(
+            f"--write-whitelist: no operator of {', '.join(guessed)} is measured on {conditions.device_product} "
+            f"({conditions.execution}); measure some with block 2, name other models, or another --device"
+        )
+    if guessed:
+        text = "%d of %d models have no measured operator; what theirs cost is estimated: %s"
+        logging.getLogger(__name__).warning(text, len(guessed), len(costs), ", ".join(guessed))
+
+
+def _rows_of(request: Request) -> list[MeasurementRow]:
+    rows = CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+    device_type = None if request.device is None else request.device.partition(":")[0]
+    found = [row for row in rows if device_type in (None, row.conditions.device_type)]
+    if not found:
+        where = "" if device_type is None else f" on {device_type}"
+        raise UserError(
+            f"{request.database / OPERATOR_MEASUREMENTS}: no operator is measured{where}, so nothing tells what others "
+            "cost; run block 2 for one model, or name another folder with --database"
+        )
+    return found
+
+
+def _most_common(rows: Sequence[MeasurementRow], operator_keys: set[str]) -> Conditions:
+    """Return the conditions under which most of some operators are measured; of all rows, if none is."""
+    wanted = [row.conditions for row in rows if row.key.partition("-")[0] in operator_keys]
+    ((conditions, _),) = Counter(wanted or [row.conditions for row in rows]).most_common(1)
+    return conditions
+
+
+def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
+    """Return all models that are counted, also those that are not asked for; those with mistakes are left out."""
+    found = []
+    for path in sorted(request.measurements.glob(f"*/{COUNTS.file_name}")):
+        alone = replace(request, names=(path.parent.name,))
+        with suppress(UserError):
+            found += counted(alone, alone.configs(), COUNTS)
+    return found
+
+
+def _wholes(
+    request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]], conditions: Conditions
+) -> list[MeasurementRow]:
+    """Return the measured wholes of models under these conditions, one for each board."""
+    operators = about(counts.model for _, counts in models)
+    rows = CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows(operators)
+    return [row for row in best_of_each_board(rows) if row.conditions.key == conditions.key]
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A model's summed operators, and its measured whole, None where it has none."""
+
+    cost: ModelCost
+    whole: MeasurementRow | None
+
+
+def _sum_of(
+    counts: OperatorCounts, wholes: Iterable[MeasurementRow], measurements: Measurements, conditions: Conditions
+) -> _Sum:
+    """Return a model's sum beside its whole: of several boards as comparisons choose it, but by all operators."""
+    is_own = about([counts.model])
+    pairs = [(whole, sum_beside(whole, counts, measurements, conditions)) for whole in wholes if is_own(whole.key)]
+    if not pairs:
+        return _Sum(sum_operators(counts, measurements, conditions), None)
+    # Of equals the last.
+    whole, cost = max(reversed(pairs), key=lambda pair: whole_rank(*pair))
+    return _Sum(cost, whole)
+
+
+def _advice(name: str, costs: Costs, whitelist: tuple[str, ...], target_ratio: float, found: _Sum) -> ModelAdvice:
+    share = share_of(costs, whitelist)
+    kept = [cost for operator, cost in costs.items() if operator in whitelist]
+    time_s, whole = sum(cost.time_s for cost in kept), found.whole
+    whole_j = None if whole is None else value_of(energy_of(whole, found.cost.is_at_reference))
+    has_energy = share.energy_ratio is not None and whole_j is not None
+    return ModelAdvice(
+        name=name,
+        time_ratio=share.time_ratio,
+        energy_ratio=share.energy_ratio,
+        measured_ratio=measured_ratio(costs),
+        doubtful_ratio=doubtful_ratio(costs),
+        whole_time_ratio=None if whole is None else time_s / whole.measurement.time_s,
+        whole_energy_ratio=sum(cost.energy_j or 0.0 for cost in kept) / (whole_j or 1.0) if has_energy else None,
+        is_reached=share.reaches(target_ratio),
+        additions=tuple(to_add(costs, whitelist, target_ratio)),
+    )
+
+
+def _on_average(advised: Sequence[ModelAdvice], additions: tuple[Addition, ...]) -> ModelAdvice:
+    energies = [one.energy_ratio for one in advised if one.energy_ratio is not None]
+    return ModelAdvice(
+        name=None,
+        time_ratio=sum(one.time_ratio for one in advised) / len(advised),
+        energy_ratio=sum(energies) / len(energies) if energies else None,
+        measured_ratio=sum(one.measured_ratio for one in advised) / len(advised),
+        doubtful_ratio=sum(one.doubtful_ratio for one in advised) / len(advised),
+        whole_time_ratio=None,
+        whole_energy_ratio=None,
+        is_reached=all(one.is_reached for one in advised),
+        additions=additions,
+    )

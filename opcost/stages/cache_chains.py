@@ -1,0 +1,110 @@
+"""Find out, once for each kind of card and its software, what calls take longer in chains of others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from pathlib import Path
+
+from opcost.comparing.cache_chains import (
+    BLOCKS,
+    ChainRow,
+    before,
+    chain_row,
+    chains_of,
+    excess_of_call,
+    is_corrected,
+    of_the_same_card,
+    refusal,
+    refused_row,
+    unsettled_sides,
+)
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measuring.conditions import TORCH_DEFAULT
+from opcost.measuring.ports import protocol_for
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import Subject
+from opcost.operators.tuples import OperatorTuple
+from opcost.running.bench import Bench, measured_row
+from opcost.running.request import CALLS_IN_CHAINS
+from opcost.storage.table import CsvTable
+
+RELATIVE_ERROR = 0.005
+"""Half of what operators are usually asked for: a small difference of two large figures is wanted."""
+
+SECONDS_PER_SIZE = 12
+"""About: a dozen measurements of a second (144 took some 145 s on an H200)."""
+
+
+def calls_in_chains_in(database: Path) -> CsvTable[ChainRow]:
+    """Return the table of what calls take longer in chains."""
+    return CsvTable(database / CALLS_IN_CHAINS, ChainRow)
+
+
+def find_chains_if_unknown(bench: Bench, database: Path) -> None:
+    """Find out what calls take longer in chains, where a database does not know it of this card and software.
+
+    Operators are on disk by then: what goes wrong here is told, and tried again by the next run.
+    """
+    conditions = bench.conditions(TORCH_DEFAULT)
+    if not bench.is_gpu or not is_corrected(conditions):
+        return
+    log = logging.getLogger(__name__)
+    table = calls_in_chains_in(database)
+    try:
+        sides = unsettled_sides(of_the_same_card(table.rows(), conditions))
+        if sides:
+            text = "what calls take longer among others is found out last: once, some %d s"
+            log.warning(text, SECONDS_PER_SIZE * len(sides))
+        for side in sides:
+            find_chains(bench, table, side)
+    except UserError as error:
+        log.warning("what calls take longer among others is not known: %s", error)
+
+
+def find_chains(bench: Bench, table: CsvTable[ChainRow], side: int, blocks: int = BLOCKS) -> list[ChainRow]:
+    """Measure what calls take longer in chains on images of one side; keep and return it, or why it was refused."""
+    elementwise, *others = chains_of(side, blocks)
+    measured: dict[OperatorTuple, MeasurementRow | str] = {}
+    found: list[ChainRow] = []
+    for chain in (elementwise, *others):
+        wanted = (*elementwise.operators, before(side), elementwise.behind_a_stream, *chain.own, chain.behind_a_stream)
+        rows = _measure(bench, dict.fromkeys(wanted), measured)
+        if isinstance(rows, str):
+            text = "what calls take longer in chains of %s operators on images of %d pixels a side is not known: %s"
+            logging.getLogger(__name__).warning(text, chain.kind, side, rows)
+            now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+            found.append(refused_row(chain, rows, bench.conditions(TORCH_DEFAULT), now))
+            continue
+        less = before(side) if chain == elementwise else elementwise.behind_a_stream
+        whole = rows[chain.behind_a_stream]
+        own = [rows[operator] for operator in chain.own]
+        found.append(chain_row(chain, whole, excess_of_call(whole, rows[less], own, blocks)))
+    table.append_missing(found)
+    return found
+
+
+def _measure(
+    bench: Bench, wanted: Iterable[OperatorTuple], known: dict[OperatorTuple, MeasurementRow | str]
+) -> dict[OperatorTuple, MeasurementRow] | str:
+    """Return the rows of operators, or why one of them is no good; what is not known yet is measured."""
+    rows = {}
+    for operator in wanted:
+        if operator not in known:
+            known[operator] = _measured(bench, operator)
+        row = known[operator]
+        if isinstance(row, str):
+            return row
+        rows[operator] = row
+    return rows
+
+
+def _measured(bench: Bench, operator: OperatorTuple) -> MeasurementRow | str:
+    """Return an operator's row, or why there is none that is any good."""
+    protocol = protocol_for(True, relative_error=RELATIVE_ERROR)
+    try:
+        row = measured_row(bench, Subject(operator), TORCH_DEFAULT, protocol, bench.circumstances(protocol))
+    except CannotMeasureError as error:
+        return f"{operator.operator}: {error}"
+    return refusal(row) or row

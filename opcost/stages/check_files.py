@@ -1,0 +1,149 @@
+"""What is wrong with the files that programs wrote and people edited; tables repaired, and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opcost.comparing.cache_chains import ChainRow
+from opcost.comparing.kernel_times import KernelTimeRow
+from opcost.comparing.row import ComparisonRow
+from opcost.errors import UserError
+from opcost.measuring.qualification import QualificationRow
+from opcost.measuring.record import FailureRow, MeasurementRow
+from opcost.operators.model_rows import ModelOperatorRow
+from opcost.running.request import (
+    CALLS_IN_CHAINS,
+    COUNTS,
+    FAILURES,
+    FILTERED_COUNTS,
+    FULL_MODEL_MEASUREMENTS,
+    KERNEL_TIMES,
+    METER_QUALIFICATIONS,
+    MODEL_OPERATORS,
+    OPERATOR_MEASUREMENTS,
+    SENTINEL_MEASUREMENTS,
+    SUM_VS_FULL,
+    WHITELIST,
+)
+from opcost.storage.configs import load_configs, load_whitelist
+from opcost.storage.table import TORN, CsvTable
+
+MEASURED: dict[str, type[Any]] = {
+    OPERATOR_MEASUREMENTS: MeasurementRow,
+    FULL_MODEL_MEASUREMENTS: MeasurementRow,
+    SENTINEL_MEASUREMENTS: MeasurementRow,
+    METER_QUALIFICATIONS: QualificationRow,
+    CALLS_IN_CHAINS: ChainRow,
+    KERNEL_TIMES: KernelTimeRow,
+    MODEL_OPERATORS: ModelOperatorRow,
+    FAILURES: FailureRow,
+}
+"""Tables to which rows are only added, and what a row is."""
+
+TABLES = MEASURED | {SUM_VS_FULL: ComparisonRow}
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """How many files were read, and a line for each mistake in them: the file, the line where there is one, the remedy.
+
+    ``repaired`` are lines that tell of tables that were written anew without their bad lines.
+    """
+
+    files: int
+    problems: tuple[str, ...]
+    repaired: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """How many rows of other databases a table lacked."""
+
+    table: str
+    added: int
+
+
+def check_files(measurements: Path, database: Path, repair: bool = False) -> CheckReport:
+    """Read all tables, configs and pickles.
+
+    Args:
+        measurements: the models' folders.
+        database: the tables.
+        repair: whether tables with bad lines are written anew without these; the old ones are kept beside them.
+
+    Raises:
+        UserError: one of the folders is not there.
+    """
+    for folder in (measurements, database):
+        if not folder.is_dir():
+            raise UserError(f"{folder}: there is no such folder")
+    tables = [table for name, kind in TABLES.items() if (table := CsvTable(database / name, kind)).path.exists()]
+    problems, repaired = [], []
+    for table in tables:
+        found = table.problems()
+        if repair and found and not _is_of_the_header(found):
+            repaired.append(
+                f"{table.path}: {len(found)} bad lines left out; {table.keep_good_lines().name} is as before"
+            )
+            found = table.problems()
+        problems += found
+    problems += [f"{path}: lines that a crash left unfinished; delete the file" for path in _torn(database)]
+    models = sorted(path.parent.name for path in measurements.glob("*/summary.yml"))
+    pickles = sorted(
+        [*measurements.glob(f"*/{COUNTS.file_name}"), *measurements.glob(f"*/{FILTERED_COUNTS.file_name}")]
+    )
+    problems += [problem for name in models for problem in _problems_of_model(measurements, name)]
+    problems += _problems_of_whitelist(measurements / WHITELIST)
+    return CheckReport(len(tables) + len(models) + len(pickles), tuple(problems), tuple(repaired))
+
+
+def merge(into: Path, others: Sequence[Path]) -> list[MergeReport]:
+    """Add the rows of other databases that one lacks, table by table; comparisons are made anew by comparing.
+
+    Raises:
+        UserError: one of them is no folder, or a table is damaged; then nothing of that table is added.
+    """
+    for folder in (into, *others):
+        if not folder.is_dir():
+            raise UserError(f"{folder}: there is no such folder")
+    reports = []
+    for name, kind in MEASURED.items():
+        table = CsvTable(into / name, kind)
+        reports.append(
+            MergeReport(name, sum(table.append_missing(CsvTable(one / name, kind).rows()) for one in others))
+        )
+    return reports
+
+
+def _torn(database: Path) -> list[Path]:
+    return sorted(database.glob(f"*.csv{TORN}"))
+
+
+def _is_of_the_header(problems: Sequence[str]) -> bool:
+    """Return whether nothing below the header could be read: there would be nothing left."""
+    return ":1: " in problems[0]
+
+
+def _problems_of_model(measurements: Path, name: str) -> Iterator[str]:
+    try:
+        (config,) = load_configs(measurements, [name])
+    except UserError as error:
+        yield from error.lines
+        return
+    for kind in (COUNTS, FILTERED_COUNTS):
+        if kind.path(config).exists():
+            try:
+                kind.read(config)
+            except UserError as error:
+                yield from error.lines
+
+
+def _problems_of_whitelist(path: Path) -> Sequence[str]:
+    try:
+        load_whitelist(path)
+    except UserError as error:
+        return error.lines
+    return ()

@@ -1,0 +1,227 @@
+"""The comparison: each model's summed operators beside the measured whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from opcost.comparing.comparison import USUAL_RUNS, Comparison, KindCost, OperatorRuns, compare, kinds_of, labels_of
+from opcost.comparing.kernel_times import KernelErrors, KernelTimeRow, kernel_errors
+from opcost.comparing.row import ComparisonRow
+from opcost.errors import UserError
+from opcost.estimates import standard_error_of, value_of
+from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow
+from opcost.operators.cases import about
+from opcost.operators.tuples import OperatorCounts
+from opcost.running.request import (
+    FULL_MODEL_MEASUREMENTS,
+    FULL_MODEL_SCRIPT,
+    KERNEL_TIMES,
+    OPERATOR_MEASUREMENTS,
+    SUM_VS_FULL,
+    Request,
+    selected,
+)
+from opcost.running.shipped_counts import shipped_counts
+from opcost.stages.cache_chains import calls_in_chains_in
+from opcost.storage.configs import ModelConfig
+from opcost.storage.files import replace_file
+from opcost.storage.table import CsvTable
+from opcost.summing.summation import Measurements, best_of_each_board, whole_rank
+from opcost.units import percent, ratio
+
+KINDS_TOLD = 4
+"""Of operators whose kernels differ most from those in the model."""
+
+
+@dataclass(frozen=True)
+class ComparingReport:
+    """What the comparison found for one model: a row for each set of conditions, or why there is none.
+
+    ``kinds`` holds for each row what each kind of operator costs in its sum.
+    """
+
+    name: str
+    comparisons: tuple[ComparisonRow, ...]
+    reason: str | None
+    kinds: tuple[tuple[KindCost, ...], ...] = ()
+
+    @property
+    def labels(self) -> list[str]:
+        """What each comparison is called where there may be others."""
+        return labels_of(self.name, [row.conditions for row in self.comparisons])
+
+    @property
+    def lacks_a_sum(self) -> bool:
+        """Whether there is no whole, or one with nothing to set beside it."""
+        return self.reason is not None or any(row.time_s is None for row in self.comparisons)
+
+
+@dataclass(frozen=True)
+class ModelComparisons:
+    """A model's sums beside its wholes, one for each set of conditions; errors of kernels where they were profiled."""
+
+    config: ModelConfig
+    comparisons: tuple[Comparison, ...]
+    kernels: tuple[KernelErrors | None, ...]
+
+
+def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:
+    """Compare each chosen model and keep the result; see ``find_comparisons``."""
+    return keep_comparisons(request, runs, find_comparisons(request, runs))
+
+
+def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ModelComparisons]:
+    """Compare each chosen model under every set of conditions in which the whole model was measured.
+
+    Where that was on several boards, the one counts on which most of what is summed was measured, too; of equals the
+    one whose first row comes last.
+
+    Args:
+        request: which models.
+        runs: which runs of operators are summed.
+    """
+    configs = request.configs()
+    models = selected(request, configs, shipped_counts(request, configs))
+    if not request.database.is_dir():
+        raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
+    counts = [counts for model in models for counts in (model.kept, model.dropped) if counts is not None]
+    of_operators = about(count.operator for one in counts for count in one.counts)
+    operators = CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows(of_operators)
+    measurements = Measurements(operators)
+    chains = calls_in_chains_in(request.database).rows()
+    of_models = about(model.kept.model for model in models)
+    wholes = CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows(of_models)
+    full_rows = best_of_each_board(wholes)
+    kernels = CsvTable(request.database / KERNEL_TIMES, KernelTimeRow).rows()
+    found = []
+    for model in models:
+        own = [row for row in full_rows if _is_whole(row, model.config, model.kept, request.device)]
+        comparisons = _of_one_board_mostly(
+            compare(model.kept, whole, measurements, runs, model.dropped, chains) for whole in own
+        )
+        errors = [kernel_errors(kernels, model.kept.model.key, one.conditions) for one in comparisons]
+        found.append(ModelComparisons(model.config, tuple(comparisons), tuple(errors)))
+    return found
+
+
+def keep_comparisons(request: Request, runs: OperatorRuns, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
+    """Write what was compared to the database, unless that is only tried; return it as rows."""
+    reports = [_report(model, runs, request.device) for model in models]
+    rows = [row for report in reports for row in report.comparisons]
+    if rows and not request.dry_run:
+        _write(request.database / SUM_VS_FULL, rows)
+    return reports
+
+
+def _report(model: ModelComparisons, runs: OperatorRuns, device: str | None) -> ComparingReport:
+    name = model.config.name
+    pairs = zip(model.comparisons, model.kernels, strict=True)
+    rows = tuple(_comparison_row(name, comparison, runs, errors) for comparison, errors in pairs)
+    kinds = tuple(kinds_of(comparison.cost) for comparison in model.comparisons)
+    return ComparingReport(name, rows, None if rows else _reason(model.config, device), kinds)
+
+
+def _of_one_board_mostly(comparisons: Iterable[Comparison]) -> list[Comparison]:
+    """Return one comparison for each whole model under some conditions, of those with wholes of several boards."""
+    best: dict[str, Comparison] = {}
+    for comparison in comparisons:
+        known = best.get(comparison.full.key)
+        if known is None or _board_rank(comparison) >= _board_rank(known):
+            best[comparison.full.key] = comparison
+    return list(best.values())
+
+
+def _board_rank(comparison: Comparison) -> tuple[bool, bool, float]:
+    return whole_rank(comparison.full, comparison.cost)
+
+
+def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, device: str | None) -> bool:
+    is_model = row.key.partition("-")[0] == counts.model.key and row.conditions.precision == config.precision
+    return is_model and (device is None or row.conditions.device_type == device.partition(":")[0])
+
+
+def _reason(config: ModelConfig, device: str | None) -> str:
+    where = f" on {device}" if device else ""
+    return f"the whole model is not measured{where}; run {FULL_MODEL_SCRIPT} {config.name}"
+
+
+def _comparison_row(
+    name: str, comparison: Comparison, runs: OperatorRuns, errors: KernelErrors | None
+) -> ComparisonRow:
+    cost, whole, gap, eager = comparison.cost, comparison.full.measurement, comparison.gap, comparison.eager
+    more = gap.correction
+    correction_time_s, correction_energy_j = (None, None) if more is None else (more.time_s, more.energy_j)
+    return ComparisonRow(
+        key=comparison.full.key,
+        operator=comparison.full.operator,
+        time_s=value_of(cost.time_s),
+        energy_j=value_of(cost.energy_j),
+        name=name,
+        input_data=runs.input_data,
+        counted=runs.counted,
+        time_standard_error_s=standard_error_of(cost.time_s),
+        energy_standard_error_j=standard_error_of(cost.energy_j),
+        full_time_s=whole.time_s,
+        full_time_standard_error_s=whole.time_standard_error_s,
+        full_energy_j=value_of(comparison.full_energy_j),
+        full_energy_standard_error_j=standard_error_of(comparison.full_energy_j),
+        reference_temperature_c=REFERENCE_TEMPERATURE_C if cost.is_at_reference else None,
+        time_ratio=value_of(comparison.time_ratio),
+        time_standard_error_ratio=standard_error_of(comparison.time_ratio),
+        energy_ratio=value_of(comparison.energy_ratio),
+        energy_standard_error_ratio=standard_error_of(comparison.energy_ratio),
+        function_time_s=gap.functions.time_s,
+        function_energy_j=gap.functions.energy_j,
+        correction_time_s=value_of(correction_time_s),
+        correction_time_standard_error_s=standard_error_of(correction_time_s),
+        correction_energy_j=value_of(correction_energy_j),
+        correction_energy_standard_error_j=standard_error_of(correction_energy_j),
+        dropped_time_s=gap.dropped.time_s,
+        dropped_energy_j=gap.dropped.energy_j,
+        unmeasured_time_s=gap.unmeasured.time_s,
+        unmeasured_energy_j=gap.unmeasured.energy_j,
+        unexplained_time_s=gap.unexplained.time_s,
+        unexplained_energy_j=gap.unexplained.energy_j,
+        eager_device_time_s=None if eager is None else eager.device_time_s,
+        eager_launch_time_s=None if eager is None else eager.launch_time_s,
+        eager_energy_j=None if eager is None else eager.energy_j,
+        kernel_error_ratio=None if errors is None else errors.ratio,
+        absolute_kernel_error_ratio=None if errors is None else errors.absolute_ratio,
+        energy_missing_reason=cost.energy_missing_reason or whole.energy_missing_reason,
+        flop_ratio=cost.flop_ratio,
+        memory_bytes_ratio=cost.memory_bytes_ratio,
+        summed_operators=len(cost.summed),
+        missing_operators=len(cost.missing),
+        missing=" | ".join(str(count.operator) for count in cost.missing),
+        remarks=" | ".join((*comparison.remarks, *_kernels_told(errors))),
+        compared_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        conditions=comparison.conditions,
+    )
+
+
+def _kernels_told(errors: KernelErrors | None) -> tuple[str, ...]:
+    if errors is None:
+        return ()
+    kinds = ", ".join(f"{kind} {100 * error:+.1f} %" for kind, error in errors.by_kind[:KINDS_TOLD])
+    return (
+        f"kernels alone take {ratio(1 + errors.ratio)} of their time in the model; by kind they differ by "
+        f"{percent(errors.absolute_ratio)} of it in all: {kinds}",
+    )
+
+
+def _write(path: Path, new_rows: list[ComparisonRow]) -> None:
+    """Put new rows in the place of older ones of the same model, conditions and values; others and equal ones stay."""
+    table = CsvTable(path, ComparisonRow)
+    rows = {_place(row): row for row in table.rows()}
+    for row in new_rows:
+        old = rows.get(_place(row))
+        if old is None or replace(row, compared_at=old.compared_at) != old:
+            rows[_place(row)] = row
+    replace_file(path, table.text(list(rows.values())).encode())
+
+
+def _place(row: ComparisonRow) -> tuple[str, str, str, str, str]:
+    return row.name, row.key, row.input_data, row.counted, row.conditions.cache

@@ -1,0 +1,186 @@
+"""Block 0: count every operator tuple of each model."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from torch import nn
+
+from opcost.errors import CannotMeasureError, UnknownOperationError, UserError
+from opcost.operators.tuples import META, OperatorCounts
+from opcost.operators.whitelist import select
+from opcost.progress import Progress
+from opcost.running.devices import choose_device
+from opcost.running.request import COUNTS, Request, counted, model_tuple
+from opcost.sources.models import counting_device, model_to_count
+from opcost.sources.torchvision import check_model
+from opcost.stages.census import CensusRow, take_census
+from opcost.storage.configs import ModelConfig
+from opcost.storage.counts_file import write_counts
+from opcost.torch_backend.capture import capture
+from opcost.torch_backend.workload import REFUSALS, one_line
+
+EXPECTED_S = {"cuda": 1.0, "cpu": 6.0, META: 0.25}
+"""What a model takes as a rule: the mean over the configs that come with the project, on an H200 and on two cores."""
+
+
+@dataclass(frozen=True)
+class CountReport:
+    """What block 0 counted in one model.
+
+    FLOPs, bytes and parameters are those of
+    the whole model run; ``counted_`` those in operator tuples, ``whitelisted_`` those in tuples that the whitelist
+    keeps (None where there is no whitelist). ``outside`` names the operations in no tuple. ``counted_on`` is ``meta``,
+    ``cpu`` or ``cuda``.
+    """
+
+    name: str
+    operator_calls: int
+    module_calls: int
+    function_calls: int
+    unique_tuples: int
+    flops: int
+    bytes: int
+    parameters: int
+    counted_flops: int
+    counted_bytes: int
+    whitelisted_flops: int | None
+    whitelisted_bytes: int | None
+    outside: tuple[str, ...]
+    counted_on: str
+
+
+@dataclass(frozen=True)
+class CountFailure:
+    """A model that does not run on its input, or cannot be counted, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class CountPlan:
+    """What block 0 would do for one model, where, and roughly how long it takes."""
+
+    name: str
+    model: str
+    counted_before: bool
+    device: str
+    expected_s: float
+
+
+def plan_counting(request: Request, on_meta: bool = False) -> list[CountPlan]:
+    """Return the models that block 0 would run, without running any."""
+    return [plan for _, plan in _planned(request, on_meta)]
+
+
+def count_operators(request: Request, progress: Progress, on_meta: bool = False) -> list[CountReport | CountFailure]:
+    """Run each model once and pickle its operator tuples with their occurrences.
+
+    Args:
+        request: which models, and the device.
+        progress: is told of each model.
+        on_meta: run on shapes only, where a model's work does not depend on its data.
+    """
+    planned = _planned(request, on_meta)
+    whitelist = request.whitelist_if_any()
+    progress.start(len(planned), sum(plan.expected_s for _, plan in planned) / max(len(planned), 1))
+    try:
+        return [_count_and_tell(config, plan.device, whitelist, progress) for config, plan in planned]
+    finally:
+        progress.end()
+
+
+def census(request: Request) -> list[CensusRow]:
+    """Return how many calls and tuples the chosen models have that are counted, done or not, each and all together."""
+    return take_census({config.name: counts for config, counts in counted(request, request.configs(), COUNTS)})
+
+
+def _has_values(config: ModelConfig) -> bool:
+    """Return whether a model's counts hold the values that operators saw, which counts on shapes do not."""
+    try:
+        return COUNTS.read(config).device_type != META
+    except UserError:
+        return False
+
+
+def _planned(request: Request, on_meta: bool) -> list[tuple[ModelConfig, CountPlan]]:
+    """Return the models to count, each with where and how long."""
+    configs = request.open_configs(check_model)
+    device = choose_device(request.device)
+    return [(config, _plan(config, counting_device(config.model_name, device, on_meta))) for config in configs]
+
+
+def _plan(config: ModelConfig, device: str) -> CountPlan:
+    expected_s = EXPECTED_S[device.partition(":")[0]]
+    return CountPlan(config.name, str(model_tuple(config)), COUNTS.path(config).exists(), device, expected_s)
+
+
+def _count_and_tell(
+    config: ModelConfig, device: str, whitelist: tuple[str, ...] | None, progress: Progress
+) -> CountReport | CountFailure:
+    progress.begin(config.name)
+    try:
+        counts = _count(config, device)
+    except UserError as error:
+        progress.fail(str(error))
+        return CountFailure(config.name, str(error))
+    if device == META and _has_values(config):
+        text = "%s: what was counted before holds the values that operators saw, and stays; delete %s to replace it"
+        logging.getLogger(__name__).warning(text, config.name, COUNTS.path(config))
+    else:
+        write_counts(COUNTS.path(config), counts)
+    progress.finish(f"{counts.operator_calls} calls of {len(counts.counts)} operator tuples")
+    return _count_report(config.name, counts, whitelist)
+
+
+def _count(config: ModelConfig, device: str) -> OperatorCounts:
+    operator = model_tuple(config)
+    try:
+        model, inputs = model_to_count(operator, device)
+        _check_composites(config, model)
+        return capture(model, inputs, operator, config.composites)
+    except UnknownOperationError as error:
+        remedy = "add a formula, or the name to WITHOUT_PRODUCTS, in opcost/torch_backend/flops.py"
+        raise UserError(f"{config.where('model_name')}: model_name: {config.model_name}: {error}; {remedy}") from error
+    except CannotMeasureError as error:
+        raise UserError(_does_not_run(config, device, str(error))) from error
+    except REFUSALS as error:
+        raise UserError(_does_not_run(config, device, one_line(error))) from error
+
+
+def _check_composites(config: ModelConfig, model: nn.Module) -> None:
+    classes = {type(module).__name__ for module in model.modules()}
+    unknown = [name for name in config.composites if name not in classes]
+    if unknown:
+        mistake = f"{config.model_name} has no module of class {', '.join(unknown)}"
+        raise UserError(f"{config.where('composites')}: composites: {mistake}; it has {', '.join(sorted(classes))}")
+
+
+def _does_not_run(config: ModelConfig, device: str, reason: str) -> str:
+    size = list(config.input_size)
+    return (
+        f"{config.where('input_size')}: input_size: {config.model_name} does not run on {size} on {device} ({reason}); "
+        "take a size that it accepts and that fits into memory"
+    )
+
+
+def _count_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...] | None) -> CountReport:
+    kept = None if whitelist is None else select(counts, whitelist).kept
+    return CountReport(
+        name=name,
+        operator_calls=counts.operator_calls,
+        module_calls=counts.operator_calls - counts.function_calls,
+        function_calls=counts.function_calls,
+        unique_tuples=len(counts.counts),
+        flops=counts.total_flop,
+        bytes=counts.total_memory_bytes,
+        parameters=counts.parameters,
+        counted_flops=counts.flop,
+        counted_bytes=counts.memory_bytes,
+        whitelisted_flops=None if kept is None else kept.flop,
+        whitelisted_bytes=None if kept is None else kept.memory_bytes,
+        outside=counts.outside,
+        counted_on=counts.device_type,
+    )

@@ -1,0 +1,205 @@
+"""Coverage: whether the operator tuples of torchvision's models carry all that an unobserved run computes and moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from opcost.errors import CannotMeasureError, UnknownOperationError
+from opcost.operators.tuples import META, OperatorCounts, OperatorTuple, model_operator, tensor_specs
+from opcost.progress import Progress
+from opcost.running.devices import choose_device
+from opcost.sources.models import counting_device, model_and_inputs, model_to_count, run_once
+from opcost.sources.torchvision import (
+    PublishedFacts,
+    is_data_dependent,
+    models_matching,
+    published_facts,
+    published_input_size,
+    task_of,
+)
+from opcost.torch_backend.capture import capture
+from opcost.torch_backend.flops import CostCounter, OperationCost, tensors_of, total
+from opcost.torch_backend.meta_device import like_a_device
+from opcost.torch_backend.workload import REFUSALS, one_line
+
+BATCH_SIZE = 1
+"""Torchvision states multiply-adds for one sample; shares do not depend on the batch, or hardly."""
+
+FLOP_TOLERANCE_RATIO = 1e-6
+LEAST_MEMORY_BYTES_RATIO = 0.999
+"""Shares that tuples must carry: FLOPs but for the rounding of means over calls, bytes nearly all."""
+
+REGION_POOLING = "MultiScaleRoIAlign"
+
+EXPECTED_S = {"cuda": 2.0, "cpu": 10.0, META: 0.5}
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """How many image regions a two-stage detector's heads worked on, and how many fit the published multiply-adds."""
+
+    number: int
+    published: float
+
+    @staticmethod
+    def of(counts: OperatorCounts, published: PublishedFacts) -> Proposals | None:
+        """Return the proposals of a model's run, None if it has no such heads or no published figure.
+
+        Everything behind the first pooling of regions belongs to the heads. The box head is what works on as many
+        regions as its linear layers do.
+        """
+        names = [count.operator.short_name for count in counts.counts]
+        if REGION_POOLING not in names or published.multiply_adds is None:
+            return None
+        heads = counts.counts[names.index(REGION_POOLING) :]
+        linear = next(count.operator for count in heads if count.operator.short_name == "Linear")
+        number = tensor_specs(linear.inputs)[0].shape[0]
+        head_flop = sum(count.occurrences * count.flop for count in heads)
+        box_head = [count for count in heads if _first_size(count.operator) == number]
+        per_proposal = sum(count.occurrences * count.flop for count in box_head) / number
+        published_head_flop = 2 * published.multiply_adds - (counts.total_flop - head_flop)
+        return Proposals(number, published_head_flop / per_proposal)
+
+
+@dataclass(frozen=True)
+class CoverageRow:
+    """What the tuples of one model carry of an unobserved run of it, which is counted operation by operation.
+
+    ``operations`` ran unobserved, ``captured_operations`` while the tuples were captured; they are the same one by one
+    where ``is_undisturbed``. ``outside`` names those in no tuple. ``meta_other_tuples`` says how many tuples a capture
+    on the meta device has in another number or alone, and ``meta_memory_bytes_ratio`` its bytes over the device's; both
+    are None where the model ran there itself or cannot. ``proposals`` are those of a two-stage detector.
+    """
+
+    model_name: str
+    task: str
+    input_size: tuple[int, ...]
+    device: str
+    module_calls: int
+    function_calls: int
+    tuples: int
+    operations: int
+    captured_operations: int
+    is_undisturbed: bool
+    outside: tuple[str, ...]
+    flop_ratio: float | None
+    memory_bytes_ratio: float | None
+    multiply_adds: float
+    published: PublishedFacts
+    parameters: int
+    meta_other_tuples: int | None
+    meta_memory_bytes_ratio: float | None
+    proposals: Proposals | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether tuples carry all FLOPs and nearly all bytes, and capturing them changed nothing."""
+        has_flop = self.flop_ratio is None or abs(self.flop_ratio - 1) < FLOP_TOLERANCE_RATIO
+        has_bytes = self.memory_bytes_ratio is None or self.memory_bytes_ratio >= LEAST_MEMORY_BYTES_RATIO
+        return has_flop and has_bytes and self.is_undisturbed and not self.outside
+
+
+@dataclass(frozen=True)
+class CoverageFailure:
+    """A model that could not be checked, and why."""
+
+    model_name: str
+    reason: str
+
+
+def check_coverage(
+    patterns: Sequence[str], device_name: str | None, on_meta: bool, progress: Progress
+) -> list[CoverageRow | CoverageFailure]:
+    """Run each model unobserved and captured, and compare.
+
+    Args:
+        patterns: names of models or globs; none chooses all but the quantized ones.
+        device_name: as the user named it, None for a GPU if there is one.
+        on_meta: run on shapes only, where a model's work does not depend on its data.
+        progress: is told of each model.
+
+    Raises:
+        UserError: a pattern matches no model, or there is no such device.
+    """
+    device = choose_device(device_name)
+    places = [(model_name, counting_device(model_name, device, on_meta)) for model_name in models_matching(patterns)]
+    progress.start(len(places), sum(EXPECTED_S[place.partition(":")[0]] for _, place in places) / len(places))
+    try:
+        return [_check_and_tell(model_name, place, progress) for model_name, place in places]
+    finally:
+        progress.end()
+
+
+def _check_and_tell(model_name: str, device: str, progress: Progress) -> CoverageRow | CoverageFailure:
+    progress.begin(model_name)
+    try:
+        row = _check_model(model_name, device)
+    except (UnknownOperationError, CannotMeasureError, *REFUSALS) as error:
+        reason = one_line(error)
+        progress.fail(reason)
+        return CoverageFailure(model_name, reason)
+    progress.finish(f"{row.tuples} tuples")
+    return row
+
+
+def _check_model(model_name: str, device: str) -> CoverageRow:
+    input_size = published_input_size(model_name, BATCH_SIZE)
+    operator = model_operator(model_name, None, input_size)
+    model, inputs = model_to_count(operator, device)
+    unobserved = unobserved_costs(model, inputs)
+    captured: list[OperationCost] = []
+    counts = capture(model, inputs, operator, record=captured.append)
+    whole = total(unobserved)
+    has_meta = device != META and not is_data_dependent(model_name)
+    on_meta = capture(*model_and_inputs(operator, META), operator) if has_meta else None
+    published = published_facts(model_name)
+    proposals = Proposals.of(counts, published)
+    return CoverageRow(
+        model_name=model_name,
+        task=task_of(model_name),
+        input_size=input_size,
+        device=device.partition(":")[0],
+        module_calls=counts.operator_calls - counts.function_calls,
+        function_calls=counts.function_calls,
+        tuples=len(counts.counts),
+        operations=len(unobserved),
+        captured_operations=len(captured),
+        is_undisturbed=unobserved == captured,
+        outside=counts.outside,
+        flop_ratio=counts.flop / whole.flop if whole.flop else None,
+        memory_bytes_ratio=counts.memory_bytes / whole.memory_bytes if whole.memory_bytes else None,
+        multiply_adds=whole.flop / 2 / BATCH_SIZE,
+        published=published,
+        parameters=counts.parameters,
+        meta_other_tuples=None if on_meta is None else len(_calls(on_meta) ^ _calls(counts)),
+        meta_memory_bytes_ratio=None if on_meta is None else on_meta.total_memory_bytes / counts.total_memory_bytes,
+        proposals=proposals,
+    )
+
+
+def unobserved_costs(model: nn.Module, inputs: tuple[Any, ...]) -> list[OperationCost]:
+    """Return the costs of all operations of a run that nothing but the dispatcher sees, in order.
+
+    Raises:
+        UnknownOperationError: the model runs operations whose FLOPs are not known.
+    """
+    costs: list[OperationCost] = []
+    counter = CostCounter(costs.append)
+    with like_a_device(tensors_of(inputs)[0].device.type), counter:
+        run_once(model, inputs)
+    counter.check()
+    return costs
+
+
+def _first_size(operator: OperatorTuple) -> int | None:
+    """Return the first dimension of an operator's first tensor, None if it has none."""
+    specs = tensor_specs(operator.inputs)
+    return specs[0].shape[0] if specs and specs[0].shape else None
+
+
+def _calls(counts: OperatorCounts) -> set[tuple[OperatorTuple, int]]:
+    return {(count.operator, count.occurrences) for count in counts.counts}

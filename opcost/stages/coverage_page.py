@@ -1,0 +1,170 @@
+"""The coverage table as a page of ``docs/``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+import torch
+import torchvision
+
+from opcost.running.devices import choose_device, product_of
+from opcost.stages.coverage import CoverageFailure, CoverageRow
+from opcost.units import UNKNOWN, percent
+
+TOLERANCE_RATIO = 0.005
+"""How far multiply-adds may be from the published figure: it counts the same operations."""
+
+PUBLISHED_STEP = 1e6
+"""Published multiply-adds are rounded to 0.001 · 10⁹."""
+
+TEMPLATE = """\
+# What the operator tuples carry
+
+Made on {date} by `{command}` with torch {torch}, torchvision {torchvision}, {device}.
+
+Each model ran twice on the same weights and input: unobserved, with each ATen operation counted as torch dispatches it,
+and captured into operator tuples. Random weights in the published graph, seed 0, published input size, one sample.
+
+{summary}
+
+- **modules**, **functions**: calls of each kind in one run; **tuples**: the distinct ones. Functions that compute
+  nothing are left out. **operations**: ATen operations that compute, in the unobserved run.
+- **FLOPs**, **bytes**: the share of the unobserved run's in tuples.
+- **GMAC**: 10⁹ multiply-adds of the unobserved run beside torchvision's `weights.meta["_ops"]`.
+  **parameters**: `=` where they equal `num_params`.
+- **meta**: `=` where a capture on the meta device gives the same tuples as often, else the number of tuples that
+  differ; then the bytes there over those here, where they differ.
+
+{table}
+"""
+
+COLUMNS = (
+    ("model", "---"),
+    ("input", "---"),
+    ("on", "---"),
+    ("modules", "--:"),
+    ("functions", "--:"),
+    ("tuples", "--:"),
+    ("operations", "--:"),
+    ("FLOPs", "--:"),
+    ("bytes", "--:"),
+    ("GMAC", "--:"),
+    ("published", "--:"),
+    ("parameters", ":-:"),
+    ("meta", ":-:"),
+    ("remark", "---"),
+)
+"""The table's columns, and how Markdown aligns each."""
+
+
+def coverage_page(
+    rows: Sequence[CoverageRow], failures: Sequence[CoverageFailure], command: str, device_name: str | None
+) -> str:
+    """Return the page in Markdown, for rows that were made now by a command on a device as the user named it."""
+    return TEMPLATE.format(
+        date=date.today().isoformat(),
+        command=command,
+        device=product_of(choose_device(device_name)),
+        torch=torch.__version__,
+        torchvision=torchvision.__version__,
+        summary="\n".join((summary(rows), *(f"- not checked: {item.model_name} ({item.reason})" for item in failures))),
+        table="\n".join(_line(cells) for cells in (*zip(*COLUMNS, strict=True), *map(_cells, rows))),
+    )
+
+
+def summary(rows: Sequence[CoverageRow]) -> str:
+    """Return the worst of all rows, one item on a line each."""
+    flop_ratio = min((row.flop_ratio for row in rows if row.flop_ratio is not None), default=None)
+    memory_bytes_ratio = min(
+        (row.memory_bytes_ratio for row in rows if row.memory_bytes_ratio is not None), default=None
+    )
+    outside = sorted({operation for row in rows for operation in row.outside})
+    disturbed = [row.model_name for row in rows if not row.is_undisturbed]
+    stated = [row for row in rows if row.published.multiply_adds is not None]
+    counted = [row for row in rows if row.published.parameters is not None]
+    deviating = [row.model_name for row in stated if _deviates(row)]
+    unequal = [row.model_name for row in counted if row.parameters != row.published.parameters]
+    carried = f"{_exact_percent(flop_ratio)} of FLOPs, {_exact_percent(memory_bytes_ratio)} of bytes"
+    return "\n".join(
+        (
+            f"- models: {len(rows)}",
+            f"- in tuples: at least {carried}",
+            f"- operations in no tuple: {', '.join(outside) or 'none'}",
+            f"- models that ran other operations while captured: {', '.join(disturbed) or 'none'}",
+            f"- multiply-adds off by more than {percent(TOLERANCE_RATIO)} of the published: "
+            f"{len(deviating)} of {len(stated)}{_named(deviating)}",
+            f"- parameters other than published: {len(unequal)} of {len(counted)}{_named(unequal)}",
+        )
+    )
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cells(row: CoverageRow) -> tuple[str, ...]:
+    published = row.published.multiply_adds
+    return (
+        row.model_name,
+        "x".join(map(str, row.input_size)),
+        row.device,
+        str(row.module_calls),
+        str(row.function_calls),
+        str(row.tuples),
+        str(row.operations),
+        _exact_percent(row.flop_ratio),
+        _exact_percent(row.memory_bytes_ratio),
+        f"{row.multiply_adds / 1e9:.3f}",
+        UNKNOWN if published is None else f"{published / 1e9:.3f}",
+        _parameters(row),
+        _meta(row),
+        "; ".join(_remarks(row)),
+    )
+
+
+def _parameters(row: CoverageRow) -> str:
+    if row.published.parameters is None:
+        return UNKNOWN
+    return "=" if row.parameters == row.published.parameters else f"{row.parameters:,} / {row.published.parameters:,}"
+
+
+def _meta(row: CoverageRow) -> str:
+    if row.meta_other_tuples is None or row.meta_memory_bytes_ratio is None:
+        return UNKNOWN
+    tuples = str(row.meta_other_tuples or "=")
+    bytes_ratio = f"{row.meta_memory_bytes_ratio:.4f}"
+    return tuples if float(bytes_ratio) == 1 else f"{tuples}, {bytes_ratio}"
+
+
+def _remarks(row: CoverageRow) -> list[str]:
+    remarks = []
+    if not row.is_undisturbed:
+        remarks.append(f"captured run: {row.captured_operations} operations, not the same")
+    if row.outside:
+        remarks.append(f"in no tuple: {', '.join(row.outside)}")
+    if _deviates(row):
+        remarks.append(_why_it_deviates(row))
+    return remarks
+
+
+def _deviates(row: CoverageRow) -> bool:
+    published = row.published.multiply_adds
+    return published is not None and abs(row.multiply_adds - published) > TOLERANCE_RATIO * published
+
+
+def _why_it_deviates(row: CoverageRow) -> str:
+    if abs(row.multiply_adds - (row.published.multiply_adds or 0)) <= PUBLISHED_STEP / 2:
+        return "equal as far as the published figure is rounded"
+    if row.proposals is not None:
+        fitting = f"the published figure fits {row.proposals.published:,.0f} in its box head alone"
+        return f"its data decide: {row.proposals.number:,} regions reach its box head here; {fitting}"
+    return "not explained"
+
+
+def _exact_percent(share_ratio: float | None) -> str:
+    return UNKNOWN if share_ratio is None else f"{share_ratio * 100:.4f} %"
+
+
+def _named(names: Sequence[str]) -> str:
+    return f" ({', '.join(names)})" if names else ""

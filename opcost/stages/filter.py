@@ -1,0 +1,105 @@
+"""Block 1: keep the operator tuples that the whitelist names."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from opcost.errors import UserError
+from opcost.operators.cases import CAPTURED, subjects_of
+from opcost.operators.tuples import OperatorCounts
+from opcost.operators.whitelist import Share, by_operator, outside, select, share
+from opcost.running.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, counted
+from opcost.storage.counts_file import write_counts
+
+LIKE_RATIO = 0.85
+"""difflib's ratio from which two names are very like each other: Conv2dd and Conv2d 0.92, Conv1d and Conv2d 0.83."""
+
+
+@dataclass(frozen=True)
+class OperatorShare:
+    """What all tuples of one operator are of a model."""
+
+    operator: str
+    kept: bool
+    unique_tuples: int
+    share: Share
+
+
+@dataclass(frozen=True)
+class FilterReport:
+    """What block 1 kept and dropped of one model, and what no operator counts.
+
+    ``measurements`` are the kept tuples, each on every kind of values that it saw.
+    """
+
+    name: str
+    unique_tuples: int
+    kept_tuples: int
+    measurements: int
+    kept: Share
+    dropped: Share
+    outside: Share
+    operators: tuple[OperatorShare, ...]
+
+
+def filter_operators(request: Request) -> list[FilterReport]:
+    """Filter each model's operator tuples by the whitelist and pickle what is kept."""
+    whitelist = request.whitelist()
+    models = counted(request, request.configs(), COUNTS)
+    present = {name for _, counts in models for name in by_operator(counts)}
+    _check_spelling(request, whitelist, present)
+    _tell_of_strangers(whitelist, present)
+    for config, counts in models:
+        kept = select(counts, whitelist).kept
+        if not kept.counts:
+            logging.getLogger(__name__).warning("%s: the whitelist keeps no operator of it", config.name)
+        if not request.dry_run:
+            write_counts(FILTERED_COUNTS.path(config), kept)
+    return [_filter_report(config.name, counts, whitelist) for config, counts in models]
+
+
+def _check_spelling(request: Request, whitelist: tuple[str, ...], present: set[str]) -> None:
+    """Refuse names that match no operator but differ from one in upper and lower case only.
+
+    A class and a function may differ so in their first letter (``ReLU``, ``relu``): neither is a mistake for the other.
+    """
+    similar = {_spelling(name): name for name in sorted(present)}
+    mistakes = [
+        f"{request.measurements / WHITELIST}: {name} matches no operator; did you mean {similar[_spelling(name)]}?"
+        for name in whitelist
+        if name not in present and similar.get(_spelling(name), name) not in whitelist
+    ]
+    if mistakes:
+        raise UserError(*mistakes)
+
+
+def _tell_of_strangers(whitelist: tuple[str, ...], present: set[str]) -> None:
+    """Warn of names that match no operator and are very like one that the whitelist lacks."""
+    for name in set(whitelist) - present:
+        for like in get_close_matches(name, present - set(whitelist), n=1, cutoff=LIKE_RATIO):
+            logging.getLogger(__name__).warning("%s in the whitelist matches no operator; is %s meant?", name, like)
+
+
+def _spelling(name: str) -> str:
+    return name[:1] + name[1:].casefold()
+
+
+def _filter_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...]) -> FilterReport:
+    selection = select(counts, whitelist)
+    kept_names = {count.operator.short_name for count in selection.kept.counts}
+    operators = tuple(
+        OperatorShare(operator, operator in kept_names, len(group), share(group, counts))
+        for operator, group in by_operator(counts).items()
+    )
+    return FilterReport(
+        name=name,
+        unique_tuples=len(counts.counts),
+        kept_tuples=len(selection.kept.counts),
+        measurements=len(subjects_of(selection.kept.counts, CAPTURED)),
+        kept=share(selection.kept.counts, counts),
+        dropped=share(selection.dropped.counts, counts),
+        outside=outside(counts),
+        operators=operators,
+    )

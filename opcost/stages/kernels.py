@@ -1,0 +1,249 @@
+"""Kernels: does each operator tuple alone run the kernels that its model runs, and does all of it belong to tuples?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from torch import nn
+
+from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measuring.conditions import EAGER, WARM, Conditions
+from opcost.operators.tuples import OperatorTuple
+from opcost.progress import Progress
+from opcost.running.apparatus import OpenApparatus, open_apparatus
+from opcost.running.request import KERNEL_TIMES, Request, model_tuple
+from opcost.sources.models import model_and_inputs, run_once
+from opcost.sources.torchvision import check_model
+from opcost.storage.configs import ModelConfig
+from opcost.storage.table import CsvTable
+from opcost.torch_backend.capture import watch
+from opcost.torch_backend.profiler import Kernel, Mark, profiled
+from opcost.torch_backend.workload import operator_workload
+from opcost.units import milliseconds, percent
+
+REPETITIONS = 3
+"""How often each tuple runs alone under the profiler: its time is their mean."""
+
+WARM_UP_RUNS = 2
+
+
+@dataclass(frozen=True)
+class KindOfOperator:
+    """Kernel time of all calls of one operator in one run of the model: alone, and in the model.
+
+    ``alone_s`` is None where a tuple does not run alone. ``same_kernels_s`` is the part of ``in_model_s`` in calls that
+    launch the same kernels alone.
+    """
+
+    operator: str
+    calls: int
+    in_model_s: float
+    alone_s: float | None
+    same_kernels_s: float
+
+
+@dataclass(frozen=True)
+class KernelsReport:
+    """The kernels of one model: all, those inside counted calls, and those of calls that launch the same alone.
+
+    ``differences`` tells of each tuple that launches others: the names, alone and in the model, and the time there.
+    """
+
+    name: str
+    kernels: int
+    kernel_time_s: float
+    counted_ratio: float
+    same_kernels_ratio: float
+    kinds: tuple[KindOfOperator, ...]
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """The kernels that one call of an operator launches, by name, and how long they take together."""
+
+    names: Counter[str]
+    time_s: float
+
+    @staticmethod
+    def of(kernels: Iterable[Kernel]) -> Launched:
+        """Return the names and the time of some kernels."""
+        kernels = list(kernels)
+        return Launched(Counter(kernel.name for kernel in kernels), sum(kernel.time_s for kernel in kernels))
+
+
+def compare_kernels(
+    request: Request, progress: Progress, open_device: OpenApparatus = open_apparatus
+) -> list[KernelsReport]:
+    """Profile each chosen model, then its tuples alone, into ``kernel_times.csv``, unless that is a dry run.
+
+    Raises:
+        UserError: there is no GPU.
+    """
+    configs = request.configs(check_model)
+    table = CsvTable(request.database / KERNEL_TIMES, KernelTimeRow)
+    progress.start(len(configs), None)
+    reports = []
+    try:
+        with open_device(request.device, request.database, False) as apparatus:
+            if not apparatus.is_gpu:
+                raise UserError("--device cpu: kernels are compared on a GPU; name one with --device cuda")
+            # Of the first model of a process kernels were told under other operators' marks (``docs/results.md``).
+            profiled(lambda mark: None)
+            for config in configs:
+                progress.begin(config.name)
+                with apparatus.precision(config.precision):
+                    report = _compare(config, apparatus.device)
+                for row in _rows(report, config, apparatus.conditions(config.precision)):
+                    table.append(row)
+                reports.append(report)
+                progress.finish(f"{percent(report.same_kernels_ratio)} of the time in the same kernels alone")
+    finally:
+        progress.end()
+    return reports
+
+
+def _rows(report: KernelsReport, config: ModelConfig, conditions: Conditions) -> Iterator[KernelTimeRow]:
+    profiled_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    for kind in report.kinds:
+        yield KernelTimeRow(
+            key=kernel_key(model_tuple(config).key, conditions),
+            name=config.name,
+            operator=kind.operator,
+            calls=kind.calls,
+            in_model_time_s=kind.in_model_s,
+            alone_time_s=kind.alone_s,
+            same_kernels_time_s=kind.same_kernels_s,
+            profiled_at=profiled_at,
+            conditions=replace(conditions, execution=EAGER, cache=WARM),
+        )
+
+
+def _compare(config: ModelConfig, device: str) -> KernelsReport:
+    whole, calls = _in_model(config, device)
+    alone = _alone(list(calls), device)
+    kinds = tuple(_kinds(calls, alone))
+    return KernelsReport(
+        name=config.name,
+        kernels=whole.names.total(),
+        kernel_time_s=whole.time_s,
+        counted_ratio=sum(kind.in_model_s for kind in kinds) / whole.time_s,
+        same_kernels_ratio=sum(kind.same_kernels_s for kind in kinds) / whole.time_s,
+        kinds=kinds,
+        differences=tuple(_differences(calls, alone)),
+    )
+
+
+def profiled_calls(
+    model: nn.Module, inputs: tuple[Any, ...], composites: Collection[str]
+) -> tuple[list[OperatorTuple], list[Kernel]]:
+    """Return the operators that a run of a model calls, and its kernels: a mark is the number of the call."""
+    operators: list[OperatorTuple] = []
+
+    def run(mark: Mark) -> None:
+        def mark_call(operator: OperatorTuple) -> AbstractContextManager[Any]:
+            operators.append(operator)
+            return mark(str(len(operators) - 1))
+
+        watch(model, inputs, mark_call, composites)
+
+    return operators, profiled(run)
+
+
+def _in_model(config: ModelConfig, device: str) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
+    """Return what a run of the model launches, and each call of each operator that launches something."""
+    model, inputs = model_and_inputs(model_tuple(config), device)
+    for _ in range(WARM_UP_RUNS):
+        run_once(model, inputs)
+    operators, kernels = profiled_calls(model, inputs, config.composites)
+    calls: dict[OperatorTuple, list[Launched]] = {}
+    for mark, launched in _by_mark(kernels).items():
+        calls.setdefault(operators[mark], []).append(Launched.of(launched))
+    return Launched.of(kernels), calls
+
+
+def _alone(operators: list[OperatorTuple], device: str) -> dict[OperatorTuple, Launched | str]:
+    """Return what each tuple launches alone in one call, or why it does not run."""
+    refused: dict[OperatorTuple, Launched | str] = {}
+    calls: dict[OperatorTuple, int] = {}
+
+    def run(mark: Mark) -> None:
+        for index, operator in enumerate(operators):
+            try:
+                workload = operator_workload(operator, device)
+                workload.run(1)
+                with mark(str(index)):
+                    workload.run(REPETITIONS)
+                calls[operator] = REPETITIONS * workload.iterations_per_round
+            except CannotMeasureError as error:
+                refused[operator] = str(error)
+
+    launched = {operators[index]: Launched.of(kernels) for index, kernels in _by_mark(profiled(run)).items()}
+    nothing = Launched(Counter(), 0.0)
+    return {operator: _once(launched.get(operator, nothing), number) for operator, number in calls.items()} | refused
+
+
+def _once(launched: Launched, calls: int) -> Launched:
+    names = Counter({name: round(number / calls) for name, number in launched.names.items()})
+    return Launched(names, launched.time_s / calls)
+
+
+def _by_mark(kernels: Iterable[Kernel]) -> dict[int, list[Kernel]]:
+    marked: dict[int, list[Kernel]] = {}
+    for kernel in kernels:
+        if kernel.mark is not None:
+            marked.setdefault(int(kernel.mark), []).append(kernel)
+    return marked
+
+
+def _kinds(
+    calls: dict[OperatorTuple, list[Launched]], alone: dict[OperatorTuple, Launched | str]
+) -> list[KindOfOperator]:
+    """Return the kinds of operators, the one that takes most time in the model first."""
+    kinds: dict[str, KindOfOperator] = {}
+    for operator, launched in calls.items():
+        own = alone[operator]
+        new = KindOfOperator(
+            operator=operator.short_name,
+            calls=len(launched),
+            in_model_s=sum(call.time_s for call in launched),
+            alone_s=None if isinstance(own, str) else own.time_s * len(launched),
+            same_kernels_s=sum(
+                call.time_s for call in launched if not isinstance(own, str) and call.names == own.names
+            ),
+        )
+        kinds[new.operator] = _together(kinds[new.operator], new) if new.operator in kinds else new
+    return sorted(kinds.values(), key=lambda kind: -kind.in_model_s)
+
+
+def _together(one: KindOfOperator, other: KindOfOperator) -> KindOfOperator:
+    return KindOfOperator(
+        operator=one.operator,
+        calls=one.calls + other.calls,
+        in_model_s=one.in_model_s + other.in_model_s,
+        alone_s=None if one.alone_s is None or other.alone_s is None else one.alone_s + other.alone_s,
+        same_kernels_s=one.same_kernels_s + other.same_kernels_s,
+    )
+
+
+def _differences(calls: dict[OperatorTuple, list[Launched]], alone: dict[OperatorTuple, Launched | str]) -> list[str]:
+    """Return a line for each tuple that launches other kernels alone, the one that takes most time first."""
+    lines = []
+    for operator, launched in calls.items():
+        own = alone[operator]
+        other = [call for call in launched if isinstance(own, str) or call.names != own.names]
+        if other:
+            time_s = sum(call.time_s for call in other)
+            text = own if isinstance(own, str) else f"alone {_names(own)}; in the model {_names(other[0])}"
+            lines.append((time_s, f"{milliseconds(time_s)}: {operator}: {text}"))
+    return [line for _, line in sorted(lines, reverse=True)]
+
+
+def _names(launched: Launched) -> str:
+    return " + ".join(f"{number} x {name}" for name, number in sorted(launched.names.items())) or "no kernel"

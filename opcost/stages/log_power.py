@@ -1,0 +1,59 @@
+"""The power logger: rows of a meter as they arrive, written to a file."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+from opcost.errors import UserError
+from opcost.meters import nvidia_smi_logger
+from opcost.meters.nvidia_smi import NvidiaSmiError
+from opcost.power.log_rows import PowerRow, PowerSummary, csv_header, csv_line
+
+Batches: TypeAlias = Generator[tuple[PowerRow, ...], None, None]
+
+
+def gpu_batches(gpu: str, interval_s: float | None, folder: Path, stopping: threading.Event) -> Batches:
+    """Yield the rows of a GPU until told to stop.
+
+    Raises:
+        UserError: nvidia-smi does not start, or has ended before the stop.
+    """
+    try:
+        yield from nvidia_smi_logger.log_batches(gpu, folder, interval_s or nvidia_smi_logger.INTERVAL_S, stopping)
+    except NvidiaSmiError as error:
+        raise UserError(f"{error}; to log the CPU instead: --device cpu") from error
+
+
+def cpu_batches(interval_s: float | None, stopping: threading.Event) -> Batches:
+    """Yield the rows of the CPU until told to stop.
+
+    Raises:
+        UserError: its counters cannot be read.
+    """
+    # It needs numpy; a GPU is logged before anything is installed.
+    from opcost.meters import rapl
+
+    if (reason := rapl.rapl_unavailable_reason()) is not None:
+        raise UserError(reason)
+    yield from rapl.sample_batches(interval_s or rapl.INTERVAL_S, stopping)
+
+
+def stop_on_signals(stopping: threading.Event, after_s: float | None) -> None:
+    """Have an event set by Ctrl-C, by the system's wish to end, or after a time in s."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, lambda *_: stopping.set())
+    if after_s is not None:
+        signal.setitimer(signal.ITIMER_REAL, min(after_s, threading.TIMEOUT_MAX))
+
+
+def write_rows(batches: Iterable[tuple[PowerRow, ...]], path: Path, summary: PowerSummary) -> None:
+    """Write rows to a new file as they arrive, and count them in a summary."""
+    with path.open("x", encoding="utf-8", buffering=1) as file:
+        file.write(csv_header() + "\n")
+        for rows in batches:
+            file.writelines(csv_line(row) + "\n" for row in rows)
+            summary.add_all(rows)

@@ -1,0 +1,55 @@
+"""The full-model script: measure the models as a whole that the database lacks under the present conditions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opcost.measuring.ports import ProtocolFor
+from opcost.operators.cases import Subject
+from opcost.progress import Progress
+from opcost.running.bench import OpenBench
+from opcost.running.campaign import Campaign, Outcome, Work
+from opcost.running.request import FULL_MODEL_MEASUREMENTS, Request, model_tuple
+from opcost.sources.torchvision import check_model
+
+
+@dataclass(frozen=True)
+class FullModelReport:
+    """What the full-model script found or measured of one model; time and energy per run, None if not measured."""
+
+    name: str
+    time_s: float | None
+    energy_j: float | None
+    power_w: float | None
+    newly_measured: bool
+    failed: bool
+    expected_s: float
+    reason: str | None
+
+
+def measure_full_models(
+    request: Request, protocol_for: ProtocolFor, open_bench: OpenBench, progress: Progress
+) -> list[FullModelReport]:
+    """Measure each chosen model as a whole, where the database lacks it."""
+    configs = request.configs(check_model)
+    works = [Work(config, (Subject(model_tuple(config)),)) for config in configs]
+    with open_bench(request.device, request.database, not request.dry_run) as bench:
+        protocol = protocol_for(bench.is_gpu)
+        campaign = Campaign(bench, protocol, request.database / FULL_MODEL_MEASUREMENTS, works, request.same_board)
+        reports = [_full_model_report(*result) for result in campaign.run(progress, request.dry_run)]
+    return sorted(reports, key=lambda report: report.name)
+
+
+def _full_model_report(work: Work, outcome: Outcome) -> FullModelReport:
+    (key,) = outcome.keys
+    row = outcome.rows.get(key)
+    return FullModelReport(
+        name=work.config.name,
+        time_s=row.measurement.time_s if row else None,
+        energy_j=row.measurement.energy_j if row else None,
+        power_w=row.measurement.power_w if row else None,
+        newly_measured=outcome.measured > 0,
+        failed=key in outcome.failures,
+        expected_s=outcome.expected_s,
+        reason=outcome.failures.get(key) or (row.measurement.energy_missing_reason if row else None),
+    )

@@ -1,0 +1,125 @@
+"""Block 2: measure the operators that the database lacks under the present conditions."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from opcost.errors import UserError
+from opcost.measuring.ports import FULL_LOOP_S, ProtocolFor
+from opcost.operators.cases import CAPTURED, subjects_of
+from opcost.operators.tuples import META, OperatorCounts
+from opcost.progress import Progress
+from opcost.running.bench import OpenBench
+from opcost.running.campaign import Campaign, Outcome, Work
+from opcost.running.request import (
+    BLOCK_0,
+    OPERATOR_MEASUREMENTS,
+    Request,
+    SelectedModel,
+    selected,
+)
+from opcost.running.shipped_counts import ship_counts
+from opcost.stages.cache_chains import find_chains_if_unknown
+from opcost.storage.configs import ModelConfig, set_done
+
+
+@dataclass(frozen=True)
+class OperatorsReport:
+    """What block 2 did for one model.
+
+    ``wanted`` are operators, each on every kind of values that it sees in the model; of these ``found`` were in the
+    database already, ``measured`` and ``failed`` in this run, and ``remaining`` are still lacking. ``expected_s`` is
+    how long the remaining ones take if nothing disturbs them; of a dry run, without those that an earlier model of the
+    run wants too.
+    """
+
+    name: str
+    wanted: int
+    found: int
+    measured: int
+    failed: int
+    remaining: int
+    expected_s: float
+    done: bool
+    reasons: tuple[str, ...]
+    without_energy: int
+    energy_missing_reasons: tuple[str, ...]
+
+
+def measure_operators(
+    request: Request,
+    protocol_for: ProtocolFor,
+    open_bench: OpenBench,
+    progress: Progress,
+    input_data: str = CAPTURED,
+) -> list[OperatorsReport]:
+    """Measure each operator tuple of the chosen models that the database lacks; set ``done`` where it is due.
+
+    Args:
+        request: which models, and the device.
+        protocol_for: tells how long each is measured, given whether the device is a GPU.
+        open_bench: makes the device ready.
+        progress: is told of each operator.
+        input_data: the values that operators run on, one of ``INPUT_DATA``.
+    """
+    models = selected(request, request.open_configs())
+    _tell_of_unknown_values(models, input_data)
+    works = [Work(model.config, tuple(subjects_of(model.kept.counts, input_data))) for model in models]
+    on_own_values = [work for work, model in zip(works, models, strict=True) if _has_values(model.kept, input_data)]
+    with open_bench(request.device, request.database, not request.dry_run) as bench:
+        if not request.dry_run:
+            ship_counts(request, [model.config for model in models])
+        protocol = protocol_for(bench.is_gpu)
+        campaign = Campaign(bench, protocol, request.database / OPERATOR_MEASUREMENTS, works, request.same_board)
+        reports = []
+        for work, outcome in campaign.run(progress, request.dry_run):
+            is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None
+            is_full_protocol = is_full and bench.is_gpu
+            is_due = is_full_protocol and not outcome.remaining and not request.dry_run and work in on_own_values
+            done = (is_due and _set_done(work.config)) or work.config.done
+            reports.append(_operators_report(work, outcome, done))
+        if not request.dry_run:
+            find_chains_if_unknown(bench, request.database)
+    return sorted(reports, key=lambda report: report.name)
+
+
+def _has_values(counts: OperatorCounts, input_data: str) -> bool:
+    """Return whether operators run on values such as they saw in the model."""
+    return input_data == CAPTURED and counts.device_type != META
+
+
+def _tell_of_unknown_values(models: list[SelectedModel], input_data: str) -> None:
+    names = [model.config.name for model in models if model.kept.device_type == META]
+    if names and input_data == CAPTURED:
+        text = "%s: counted on shapes only, so operators are measured on normal values; %s without --meta looks at them"
+        logging.getLogger(__name__).warning(text, ", ".join(names), BLOCK_0)
+
+
+def _set_done(config: ModelConfig) -> bool:
+    """Set ``done``; where that cannot be, warn and go on: the rows are in the database."""
+    try:
+        set_done(config.path)
+    except UserError as error:
+        logging.getLogger(__name__).warning("done was not set: %s", error)
+        return False
+    return True
+
+
+def _operators_report(work: Work, outcome: Outcome, done: bool) -> OperatorsReport:
+    reasons = [outcome.failures[key] for key in outcome.keys if key in outcome.failures]
+    rows = [outcome.rows[key].measurement for key in outcome.keys if key in outcome.rows]
+    without_energy = [str(row.energy_missing_reason) for row in rows if row.energy_j is None]
+    return OperatorsReport(
+        name=work.config.name,
+        wanted=len(outcome.keys),
+        found=outcome.found,
+        measured=outcome.measured,
+        failed=len(reasons),
+        remaining=outcome.remaining,
+        expected_s=outcome.expected_s,
+        done=done,
+        reasons=tuple(dict.fromkeys(reasons)),
+        without_energy=len(without_energy),
+        energy_missing_reasons=tuple(dict.fromkeys(without_energy)),
+    )

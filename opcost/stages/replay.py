@@ -1,0 +1,90 @@
+"""The zoo: every counted operator tuple rebuilt from its pickle, run alone, and held against what was counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from opcost.errors import CannotMeasureError
+from opcost.operators.tuples import META, OperatorCount, OperatorTuple
+from opcost.progress import Progress
+from opcost.running.devices import choose_device
+from opcost.running.request import COUNTS, Request, counted
+from opcost.torch_backend.flops import CostCounter, OperationCost, total
+from opcost.torch_backend.meta_device import like_a_device
+from opcost.torch_backend.values import plain_value
+from opcost.torch_backend.workload import REFUSALS, one_line, operator_call
+
+VALUE_DEPENDENT = frozenset({"__getitem__", "__setitem__", "MultiScaleRoIAlign", "nms", "nonzero", "unique", "where"})
+"""Operators whose work and results may depend on values: on which elements a mask names, which boxes overlap, where a
+slice begins. Alone, on drawn values, they may give other sizes than in the model, or none."""
+
+
+@dataclass(frozen=True)
+class RebuildReport:
+    """How the operator tuples of one model fared that no earlier model has.
+
+    ``rebuilt`` ran and gave outputs and FLOPs as counted; ``value_dependent`` did not, and may; ``failures`` did not.
+    """
+
+    name: str
+    operators: int
+    rebuilt: int
+    value_dependent: tuple[str, ...]
+    failures: tuple[str, ...]
+
+
+def rebuild_operators(request: Request, progress: Progress) -> list[RebuildReport]:
+    """Rebuild each distinct operator tuple of the chosen models once and run it, where it was counted.
+
+    Tuples that were counted on the meta device run there; the others on the device that is asked for.
+    """
+    models = counted(request, request.configs(), COUNTS)
+    device = choose_device(request.device)
+    seen: set[OperatorTuple] = set()
+    reports = []
+    progress.start(len(models), None)
+    try:
+        for config, counts in models:
+            progress.begin(config.name)
+            new = [count for count in counts.counts if count.operator not in seen]
+            seen.update(count.operator for count in new)
+            reports.append(_report(config.name, new, META if counts.device_type == META else device))
+            progress.finish(f"{reports[-1].rebuilt} of {len(new)} new tuples rebuilt")
+    finally:
+        progress.end()
+    return reports
+
+
+def difference(count: OperatorCount, device: str) -> str | None:
+    """Run a counted operator alone; return how it differs from what was counted, None if it does not."""
+    costs: list[OperationCost] = []
+    try:
+        function, args, kwargs = operator_call(count.operator, device)
+        with torch.inference_mode(), like_a_device(device), CostCounter(costs.append):
+            outputs = plain_value(function(*args, **kwargs), {})
+    except CannotMeasureError as error:
+        return str(error)
+    except (*REFUSALS, AttributeError) as error:
+        return one_line(error)
+    if outputs != count.outputs:
+        return f"gives {outputs}, not {count.outputs}"
+    flop = total(costs).flop
+    return None if flop == count.flop else f"takes {flop} FLOPs, not {count.flop}"
+
+
+def _report(name: str, counts: list[OperatorCount], device: str) -> RebuildReport:
+    differences = [(count.operator, difference(count, device)) for count in counts]
+    different = [(operator, text) for operator, text in differences if text is not None]
+    return RebuildReport(
+        name=name,
+        operators=len(counts),
+        rebuilt=len(counts) - len(different),
+        value_dependent=tuple(_line(*item) for item in different if item[0].short_name in VALUE_DEPENDENT),
+        failures=tuple(_line(*item) for item in different if item[0].short_name not in VALUE_DEPENDENT),
+    )
+
+
+def _line(operator: OperatorTuple, text: str) -> str:
+    return f"{operator}: {text}"

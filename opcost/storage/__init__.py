@@ -1,0 +1,1 @@
+"""Files: tables, counts, configs. The only place that knows their formats."""

@@ -1,0 +1,323 @@
+"""The YAML files that people write: one ``summary.yml`` per model and input size, and the operator whitelist.
+
+A file is read to nodes, which know their lines; the nodes are turned into plain values; pydantic holds the values
+against a schema; and each of its errors goes back to the line of its node. All mistakes of all files come at once,
+one line each.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic_core import ErrorDetails
+
+from opcost.errors import UserError
+from opcost.measuring.conditions import TORCH_DEFAULT
+from opcost.operators.tuples import DEFAULT_SEED
+from opcost.storage.config_nodes import (
+    REFUSED,
+    SHOWN_CHARACTERS,
+    Document,
+    Entries,
+    Mistake,
+    described,
+    doubled,
+    kind,
+    line_of,
+    quoted,
+    read_document,
+    shown,
+    user_error,
+)
+from opcost.storage.files import replace_file
+
+SUMMARY_NAME = "summary.yml"
+HELP = "the README shows an example under 'Add a model'"
+SUMMARY_EXAMPLE = f"model_name: resnet18 ({HELP})"
+WHITELIST_EXAMPLE = "operators: [Conv2d, Linear]"
+
+LONGEST_NAME = 200
+"""Characters: names that are of nothing are told in messages, which are one line."""
+
+FOLDERS_TOLD = 8
+"""How many of the folders that there are a message names."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """One model at one input size, as its ``summary.yml`` describes it.
+
+    ``name`` is the folder's name, ``path`` the file as the user named it. ``weights_name`` None means random weights.
+    ``input_size`` has the batch first and 2 to 6 positive numbers. ``precision`` is ``torch-default``, ``fp32`` or
+    ``tf32``. ``seed`` is that of random weights and of the input. ``composites`` are classes of modules that are
+    counted as one operator each, besides those that always are.
+    """
+
+    name: str
+    path: Path
+    model_name: str
+    weights_name: str | None
+    input_size: tuple[int, ...]
+    done: bool
+    precision: str = TORCH_DEFAULT
+    seed: int = DEFAULT_SEED
+    composites: tuple[str, ...] = ()
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+
+    def where(self, key: str) -> str:
+        """Return the file and line of a key, for a message: ``measurements/x/summary.yml:3``."""
+        return f"{self.path}:{self.lines.get(key, 1)}"
+
+
+def load_configs(
+    measurements: Path, patterns: Sequence[str], check: Callable[[ModelConfig], list[str]] | None = None
+) -> list[ModelConfig]:
+    """Return the chosen models, sorted by name.
+
+    ``patterns`` are names of folders in ``measurements``, paths to them or to their ``summary.yml``, or globs; none at
+    all choose every folder. Folders whose name begins with a dot are ignored, and so are plain files. ``check`` returns
+    a line for each further mistake in a config that is valid by itself.
+    Raises UserError with one line for each mistake in any chosen file and for each pattern that matches nothing.
+    """
+    names, lines = _choose_names(measurements, patterns or ["*"])
+    configs = []
+    for name in names:
+        try:
+            config = _load_config(measurements / name / SUMMARY_NAME)
+        except UserError as error:
+            lines.extend(error.lines)
+        else:
+            configs.append(config)
+            lines.extend(check(config) if check else [])
+    if lines:
+        raise UserError(*lines)
+    return configs
+
+
+def set_done(path: Path) -> bool:
+    """Set ``done: true`` in a ``summary.yml`` and leave every other byte as it is; return whether that changed it.
+
+    The file is replaced in one step, so that a reader or a kill never meets half a file; its mode is kept.
+    Raises UserError if the file is not valid (it may have been edited since it was loaded) or cannot be written.
+    """
+    document = read_document(path, SUMMARY_EXAMPLE)
+    if _validate(document, _Summary).done:
+        return False
+    _, node = document.entries["done"]
+    _replace_text(document, (node.start_mark.index, node.end_mark.index), "true")
+    return True
+
+
+def load_whitelist(path: Path) -> tuple[str, ...]:
+    """Return the operator names of ``operator_whitelist.yml``, in the file's order.
+
+    Raises UserError with one line for each mistake; a doubled name and an empty list are mistakes.
+    """
+    document = read_document(path, WHITELIST_EXAMPLE)
+    _, operators = document.entries.get("operators", (None, None))
+    names = operators.value if isinstance(operators, yaml.SequenceNode) else []
+    return tuple(_validate(document, _Whitelist, doubled(names, "operators: ")).operators)
+
+
+def replace_whitelist(path: Path, names: Sequence[str]) -> None:
+    """Put other operator names into ``operator_whitelist.yml``; what stands before the list and behind it stays.
+
+    Raises UserError if the file is not valid or cannot be written.
+    """
+    load_whitelist(path)
+    document = read_document(path, WHITELIST_EXAMPLE)
+    _, node = document.entries["operators"]
+    begin, end = node.start_mark.index, node.end_mark.index
+    text = f"[{', '.join(names)}]"
+    if isinstance(node, yaml.SequenceNode) and not node.flow_style:
+        # To PyYAML a block list ends where something else begins: here it ends with its last item's line.
+        last = document.text.find("\n", node.value[-1].end_mark.index)
+        end = len(document.text) if last < 0 else last + 1
+        new_line = "\r\n" if "\r\n" in document.text else "\n"
+        indent = " " * node.start_mark.column
+        text = indent.join(f"- {name}{new_line}" for name in names)
+    _replace_text(document, (begin, end), text)
+
+
+def _replace_text(document: Document, place: tuple[int, int], text: str) -> None:
+    """Replace the file in one step, so that a reader or a kill never meets half of it."""
+    begin, end = place
+    content = document.text[:begin] + text + document.text[end:]
+    try:
+        replace_file(document.path.resolve(), content.encode())
+    except OSError as error:
+        raise UserError(f"{document.path}: cannot be written ({error.strerror}); make its folder writable") from None
+
+
+def _choose_names(measurements: Path, patterns: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the names of the chosen folders, and an error line for each pattern that matches none."""
+    folders = _folder_names(measurements)
+    chosen: set[str] = set()
+    lines = []
+    for pattern in patterns:
+        wanted = _wanted_name(measurements, pattern)
+        matches = [name for name in folders if name == wanted or fnmatchcase(name, wanted)]
+        chosen.update(matches)
+        if not matches:
+            lines.append(_no_match(measurements, pattern, wanted, folders))
+    return sorted(chosen), lines
+
+
+def _wanted_name(measurements: Path, pattern: str) -> str:
+    """Return the name or glob that a pattern means: of a path into ``measurements``, the part that names the folder."""
+    if "/" not in pattern:
+        return pattern
+    path = Path(pattern)
+    folder = path.parent if path.name == SUMMARY_NAME else path
+    # As it is written first: a folder in measurements may itself be a link.
+    for reading in (folder, Path(os.path.realpath(folder))):
+        if os.path.realpath(reading.parent) == os.path.realpath(measurements):
+            return reading.name
+    # What exists elsewhere is not meant, whatever its name.
+    return os.path.realpath(folder) if os.path.exists(folder) else str(folder)
+
+
+def _no_match(measurements: Path, pattern: str, wanted: str, folders: list[str]) -> str:
+    if not pattern:
+        return f"{measurements}: the name '' is empty; leave it out for all models, or write a folder's name"
+    begun = [f"'{wanted}*'"] if any(name.startswith(wanted) for name in folders) else []
+    close = begun or difflib.get_close_matches(wanted, folders)
+    others = f" and {len(folders) - FOLDERS_TOLD} more" if len(folders) > FOLDERS_TOLD else ""
+    there_are = f"there are {', '.join(folders[:FOLDERS_TOLD])}{others}"
+    remedy = f"did you mean {', '.join(close)}?" if close else there_are
+    return f"{measurements}: no folder matches {quoted(pattern)}; {remedy}"
+
+
+def _folder_names(measurements: Path) -> list[str]:
+    try:
+        if not measurements.is_dir():
+            raise UserError(f"{measurements}: there is no such folder; name the folder with --measurements DIR")
+        names = [entry.name for entry in measurements.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    except OSError as error:
+        remedy = "make it readable, or name another folder with --measurements DIR"
+        raise UserError(f"{measurements}: cannot be listed ({error.strerror}); {remedy}") from None
+    if not names:
+        raise UserError(f"{measurements}: holds no folder with a model; add one ({HELP})")
+    return sorted(names)
+
+
+def _load_config(path: Path) -> ModelConfig:
+    document = read_document(path, SUMMARY_EXAMPLE)
+    summary = _validate(document, _Summary)
+    values = summary.model_dump() | {
+        "input_size": tuple(summary.input_size),
+        "composites": tuple(summary.composites),
+    }
+    lines = {key: line_of(node) for key, (node, _) in document.entries.items()}
+    return ModelConfig(path.parent.name, path, **values, lines=lines)
+
+
+class _Schema(BaseModel):
+    """What a file may hold. A field's description is what an error line tells the user to write."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
+
+
+def _refuse_none(name: str) -> str:
+    if name.lower() in {"none", "null", "~"}:
+        raise ValueError("a text, where YAML's null is meant")
+    return name
+
+
+_Name = Annotated[str, Field(pattern=r"^\S+$", max_length=LONGEST_NAME)]
+_OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=LONGEST_NAME)]
+_WhitelistedName = Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*|\*)$", max_length=LONGEST_NAME)]
+
+
+class _Summary(_Schema):
+    model_name: _Name = Field(description="model_name: resnet18 (the model's name in torchvision)")
+    weights_name: Annotated[_Name, AfterValidator(_refuse_none)] | None = Field(
+        description="weights_name: null (random weights, or a name such as IMAGENET1K_V1)"
+    )
+    input_size: list[PositiveInt] = Field(
+        min_length=2,
+        max_length=6,
+        description="input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)",
+    )
+    done: bool = Field(description="done: false (true or false, no quotes)")
+    precision: Literal["torch-default", "fp32", "tf32"] = Field(
+        default=TORCH_DEFAULT, description="precision: torch-default (or fp32, or tf32)"
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+        default=DEFAULT_SEED, description="seed: 0 (a whole number from 0 up, for random weights and the input)"
+    )
+    composites: list[_OperatorName] = Field(
+        default=[], description="composites: [ShiftedWindowAttention] (class names without their modules)"
+    )
+
+
+class _Whitelist(_Schema):
+    operators: list[_WhitelistedName] = Field(
+        min_length=1,
+        description=f'{WHITELIST_EXAMPLE} (class names without their modules, at least one, or "*" for all)',
+    )
+
+
+_SchemaType = TypeVar("_SchemaType", bound=_Schema)
+
+
+def _validate(document: Document, schema: type[_SchemaType], mistakes: Iterable[Mistake] = ()) -> _SchemaType:
+    """Return the file's values; raises UserError with ``mistakes``, the document's, and those against the schema."""
+    mistakes = [*document.mistakes, *mistakes]
+    try:
+        validated = schema.model_validate({key: _value(value) for key, (_, value) in document.entries.items()})
+    except ValidationError as error:
+        mistakes += _schema_mistakes(error.errors(), document.entries, schema)
+    if mistakes:
+        raise user_error(document.path, mistakes)
+    return validated
+
+
+def _value(node: yaml.Node) -> object:
+    """Return the plain value of a node; what no key accepts (a mapping, a date, 0x20, 1:30) stays a node."""
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(item) for item in node.value]
+    if kind(node) == "null":
+        return None
+    if kind(node) == "bool":
+        return yaml.SafeLoader.bool_values[node.value.lower()]
+    if kind(node) == "int" and re.fullmatch(r"[-+]?(0|[1-9][0-9]{0,17})", node.value):
+        return int(node.value)
+    return node.value if kind(node) == "str" else node
+
+
+def _schema_mistakes(errors: list[ErrorDetails], entries: Entries, schema: type[_Schema]) -> Iterator[Mistake]:
+    """Yield pydantic's errors as mistakes; a key that is missing because it is misspelt is one mistake, not two."""
+    fields = schema.model_fields
+    absent = [key for key in fields if key not in entries]
+    meant = {key: difflib.get_close_matches(key, absent, n=1) for key in entries if key not in fields}
+    for error in errors:
+        key = str(error["loc"][0])
+        if key in meant:
+            remedy = f"did you mean {meant[key][0]}?" if meant[key] else f"the keys are {', '.join(fields)}"
+            yield line_of(entries[key][0]), f"{shown(key)}: unknown key; {remedy}"
+        elif key in entries:
+            yield from _value_mistakes(error, entries[key][1], f"write {fields[key].description}")
+        elif [key] not in meant.values():
+            yield 1, f"{key}: missing; write {fields[key].description}"
+
+
+def _value_mistakes(error: ErrorDetails, node: yaml.Node, remedy: str) -> Iterator[Mistake]:
+    """Yield the mistake in a value or an item of it; none if the node is refused already."""
+    key, *indexes = error["loc"]
+    subject = "the value"
+    for index in indexes:
+        node, subject = node.value[index], f"item {int(index) + 1}"
+    if error["type"] == "string_type" and isinstance(node, yaml.ScalarNode) and node.value:
+        remedy = f'put quotes round it ("{node.value[:SHOWN_CHARACTERS]}") if it is a name, else {remedy}'
+    if node.tag != REFUSED:
+        yield line_of(node), f"{key}: {subject} is {described(node)}; {remedy}"

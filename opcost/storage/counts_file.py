@@ -1,0 +1,88 @@
+"""Operator counts in pickles of plain data, followed by the SHA-256 of the pickle.
+
+Reading a pickle can run anything and take any amount of memory. So a file is read only if it is small, undamaged, made
+of the opcodes that plain data needs, and names no class but those of counts, with the right kinds of values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from pathlib import Path
+
+from opcost.errors import UserError
+from opcost.operators.tuples import OperatorCounts
+from opcost.storage.files import replace_file
+from opcost.storage.pickle_reader import load
+from opcost.storage.pickle_schema import FIELDS, checked_counts
+
+SCHEMA = "opcost operator counts 4"
+MAXIMUM_BYTES = 16_000_000
+DIGEST_BYTES = hashlib.sha256().digest_size
+
+LONGEST_REASON = 200
+"""Characters of what is wrong in a file: it may be a name in it, as long as the file."""
+
+FLAT_MODULES = {"opcost.operators.tuples": "opcost.operators", "opcost.operators.values": "opcost.input_values"}
+"""Where classes were before version 2.0, as pickles of then name them."""
+
+ADMITTED = {(cls.__module__, cls.__qualname__): cls for cls in FIELDS} | {
+    (FLAT_MODULES[cls.__module__], cls.__qualname__): cls for cls in FIELDS
+}
+
+
+def write_counts(path: Path, counts: OperatorCounts) -> None:
+    """Write a model's operator counts; the file is replaced as a whole."""
+    payload = pickle.dumps((SCHEMA, counts), protocol=4)
+    replace_file(path, payload + hashlib.sha256(payload).digest())
+
+
+def read_counts(path: Path, made_by: str) -> OperatorCounts:
+    """Read a model's operator counts.
+
+    Args:
+        path: the pickle.
+        made_by: the script that writes it, for the remedy.
+
+    Raises:
+        UserError: the file is missing, damaged, of another version, or holds anything but operator counts.
+    """
+    remedy = f"run {made_by} again"
+    try:
+        loaded = load(_checked(_read(path)), ADMITTED)
+        if not isinstance(loaded, tuple) or len(loaded) != 2 or loaded[0] != SCHEMA:
+            raise UserError(f"{path}: written by another version of opcost; {remedy}")
+        return checked_counts(loaded[1])
+    except FileNotFoundError:
+        raise UserError(f"{path}: not there yet; run {made_by} first") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); mend that, or {remedy}") from None
+    except UserError:
+        raise
+    # Damaged pickles raise nearly every kind of error.
+    except Exception as error:
+        raise UserError(f"{path}: no operator counts ({_one_line(str(error))}); {remedy}") from error
+
+
+def _one_line(reason: str) -> str:
+    line = "".join(character if character.isprintable() else " " for character in reason[: LONGEST_REASON + 1])
+    return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}..."
+
+
+def _read(path: Path) -> bytes:
+    # Others never end: a pipe, or a link to a device.
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise pickle.UnpicklingError("it is no plain file")
+    with path.open("rb") as file:
+        content = file.read(MAXIMUM_BYTES + 1)
+    if len(content) > MAXIMUM_BYTES:
+        raise pickle.UnpicklingError(f"more than {MAXIMUM_BYTES} bytes are too many")
+    return content
+
+
+def _checked(content: bytes) -> bytes:
+    """Return the pickle of a file whose checksum is right."""
+    payload, digest = content[:-DIGEST_BYTES], content[-DIGEST_BYTES:]
+    if hashlib.sha256(payload).digest() != digest:
+        raise pickle.UnpicklingError("its checksum is wrong")
+    return payload

@@ -1,0 +1,238 @@
+"""The database: one CSV file for each kind of row.
+
+Rows are appended under a lock with one write that is synced to disk, so that a row is there as a whole or not at all,
+and a killed run loses none that it reported. A last line that a crash left unfinished is set aside, a file of an older
+version is replaced by one of this version and kept beside it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import fcntl
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Generic, TypeVar
+
+from opcost.errors import UserError
+from opcost.storage.files import replace_file
+from opcost.storage.rows import LineError, RowLines
+
+Row = TypeVar("Row")
+
+BLOCK_BYTES = 65536
+TORN, OLD = ".torn", ".old"
+"""What is added to the names of files that hold unfinished lines, and tables of older versions."""
+
+MEND = "mend or delete the line"
+AWAY = "move the file away or use another --database"
+ROOM = "make room and start again"
+LOCAL = "use a --database on a local disk, and add its rows with python -m opcost merge"
+
+
+class CsvTable(Generic[Row]):
+    """A CSV file with rows of one dataclass."""
+
+    def __init__(self, path: Path, row_type: type[Row]) -> None:
+        self.path = path
+        self._lines = RowLines(row_type)
+
+    def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
+        """Return rows, oldest first; no file is no rows. A last line without its end is no row, and is warned of.
+
+        Args:
+            wanted: told a line's first cell, whether the rest is to be read; all if not given. Files may be large.
+
+        Raises:
+            UserError: the header is not this version's or an older one's, or a line is damaged or impossible.
+        """
+        rows = []
+        for line, row in self._read(wanted):
+            if isinstance(row, LineError):
+                raise UserError(self._problem(line, row))
+            rows.append(row)
+        return rows
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the file, by line."""
+        return [self._problem(line, row) for line, row in self._read() if isinstance(row, LineError)]
+
+    def append(self, row: Row) -> None:
+        """Append one row; it is on disk when this returns.
+
+        Raises:
+            UserError: the file is of another version, cannot be locked, or the disk is full.
+        """
+        self._append(self._lines.line(row))
+
+    def append_missing(self, rows: Iterable[Row]) -> int:
+        """Append those rows that are not there yet, equal in every cell; return how many."""
+        known = set(map(self._lines.line, self.rows()))
+        lines = [line for line in map(self._lines.line, rows) if line not in known]
+        if lines:
+            self._append("".join(lines))
+        return len(lines)
+
+    def text(self, rows: Iterable[Row]) -> str:
+        """Return a whole table as text."""
+        return "".join([self._lines.header(), *map(self._lines.line, rows)])
+
+    def keep_good_lines(self) -> Path:
+        """Write the file anew without the lines that are damaged, and return where the old one is kept."""
+        with self._locked():
+            good = [row for _, row in self._read() if not isinstance(row, LineError)]
+            return self._replaced(good)
+
+    def _append(self, lines: str) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        is_written = False
+        while not is_written:
+            with self._locked() as descriptor:
+                end = self._end_of_last_line(descriptor)
+                is_written = not end or self._is_current()
+                if is_written:
+                    content = lines if end else self._lines.header() + lines
+                    self._write_or_roll_back(descriptor, content.encode(), end)
+                else:
+                    old = self._replaced(self.rows())
+                    log = logging.getLogger(__name__)
+                    log.warning("%s: is of this version now; that of before is %s", self.path, old.name)
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """Hold the file's lock; yield its descriptor."""
+        while True:
+            with self._told_of("cannot be opened", "mend that"):
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                with self._told_of("cannot be locked", LOCAL):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                # Another process may have replaced the file while this one waited.
+                if os.path.exists(self.path) and os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
+                    yield descriptor
+                    return
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def _told_of(self, problem: str, remedy: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"{self.path}: {problem} ({error.strerror or error}); {remedy}") from error
+
+    def _read(self, wanted: Callable[[str], bool] | None = None) -> Iterator[tuple[int, Row | LineError]]:
+        """Yield each line's number and row, or what is wrong with it; nothing follows a header that is wrong."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            header = _header_of(file)
+            if not header.endswith(b"\n"):
+                self._tell_of_an_unfinished_line(header, 1)
+                return
+            try:
+                read = self._lines.reader(_decoded(header))
+            except LineError as error:
+                yield 1, error
+                return
+            for number, line in enumerate(file, start=2):
+                if not line.endswith(b"\n"):
+                    self._tell_of_an_unfinished_line(line, number)
+                elif wanted is None or wanted(line[: line.find(b",")].decode(errors="replace")):
+                    try:
+                        yield number, read(_decoded(line))
+                    except LineError as error:
+                        yield number, error
+
+    def _problem(self, line: int, error: LineError) -> str:
+        remedy = error.remedy or (MEND if line > 1 else AWAY)
+        return f"{self.path}:{line}: {error}; {remedy}"
+
+    def _tell_of_an_unfinished_line(self, line: bytes, number: int) -> None:
+        if line:
+            # All of its cells may be there, the last one cut short.
+            remedy = f"it goes to {self.path.name}{TORN} with the next row"
+            log = logging.getLogger(__name__)
+            log.warning("%s:%d: a last line without an end is left out; %s", self.path, number, remedy)
+
+    def _is_current(self) -> bool:
+        """Return whether the header is this version's, and not an older one's."""
+        with self.path.open("rb") as file:
+            header = _header_of(file)
+        try:
+            text = _decoded(header)
+            self._lines.reader(text)
+        except LineError as error:
+            raise UserError(self._problem(1, error)) from None
+        return self._lines.is_current(text)
+
+    def _end_of_last_line(self, descriptor: int) -> int:
+        """Set aside a last line that a killed writer left unfinished; return the size of the rest."""
+        size = os.fstat(descriptor).st_size
+        end = _end_of_last_line(descriptor, size)
+        if end < size:
+            torn = self.path.with_name(self.path.name + TORN)
+            with self._told_of("its unfinished last line could not be set aside", ROOM), torn.open("ab") as file:
+                file.write(os.pread(descriptor, size - end, end) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.ftruncate(descriptor, end)
+            log = logging.getLogger(__name__)
+            log.warning("%s: an unfinished last line was set aside in %s", self.path, torn.name)
+        return end
+
+    def _write_or_roll_back(self, descriptor: int, content: bytes, end: int) -> None:
+        try:
+            with self._told_of("the row could not be written", ROOM):
+                written = os.write(descriptor, content)
+                if written < len(content):
+                    raise OSError(f"only {written} of {len(content)} bytes were written")
+                os.fsync(descriptor)
+        except UserError:
+            os.ftruncate(descriptor, end)
+            raise
+
+    def _replaced(self, rows: Iterable[Row]) -> Path:
+        """Replace the file by these rows; return where the old one is kept."""
+        old = _free_name(self.path.with_name(self.path.name + OLD))
+        content = self.text(rows).encode()
+        with self._told_of("could not be written anew", ROOM):
+            shutil.copy2(self.path, old)
+            replace_file(self.path, content)
+        return old
+
+
+def _header_of(file: IO[bytes]) -> bytes:
+    """Return the first line; some programs write a byte order mark before it."""
+    return file.readline().removeprefix(codecs.BOM_UTF8)
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise LineError("no UTF-8 text") from None
+
+
+def _free_name(path: Path) -> Path:
+    """Return a path at which nothing is: this one, or one with a number."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free
+
+
+def _end_of_last_line(descriptor: int, size: int) -> int:
+    """Return the position behind the last newline of a file, reading backwards only as far as needed."""
+    end = size
+    while end > 0:
+        begin = max(0, end - BLOCK_BYTES)
+        newline = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        end = begin
+    return 0

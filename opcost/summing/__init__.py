@@ -1,0 +1,1 @@
+"""Counts x measurements: what a model costs by its parts."""

@@ -1,0 +1,1 @@
+"""All that touches torch: capturing, rebuilding and running operators."""

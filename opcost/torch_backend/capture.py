@@ -1,0 +1,261 @@
+"""A run of a model -> its operator counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
+from torch.utils._python_dispatch import _disable_current_modes
+
+from opcost.errors import DescriptionError
+from opcost.operators.tuples import COMPOSITES, META, OperatorCount, OperatorCounts, OperatorTuple, PlainValue
+from opcost.operators.values import InputStatistics
+from opcost.torch_backend.flops import CostCounter, OperationCost, tensors_of, total
+from opcost.torch_backend.inputs import input_statistics
+from opcost.torch_backend.meta_device import like_a_device
+from opcost.torch_backend.operators import function_tuple, is_property, module_tuple
+from opcost.torch_backend.values import plain_value
+
+
+def capture(
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    model_tuple: OperatorTuple,
+    composites: Collection[str] = (),
+    record: Callable[[OperationCost], None] = lambda _: None,
+) -> OperatorCounts:
+    """Run a model once in inference mode and count every call of its operators.
+
+    Operators are the leaf modules (no children), the ``COMPOSITES``, and every function that is called outside them
+    and computes something; those that only make views or memory are left out. A module called three times counts three
+    times, and what runs inside an operator is not counted again. The model runs what it runs unobserved: a module that
+    is an operator sees no hook and no function mode, either of which keeps attention from its native path.
+
+    Args:
+        model: the model, in the mode in which it is measured.
+        inputs: its positional arguments.
+        model_tuple: describes the model as a whole.
+        composites: further classes, by name, whose modules are one operator each.
+        record: is told of each operation that ran, in order.
+
+    Raises:
+        UnknownOperationError: the model runs operations whose FLOPs are not known.
+        DescriptionError: a call could not be described, which is a bug.
+    """
+    device_type = tensors_of(inputs)[0].device.type
+    recorder = _Recorder(looks_at_values=device_type != META)
+    counter = CostCounter(recorder.add)
+    with like_a_device(device_type), counter:
+        recorder.run(model, inputs, composites)
+    counter.check()
+    for cost in recorder.costs:
+        record(cost)
+    whole = total(recorder.costs)
+    return OperatorCounts(
+        model=model_tuple,
+        counts=tuple(recorder.counts()),
+        total_flop=whole.flop,
+        total_memory_bytes=whole.memory_bytes,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        torch_version=str(torch.__version__),
+        device_type=device_type,
+        outside=tuple(sorted(recorder.outside)),
+        composites=tuple(composites),
+    )
+
+
+def watch(
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    mark: Callable[[OperatorTuple], AbstractContextManager[Any]],
+    composites: Collection[str] = (),
+) -> None:
+    """Run a model once in inference mode, each call of an operator inside the context that ``mark`` makes for it.
+
+    Functions that compute nothing are marked, too: nothing counts the operations of this run.
+    """
+    _Recorder(mark).run(model, inputs, composites)
+
+
+def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Iterator[nn.Module]:
+    """Yield the modules of a model that are counted as operators, each once."""
+    seen: set[int] = set()
+    pending = [module]
+    while pending:
+        candidate = pending.pop()
+        if id(candidate) in seen:
+            continue
+        seen.add(id(candidate))
+        children = list(candidate.children())
+        classes = {base.__name__ for base in type(candidate).__mro__}
+        if not children or not classes.isdisjoint((*COMPOSITES, *composites)):
+            yield candidate
+        else:
+            pending.extend(reversed(children))
+
+
+Description: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], OperatorTuple]
+"""Describes a call with these arguments."""
+
+
+NO_COST = total([])
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of an operator: what it computed and moved, and what its floating inputs held."""
+
+    operator: OperatorTuple
+    statistics: tuple[InputStatistics, ...] = ()
+    cost: OperationCost = NO_COST
+
+
+class _Recorder(TorchFunctionMode):
+    """Collects the costs of a run, and gives those inside an operator's call to that operator.
+
+    As a function mode it sees the functions that the model itself calls, not those that these call in turn.
+    """
+
+    def __init__(
+        self,
+        mark: Callable[[OperatorTuple], AbstractContextManager[Any]] = nullcontext,
+        looks_at_values: bool = False,
+    ) -> None:
+        super().__init__()
+        self.costs: list[OperationCost] = []
+        self.outside: set[str] = set()
+        self._bugs: list[Exception] = []
+        self._mark = mark
+        self._looks_at_values = looks_at_values
+        self._calls: dict[OperatorTuple, list[_Call]] = {}
+        self._outputs: dict[OperatorTuple, PlainValue] = {}
+        self._is_inside = False
+
+    def __torch_function__(  # type: ignore[no-untyped-def]
+        self, function, types, args=(), kwargs=None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if is_property(function):
+            return function(*args, **kwargs)
+        return self._run(partial(function_tuple, function), function, args, kwargs)
+
+    def run(self, model: nn.Module, inputs: tuple[Any, ...], composites: Collection[str]) -> None:
+        """Run a model once in inference mode, its operators observed.
+
+        Raises:
+            DescriptionError: a call could not be described.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode())
+            for module in operator_modules(model, composites):
+                stack.enter_context(self._observing(module))
+            stack.enter_context(self)
+            try:
+                model(*inputs)
+            finally:
+                if self._bugs:
+                    raise DescriptionError("a call could not be described") from self._bugs[0]
+
+    def add(self, cost: OperationCost) -> None:
+        """Take the cost of an operation that has just run."""
+        self.costs.append(cost)
+        if not self._is_inside:
+            self.outside.add(cost.operation)
+
+    @contextmanager
+    def _observing(self, module: nn.Module) -> Iterator[None]:
+        """Count the calls of a module as an operator's.
+
+        Its ``forward`` is replaced meanwhile: a hook would be seen by modules that look for hooks. Scripted modules do
+        not let it be replaced, and are left alone.
+        """
+        if isinstance(module, torch.jit.ScriptModule):
+            yield
+            return
+        forward, attributes = module.forward, vars(module)
+        own = {"forward": attributes["forward"]} if "forward" in attributes else {}
+
+        def observed(*args: Any, **kwargs: Any) -> Any:
+            with self._off():
+                return self._run(partial(module_tuple, module), forward, args, kwargs)
+
+        attributes["forward"] = observed
+        try:
+            yield
+        finally:
+            del attributes["forward"]
+            attributes.update(own)
+
+    def counts(self) -> Iterator[OperatorCount]:
+        """Yield the counts in order of first call; costs per call are means over the calls."""
+        for operator, calls in self._calls.items():
+            cost = total([call.cost for call in calls])
+            yield OperatorCount(
+                operator=operator,
+                occurrences=len(calls),
+                flop=round(cost.flop / len(calls)),
+                memory_bytes=round(cost.memory_bytes / len(calls)),
+                outputs=self._outputs.get(operator),
+                statistics=tuple(call.statistics for call in calls) if self._looks_at_values else (),
+            )
+
+    @contextmanager
+    def _off(self) -> Iterator[None]:
+        """Take this mode, and no other, off the stack of function modes, where operators would see it."""
+        if self._is_inside:
+            yield
+            return
+        above = []
+        while (mode := _pop_mode()) is not self:
+            above.append(mode)
+        for mode in reversed(above):
+            _push_mode(mode)
+        try:
+            yield
+        finally:
+            above = [_pop_mode() for _ in above]
+            for mode in (self, *reversed(above)):
+                _push_mode(mode)
+
+    def _described(self, description: Description, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
+        """Describe a call; a bug in that must not reach the model, which may catch it and go on in another way."""
+        try:
+            operator = description(args, kwargs)
+            if not self._looks_at_values:
+                return _Call(operator)
+            with _disable_current_modes():
+                return _Call(operator, input_statistics(args, kwargs))
+        except Exception as error:
+            self._bugs.append(error)
+            return None
+
+    def _run(
+        self,
+        description: Description,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Call a function, and count the call as an operator's unless it is inside another's."""
+        call = None if self._is_inside else self._described(description, args, kwargs)
+        if call is None:
+            return function(*args, **kwargs)
+        begin = len(self.costs)
+        self._is_inside = True
+        try:
+            with self._mark(call.operator):
+                result = function(*args, **kwargs)
+            if call.operator not in self._outputs:
+                self._outputs[call.operator] = plain_value(result, {})
+            return result
+        finally:
+            self._is_inside = False
+            if len(self.costs) > begin or not call.operator.is_function:
+                call = replace(call, cost=total(self.costs[begin:]))
+                self._calls.setdefault(call.operator, []).append(call)

@@ -1,0 +1,236 @@
+"""FLOPs and bytes of a run, counted per ATen operation as torch dispatches it.
+
+FLOPs are those of matrix products, convolutions and attention, a multiply-add counted as two, by torch's own
+formulas (``torch.utils.flop_counter``) and those added here. Bytes are each distinct input tensor once and each
+output once, of every operation that is neither a view nor an allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+
+from opcost.errors import UnknownOperationError
+from opcost.operators.input_roles import WRITE_ONLY
+
+ALLOCATIONS = frozenset(
+    {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "set_"}
+    | {"detach", "detach_", "alias", "as_strided_", "lift_fresh", "_unsafe_view", "_reshape_alias", "unsafe_split"}
+    | {"unsafe_chunk", "unsafe_split_with_sizes", "_local_scalar_dense", "is_same_size"}
+)
+"""Operations that compute nothing, though their schema does not declare them to be views."""
+
+WITHOUT_PRODUCTS = frozenset(
+    # element by element, but not tagged so in every version
+    "hardswish hardswish_ hardsigmoid hardsigmoid_ hardtanh hardtanh_ leaky_relu leaky_relu_ elu elu_ celu celu_ "
+    "threshold threshold_ glu log_sigmoid_forward _prelu_kernel floor_divide floor_divide_ masked_fill masked_fill_ "
+    "bernoulli complex polar "
+    # normalisation, softmax
+    "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training cudnn_batch_norm "
+    "miopen_batch_norm native_group_norm native_layer_norm _fused_rms_norm linalg_vector_norm norm _softmax "
+    "_log_softmax _safe_softmax logsumexp _logcumsumexp "
+    # pooling, interpolation
+    "avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool2d_with_indices max_pool3d_with_indices "
+    "adaptive_max_pool2d adaptive_max_pool3d grid_sampler_2d grid_sampler_3d cudnn_grid_sampler upsample_nearest1d "
+    "upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d "
+    "_upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d "
+    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa roi_align roi_pool ps_roi_align ps_roi_pool "
+    # reductions, searches
+    "sum mean amax amin aminmax max min any all prod argmax argmin cumsum cumprod cummax cummin _cummax_helper "
+    "_cummin_helper var std var_mean std_mean median nanmedian kthvalue mode topk sort nonzero bincount histc "
+    "bucketize searchsorted isin _unique _unique2 unique_consecutive unique_dim unique_dim_consecutive multinomial "
+    "equal nms "
+    # moving
+    "clone copy copy_ _to_copy cat stack repeat repeat_interleave roll flip rot90 constant_pad_nd reflection_pad1d "
+    "reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d im2col col2im "
+    "pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle index index_select index_put index_put_ "
+    "_unsafe_index _index_put_impl_ index_add index_add_ index_copy index_copy_ index_reduce index_reduce_ gather "
+    "scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ take put put_ masked_select "
+    "masked_scatter masked_scatter_ embedding _embedding_bag _embedding_bag_forward_only tril tril_ triu triu_ "
+    "diag_embed slice_scatter select_scatter diagonal_scatter "
+    # filling
+    "fill fill_ index_fill index_fill_ zero_ zeros ones full eye zeros_like ones_like full_like new_zeros new_ones "
+    "new_full scalar_tensor arange linspace logspace tril_indices triu_indices hann_window hamming_window one_hot "
+    # random numbers
+    "normal_ uniform_ bernoulli_ random_ exponential_ rand randn randint randperm rand_like randn_like randint_like "
+    "native_dropout".split()
+)
+"""Operations that move or combine elements without multiplying matrices, besides those that torch tags as pointwise.
+
+An operation that is neither here nor has a formula is an error: its FLOPs are unknown, not 0."""
+
+BACKENDS = {"cpu": "CPU", "cuda": "CUDA"}
+"""Torch's names for the kernels of a device."""
+
+NAMESPACES = frozenset({"aten", "prims", "torchvision"})
+"""Where the names in these lists are at home: an operation of the same name elsewhere may do anything."""
+
+
+@dataclass(frozen=True)
+class OperationCost:
+    """What one ATen operation computes and moves."""
+
+    operation: str
+    flop: int
+    memory_bytes: int
+
+
+class CostCounter(TorchDispatchMode):
+    """While active, calls ``record`` with the cost of every ATen operation that computes."""
+
+    def __init__(self, record: Callable[[OperationCost], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._record = record
+        self._unknown: set[str] = set()
+
+    def check(self) -> None:
+        """Make sure that the FLOPs of everything that ran are known.
+
+        Raises:
+            UnknownOperationError: they are not.
+        """
+        if self._unknown:
+            raise UnknownOperationError(self._unknown)
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ) -> Any:
+        kwargs = kwargs or {}
+        # In inference mode composite operations (linear, batch_norm, reshape) arrive whole: look inside them.
+        if func._overloadpacket not in flop_registry and is_composite(func, args):
+            with self:
+                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        result = func(*args, **kwargs)
+        if not is_free(func):
+            self._record(operation_cost(func, args, kwargs, result))
+            if not is_known(func):
+                self._unknown.add(func._schema.name)
+        return result
+
+
+def operation_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> OperationCost:
+    """Return the FLOPs and bytes of one ATen operation, given its arguments and its result."""
+    name = func._overloadpacket.__name__
+    inputs = tensors_of((args, {key: value for key, value in kwargs.items() if key != "out"}))
+    read = inputs[1:] if name in WRITE_ONLY else inputs
+    distinct = {id(tensor): tensor for tensor in read}.values()
+    memory_bytes = sum(map(tensor_bytes, distinct)) + sum(map(tensor_bytes, tensors_of(result)))
+    return OperationCost(name, _flop(func, args, kwargs, result), memory_bytes)
+
+
+def is_composite(func: Any, args: tuple[Any, ...]) -> bool:
+    """Return whether an ATen operation is made of others on the device of its arguments.
+
+    Only torch's own kernels count: some of its decompositions for compilers run other operations (dropout clones).
+    Some operations are made of others on one device and a kernel of their own on another (``_fused_rms_norm``).
+    """
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    if not has_kernel(func.name(), "CompositeImplicitAutograd"):
+        return False
+    devices = {tensor.device.type for tensor in tensors_of(args)}
+    return not any(has_kernel(func.name(), BACKENDS[device]) for device in devices & BACKENDS.keys())
+
+
+def is_free(func: Any) -> bool:
+    """Return whether an ATen operation only makes a view or memory."""
+    if func._overloadpacket.__name__ in ALLOCATIONS or torch.Tag.inplace_view in func.tags:
+        return True
+    schema = func._schema
+    returns_view = any(_is_alias(value) for value in schema.returns)
+    writes = any(value.alias_info is not None and value.alias_info.is_write for value in schema.arguments)
+    return returns_view and not writes
+
+
+def is_known(func: Any) -> bool:
+    """Return whether an ATen operation has a formula for its FLOPs, or is known to need none."""
+    packet = func._overloadpacket
+    if packet in flop_registry or torch.Tag.pointwise in func.tags:
+        return True
+    return func.namespace in NAMESPACES and packet.__name__ in WITHOUT_PRODUCTS | FORMULAS.keys()
+
+
+def tensor_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes that a tensor's elements take in memory; expanded dimensions (stride 0) count once."""
+    if tensor.numel() == 0:
+        return 0
+    distinct = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        distinct *= size if stride != 0 else 1
+    return distinct * tensor.element_size()
+
+
+def tensors_of(values: Any) -> list[torch.Tensor]:
+    """Return all tensors in nested arguments or results, in order."""
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
+    packet = func._overloadpacket
+    if packet in flop_registry:
+        return int(flop_registry[packet](*args, **kwargs, out_val=result))
+    formula = FORMULAS.get(packet.__name__)
+    return 0 if formula is None else formula(*args)
+
+
+def _attention_flop(query: Any, key: Any, value: Any, *_: Any) -> int:
+    """FLOPs of scaled dot-product attention: older versions of torch have no formula for its kernel on a CPU."""
+    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+
+
+def _vector_flop(matrix: Any, *_: Any) -> int:
+    """FLOPs of a product of a matrix, or of a vector, with a vector."""
+    return 2 * int(matrix.numel())
+
+
+def _added_vector_flop(_: Any, matrix: Any, *__: Any) -> int:
+    """FLOPs of a product of a matrix with a vector that is added to another."""
+    return _vector_flop(matrix)
+
+
+def _native_attention_flop(query: Any, key: Any, _: Any, width: int, *__: Any) -> int:
+    """FLOPs of ``_native_multi_head_attention`` on (batch, length, width) inputs.
+
+    Four projections of width x width per position, and two products of length x length x width per sample.
+    """
+    batch, length, _ = query.shape
+    source_length = key.shape[1]
+    projections = 2 * batch * (2 * length + 2 * source_length) * width * width
+    return int(projections + 2 * 2 * batch * length * source_length * width)
+
+
+def _encoder_layer_flop(source: Any, width: int, *rest: Any) -> int:
+    """FLOPs of ``_transformer_encoder_layer_fwd``: self-attention, then two linear layers of width x hidden."""
+    hidden_weight = rest[ENCODER_LAYER_HIDDEN_WEIGHT]
+    linear = 2 * 2 * (source.numel() // width) * hidden_weight.numel()
+    return _native_attention_flop(source, source, source, width) + int(linear)
+
+
+def _is_alias(value: Any) -> bool:
+    return value.alias_info is not None and not value.alias_info.is_write
+
+
+ENCODER_LAYER_HIDDEN_WEIGHT = 12
+"""Where ``_transformer_encoder_layer_fwd`` has the weight of the first linear layer, after source and width."""
+
+FORMULAS: Mapping[str, Callable[..., int]] = {
+    "_scaled_dot_product_flash_attention_for_cpu": _attention_flop,
+    "_native_multi_head_attention": _native_attention_flop,
+    "_transformer_encoder_layer_fwd": _encoder_layer_flop,
+    "mv": _vector_flop,
+    "dot": _vector_flop,
+    "vdot": _vector_flop,
+    "addmv": _added_vector_flop,
+}
+"""FLOPs of operations that ``torch.utils.flop_counter`` has no formula for, from their positional arguments."""
+
+
+def total(costs: Iterable[OperationCost]) -> OperationCost:
+    """Return the sum of costs."""
+    items = list(costs)
+    return OperationCost("total", sum(cost.flop for cost in items), sum(cost.memory_bytes for cost in items))

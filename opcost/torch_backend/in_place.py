@@ -1,0 +1,151 @@
+"""Operators that write into their own input, run again and again without eating it.
+
+Run in a loop on one tensor, Hardswish passes through denormals to zeros in 160 rounds and ``x += y`` runs to infinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from opcost.errors import CannotMeasureError
+from opcost.measuring.calls import Calls
+from opcost.torch_backend.flops import is_composite, is_free
+
+WRITES_THE_SAME = frozenset({"zero_", "fill_", "copy_", "index_put_", "_index_put_impl_", "index_fill_"})
+"""In-place operations that write the same values each time, whatever was there before."""
+
+ADDS = frozenset({"add_", "sub_"})
+"""In-place operations that the same kernel undoes, given the opposite ``alpha``."""
+
+ELSEWHERE = "in-place kernel run into another tensor"
+IN_TURN = "in place: added and subtracted in turn"
+SAME_VALUES = "in place: writes the same values each time"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One ATen operation with the arguments that it was called with."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The name without the overload: ``add_``."""
+        return str(self.function._overloadpacket.__name__)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether its result is its first argument, written over."""
+        returns = self.function._schema.returns
+        return len(returns) == 1 and returns[0].alias_info is not None and bool(returns[0].alias_info.is_write)
+
+
+def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Calls:
+    """Return what does as a call does, again and again.
+
+    ``call`` is made once for a look at its operations; those that write into one of the ``inputs`` do not run. Where it
+    is one such operation, it adds and subtracts in turn, or its kernel is run on the same input with the result going
+    elsewhere.
+
+    Raises:
+        CannotMeasureError: it writes into its input in another way.
+    """
+    observer = _Observer(inputs)
+    with torch.inference_mode(), observer:
+        call()
+    eating = [operation.name for operation in observer.operations if observer.writes_into_input(operation)]
+    if not eating:
+        return Calls(call)
+    if WRITES_THE_SAME.issuperset(eating):
+        return Calls(call, notes=SAME_VALUES)
+    if len(observer.operations) == 1:
+        (operation,) = observer.operations
+        if _is_undone_by_itself(operation):
+            return Calls(in_turn(operation), period=2, notes=IN_TURN)
+        return Calls(elsewhere(operation), notes=ELSEWHERE)
+    raise CannotMeasureError(f"{', '.join(eating)} would work on what it wrote itself, among other operations")
+
+
+def in_turn(operation: Operation) -> Callable[[], object]:
+    """Return a call that adds to a tensor in place and then subtracts the same, both by the operation's kernel."""
+    alpha = operation.kwargs.get("alpha", 1)
+
+    def both() -> object:
+        operation.function(*operation.args, **{**operation.kwargs, "alpha": alpha})
+        return operation.function(*operation.args, **{**operation.kwargs, "alpha": -alpha})
+
+    return both
+
+
+def _is_undone_by_itself(operation: Operation) -> bool:
+    """Return whether the opposite ``alpha`` undoes it: a sum of floats, and not with the tensor itself."""
+    if operation.name not in ADDS:
+        return False
+    target, other = operation.args
+    is_itself = isinstance(other, torch.Tensor) and _storage(other) == _storage(target)
+    return target.dtype.is_floating_point and not is_itself
+
+
+def elsewhere(operation: Operation) -> Callable[[], object]:
+    """Return a call of an in-place operation's kernel whose result goes into a second buffer, or a new tensor.
+
+    torch runs one kernel for ``add_``, ``add.out`` and ``add``. A form with ``out`` that is generated (``relu.out``)
+    adds a copy to it: then the result is a new tensor, whose memory torch's allocator has at hand.
+
+    Raises:
+        CannotMeasureError: the operation has no such forms.
+    """
+    packet = getattr(torch.ops.aten, operation.name.removesuffix("_"), None)
+    overload = operation.function._overloadname
+    out = getattr(packet, "out" if overload in ("default", "Tensor") else f"{overload}_out", None)
+    new = getattr(packet, overload, None)
+    args, kwargs = operation.args, operation.kwargs
+    if out is not None and torch.Tag.generated not in out.tags:
+        buffer = torch.empty_like(args[0])
+        return lambda: out(*args, **kwargs, out=buffer)
+    if new is None:
+        raise CannotMeasureError(f"{operation.name} writes into its input, and has no form that writes elsewhere")
+    return lambda: new(*args, **kwargs)
+
+
+class _Observer(TorchDispatchMode):
+    """Notes the operations that compute, and makes those that write into an input do nothing."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler, which takes seconds: nothing is compiled here."""
+        return False
+
+    def __init__(self, inputs: Iterable[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations: list[Operation] = []
+        self._storages = {_storage(tensor) for tensor in inputs}
+
+    def writes_into_input(self, operation: Operation) -> bool:
+        return operation.is_in_place and _storage(operation.args[0]) in self._storages
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if is_composite(func, args):
+            with self:
+                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        operation = Operation(func, args, kwargs)
+        if not is_free(func):
+            self.operations.append(operation)
+            if self.writes_into_input(operation):
+                return args[0]
+        return func(*args, **kwargs)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """Return what is equal for tensors that share memory, on the meta device too."""
+    return int(tensor.untyped_storage()._cdata)

@@ -1,0 +1,172 @@
+"""Inputs drawn for plain values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from opcost.operators.input_roles import INDEX_FUNCTIONS, box_sides, integer_bounds
+from opcost.operators.tuples import DEFAULT_SEED, META, OperatorTuple, PlainValue, TensorSpec
+from opcost.operators.values import NORMAL, NORMAL_DATA, InputData, InputStatistics, InputValues
+from opcost.torch_backend.values import real_value, stored_elements, tensors_within
+
+USUAL_BOUND = 2
+"""Integers are drawn below this where nothing says what they count: valid in any dimension of a tensor but of one."""
+
+
+SMALLEST_BOX = 16.0
+"""Pixels. Detectors' smallest anchors are of 32."""
+
+BOX_COLUMNS = 4
+
+SAMPLE_SIZE = 2**15
+"""Values of an input that are looked at: they tell a share of zeros to within 0.003, in a millisecond."""
+
+NOTHING_SEEN = InputStatistics(None, None, None)
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What the values of tensors are to be, by their identity.
+
+    ``floating`` has the values of floating ones, normal if they are not there; ``bounds`` the number below which the
+    integers of a tensor are, ``box_sides`` the side in pixels of the image in which a tensor's rows are boxes.
+    """
+
+    floating: Mapping[int, InputValues] = field(default_factory=dict)
+    bounds: Mapping[int, int] = field(default_factory=dict)
+    box_sides: Mapping[int, float] = field(default_factory=dict)
+
+
+class DrawnInputs:
+    """Draws seeded tensors of given shapes, dtypes and layouts for a device: floating values, or integers from 0 up.
+
+    Specs with one identity give one tensor, as in the model. On the ``meta`` device there are only shapes.
+
+    Args:
+        device: where the tensors are.
+        seed: decides the values.
+        drawn_on: where they are drawn; the same seed gives other values on another device.
+        kinds: what the values of tensors are to be.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        seed: int = DEFAULT_SEED,
+        drawn_on: str | None = None,
+        kinds: Kinds | None = None,
+    ) -> None:
+        self._device = device
+        self._drawn_on = META if device == META else drawn_on or device
+        self._generator = None if device == META else torch.Generator(device=self._drawn_on).manual_seed(seed)
+        self._kinds = kinds or Kinds()
+        self._drawn: dict[int, torch.Tensor] = {}
+
+    def values(self, values: Iterable[PlainValue]) -> tuple[object, ...]:
+        """Return plain values with a tensor in place of each spec."""
+        return tuple(self.value(value) for value in values)
+
+    def value(self, value: PlainValue) -> object:
+        """Return one plain value with a tensor in place of each spec in it.
+
+        Raises:
+            CannotMeasureError: it cannot be made again.
+        """
+        return real_value(value, self._device, self._tensor)
+
+    def _tensor(self, spec: TensorSpec) -> torch.Tensor:
+        if spec.identity not in self._drawn:
+            self._drawn[spec.identity] = self._draw(spec)
+        return self._drawn[spec.identity]
+
+    def _draw(self, spec: TensorSpec) -> torch.Tensor:
+        if spec.identity in self._kinds.box_sides:
+            return self._boxes(spec, self._kinds.box_sides[spec.identity])
+        elements, strides = stored_elements(spec)
+        dtype: torch.dtype = getattr(torch, spec.dtype)
+        if dtype.is_floating_point or dtype.is_complex:
+            buffer = self._floating(elements, dtype, self._kinds.floating.get(spec.identity, NORMAL))
+        else:
+            bound = self._kinds.bounds.get(spec.identity, USUAL_BOUND)
+            buffer = torch.randint(bound, (elements,), device=self._drawn_on, generator=self._generator).to(dtype)
+        return buffer.to(self._device).as_strided(spec.shape, strides)
+
+    def _floating(self, elements: int, dtype: torch.dtype, values: InputValues) -> torch.Tensor:
+        buffer = torch.randn(elements, dtype=dtype, device=self._drawn_on, generator=self._generator)
+        if values == NORMAL:
+            return buffer
+        buffer.mul_(values.spread).add_(values.mean)
+        if values.zeros_ratio:
+            chances = torch.rand(elements, device=self._drawn_on, generator=self._generator)
+            buffer.masked_fill_(chances < values.zeros_ratio, 0.0)
+        return buffer
+
+    def _boxes(self, spec: TensorSpec, side: float) -> torch.Tensor:
+        """Draw boxes (left, top, right, bottom; before them zero, the image's number, where there are five columns).
+
+        Their centres are anywhere in the image, their heights and widths of any order of magnitude, as detectors'.
+        """
+        rows = spec.shape[0]
+        drawn = torch.rand((4, rows), device=self._drawn_on, generator=self._generator)
+        sizes = SMALLEST_BOX * (side / SMALLEST_BOX) ** drawn[2:]
+        begins = (drawn[:2] * side - sizes / 2).clamp(0, side)
+        ends = (drawn[:2] * side + sizes / 2).clamp(0, side)
+        numbers = torch.zeros((spec.shape[1] - BOX_COLUMNS, rows), device=self._drawn_on)
+        boxes = torch.cat([numbers, begins, ends]).t().contiguous()
+        return boxes.to(device=self._device, dtype=getattr(torch, spec.dtype))
+
+
+def operator_inputs(
+    operator: OperatorTuple, device: str, data: InputData = NORMAL_DATA
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Return positional and keyword arguments of a kind for an operator tuple, valid as indices where they are some.
+
+    Raises:
+        CannotMeasureError: they cannot be made again.
+    """
+    floating = {spec.identity: data.kind(index) for index, spec in enumerate(operator.floating_inputs)}
+    kinds = Kinds(floating, dict(integer_bounds(operator)), dict(box_sides(operator)))
+    inputs = DrawnInputs(device, kinds=kinds)
+    args = inputs.values(operator.inputs)
+    if operator.short_name in INDEX_FUNCTIONS and isinstance(args[1], list):
+        args = (args[0], tuple(args[1]), *args[2:])
+    return args, {name: inputs.value(value) for name, value in operator.keyword_inputs}
+
+
+def input_statistics(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[InputStatistics, ...]:
+    """Return what each distinct floating tensor of a call holds, in the order of the call's specs."""
+    values = [*args, *(value for _, value in sorted(kwargs.items()))]
+    tensors = {id(tensor): tensor for tensor in tensors_within(values) if tensor.is_floating_point()}
+    return tuple(map(_statistics, tensors.values()))
+
+
+def _statistics(tensor: torch.Tensor) -> InputStatistics:
+    try:
+        values = _sample(tensor).to(torch.float64)
+        if not values.numel():
+            return NOTHING_SEEN
+        spread, mean = (_finite(value.item()) for value in torch.std_mean(values, correction=0))
+        zeros = values.numel() - int(torch.count_nonzero(values))
+        return InputStatistics(zeros / values.numel(), mean, spread)
+    except (RuntimeError, ValueError):
+        # A kind of tensor that torch cannot take values out of, such as 4-bit floats; that is no reason not to count.
+        return NOTHING_SEEN
+
+
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
+    """Return all values of a small tensor, and of a large one some from anywhere in it, always the same places."""
+    if tensor.numel() <= SAMPLE_SIZE:
+        return tensor
+    generator = torch.Generator(tensor.device).manual_seed(DEFAULT_SEED)
+    places = [torch.randint(size, (SAMPLE_SIZE,), device=tensor.device, generator=generator) for size in tensor.shape]
+    # One-byte floats cannot be indexed as such.
+    return tensor.view(torch.uint8)[tuple(places)].view(tensor.dtype) if tensor.itemsize == 1 else tensor[tuple(places)]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,89 @@
+"""Runs on the meta device: shapes, layouts and branches as a CPU or GPU would give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.nn.modules import activation
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from opcost.operators.tuples import META
+
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""The channels-last format of tensors with this many dimensions."""
+
+
+BATCH_NORM_TRAINING = 5
+"""Where ``native_batch_norm`` has its argument ``training``."""
+
+
+@contextmanager
+def like_a_device(device: str = META) -> Iterator[None]:
+    """While active, what runs on the meta device takes the branches that it takes on a CPU or GPU.
+
+    For a run on any other ``device`` it does nothing.
+
+    ``MultiheadAttention`` takes its native path, convolutions keep the channels-last layout, and batch norms that do
+    not train write no statistics.
+    """
+    if device != META:
+        yield
+        return
+    admits = activation._check_arg_device
+
+    def admits_meta(tensor: torch.Tensor | None) -> bool:
+        return (tensor is not None and tensor.is_meta) or admits(tensor)
+
+    with patch.object(activation, "_check_arg_device", admits_meta), _DeviceResults():
+        yield
+
+
+def is_channels_last(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's layout is channels-last and not also contiguous."""
+    memory_format = CHANNELS_LAST.get(tensor.dim())
+    is_so = memory_format is not None and tensor.is_contiguous(memory_format=memory_format)
+    return is_so and not tensor.is_contiguous()
+
+
+class _DeviceResults(TorchDispatchMode):
+    """Gives operations on the meta device the results of a device, where their own have another form or none."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._native_multi_head_attention.default and args[0].is_meta:
+            return _native_attention(*args, **kwargs)
+        result = func(*args, **kwargs)
+        if func is torch.ops.aten.convolution.default and result.is_meta:
+            return _convolution_layout(result, args[:2])
+        if func is torch.ops.aten.native_batch_norm.default and result[0].is_meta and not args[BATCH_NORM_TRAINING]:
+            return result[0], result[0].new_empty(0), result[0].new_empty(0)
+        return result
+
+
+def _native_attention(query: Any, key: Any, _: Any, __: int, heads: int, *rest: Any, **keywords: Any) -> Any:
+    """Return output and weights as ``_native_multi_head_attention`` has them, which does not know the meta device."""
+    wants = dict(zip(("need_weights", "average_attn_weights"), rest[5:7], strict=False)) | keywords
+    batch, length, _ = query.shape
+    by_head = () if wants.get("average_attn_weights", True) else (heads,)
+    weights = query.new_empty((batch, *by_head, length, key.shape[1]))
+    return torch.empty_like(query), weights if wants.get("need_weights", True) else None
+
+
+def _convolution_layout(result: torch.Tensor, tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """Return a convolution's result channels-last if its input or weight is, as oneDNN and cuDNN return it.
+
+    From torch 2.12 or so on it is contiguous: ``meta_conv`` in ``torch/_meta_registrations.py`` says that it cannot
+    know the device. It would give every operator behind it another layout.
+    """
+    if not any(map(is_channels_last, tensors)):
+        return result
+    return result.contiguous(memory_format=CHANNELS_LAST[result.dim()])

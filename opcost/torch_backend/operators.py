@@ -1,0 +1,303 @@
+"""Operator tuple <-> torch module or function, both ways."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.overrides import get_ignored_functions, resolve_name
+
+from opcost.comparing.cache_chains import WHOLE_CHAINS
+from opcost.errors import CannotMeasureError
+from opcost.operators.tuples import OperatorTuple, PlainValue, short_hash
+from opcost.torch_backend.values import plain_value, public_name
+
+TRUSTED_PACKAGES = ("torch", "torchvision")
+"""Besides ``WHOLE_CHAINS`` a class is imported by name from these only: importing runs code."""
+
+FACTORIES = frozenset(
+    [f"torch.{name}" for name in "arange empty eye full linspace ones rand randint randn randperm tensor zeros".split()]
+    + [f"torch.Tensor.new_{name}" for name in "empty full ones tensor zeros".split()]
+)
+"""Functions that make tensors: torch lists them among those that are not overridden, beside ``torch.load``."""
+
+OPERATION_NAMESPACES = ("aten", "torchvision")
+TENSOR_TYPES = ("Tensor", "Optional[Tensor]", "List[Tensor]")
+"""How schemas of operations spell arguments that are tensors."""
+
+ALIASES = {"torch.spmm": "torch.mm"}
+"""Names under which torch lists a function that is better known under another."""
+
+SIZE_PARAMETERS = frozenset({"kernel_size", "stride", "padding", "dilation", "output_padding", "output_size"})
+"""Modules keep these as given, 3 or (3, 3), for the same kernel: one size for all dimensions is stored as a number."""
+
+UNKNOWN = "unknown"
+"""Stands where a parameter's name does: what the module does not keep of its constructor's arguments."""
+
+WITHOUT_EFFECT_IN_EVAL = frozenset(
+    {("BatchNorm", "momentum"), ("InstanceNorm", "momentum"), ("MultiheadAttention", "dropout")}
+    | {("DefaultBoxGenerator", "min_ratio"), ("DefaultBoxGenerator", "max_ratio")}
+)
+"""Parameters that change nothing in eval mode, by the beginning of the class's name: left out, so that modules that
+run the same kernels are one tuple. A box generator's ratios are in its scales."""
+
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+"""``*args`` and ``**kwargs``: of a module with weights they are unknown (LSTM), else of no account (Identity)."""
+
+
+# What a constructor's argument was, where the attribute of that name does not say it.
+SPECIAL_READERS: Mapping[tuple[str, str], Callable[[Any], Any]] = {
+    ("MultiheadAttention", "bias"): lambda module: module.in_proj_bias is not None,
+    ("MultiheadAttention", "add_bias_kv"): lambda module: module.bias_k is not None,
+    ("MultiheadAttention", "kdim"): lambda module: None if module.kdim == module.embed_dim else module.kdim,
+    ("MultiheadAttention", "vdim"): lambda module: None if module.vdim == module.embed_dim else module.vdim,
+    ("FrozenBatchNorm2d", "num_features"): lambda module: module.weight.shape[0],
+    ("PositionalEncoding", "embed_size"): lambda module: module.class_token.shape[0],
+    ("PositionalEncoding", "rel_pos_embed"): lambda module: module.spatial_pos is None,
+}
+
+
+def module_tuple(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OperatorTuple:
+    """Return the operator tuple of a module that is called with these arguments."""
+    identities: dict[int, int] = {}
+    return OperatorTuple(
+        operator=public_name(operator_class(module)),
+        parameters=tuple(module_parameters(module)),
+        inputs=tuple(plain_value(value, identities) for value in args),
+        keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in sorted(kwargs.items())),
+        mode="train" if module.training else "eval",
+    )
+
+
+def operator_class(module: nn.Module) -> type[nn.Module]:
+    """Return the class of ``torch.nn`` whose ``forward`` a module runs, its own class if there is none.
+
+    A subclass that only has another constructor (torchvision's Conv3DSimple) runs the same kernels as its base.
+    """
+    cls = type(module)
+    bases = [base for base in cls.__mro__ if base is not nn.Module and getattr(base, "forward", None) is cls.forward]
+    return next((base for base in bases if getattr(nn, base.__name__, None) is base), cls)
+
+
+def function_tuple(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OperatorTuple:
+    """Return the operator tuple of a function that is called with these arguments.
+
+    All of them are inputs; keywords that equal their default are left out: torch's functions in Python pass on all that
+    they have, and get more from one version to the next.
+    """
+    identities: dict[int, int] = {}
+    defaults = function_defaults(function)
+    given = {name: value for name, value in sorted(kwargs.items()) if not _is_default(value, name, defaults)}
+    return OperatorTuple(
+        operator=function_name(function),
+        inputs=tuple(plain_value(value, identities) for value in args),
+        keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in given.items()),
+        mode=None,
+    )
+
+
+def build_operator(operator: OperatorTuple, device: str) -> Callable[..., Any]:
+    """Return the function of a tuple, or a new module with fresh weights on a device.
+
+    Raises:
+        CannotMeasureError: it is not one of torch or torchvision, or this version does not build it.
+    """
+    return find_function(operator.operator) if operator.is_function else build_module(operator, device)
+
+
+def find_function(name: str) -> Callable[..., Any]:
+    """Return the function that goes by a name (see ``function_name``).
+
+    Raises:
+        CannotMeasureError: torch lists no function of this name.
+    """
+    found: Any = torch
+    package, *path = name.split(".")
+    if path[:2] == ["ops", "torchvision"]:
+        # torch knows these operators once torchvision is imported.
+        importlib.import_module("torchvision")
+    for part in path if package == "torch" else [""]:
+        found = getattr(found, part, None)
+    # The name may lead anywhere (torch.os.system): only what torch lists for its tensors under this name is run.
+    is_admitted = takes_tensor(found) if is_operation(found) else name in FACTORIES or is_overridable(found)
+    if not is_admitted or function_name(found) != name:
+        raise CannotMeasureError(f"{name} is no function of this version of torch")
+    return cast(Callable[..., Any], found)
+
+
+def is_overridable(function: Any) -> bool:
+    """Return whether a function is one of those on tensors, all of which torch lets classes override."""
+    return callable(function) and resolve_name(function) is not None and function not in get_ignored_functions()
+
+
+def is_operation(function: Any) -> bool:
+    """Return whether a function goes by the name it is registered under, such as ``torch.ops.aten.add``."""
+    return isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
+
+
+def takes_tensor(function: Any) -> bool:
+    """Return whether a function is one of torch's or torchvision's operations whose first argument is a tensor.
+
+    Others read and write files (``torch.ops.image.write_file``, ``torch.ops.aten.from_file``), or belong to nobody.
+    """
+    if isinstance(function, torch._ops.OpOverloadPacket):
+        return any(takes_tensor(getattr(function, overload)) for overload in function.overloads())
+    if not isinstance(function, torch._ops.OpOverload) or function.namespace not in OPERATION_NAMESPACES:
+        return False
+    arguments = function._schema.arguments
+    return bool(arguments) and str(arguments[0].type) in TENSOR_TYPES
+
+
+def build_module(operator: OperatorTuple, device: str) -> nn.Module:
+    """Return a new module as the tuple describes it, with fresh weights, on a device.
+
+    Raises:
+        CannotMeasureError: the class is not one of torch or torchvision, an argument of its constructor is unknown, or
+            this version's constructor does not take the arguments.
+    """
+    cls = _resolve(operator.operator)
+    arguments = dict(operator.parameters)
+    if UNKNOWN in arguments:
+        raise CannotMeasureError(f"{operator.operator} cannot be rebuilt: it does not keep {arguments[UNKNOWN]}")
+    if "dtype" in arguments:
+        arguments["dtype"] = getattr(torch, str(arguments["dtype"]))
+    try:
+        module: nn.Module = cls(**arguments)
+    except (TypeError, ValueError) as error:
+        raise CannotMeasureError(f"{operator.operator}({operator.parameters_text}) cannot be built: {error}") from error
+    return module.to(device).train(operator.mode == "train")
+
+
+def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
+    """Yield the constructor's arguments by name, those equal to their default left out.
+
+    Arguments that the module does not keep are one entry, ``unknown``, with what tells such modules apart: a hash of
+    their weights' shapes and their children.
+    """
+    cls: Any = operator_class(module)
+    unknown = []
+    for name, parameter in constructor_parameters(cls):
+        if (
+            name == "device"
+            or name.startswith("_")
+            or _is_without_effect(module, name)
+            or (parameter.kind in VARIADIC and next(module.parameters(), None) is None)
+        ):
+            continue
+        value = _argument(module, name)
+        if value == UNKNOWN:
+            unknown.append(name)
+        elif parameter.default is parameter.empty or value != plain_parameter(name, parameter.default):
+            yield name, value
+    if unknown:
+        yield UNKNOWN, f"{', '.join(unknown)}; contents {short_hash(_contents(module))}"
+
+
+def _contents(module: nn.Module) -> str:
+    """Return a text of the shapes of a module's weights, and of its children with their parameters."""
+    weights = [(name, tuple(weight.shape)) for name, weight in module.named_parameters()]
+    children = [
+        (name, public_name(type(child)), tuple(module_parameters(child))) for name, child in module.named_children()
+    ]
+    return f"{weights} {children}"
+
+
+@functools.lru_cache(maxsize=1024)
+def constructor_parameters(cls: Any) -> tuple[tuple[str, inspect.Parameter], ...]:
+    """Return the names and parameters of a class's constructor; recurrent ones hide them behind ``*args``."""
+    if not issubclass(cls, nn.RNNBase):
+        return tuple(inspect.signature(cls).parameters.items())
+    _, *named = inspect.signature(nn.RNNBase).parameters.items()
+    nonlinearity = inspect.Parameter("nonlinearity", inspect.Parameter.KEYWORD_ONLY, default="tanh")
+    return (*named, ("nonlinearity", nonlinearity)) if issubclass(cls, nn.RNN) else tuple(named)
+
+
+def _is_default(value: Any, name: str, defaults: Mapping[str, Any]) -> bool:
+    return name in defaults and type(value) is type(defaults[name]) and bool(value == defaults[name])
+
+
+def plain_parameter(name: str, value: Any) -> PlainValue:
+    """Return a constructor's argument as plain data: tensors as whether they are there, equal sizes as one number."""
+    if isinstance(value, torch.Tensor):
+        return True
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    plain = plain_value(value, {})
+    if name in SIZE_PARAMETERS and isinstance(plain, tuple) and plain and all(size == plain[0] for size in plain):
+        return plain[0]
+    return plain
+
+
+@functools.lru_cache(maxsize=1024)
+def function_name(function: Callable[..., Any]) -> str:
+    """Return the qualified name under which torch lists a function: ``torch.Tensor.add_``.
+
+    Operators that are called by their registered name go by it: ``torch.ops.torchvision.nms``.
+    """
+    if is_operation(function):
+        return f"torch.ops.{function}"
+    name = ALIASES.get(resolve_name(function), resolve_name(function))
+    return name or f"{getattr(function, '__module__', None)}.{getattr(function, '__name__', repr(function))}"
+
+
+@functools.lru_cache(maxsize=1024)
+def function_defaults(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the defaults of a function's arguments, as far as Python knows its signature."""
+    try:
+        parameters = inspect.signature(function).parameters.items() if inspect.isfunction(function) else ()
+    except ValueError:
+        # A function in Python around one that is not: ``x ** 2``.
+        return {}
+    return {name: parameter.default for name, parameter in parameters if parameter.default is not parameter.empty}
+
+
+def is_property(function: Callable[..., Any]) -> bool:
+    """Return whether a function that torch overrides is the reading of a property, such as ``shape``."""
+    return getattr(function, "__name__", "") == "__get__"
+
+
+def _is_without_effect(module: nn.Module, name: str) -> bool:
+    class_name = type(module).__name__
+    if name == "bias" and getattr(module, "affine", True) is False:
+        # Norms without weights have no bias either; older versions of torch have no such argument.
+        return True
+    return not module.training and any(
+        name == parameter and class_name.startswith(begin) for begin, parameter in WITHOUT_EFFECT_IN_EVAL
+    )
+
+
+def _argument(module: nn.Module, name: str) -> PlainValue:
+    reader = SPECIAL_READERS.get((operator_class(module).__name__, name))
+    if reader is not None:
+        return plain_parameter(name, reader(module))
+    if name == "dtype":
+        return _dtype(module)
+    if name == "bias" and getattr(module, "bias", 0) is None:
+        return False
+    kept = next((spelt for spelt in (name, f"_{name}") if hasattr(module, spelt)), None)
+    return UNKNOWN if kept is None else plain_parameter(name, getattr(module, kept))
+
+
+def _dtype(module: nn.Module) -> PlainValue:
+    """The dtype of a module's weights; None, the constructor's default, for float32 or no weights."""
+    dtype = next((weight.dtype for weight in module.parameters()), torch.float32)
+    return None if dtype == torch.float32 else plain_parameter("dtype", dtype)
+
+
+def _resolve(operator: str) -> Any:
+    package, _, name = operator.rpartition(".")
+    if package.partition(".")[0] not in TRUSTED_PACKAGES and operator not in WHOLE_CHAINS:
+        raise CannotMeasureError(f"{operator} is not an operator of {' or '.join(TRUSTED_PACKAGES)}")
+    try:
+        cls = getattr(importlib.import_module(package), name, None)
+    except ImportError as error:
+        raise CannotMeasureError(f"{operator} is not in this version of {package.partition('.')[0]}") from error
+    # The name may be an alias of something else: what counts is what it resolves to.
+    if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
+        raise CannotMeasureError(f"{operator} is no module class in this version of {package.partition('.')[0]}")
+    return cls

@@ -1,0 +1,88 @@
+"""torch's versions and switches: what a figure holds under, read and set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from opcost.errors import UserError
+from opcost.measuring.conditions import TORCH_DEFAULT
+
+PRECISIONS = {TORCH_DEFAULT: (False, True), "fp32": (False, False), "tf32": (True, True)}
+"""Whether TF32 is used in matrix products and in cuDNN."""
+
+OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
+"""Environment variables that outrank or change torch's switches behind its back."""
+
+
+@dataclass(frozen=True)
+class TorchState:
+    """The part of the conditions that torch knows."""
+
+    torch_version: str
+    cuda_version: str | None
+    cudnn_version: str | None
+    cpu_threads: int | None
+    matmul_tf32: bool
+    cudnn_tf32: bool
+    cudnn_benchmark: bool
+    cudnn_deterministic: bool
+    deterministic_algorithms: bool
+    sdpa_flash: bool
+    sdpa_memory_efficient: bool
+    sdpa_cudnn: bool
+    sdpa_math: bool
+
+
+def torch_state(device: str) -> TorchState:
+    """Return torch's versions and switches as they are now; what does not touch the device is None."""
+    on_gpu = device.startswith("cuda")
+    cudnn = torch.backends.cudnn.version() if on_gpu else None
+    return TorchState(
+        torch_version=str(torch.__version__),
+        cuda_version=torch.version.cuda if on_gpu else None,
+        cudnn_version=None if cudnn is None else str(cudnn),
+        cpu_threads=None if on_gpu else torch.get_num_threads(),
+        matmul_tf32=torch.backends.cuda.matmul.allow_tf32,
+        cudnn_tf32=torch.backends.cudnn.allow_tf32,
+        cudnn_benchmark=torch.backends.cudnn.benchmark,
+        cudnn_deterministic=torch.backends.cudnn.deterministic,
+        deterministic_algorithms=torch.are_deterministic_algorithms_enabled(),
+        sdpa_flash=torch.backends.cuda.flash_sdp_enabled(),
+        sdpa_memory_efficient=torch.backends.cuda.mem_efficient_sdp_enabled(),
+        sdpa_cudnn=torch.backends.cuda.cudnn_sdp_enabled(),
+        sdpa_math=torch.backends.cuda.math_sdp_enabled(),
+    )
+
+
+@contextmanager
+def precision(name: str) -> Iterator[None]:
+    """Set the TF32 switches of a precision (see ``PRECISIONS``), and set them back afterwards."""
+    before = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+    try:
+        _allow_tf32(*PRECISIONS[name])
+        yield
+    finally:
+        _allow_tf32(*before)
+
+
+def check_overrides(environment: Mapping[str, str] = os.environ) -> None:
+    """Refuse environment variables that change the precision without torch's switches showing it.
+
+    Raises:
+        UserError: with one line for each that is set.
+    """
+    found = [name for name in OVERRIDES if name in environment]
+    if found:
+        raise UserError(
+            *(f"{name} is set: unset it, and write precision: tf32 or fp32 in summary.yml" for name in found)
+        )
+
+
+def _allow_tf32(in_matmul: bool, in_cudnn: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = in_matmul
+    torch.backends.cudnn.allow_tf32 = in_cudnn

@@ -1,0 +1,161 @@
+"""Arguments and results of calls <-> plain values, both ways."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy
+import torch
+
+from opcost.errors import CannotMeasureError
+from opcost.operators.tuples import (
+    ELLIPSIS,
+    Constant,
+    PlainValue,
+    Structure,
+    TensorSpec,
+    channels_last_strides,
+    contiguous_strides,
+)
+
+CONSTANTS = (torch.device, torch.dtype, torch.memory_format, torch.layout, type(Ellipsis))
+"""Kinds of values that go by their name, which is the same in every version of torch."""
+
+STRUCTURES: Mapping[str, tuple[str, ...]] = {
+    "slice": ("start", "stop", "step"),
+    "torchvision.models.detection.image_list.ImageList": ("tensors", "image_sizes"),
+}
+"""Classes, by qualified name, whose objects are no more than these attributes, in the order of their constructor's
+arguments."""
+
+SCALARS: tuple[type[bool | int | float | str], ...] = (bool, int, float, str)
+DEVICE = "device"
+
+
+def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
+    """Return an argument of a call as plain data; ``identities`` numbers the tensors seen so far by their id."""
+    if isinstance(value, torch.Tensor):
+        return tensor_spec(value, identities.setdefault(id(value), len(identities)))
+    if isinstance(value, (list, tuple)):
+        return tuple(plain_value(item, identities) for item in value)
+    for scalar in SCALARS:
+        if isinstance(value, scalar):
+            # Subclasses of them (numpy's, enumerations) have other texts and pickles.
+            return scalar(value)
+    if isinstance(value, CONSTANTS):
+        return Constant(_constant_name(value))
+    parts = _parts(value)
+    if value is None or parts is None:
+        return None if value is None else _opaque(value)
+    kind = "dict" if isinstance(value, Mapping) else public_name(type(value))
+    return Structure(kind, tuple((str(name), plain_value(part, identities)) for name, part in parts.items()))
+
+
+def tensors_within(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in an argument of a call, in the order in which ``plain_value`` meets them."""
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    for part in value if isinstance(value, (list, tuple)) else (_parts(value) or {}).values():
+        yield from tensors_within(part)
+
+
+def _parts(value: Any) -> Mapping[Any, Any] | None:
+    """Return the parts of a value that is made of named parts, None for any other."""
+    if isinstance(value, Mapping):
+        return value
+    names = STRUCTURES.get(public_name(type(value)), ())
+    if is_dataclass(value) and not isinstance(value, type):
+        names = tuple(field.name for field in fields(value))
+    return {name: getattr(value, name) for name in names} or None
+
+
+def _opaque(value: Any) -> PlainValue:
+    """Return what can be told of a value that cannot be made again: numbers of numpy by value, the rest by name."""
+    if isinstance(value, numpy.generic):
+        return plain_value(value.item(), {})
+    is_named = isinstance(value, type) or hasattr(value, "__qualname__")
+    return f"<{value.__module__}.{value.__qualname__}>" if is_named else f"<{type(value).__qualname__}>"
+
+
+def real_value(plain: PlainValue, device: str, tensor: Callable[[TensorSpec], torch.Tensor]) -> Any:
+    """Return the argument that a plain value describes; sequences come as lists.
+
+    Args:
+        plain: the plain value.
+        device: stands for whichever device the model ran on.
+        tensor: makes a tensor for a spec.
+
+    Raises:
+        CannotMeasureError: the value was no plain one when it was stored.
+    """
+    if isinstance(plain, TensorSpec):
+        return tensor(plain)
+    if isinstance(plain, tuple):
+        return [real_value(item, device, tensor) for item in plain]
+    if isinstance(plain, Constant):
+        return _constant(plain.name, device)
+    if isinstance(plain, Structure):
+        parts = {name: real_value(part, device, tensor) for name, part in plain.parts}
+        return parts if plain.kind == "dict" else _structure(plain.kind, parts)
+    if isinstance(plain, str) and plain.startswith("<"):
+        raise CannotMeasureError(f"an argument of type {plain} cannot be made again")
+    return plain
+
+
+def tensor_spec(tensor: torch.Tensor, identity: int) -> TensorSpec:
+    """Return a tensor's shape, dtype and layout; strides that say the same thing are stored in one way."""
+    shape = tuple(tensor.shape)
+    strides: tuple[int, ...] | None = tuple(tensor.stride())
+    if tensor.is_contiguous():
+        strides = None
+    elif tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        strides = channels_last_strides(shape)
+    return TensorSpec(shape, str(tensor.dtype).removeprefix("torch."), strides, identity)
+
+
+def stored_elements(spec: TensorSpec) -> tuple[int, tuple[int, ...]]:
+    """Return how many elements of memory a tensor of this layout spans, and its strides in elements."""
+    strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
+    reach = sum((size - 1) * stride for size, stride in zip(spec.shape, strides, strict=True))
+    return (reach + 1 if all(spec.shape) else 0), strides
+
+
+def public_name(cls: type) -> str:
+    """Return the shortest dotted name under which a class can be reached: ``torch.nn.Conv2d``."""
+    if cls.__module__ == "builtins":
+        return cls.__qualname__
+    parts = cls.__module__.split(".")
+    for length in range(1, len(parts)):
+        package = ".".join(parts[:length])
+        if getattr(sys.modules.get(package), cls.__qualname__, None) is cls:
+            return f"{package}.{cls.__qualname__}"
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _constant_name(value: Any) -> str:
+    if isinstance(value, torch.device):
+        return DEVICE
+    return ELLIPSIS if value is Ellipsis else str(value)
+
+
+def _constant(name: str, device: str) -> Any:
+    if name in (DEVICE, ELLIPSIS):
+        return torch.device(device) if name == DEVICE else ...
+    value = getattr(torch, name.removeprefix("torch."), None)
+    if not isinstance(value, CONSTANTS):
+        raise CannotMeasureError(f"{name} is no constant of this version of torch")
+    return value
+
+
+def _structure(kind: str, parts: Mapping[str, Any]) -> Any:
+    if kind == "slice":
+        return slice(*parts.values())
+    if kind not in STRUCTURES:
+        raise CannotMeasureError(f"an argument of type {kind} cannot be made again")
+    from torchvision.models.detection.image_list import ImageList
+
+    return ImageList(*parts.values())
