@@ -54,7 +54,7 @@ test: .venv/installed-test  ## set up .venv with the test tools; check style, ty
 	@$(venv_python) -m ruff check
 	@$(venv_python) -m ruff format --check
 	@$(venv_python) -m mypy
-	@.venv/bin/lint-imports --no-cache --no-logo
+	@$(venv_python) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-cache --no-logo
 	@$(venv_python) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 fuzz: .venv/installed-test  ## read 10,000 malformed files: all end in a reading or in clear lines (2 to 6 minutes)

@@ -4,7 +4,8 @@ Example: python check_operators.py 'resnet*' --device cpu
 """
 
 from opcost.command.log import log_run
-from opcost.command.options import pipeline_parser, run
+from opcost.command.options import pipeline_parser
+from opcost.command.run import run
 
 EXAMPLE = "python check_operators.py 'resnet*' --device cpu"
 
@@ -14,7 +15,8 @@ def main() -> int:
     arguments = pipeline_parser(description, EXAMPLE, has_dry_run=False).parse_args()
     log_run(arguments.verbose)
 
-    from opcost.reporting.tables import print_json, print_rebuilds
+    from opcost.reporting.count_tables import print_rebuilds
+    from opcost.reporting.tables import print_json
     from opcost.reporting.terminal import progress_on_stderr
     from opcost.running.request import Request
     from opcost.stages.replay import rebuild_operators

@@ -4,7 +4,8 @@ Example: python compare_kernels.py resnet50_32x3x224x224 --device cuda
 """
 
 from opcost.command.log import log_run
-from opcost.command.options import pipeline_parser, run
+from opcost.command.options import pipeline_parser
+from opcost.command.run import run
 
 EXAMPLE = "python compare_kernels.py resnet50_32x3x224x224 --device cuda"
 
@@ -14,7 +15,8 @@ def main() -> int:
     arguments = pipeline_parser(description, EXAMPLE, has_dry_run=False).parse_args()
     log_run(arguments.verbose, arguments.database)
 
-    from opcost.reporting.tables import print_json, print_kernels
+    from opcost.reporting.comparison_tables import print_kernels
+    from opcost.reporting.tables import print_json
     from opcost.reporting.terminal import progress_on_stderr
     from opcost.running.request import Request
     from opcost.stages.kernels import compare_kernels

@@ -17,8 +17,8 @@ from opcost.command.options import (
     add_input_data,
     add_report,
     pipeline_parser,
-    run,
 )
+from opcost.command.run import run
 
 EXAMPLE = "python compare_sum_vs_full.py 'resnet*' --json"
 
@@ -47,8 +47,9 @@ def main() -> int:
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 
     from opcost.comparing.comparison import OperatorRuns
+    from opcost.reporting.comparison_tables import print_comparisons
     from opcost.reporting.figures import draw_comparisons
-    from opcost.reporting.tables import print_comparisons, print_files, print_json
+    from opcost.reporting.tables import print_files, print_json
     from opcost.running.request import Request
     from opcost.stages.compare import find_comparisons, keep_comparisons
 
@@ -79,7 +80,8 @@ def main() -> int:
 
 
 def tell_coverage(arguments: Namespace) -> int:
-    from opcost.reporting.tables import print_advice, print_json
+    from opcost.reporting.advice_tables import print_advice
+    from opcost.reporting.tables import print_json
     from opcost.running.request import Request
     from opcost.stages.advise import advise
 

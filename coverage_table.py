@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from opcost.command.log import log_run
-from opcost.command.options import Parser, add_device, add_models, add_verbose, run
+from opcost.command.options import Parser, add_device, add_models, add_verbose
+from opcost.command.run import run
 from opcost.errors import UserError
 
 

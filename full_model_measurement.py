@@ -6,7 +6,8 @@ Example: python full_model_measurement.py resnet18_32x3x32x32 --seconds 3
 from functools import partial
 
 from opcost.command.log import log_run
-from opcost.command.options import add_execution, add_meter, add_same_board, add_seconds, pipeline_parser, run
+from opcost.command.options import add_execution, add_meter, add_same_board, add_seconds, pipeline_parser
+from opcost.command.run import run
 
 EXAMPLE = "python full_model_measurement.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
 
@@ -21,8 +22,9 @@ def main() -> int:
     arguments = parser.parse_args()
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 
-    from opcost.measuring.ports import protocol_for
-    from opcost.reporting.tables import print_full_models, print_json
+    from opcost.measuring.protocol import protocol_for
+    from opcost.reporting.measurement_tables import print_full_models
+    from opcost.reporting.tables import print_json
     from opcost.reporting.terminal import progress_on_stderr
     from opcost.running.bench import MeasuringOptions
     from opcost.running.request import Request

@@ -4,7 +4,8 @@ Example: python general_pipeline_block0.py resnet18_32x3x32x32
 """
 
 from opcost.command.log import log_run
-from opcost.command.options import pipeline_parser, run
+from opcost.command.options import pipeline_parser
+from opcost.command.run import run
 
 EXAMPLE = "python general_pipeline_block0.py 'resnet*' --device cpu"
 
@@ -19,7 +20,8 @@ def main() -> int:
     arguments = parser.parse_args()
     log_run(arguments.verbose)
 
-    from opcost.reporting.tables import print_census, print_count_plans, print_counts, print_json
+    from opcost.reporting.count_tables import print_census, print_count_plans, print_counts
+    from opcost.reporting.tables import print_json
     from opcost.reporting.terminal import progress_on_stderr
     from opcost.running.request import Request
     from opcost.stages.count import CountReport, census, count_operators, plan_counting

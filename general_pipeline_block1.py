@@ -4,7 +4,8 @@ Example: python general_pipeline_block1.py resnet18_32x3x32x32
 """
 
 from opcost.command.log import log_run
-from opcost.command.options import pipeline_parser, run
+from opcost.command.options import pipeline_parser
+from opcost.command.run import run
 
 EXAMPLE = "python general_pipeline_block1.py 'resnet*'"
 
@@ -14,7 +15,8 @@ def main() -> int:
     arguments = pipeline_parser(description, EXAMPLE).parse_args()
     log_run(arguments.verbose)
 
-    from opcost.reporting.tables import print_json, print_selections
+    from opcost.reporting.count_tables import print_selections
+    from opcost.reporting.tables import print_json
     from opcost.running.request import Request
     from opcost.stages.filter import filter_operators
 

@@ -15,8 +15,8 @@ from opcost.command.options import (
     add_same_board,
     add_seconds,
     pipeline_parser,
-    run,
 )
+from opcost.command.run import run
 
 EXAMPLE = "python general_pipeline_block2.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
 
@@ -33,8 +33,9 @@ def main() -> int:
     arguments = parser.parse_args()
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 
-    from opcost.measuring.ports import protocol_for
-    from opcost.reporting.tables import print_json, print_operator_measurements
+    from opcost.measuring.protocol import protocol_for
+    from opcost.reporting.measurement_tables import print_operator_measurements
+    from opcost.reporting.tables import print_json
     from opcost.reporting.terminal import progress_on_stderr
     from opcost.running.bench import MeasuringOptions
     from opcost.running.request import Request

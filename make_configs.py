@@ -4,7 +4,8 @@ Example: python make_configs.py 'efficientnet_*'
 """
 
 from opcost.command.log import log_run
-from opcost.command.options import Parser, add_folder, add_models, add_verbose, run
+from opcost.command.options import Parser, add_folder, add_models, add_verbose
+from opcost.command.run import run
 
 
 def main() -> int:

@@ -1,8 +1,6 @@
 """Log what a GPU (through nvidia-smi) or the CPU (through RAPL) says of its power, until Ctrl-C -> a CSV file
 
-python power_logger.py [--gpu 0] [--interval 0.02] [--output FILE.csv] [--seconds N] [--device cpu]
 Example: python power_logger.py --gpu 0 --output power.csv --seconds 60
-
 With --plot FILE.csv: draw a log that is written -> FILE.svg
 With --qualify: find out within a minute what the meters of the card are worth -> database/meter_qualifications.csv
 """
@@ -16,7 +14,8 @@ from contextlib import closing
 from pathlib import Path
 
 from opcost.command.log import log_run
-from opcost.command.options import Parser, add_folder, add_verbose, positive_seconds, run
+from opcost.command.options import Parser, add_folder, add_verbose, positive_seconds
+from opcost.command.run import run
 from opcost.errors import UserError
 from opcost.power.log_rows import PowerSummary
 
@@ -81,7 +80,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def qualify(arguments: argparse.Namespace) -> int:
-    from opcost.reporting.tables import print_qualification
+    from opcost.reporting.measurement_tables import print_qualification
     from opcost.running.apparatus import open_apparatus
     from opcost.running.devices import device_of_gpu
     from opcost.running.qualification import qualifications_in, qualify_meters

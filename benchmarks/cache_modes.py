@@ -21,10 +21,10 @@ from tables import markdown
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import CACHES, CHAINED, COLD, GRAPH, WARM
-from opcost.measuring.ports import MeasurementProtocol
 from opcost.measuring.procedure import measure
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
-from opcost.operators.cases import CAPTURED, Subject, subjects_of
+from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.request import COUNTS, model_tuple
 from opcost.storage.configs import ModelConfig, load_configs

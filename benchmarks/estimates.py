@@ -17,11 +17,12 @@ from tables import markdown
 
 from opcost.command.options import Parser, add_folder
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.tuples import OperatorCounts
+from opcost.operators.counts import OperatorCounts
 from opcost.prediction.rates import fitted, known_costs
 from opcost.running.request import COUNTS, OPERATOR_MEASUREMENTS, Request, counted
 from opcost.storage.table import CsvTable
-from opcost.summing.summation import Measurements, sum_operators
+from opcost.summing.index import Measurements
+from opcost.summing.summation import sum_operators
 
 MOSTLY = 0.99
 """Of a model's bytes are measured in those that are held out."""

@@ -22,10 +22,10 @@ from operators_in_turn import by_length, counts_of
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import TORCH_DEFAULT
-from opcost.measuring.ports import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.measuring.procedure import SLOWED_FOR_S, measure
+from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.measuring.record import IN_A_DUTY_CYCLE, Measurement, is_held_back, leaves_clocks_low
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.qualification import qualified
 

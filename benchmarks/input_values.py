@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from opcost.measuring.ports import MeasurementProtocol
 from opcost.measuring.procedure import measure
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import InputData, InputValues
 from opcost.running.apparatus import Apparatus, open_apparatus

@@ -24,7 +24,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from opcost.errors import CannotMeasureError
-from opcost.operators.cases import CAPTURED, Subject, subjects_of
+from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.request import COUNTS, model_tuple
 from opcost.sources.models import model_and_inputs, run_once

@@ -97,8 +97,8 @@ def measure_products(path: Path, database: Path, seed: int, limit_s: float) -> N
     """Measure the products that a file lacks, until a time is up."""
     import torch
 
-    from opcost.measuring.ports import SHORT_WARM_UP_S, MeasurementProtocol
-    from opcost.operators.cases import Subject
+    from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol
+    from opcost.operators.subjects import Subject
     from opcost.running.apparatus import open_apparatus
     from opcost.running.qualification import qualified
     from opcost.torch_backend.operators import function_tuple

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from itertools import zip_longest
 from pathlib import Path
 
-from opcost.operators.cases import CAPTURED, Subject, subjects_of
-from opcost.operators.tuples import OperatorCount
+from opcost.operators.counts import OperatorCount
+from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.running.request import COUNTS
 from opcost.storage.configs import load_configs
 

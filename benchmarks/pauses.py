@@ -25,8 +25,8 @@ from tables import markdown
 from opcost.measuring.conditions import TORCH_DEFAULT
 from opcost.measuring.duty_cycle import LOOK_S
 from opcost.measuring.loop import run_loop
-from opcost.measuring.ports import MeasurementProtocol
-from opcost.operators.cases import Subject
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.power.trace import fresh_rows
 from opcost.running.apparatus import Apparatus, open_apparatus

@@ -19,11 +19,13 @@ from opcost.command.options import Parser
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import GRAPH
-from opcost.measuring.ports import Clock, MeasurementProtocol, Workload
+from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.meters.clock import SystemClock
 from opcost.meters.opening import NoMeter
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
+from opcost.power.ports import Clock
 from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
 from opcost.units import milliseconds
 

@@ -27,13 +27,14 @@ from playwright.sync_api import sync_playwright
 from opcost.comparing.comparison import USUAL_RUNS, compare
 from opcost.measuring.conditions import GRAPH, measurement_key
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import Subject
-from opcost.operators.tuples import Constant, OperatorCount, OperatorCounts, OperatorTuple, model_operator
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.subjects import Subject
+from opcost.operators.tuples import Constant, OperatorTuple, model_operator
 from opcost.reporting.report import write_report
 from opcost.running.request import FULL_MODEL_MEASUREMENTS, OPERATOR_MEASUREMENTS, POWER_LOGS, Request
 from opcost.stages.compare import ModelComparisons, keep_comparisons
 from opcost.storage.table import CsvTable
-from opcost.summing.summation import Measurements
+from opcost.summing.index import Measurements
 
 MODELS = 20
 SHARED_RATIO = 0.2

@@ -28,11 +28,12 @@ from tables import markdown
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Call, Calls
 from opcost.measuring.conditions import TORCH_DEFAULT
-from opcost.measuring.ports import SHORT_WARM_UP_S, MeasurementProtocol, Workload
+from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
+from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol
 from opcost.measuring.record import Measurement
-from opcost.operators.cases import CAPTURED, Subject, subjects_of
-from opcost.operators.tuples import OperatorCount
+from opcost.operators.counts import OperatorCount
+from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.running.apparatus import Apparatus, Workloads, open_apparatus
 from opcost.running.qualification import qualified
 from opcost.torch_backend.workload import EagerWorkload, GraphWorkload, as_graph, operator_workload

@@ -13,8 +13,10 @@ import numpy as np
 from simulated_machine import LOOKING_RING, RING, Device, Load, MeterModel, SimulatedMachine
 
 from opcost.estimates import BATCHES, Estimate, student_quantile
-from opcost.measuring.ports import SHORT_WARM_UP_S, KnownDevice, MeasurementProtocol, Workload
+from opcost.measuring.known_device import KnownDevice
+from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
+from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C, SLOPE_SPREAD_PER_KELVIN, Measurement, doubts_of
 from opcost.power.trace import PowerSource
 from opcost.running import drift_check

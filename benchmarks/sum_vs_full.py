@@ -19,7 +19,7 @@ from tables import markdown
 
 from opcost.command.options import Parser
 from opcost.comparing.row import ComparisonRow
-from opcost.operators.cases import ALL, CAPTURED
+from opcost.operators.subjects import ALL, CAPTURED
 from opcost.running.request import SUM_VS_FULL
 from opcost.storage.table import CsvTable
 from opcost.units import millijoules, milliseconds

@@ -22,11 +22,11 @@ from growing_csv import append, growing_parser, parsed
 from tables import markdown
 
 from opcost.measuring.conditions import GRAPH, WARM
-from opcost.measuring.ports import GPU_WARM_UP_S, MeasurementProtocol
 from opcost.measuring.procedure import measure
+from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol
 from opcost.meters.clock import SystemClock
 from opcost.meters.opening import NoMeter
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Workloads
 from opcost.running.devices import facts_of

@@ -8,7 +8,8 @@ from argparse import Namespace, _SubParsersAction
 from pathlib import Path
 
 from opcost.command.log import log_run
-from opcost.command.options import Parser, add_folder, add_verbose, run
+from opcost.command.options import Parser, add_folder, add_verbose
+from opcost.command.run import run
 
 
 def main() -> int:

@@ -13,10 +13,10 @@ from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Loa
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions
-from opcost.measuring.ports import MeasurementProtocol
 from opcost.measuring.procedure import measure
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.worker_bench import BUILDING, RUNNING, Opening, answer
 from opcost.running.worker_process import Answering, Tell

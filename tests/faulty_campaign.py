@@ -20,9 +20,9 @@ from fatal_bench import FatalBench, operator
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import FailureRow, Measurement, MeasurementRow
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
 from opcost.running import worker_bench
 from opcost.running.request import FAILURES, OPERATOR_MEASUREMENTS

@@ -21,7 +21,7 @@ from simulated_machine import Load
 
 from opcost.command import options
 from opcost.errors import UserError
-from opcost.measuring.ports import GPU_WARM_UP_S, MeasurementProtocol
+from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.request import FILTERED_COUNTS, OPERATOR_MEASUREMENTS

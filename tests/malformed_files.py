@@ -39,16 +39,9 @@ from opcost.measuring.record import FailureRow, MeasurementRow
 from opcost.meters.nvidia_smi_log import cut
 from opcost.meters.nvidia_smi_logger import LogFollower, NvidiaSmiLogger
 from opcost.meters.nvidia_smi_meter import power_trace
-from opcost.operators.cases import INPUT_DATA, subjects_of
-from opcost.operators.tuples import (
-    Constant,
-    OperatorCount,
-    OperatorCounts,
-    OperatorTuple,
-    Structure,
-    TensorSpec,
-    model_operator,
-)
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.subjects import INPUT_DATA, subjects_of
+from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.operators.whitelist import by_operator, select
 from opcost.power.log_rows import PowerSummary, csv_line

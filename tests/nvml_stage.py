@@ -18,13 +18,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from opcost.errors import UserError
-from opcost.measuring.ports import Meter
 from opcost.meters.gpu_processes import OtherProcesses
 from opcost.meters.joined import JoinedMeter
 from opcost.meters.nvml import NvmlError, NvmlGpu
 from opcost.meters.nvml_counter import EVERY_TICK_SOURCE, CounterMeter, CounterSampler
 from opcost.meters.nvml_samples import NvmlMeter, PowerSampler
-from opcost.power.trace import PowerTrace, Window, mean_power
+from opcost.power.mean import mean_power
+from opcost.power.ports import Meter
+from opcost.power.trace import PowerTrace, Window
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 UUID = "GPU-11111111-2222-3333-4444-555555555555"

@@ -15,10 +15,12 @@ from pathlib import Path
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Device, Load, MeterModel, SimulatedMachine
 
 from opcost.measuring.conditions import Circumstances, Conditions
-from opcost.measuring.ports import MeasurementProtocol, Workload
+from opcost.measuring.ports import Workload
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.meters.opening import Meters
-from opcost.operators.cases import Subject
-from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.subjects import Subject
+from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Apparatus
 from opcost.running.request import FILTERED_COUNTS, Request, model_tuple
 from opcost.storage.configs import ModelConfig, load_configs

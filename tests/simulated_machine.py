@@ -33,12 +33,14 @@ from scipy.signal import lfilter
 from opcost.estimates import FloatArray
 from opcost.measuring.conditions import EAGER, Circumstances, Conditions, measurement_key
 from opcost.measuring.duty_cycle import stretch
-from opcost.measuring.ports import ClockReading, MeasurementProtocol, Workload
+from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import IN_A_DUTY_CYCLE, MeasurementRow
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
+from opcost.power.ports import ClockReading
 from opcost.power.trace import PowerSource, PowerTrace, no_trace
 
 Times = TypeVar("Times", np.float64, FloatArray)

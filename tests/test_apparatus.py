@@ -9,10 +9,10 @@ import pytest
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import Device, Load, simulated_row
 
-from opcost.measuring.ports import MeasurementProtocol, protocol_for
 from opcost.measuring.procedure import SLOWED_FOR_S
+from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import is_held_back, leaves_clocks_low
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.power.trace import PowerTrace, no_trace
 from opcost.running.apparatus import FilledMeter

@@ -28,13 +28,15 @@ from opcost.errors import CannotMeasureError
 from opcost.estimates import Estimate
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import measurement_key
-from opcost.measuring.ports import UNKNOWN_DEVICE, MeasurementProtocol
+from opcost.measuring.known_device import UNKNOWN_DEVICE
 from opcost.measuring.procedure import measure
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
 from opcost.meters.clock import SystemClock
 from opcost.meters.opening import NoMeter
-from opcost.operators.cases import Subject
-from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.subjects import Subject
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.running.apparatus import Workloads
 from opcost.running.request import OPERATOR_MEASUREMENTS
 from opcost.storage.table import CsvTable

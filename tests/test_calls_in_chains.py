@@ -47,10 +47,11 @@ from opcost.comparing.cache_chains import (
 from opcost.comparing.cache_corrections import Corrections, Curve, corrections_under, kind_of, moved_bytes
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate
-from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
-from opcost.operators.cases import Subject
-from opcost.operators.tuples import OperatorCount, OperatorTuple, TensorSpec
+from opcost.operators.counts import OperatorCount
+from opcost.operators.subjects import Subject
+from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.bench import Bench
 from opcost.running.request import FILTERED_COUNTS
 from opcost.stages.cache_chains import calls_in_chains_in, find_chains, find_chains_if_unknown

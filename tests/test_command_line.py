@@ -27,7 +27,7 @@ from opcost.command.options import (
     small_ratio,
 )
 from opcost.measuring.conditions import CACHES
-from opcost.measuring.ports import FULL_LOOP_S
+from opcost.measuring.protocol import FULL_LOOP_S
 
 ROOT = Path(__file__).parent.parent
 
@@ -39,7 +39,7 @@ def write_script(folder: Path, body: str) -> list[str]:
     script = folder / "script.py"
     script.write_text(
         f"import errno, os, subprocess, sys, time\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from opcost.command.options import pipeline_parser, run\nfrom opcost.errors import UserError\n\n"
+        "from opcost.command.options import pipeline_parser\nfrom opcost.command.run import run\nfrom opcost.errors import UserError\n\n"
         f"def main():\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n\nrun(main)\n"
     )
     return [sys.executable, str(script)]

@@ -30,7 +30,7 @@ def run_script(
     script = folder / "script.py"
     script.write_text(
         f"import logging, resource, signal, sys, time\nfrom pathlib import Path\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from opcost.command.options import run\nfrom opcost.command.log import log_run\n"
+        "from opcost.command.run import run\nfrom opcost.command.log import log_run\n"
         "from opcost.errors import UserError\n\n"
         f"def main():\n    log_run({verbose}, Path({str(folder / 'database')!r}))\n"
         f"{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n\nrun(main)\n"
@@ -60,7 +60,7 @@ def test_a_log_has_times_in_utc_the_command_all_messages_and_the_end(tmp_path: P
         ("INFO", "opcost.command.log", "begins: python script.py --seconds '3 s'"),
         ("INFO", "a.b", "seen"),
         ("WARNING", "c", "careful"),
-        ("INFO", "opcost.command.options", "ended with status 1"),
+        ("INFO", "opcost.command.run", "ended with status 1"),
     ]
     for line in lines:
         assert line is not None
@@ -111,7 +111,7 @@ def test_verbose_tells_on_stderr_what_is_not_shown_there_anyway(tmp_path: Path) 
         "INFO opcost.command.log: begins: python script.py --seconds '3 s'",
         "INFO opcost.reporting.terminal: next is ReLU",
         "[1/1] ReLU: 1 ms",
-        "INFO opcost.command.options: ended with status 0",
+        "INFO opcost.command.run: ended with status 0",
     ]
     assert "INFO opcost.reporting.terminal: ReLU: 1 ms\n" in logged(tmp_path)
 

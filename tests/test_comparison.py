@@ -8,10 +8,11 @@ from opcost.comparing.cache_chains import SIDES, STREAM_BYTES, Excess, chain_row
 from opcost.comparing.comparison import OperatorRuns, compare
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import CACHES, measurement_key
-from opcost.operators.cases import Subject
-from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.subjects import Subject
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
-from opcost.summing.summation import Measurements
+from opcost.summing.index import Measurements
 
 CONVOLUTION, RELU = (
     OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((32, 64), "float32"),)) for name in ["Conv2d", "ReLU"]

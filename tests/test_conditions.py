@@ -4,7 +4,7 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.measuring.conditions import Conditions, measurement_key
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 
 OTHER_VALUES = {bool: lambda value: not value, int: lambda value: value + 1, float: lambda value: value + 1.0}

@@ -8,9 +8,11 @@ from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 from opcost.comparing.comparison import compare
 from opcost.comparing.eager_regime import EagerCost, eager_cost
 from opcost.measuring.conditions import EAGER, GRAPH, measurement_key
-from opcost.operators.cases import Subject
-from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
-from opcost.summing.summation import Measurements, sum_operators
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.subjects import Subject
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.summing.index import Measurements
+from opcost.summing.summation import sum_operators
 
 MODEL = model_operator("resnet18", None, (32, 64))
 GAP_S, IDLE_W, BUSY_W = 1e-6, 100.0, 500.0

@@ -22,14 +22,16 @@ from opcost.comparing.row import ComparisonRow
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.calls import Call, Calls
 from opcost.measuring.conditions import CHAINED, COLD, WARM, Conditions
-from opcost.measuring.ports import GPU_WARM_UP_S, MeasurementProtocol, Workload, protocol_for
+from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
+from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.measuring.qualification import QualificationRow
 from opcost.measuring.record import IN_A_DUTY_CYCLE, Measurement, MeasurementRow, is_held_back
 from opcost.meters.nvidia_smi import GpuFacts, gpu_facts
 from opcost.meters.nvml import NvmlGpu
-from opcost.operators.cases import Subject
-from opcost.operators.tuples import OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.subjects import Subject
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.qualification import qualified

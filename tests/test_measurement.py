@@ -29,11 +29,13 @@ from opcost.errors import CannotMeasureError
 from opcost.estimates import BATCHES, Estimate, student_quantile
 from opcost.measuring.duty_cycle import DUTY_CYCLES, LOOK_S, OUT_OF_STEP, stretch
 from opcost.measuring.evaluation import at_reference, evaluate
+from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
 from opcost.measuring.loop import Loop, run_loop
 from opcost.measuring.overhead import without_overhead
-from opcost.measuring.ports import UNKNOWN_DEVICE, ClockReading, KnownDevice, MeasurementProtocol, Repeatability
 from opcost.measuring.procedure import measure, undisturbed
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import IN_A_DUTY_CYCLE, METERS_DISAGREE, is_doubtful, is_held_back
+from opcost.power.ports import ClockReading
 from opcost.power.trace import PowerSource, no_trace
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=3.0)

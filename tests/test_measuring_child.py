@@ -25,9 +25,9 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.errors import UserError
-from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 from opcost.running import worker_bench
 from opcost.running.request import FAILURES, OPERATOR_MEASUREMENTS
 from opcost.running.worker_bench import (
@@ -166,7 +166,7 @@ from opcost.running.bench import USUAL
 from opcost.running.worker_bench import Opening, Question
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.measuring.ports import MeasurementProtocol
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 
 RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
 BOXES = TensorSpec((4, 4), "float32"), TensorSpec((4,), "float32", identity=1), 0.5

@@ -30,8 +30,9 @@ from opcost.meters.nvml_counter import (
 from opcost.meters.nvml_rows import TimedRows
 from opcost.meters.nvml_samples import LAST_SAMPLE_DEADLINE_S, NvmlMeter, PowerSampler
 from opcost.meters.opening import MIG_REASON, open_meters
+from opcost.power.mean import mean_power
 from opcost.power.meter_names import COUNTER, INSTANT, SAMPLES
-from opcost.power.trace import Window, mean_power
+from opcost.power.trace import Window
 
 PERIOD_S = 0.02
 RING = 119

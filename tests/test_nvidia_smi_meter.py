@@ -24,7 +24,8 @@ from opcost.meters.nvidia_smi_meter import (
     power_trace,
 )
 from opcost.power.log_rows import PowerRow
-from opcost.power.trace import PowerTrace, Window, fresh_readings, mean_power
+from opcost.power.mean import mean_power
+from opcost.power.trace import PowerTrace, Window, fresh_readings
 
 RECORDINGS = Path(__file__).with_name("recordings")
 

@@ -3,8 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_torch_operators import GOLDEN
 
+from opcost.operators.layouts import channels_last_strides
 from opcost.operators.texts import parse_operator, parse_value, value_text
-from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, channels_last_strides
+from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec
 
 SHAPES = st.lists(st.integers(0, 64), max_size=5).map(tuple)
 DTYPES = st.sampled_from(["float32", "bfloat16", "int64", "bool", "complex64"])

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import opcost
-from opcost.command.options import DEPENDENCIES, EXTRAS
+from opcost.command.run import DEPENDENCIES, EXTRAS
 from opcost.measuring.record import MeasurementRow
 from opcost.storage.rows import columns
 
@@ -269,6 +269,8 @@ def test_the_tests_tools_include_what_the_pipeline_needs(checkout: Checkout) -> 
         "-m mypy",
         "-m pytest --numprocesses auto --maxprocesses 4 --dist loadfile",
     ]
+    # The pretended Python tells no -c.
+    assert "lint_imports_command()" in (ROOT / "Makefile").read_text()
     checkout.make("install")
     assert checkout.commands() == []
 

@@ -15,15 +15,8 @@ import pytest
 from mutations import doubled, nested
 
 from opcost.errors import UserError
-from opcost.operators.tuples import (
-    Constant,
-    OperatorCount,
-    OperatorCounts,
-    OperatorTuple,
-    Structure,
-    TensorSpec,
-    model_operator,
-)
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.storage.counts_file import LONGEST_REASON, SCHEMA, read_counts, write_counts
 from opcost.storage.pickle_reader import MAXIMUM_OPCODES

@@ -20,15 +20,8 @@ from hypothesis import strategies as st
 from torchvision.models import resnet50
 
 from opcost.errors import UserError
-from opcost.operators.tuples import (
-    Constant,
-    OperatorCount,
-    OperatorCounts,
-    OperatorTuple,
-    Structure,
-    TensorSpec,
-    model_operator,
-)
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.storage.counts_file import MAXIMUM_BYTES, SCHEMA, read_counts, write_counts
 from opcost.torch_backend.capture import capture

@@ -18,7 +18,8 @@ import pytest
 
 from opcost.command.log import RUN_LOGS
 from opcost.measuring.record import FailureRow, MeasurementRow, is_doubtful
-from opcost.operators.tuples import OperatorCount, OperatorTuple, TensorSpec
+from opcost.operators.counts import OperatorCount
+from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.campaign import ATTEMPTS
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.table import CsvTable

@@ -11,18 +11,10 @@ from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.comparing.row import ComparisonRow
 from opcost.operators.whitelist import Share
-from opcost.reporting.tables import (
-    print_census,
-    print_comparisons,
-    print_configs,
-    print_counts,
-    print_full_models,
-    print_json,
-    print_kernels,
-    print_operator_measurements,
-    print_rebuilds,
-    print_selections,
-)
+from opcost.reporting.comparison_tables import print_comparisons, print_kernels
+from opcost.reporting.count_tables import print_census, print_counts, print_rebuilds, print_selections
+from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements
+from opcost.reporting.tables import print_configs, print_json
 from opcost.stages.census import CensusRow
 from opcost.stages.compare import ComparingReport
 from opcost.stages.count import CountReport

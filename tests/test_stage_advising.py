@@ -11,9 +11,10 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
 from opcost.errors import UserError
-from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.running.request import (
     COUNTS,
     FILTERED_COUNTS,

@@ -16,8 +16,9 @@ from opcost.comparing.comparison import OperatorRuns
 from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
 from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
-from opcost.measuring.ports import MeasurementProtocol
-from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import select
 from opcost.reporting.figures import draw_comparisons
 from opcost.running.request import (

@@ -13,9 +13,9 @@ from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, MeterMod
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import measurement_key
-from opcost.measuring.ports import FULL_LOOP_S, MeasurementProtocol
+from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, is_doubtful
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, InputValues
 from opcost.running.campaign import ATTEMPTS, OVERHEAD_S

@@ -11,9 +11,10 @@ from simulated_apparatus import SimulatedCampaign
 from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
 from opcost.errors import CannotMeasureError, UserError
+from opcost.measuring.known_device import KnownDevice
 from opcost.measuring.known_meter import KnownMeter
-from opcost.measuring.ports import KnownDevice, MeasurementProtocol
 from opcost.measuring.procedure import measure
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.qualification import GOOD, MeterQuality, QualificationRow
 from opcost.measuring.record import Measurement
 from opcost.meters.nvidia_smi_meter import INSTANT_SOURCE
@@ -22,7 +23,7 @@ from opcost.meters.nvml_samples import SAMPLES_SOURCE
 from opcost.operators.tuples import OperatorTuple
 from opcost.power.meter_names import COUNTER, INSTANT, SAMPLES
 from opcost.power.trace import PowerTrace
-from opcost.reporting.tables import print_qualification
+from opcost.reporting.measurement_tables import print_qualification
 from opcost.running.qualification import REFERENCE, STEADY_LOAD, qualified, qualify_meters
 from opcost.storage.table import CsvTable
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from simulated_apparatus import RecordedProgress
 
-from opcost.operators.tuples import OperatorCount, OperatorTuple, TensorSpec
+from opcost.operators.counts import OperatorCount
+from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.request import COUNTS, Request
 from opcost.stages.count import CountReport, count_operators
 from opcost.stages.make_configs import make_configs

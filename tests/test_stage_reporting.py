@@ -16,7 +16,7 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CIRCUMSTANCES, Load, MeterModel
 
 from opcost.comparing.comparison import USUAL_RUNS
-from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import IMPRECISE, METERS_DISAGREE, MeasurementRow
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.report import write_report

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from opcost.operators.cases import INPUT_DATA, Subject, subjects_of
-from opcost.operators.tuples import OperatorCount, OperatorTuple, TensorSpec
+from opcost.operators.counts import OperatorCount
+from opcost.operators.subjects import INPUT_DATA, Subject, subjects_of
+from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.operators.values import CONSTANT, NORMAL, ZEROS_DATA, InputData, InputStatistics, InputValues
 
 SCALES = OperatorTuple(

@@ -16,10 +16,12 @@ from simulated_machine import (
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.record import energy_of, time_of
-from opcost.operators.cases import Subject
-from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.subjects import Subject
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues
-from opcost.summing.summation import Measurements, ModelCost, best_rows, sum_operators
+from opcost.summing.index import Measurements, best_rows
+from opcost.summing.summation import ModelCost, sum_operators
 
 OTHER_CONDITIONS = replace(SIMULATED_CONDITIONS, precision="fp32")
 CONVOLUTION, RELU, LINEAR = (

@@ -17,7 +17,7 @@ from torch import nn
 from opcost.errors import UserError
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import CACHES, CHAINED, COLD, WARM
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, TensorSpec
 from opcost.running.apparatus import open_apparatus
 from opcost.torch_backend.flops import tensors_of

@@ -12,7 +12,8 @@ from torch import nn
 from torchvision.models import get_model, get_model_weights
 
 from opcost.errors import DescriptionError, UnknownOperationError
-from opcost.operators.tuples import OperatorCount, OperatorCounts, Structure, TensorSpec, model_operator
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.tuples import Structure, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, InputStatistics, InputValues, kind_of
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.flops import CostCounter, OperationCost

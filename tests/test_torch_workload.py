@@ -17,7 +17,8 @@ from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import CHAINED, WARM
 from opcost.measuring.record import DOUBTS, IMPRECISE, joined_notes
-from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
+from opcost.operators.layouts import channels_last_strides
+from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
 from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
 from opcost.torch_backend.finite import NOT_FINITE, note_of_output
 from opcost.torch_backend.in_place import ELSEWHERE, IN_TURN, SAME_VALUES, Operation, elsewhere, repeatable

@@ -24,7 +24,8 @@ from opcost.comparing.cache_chains import (
 )
 from opcost.estimates import Estimate, combined, sum_of_independent
 from opcost.measuring.conditions import Conditions
-from opcost.operators.tuples import OperatorCount, OperatorTuple, TensorSpec, tensor_specs
+from opcost.operators.counts import OperatorCount
+from opcost.operators.tuples import OperatorTuple, TensorSpec, tensor_specs
 
 WHOLE_RATIO = 0.75
 """Of a kind's sizes so many must be known: between others a curve would be guessed."""

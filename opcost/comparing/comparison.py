@@ -22,10 +22,12 @@ from opcost.measuring.record import (
     slope_error_j,
     time_of,
 )
-from opcost.operators.cases import ALL, CAPTURED, LEAF
-from opcost.operators.tuples import META, OperatorCount, OperatorCounts, is_leaf, memory_bytes_of
+from opcost.operators.counts import OperatorCount, OperatorCounts, is_leaf, memory_bytes_of
+from opcost.operators.subjects import ALL, CAPTURED, LEAF
+from opcost.operators.tuples import META
 from opcost.prediction.rates import MINIMUM_KNOWN, CostModel, fitted, known_costs
-from opcost.summing.summation import Measurements, ModelCost, sum_beside, sum_operators
+from opcost.summing.index import Measurements
+from opcost.summing.summation import ModelCost, sum_beside, sum_operators
 from opcost.units import megabytes, milliseconds, percent, ratio
 
 MOSTLY_KNOWN_RATIO = 0.5

@@ -15,7 +15,8 @@ from statistics import median
 from opcost.estimates import total_if_known, value_of
 from opcost.measuring.conditions import EAGER, GRAPH
 from opcost.measuring.record import MeasurementRow, energy_of
-from opcost.summing.summation import Measurements, ModelCost, Part
+from opcost.summing.index import Measurements
+from opcost.summing.summation import ModelCost, Part
 
 LONG_RATIO = 1.1
 """An eager loop that takes at most so much longer than the graph waits for the device alone, and tells the gap between

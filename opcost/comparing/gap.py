@@ -10,7 +10,7 @@ from opcost.comparing.cache_chains import Excess
 from opcost.comparing.cache_corrections import Corrections
 from opcost.estimates import Estimate, total_if_known
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.tuples import OperatorCount
+from opcost.operators.counts import OperatorCount
 from opcost.prediction.rates import CostModel
 from opcost.summing.summation import ModelCost, Part
 

@@ -19,8 +19,9 @@ from opcost.measuring.record import (
     is_doubtful,
     time_of,
 )
-from opcost.operators.cases import CAPTURED, Subject, subjects_of
-from opcost.operators.tuples import OperatorCount, OperatorTuple
+from opcost.operators.counts import OperatorCount
+from opcost.operators.subjects import CAPTURED, Subject, subjects_of
+from opcost.operators.tuples import OperatorTuple
 from opcost.summing.summation import ModelCost, Part
 
 DOUBTFUL = "doubtful"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 from opcost.operators.tuples import short_hash
 
 EAGER = "eager"

@@ -10,8 +10,8 @@ import numpy as np
 
 from opcost.estimates import Estimate, mean_without_outliers, median, standard_error_of, value_of
 from opcost.measuring.conditions import EAGER
+from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
 from opcost.measuring.loop import Loop, energy_of_iteration_j, is_slowed
-from opcost.measuring.ports import UNKNOWN_DEVICE, KnownDevice, Repeatability
 from opcost.measuring.record import (
     AT_LIMIT,
     METERS_DISAGREE,
@@ -27,7 +27,8 @@ from opcost.measuring.record import (
     Measurement,
     joined_notes,
 )
-from opcost.power.trace import DeviceState, MeanPower, MeteredPower, PowerTrace, device_state, no_trace, power_and_check
+from opcost.power.mean import MeanPower, MeteredPower, power_and_check
+from opcost.power.trace import DeviceState, PowerTrace, device_state, no_trace
 
 UNEVEN_RATIO = 1.5
 """Undisturbed loops stay far below: 1.1 is a lot on a GPU, also where Python launches it."""

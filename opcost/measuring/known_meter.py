@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from opcost.measuring.ports import Meter
 from opcost.measuring.qualification import STEADY_ONLY, MeterQuality
 from opcost.power.meter_names import AUTO, short_name
+from opcost.power.ports import Meter
 from opcost.power.trace import PowerSource, PowerTrace, joined, no_trace
 
 LONGER_READINGS = 2.0

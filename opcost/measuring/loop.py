@@ -9,8 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from opcost.estimates import Estimate, FloatArray, half_width_ratio, mean_over_places, without_places
-from opcost.measuring.ports import MINIMUM_CHUNKS, Clock, ClockReading, MeasurementProtocol, Meter, Workload
-from opcost.power.trace import DeviceState, MeteredPower, Window, device_state, power_and_check
+from opcost.measuring.ports import Workload
+from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
+from opcost.power.mean import MeteredPower, power_and_check
+from opcost.power.ports import Clock, ClockReading, Meter
+from opcost.power.trace import DeviceState, Window, device_state
 
 MINIMUM_PRECISE_CHUNKS = 10
 """Before that the spread of chunks says too little to stop by."""

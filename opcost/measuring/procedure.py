@@ -13,11 +13,15 @@ from dataclasses import replace
 from opcost.errors import CannotMeasureError
 from opcost.measuring.duty_cycle import DUTY_CYCLES
 from opcost.measuring.evaluation import evaluate, with_repeatability
+from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice
 from opcost.measuring.loop import Loop, is_precise, run_loop
 from opcost.measuring.overhead import without_overhead
-from opcost.measuring.ports import UNKNOWN_DEVICE, Clock, KnownDevice, MeasurementProtocol, Meter, Workload
+from opcost.measuring.ports import Workload
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import IMPRECISE, STILL_LOW, Measurement, is_doubtful, is_held_back, joined_notes
-from opcost.power.trace import PowerTrace, power_and_check
+from opcost.power.mean import power_and_check
+from opcost.power.ports import Clock, Meter
+from opcost.power.trace import PowerTrace
 
 TRIES = 3
 """How often is measured what seems disturbed."""

@@ -15,7 +15,8 @@ from itertools import combinations
 import numpy as np
 
 from opcost.estimates import Estimate, correlation_length
-from opcost.measuring.ports import Clock, Meter, Workload
+from opcost.measuring.ports import Workload
+from opcost.power.ports import Clock, Meter
 from opcost.power.trace import PowerTrace, Window, device_state, fresh_readings, fresh_rows
 
 PAUSE_S = 2.0

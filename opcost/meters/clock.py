@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from opcost.measuring.ports import ClockReading
+from opcost.power.ports import ClockReading
 
 
 class SystemClock:

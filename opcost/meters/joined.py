@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opcost.measuring.ports import Meter
+from opcost.power.ports import Meter
 from opcost.power.trace import PowerTrace, joined
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from opcost.measuring.conditions import DeviceFacts
-from opcost.measuring.ports import Meter
 from opcost.meters.joined import JoinedMeter
 from opcost.meters.nvidia_smi_logger import NvidiaSmiLogger
 from opcost.meters.nvidia_smi_meter import NvidiaSmiMeter, sources_of
@@ -21,6 +20,7 @@ from opcost.meters.nvml_counter import CAMPAIGN_SOURCE, EVERY_TICK_SOURCE, Count
 from opcost.meters.nvml_samples import NvmlMeter, PowerSampler
 from opcost.meters.rapl import RaplMeter, rapl_unavailable_reason
 from opcost.power.meter_names import COUNTER, RAPL, SAMPLES, short_name
+from opcost.power.ports import Meter
 from opcost.power.trace import PowerSource, PowerTrace, no_trace
 
 NamedMeter: TypeAlias = Callable[[str], Meter]

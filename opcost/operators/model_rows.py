@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from opcost.operators.cases import CAPTURED, Subject, subjects_of
+from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
+from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.operators.texts import parse_operator, parse_value, value_text
-from opcost.operators.tuples import META, OperatorCount, OperatorCounts, OperatorTuple
+from opcost.operators.tuples import META, OperatorTuple
 from opcost.operators.values import InputStatistics, parse_input_data
 
 SEPARATOR = " | "

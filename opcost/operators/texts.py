@@ -10,15 +10,8 @@ from __future__ import annotations
 import ast
 import re
 
-from opcost.operators.tuples import (
-    ELLIPSIS,
-    Constant,
-    OperatorTuple,
-    PlainValue,
-    Structure,
-    TensorSpec,
-    channels_last_strides,
-)
+from opcost.operators.layouts import channels_last_strides
+from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValue, Structure, TensorSpec
 
 _TENSOR = re.compile(r"(\w+)\[([\d, ]*)\](?::(channels_last)|:strides\(([\d, ]*)\))?(?:#(\d+))?")
 _NAMED = re.compile(r"(\w+)=(?!=)")

@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, Union
 
-from opcost.operators.values import InputStatistics
+from opcost.operators.layouts import channels_last_strides
 
 PlainValue: TypeAlias = Union[
     bool, int, float, str, "TensorSpec", "Constant", "Structure", tuple["PlainValue", ...], None
@@ -28,9 +28,6 @@ DEFAULT_SEED = 0
 META = "meta"
 """torch's device for shapes without memory."""
 
-COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
-"""Classes of modules with children whose own forward computes with the children's weights, in one kernel where it can:
-one operator each. A config adds others with ``composites``."""
 
 ELLIPSIS = "..."
 """The name of the constant that stands for the dimensions between in an index."""
@@ -169,84 +166,6 @@ class OperatorTuple:
         return short_hash(str(self))
 
 
-@dataclass(frozen=True)
-class OperatorCount:
-    """How often a model calls one operator tuple in one run, and what one call computes and moves.
-
-    ``flop`` counts a multiply-add as two operations; ``memory_bytes`` counts every distinct input of each computing
-    operation once and every output once. ``outputs`` is what the first call returned. ``statistics`` holds, for each
-    call, what its distinct floating inputs held; none where the model ran on shapes only.
-    """
-
-    operator: OperatorTuple
-    occurrences: int
-    flop: int
-    memory_bytes: int
-    outputs: PlainValue = None
-    statistics: tuple[tuple[InputStatistics, ...], ...] = ()
-
-    @property
-    def computes(self) -> bool:
-        """Whether a call does anything: dropout does not in eval mode."""
-        return bool(self.flop or self.memory_bytes)
-
-
-def memory_bytes_of(counts: Iterable[OperatorCount]) -> int:
-    """Return the bytes that all calls of some operators move."""
-    return sum(count.occurrences * count.memory_bytes for count in counts)
-
-
-@dataclass(frozen=True)
-class OperatorCounts:
-    """All operator tuples of one model run, with the totals of the whole run.
-
-    ``model`` describes the whole model as an operator tuple. The totals include what runs outside every counted
-    operator, so shares of them are shares of the model; ``outside`` names the operations that did. ``device_type`` is
-    where the model ran: ``meta`` (shapes only), ``cpu`` or ``cuda``. ``composites`` are the classes of modules that
-    were counted as one operator each, besides those that always are.
-    """
-
-    model: OperatorTuple
-    counts: tuple[OperatorCount, ...]
-    total_flop: int
-    total_memory_bytes: int
-    parameters: int
-    torch_version: str
-    device_type: str
-    outside: tuple[str, ...] = ()
-    composites: tuple[str, ...] = ()
-
-    @property
-    def operator_calls(self) -> int:
-        """The number of calls, each occurrence counted."""
-        return sum(count.occurrences for count in self.counts)
-
-    @property
-    def function_calls(self) -> int:
-        """The number of calls of functions, each occurrence counted; the other calls are modules'."""
-        return sum(count.occurrences for count in self.counts if count.operator.is_function)
-
-    @property
-    def flop(self) -> int:
-        """Floating-point operations inside the counted operators."""
-        return sum(count.occurrences * count.flop for count in self.counts)
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes moved inside the counted operators."""
-        return memory_bytes_of(self.counts)
-
-
-def is_leaf(operator: OperatorTuple, composites: Collection[str] = ()) -> bool:
-    """Return whether an operator is a module without children, which hooks on leaf modules see.
-
-    Args:
-        operator: any.
-        composites: classes of modules that are counted as one operator each, besides ``COMPOSITES``.
-    """
-    return not operator.is_function and operator.short_name not in (*COMPOSITES, *composites)
-
-
 def model_operator(
     model_name: str, weights_name: str | None, input_size: Sequence[int], seed: int = DEFAULT_SEED
 ) -> OperatorTuple:
@@ -266,31 +185,9 @@ def seed_of(model: OperatorTuple) -> int:
     return int(str(dict(model.parameters).get("seed", DEFAULT_SEED)))
 
 
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides in elements of a contiguous tensor of this shape."""
-    return _dense_strides(shape, order=range(len(shape) - 1, -1, -1))
-
-
-def channels_last_strides(shape: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the strides in elements of a channels-last tensor, None for a shape without spatial dimensions."""
-    if len(shape) not in (4, 5):
-        return None
-    return _dense_strides(shape, order=[1, *range(len(shape) - 1, 1, -1), 0])
-
-
 def short_hash(text: str) -> str:
     """Return the first 16 hexadecimal digits of the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _dense_strides(shape: Sequence[int], order: Iterable[int]) -> tuple[int, ...]:
-    """Return strides for dimensions laid out densely, ``order`` naming them from the innermost to the outermost."""
-    strides = [0] * len(shape)
-    step = 1
-    for dimension in order:
-        strides[dimension] = step
-        step *= max(shape[dimension], 1)
-    return tuple(strides)
 
 
 def _keyword_text(items: Iterable[tuple[str, PlainValue]], shared: frozenset[int]) -> str:

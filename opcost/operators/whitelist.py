@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from opcost.operators.tuples import OperatorCount, OperatorCounts, memory_bytes_of
+from opcost.operators.counts import OperatorCount, OperatorCounts, memory_bytes_of
 
 EVERYTHING = "*"
 """In a whitelist: keeps every operator that computes something."""

@@ -16,8 +16,9 @@ import numpy as np
 from opcost.estimates import FloatArray, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import energy_of
-from opcost.operators.tuples import OperatorCount, OperatorTuple
-from opcost.summing.summation import Measurements
+from opcost.operators.counts import OperatorCount
+from opcost.operators.tuples import OperatorTuple
+from opcost.summing.index import Measurements
 
 MINIMUM_KNOWN = 3
 """Measured operators that a fit of three rates needs."""

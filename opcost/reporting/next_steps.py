@@ -10,7 +10,7 @@ from itertools import product
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.tuple_costs import DOUBTFUL, NOT_MEASURED, NOT_PRECISE, OTHER_BOARD, TupleCost
 from opcost.measuring.conditions import EXECUTIONS
-from opcost.measuring.ports import FULL_LOOP_S
+from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.units import percent
 
 OFF_RATIO = 0.03

@@ -16,7 +16,7 @@ from opcost.errors import UserError
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.record import MeasurementRow
-from opcost.reporting import report_sections, svg_charts
+from opcost.reporting import gap_sections, meter_sections, report_sections, svg_charts
 from opcost.reporting.html import page
 from opcost.reporting.power_drawing import PowerDrawing, drawing_of
 from opcost.reporting.power_plot import readings_of_log
@@ -69,13 +69,13 @@ def write_report(
         "summary": report_sections.summary(found, tuples, reports),
         "parity": report_sections.parity(found),
         "errors": report_sections.errors(found),
-        "meters": report_sections.meters(qualifications_in(database).rows(), boards),
-        "sentinel": report_sections.sentinel(sentinel, boards),
+        "meters": meter_sections.meters(qualifications_in(database).rows(), boards),
+        "sentinel": meter_sections.sentinel(sentinel, boards),
         "doubts": report_sections.doubts(found, tuples),
         "kinds": report_sections.kinds(found),
         "rooflines": report_sections.rooflines(roofline, plots, tuples),
-        "gaps": report_sections.gaps(found),
-        "kernels": report_sections.kernel_kinds(found),
+        "gaps": gap_sections.gaps(found),
+        "kernels": gap_sections.kernel_kinds(found),
         "remarks": report_sections.remarks(found, reports),
         "steps": report_sections.steps(found, tuples, reports),
         "patterns": svg_charts.patterns_figure(),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from html import escape
 from statistics import median
 
@@ -16,20 +15,16 @@ from opcost.comparing.roofline import Roof, Roofline
 from opcost.comparing.row import ComparisonRow
 from opcost.comparing.tuple_costs import FLAGS, TupleCost
 from opcost.estimates import Estimate
-from opcost.measuring.qualification import REFERENCE, QualificationRow
-from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import ALL
+from opcost.operators.subjects import ALL
 from opcost.reporting import svg, svg_charts
 from opcost.reporting.compared_models import QUANTITIES, ComparedModel, without_sizes
 from opcost.reporting.figures import compared_model
 from opcost.reporting.html import Markup, code, figure, folded, items, paragraph, table
 from opcost.reporting.next_steps import NOTICEABLE_RATIO, Candidate, next_steps
-from opcost.reporting.svg_charts import Course, Deviation, Pieces, RooflinePlot
+from opcost.reporting.svg_charts import Deviation, RooflinePlot
 from opcost.stages.compare import ComparingReport, ModelComparisons
-from opcost.units import milliseconds, percent
+from opcost.units import percent
 
-PIECES = ("modules", "functions", "caches", "dropped", "not measured", "not explained")
-KINDS_OF_KERNELS = 10
 PICO = 1e-12
 
 _UUID = re.compile(r"\b(GPU|MIG)-([0-9a-f]{4})[0-9a-f]{4}(?:-[0-9a-f]{4,12})+", re.IGNORECASE)
@@ -179,99 +174,6 @@ def _less_one(ratio: Estimate) -> Estimate:
     return Estimate(ratio.value - 1, ratio.standard_error)
 
 
-def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
-    """Return what the meters of the boards are worth, by their newest qualification."""
-    newest = {
-        (row.device_uuid, row.driver_version, row.quality.meter): row for row in rows if row.device_uuid in boards
-    }
-    if not newest:
-        return paragraph(
-            "No qualification of these boards' meters is in the database; power_logger.py --qualify makes one."
-        )
-    columns = ("board", "meter", "new value every", "shows a step after", "noise", "steady", "pulsed", "verdict")
-    cells = [
-        (
-            board_of(row.device_uuid),
-            row.quality.meter,
-            milliseconds(row.quality.update_period_s),
-            milliseconds(row.quality.rise_time_s),
-            percent(row.quality.noise_ratio, digits=2),
-            percent(row.quality.steady_deviation_ratio, digits=2),
-            percent(row.quality.pulsed_deviation_ratio, digits=2),
-            row.quality.verdict,
-        )
-        for row in newest.values()
-    ]
-    caption = (
-        "What the meters of each board (by the beginning of its UUID) are worth: their deviation from the reference "
-        "under a steady load, and the worst under pulses. Steady within 2 % is for steady loads, such as loops; pulsed "
-        "within 5 %, too, is good."
-    )
-    deviations = {
-        row: abs(row.quality.steady_deviation_ratio)
-        for row in newest.values()
-        if row.quality.steady_deviation_ratio is not None and row.quality.verdict != REFERENCE
-    }
-    if not deviations:
-        return table(columns, cells, caption)
-    worst, boards_told = max(deviations.values()), len({row.device_uuid for row in deviations})
-    verdict = (
-        f"The meters of {boards_told} boards agree within {percent(worst, digits=2)} under a steady load, such as a "
-        "loop is. What all of them get wrong nobody can see here: there is no other meter."
-    )
-    return paragraph(verdict) + folded("Each meter", table(columns, cells, caption))
-
-
-def sentinel(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:
-    """Return how far the operator that is repeated in each campaign has drifted."""
-    groups: dict[tuple[str | None, str], list[MeasurementRow]] = {}
-    for row in rows:
-        if row.circumstances.device_uuid in boards:
-            groups.setdefault((row.circumstances.device_uuid, row.key), []).append(row)
-    several = [group for group in groups.values() if len(group) > 1]
-    if not several:
-        return paragraph("No operator was repeated in these boards' campaigns, so drifts are not seen.")
-    lines = {quantity: [_course(group, quantity) for group in several] for quantity, _ in QUANTITIES}
-    drawings = [
-        svg_charts.courses([line for line in of_quantity if line.points], f"{quantity}, off the board's median (%)")
-        for quantity, of_quantity in lines.items()
-    ]
-    legend = [svg_charts.legend_mark(number % 8, line.name) for number, line in enumerate(lines["time"])]
-    caption = (
-        "One addition, measured again and again in each campaign. Flat: nothing changed meanwhile. Energies are those "
-        f"at 50 °C where they are known. Standard deviations: {_scatter(lines)}."
-    )
-    return figure(drawings, caption, legend)
-
-
-def _course(rows: Sequence[MeasurementRow], quantity: str) -> Course:
-    values = [(_epoch_s(row.measurement.started_at), _looked_at(row, quantity)) for row in rows]
-    known = [(moment_s, value) for moment_s, value in values if value is not None]
-    middle = median(value for _, value in known) if known else 1.0
-    first = rows[0]
-    name = f"board {board_of(first.circumstances.device_uuid)}, {first.conditions.execution}, {len(rows)} times"
-    begin_s = min(moment_s for moment_s, _ in values)
-    return Course(name, tuple(((moment_s - begin_s) / 60, value / middle - 1) for moment_s, value in known))
-
-
-def _looked_at(row: MeasurementRow, quantity: str) -> float | None:
-    measured = row.measurement
-    return measured.time_s if quantity == "time" else measured.energy_at_reference_j or measured.energy_j
-
-
-def _scatter(lines: Mapping[str, Sequence[Course]]) -> str:
-    texts = []
-    for quantity, courses in lines.items():
-        known = [course for course in courses if len(course.points) > 1]
-        spreads = [math.sqrt(sum(y * y for _, y in one.points) / (len(one.points) - 1)) for one in known]
-        texts.append(f"{quantity} {', '.join(percent(spread, digits=2) for spread in spreads) or 'unknown'}")
-    return "; ".join(texts)
-
-
-def _epoch_s(moment: str) -> float:
-    return datetime.fromisoformat(moment).timestamp()
-
-
 def doubts(found: Sequence[Compared], tuples: Sequence[TupleCost]) -> str:
     """Return how many tuples have something to be known, and for what share of the models' time."""
     whole_s = math.fsum(one.row.full_time_s for one in found)
@@ -337,64 +239,6 @@ def _sorted(roof: Roof) -> list[tuple[str, float]]:
 
 
 # Where is the sum wrong, and why?
-
-
-def gaps(found: Sequence[Compared]) -> str:
-    """Return what lies between each sum and its whole."""
-    drawings, rows = [], []
-    for quantity, _ in QUANTITIES:
-        bars = [Pieces(one.label, _unexplained(one, quantity), _pieces(one, quantity)) for one in found]
-        known = [bar for bar in bars if any(share is not None for share in bar.shares)]
-        drawings.append(
-            svg_charts.pieces(known, f"{quantity}, share of the measured whole model (%)", range(len(PIECES)))
-        )
-        rows += [(bar.name, quantity, *map(percent, bar.shares)) for bar in bars]
-    caption = (
-        "What makes the whole (100 %). Modules and functions are the sum; caches is what calls take longer among "
-        "others than alone, or less where it lies left of zero; dropped and not measured are estimated where they have "
-        "no row. What is not explained lies left of zero where the rest is more than the whole. A missing piece is not "
-        "known."
-    )
-    legend = [svg.swatch(number) + name for number, name in enumerate(PIECES)]
-    numbers = table(("model", "of", *PIECES), sorted(rows), "The same in figures, as shares of the whole.")
-    return figure(drawings, caption, legend) + folded("The same in figures", numbers)
-
-
-def _pieces(one: Compared, quantity: str) -> tuple[float | None, ...]:
-    gap, row = one.comparison.gap, one.row
-    correction = (row.correction_time_s, row.correction_energy_j)
-    whole = row.full_time_s if quantity == "time" else row.full_energy_j
-    known = [(gap.modules.time_s, gap.modules.energy_j), (gap.functions.time_s, gap.functions.energy_j), correction]
-    known += [(piece.time_s, piece.energy_j) for piece in (gap.dropped, gap.unmeasured, gap.unexplained)]
-    values = [time_s if quantity == "time" else energy_j for time_s, energy_j in known]
-    return tuple(None if value is None or not whole else value / whole for value in values)
-
-
-def _unexplained(one: Compared, quantity: str) -> str:
-    share = _pieces(one, quantity)[-1]
-    return "not known" if share is None else f"{round(100 * share, 1) + 0.0:+.1f} % not explained"
-
-
-def kernel_kinds(found: Sequence[Compared]) -> str:
-    """Return which kinds of operators differ between model and loop, by their kernels."""
-    seen: dict[str, list[tuple[str, float]]] = {}
-    profiled = {one.name: one for one in found if one.kernels is not None}
-    for one in profiled.values():
-        for kind, error in one.kernels.by_kind if one.kernels is not None else ():
-            seen.setdefault(kind, []).append((one.name, error))
-    if not profiled:
-        return paragraph("No kernel times of these models are in the database; compare_kernels.py makes them.")
-    largest = sorted(seen, key=lambda kind: -sum(abs(error) for _, error in seen[kind]))[:KINDS_OF_KERNELS]
-    rows = [
-        (kind, [Deviation(Estimate(error, 0.0), 0, f"{model} {100 * error:+.2f} %") for model, error in seen[kind]])
-        for kind in largest
-    ]
-    caption = (
-        f"Kernels alone less kernels in the model, kind by kind, one mark for each of {len(profiled)} models, as a "
-        "share of all its kernel time. Left of zero: this kind takes longer in the model than in a loop of its own, "
-        "and makes the sum too small. Kinds on opposite sides cancel in a sum."
-    )
-    return figure([svg_charts.deviations(rows, "kernels alone minus kernels in the model (%)")], caption)
 
 
 def remarks(found: Sequence[Compared], reports: Sequence[ComparingReport]) -> str:

@@ -19,16 +19,10 @@ from opcost.errors import UserError
 from opcost.estimates import Estimate
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import COLD, EAGER, GRAPH, WARM, Circumstances, Conditions, DeviceFacts
-from opcost.measuring.ports import (
-    GPU_REPEATABILITY,
-    Clock,
-    KnownDevice,
-    MeasurementProtocol,
-    Meter,
-    Repeatability,
-    Workload,
-)
+from opcost.measuring.known_device import GPU_REPEATABILITY, KnownDevice, Repeatability
+from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import SLOWED_FOR_S, measure, undisturbed
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, joined_notes, leaves_clocks_low
 from opcost.meters.clock import SystemClock
 from opcost.meters.cpu_facts import cpu_product
@@ -37,7 +31,8 @@ from opcost.meters.gpu_processes import OtherProcesses
 from opcost.meters.nvidia_smi import NvidiaSmiError
 from opcost.meters.nvml import NvmlError, NvmlGpu
 from opcost.meters.opening import NO_METERS, Meters, NamedMeter, no_energy_reason, open_meters
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
+from opcost.power.ports import Clock, Meter
 from opcost.power.trace import PowerTrace
 from opcost.running.device_lock import device_lock
 from opcost.running.devices import choose_device, facts_of

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from opcost.measuring.conditions import WARM, Circumstances, Conditions, measurement_key
-from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 from opcost.power.meter_names import AUTO
 
 

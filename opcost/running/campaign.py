@@ -11,9 +11,9 @@ from pathlib import Path
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import measurement_key
-from opcost.measuring.ports import FULL_LOOP_S, MeasurementProtocol
+from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, doubts_of, is_doubtful
-from opcost.operators.cases import Subject, about
+from opcost.operators.subjects import Subject, about
 from opcost.operators.values import NORMAL_DATA
 from opcost.progress import Progress
 from opcost.running.bench import Bench, measured_row
@@ -21,7 +21,7 @@ from opcost.running.drift_check import Sentinel
 from opcost.running.request import FAILURES
 from opcost.storage.configs import ModelConfig
 from opcost.storage.table import CsvTable
-from opcost.summing.summation import best_rows
+from opcost.summing.index import best_rows
 from opcost.units import millijoules, milliseconds
 
 OVERHEAD_S = 0.1

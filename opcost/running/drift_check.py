@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import METERS_DISAGREE, Measurement, MeasurementRow, doubts_of, joined_notes
 from opcost.running.bench import Bench, measured_row
 from opcost.running.request import SENTINEL_MEASUREMENTS

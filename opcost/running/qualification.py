@@ -13,7 +13,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of, weighted_mean
 from opcost.measuring.conditions import TORCH_DEFAULT
 from opcost.measuring.known_meter import KnownMeter
-from opcost.measuring.ports import FULL_LOOP_S, MeasurementProtocol
+from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.qualification import (
     MeterQuality,
     QualificationRow,
@@ -25,7 +25,7 @@ from opcost.measuring.qualification import (
     run_quietly,
     watts_per_kelvin,
 )
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.power.meter_names import AUTO, COUNTER, CPU_METERS, GPU_METERS, SAMPLES, short_name
 from opcost.running.apparatus import Apparatus, OpenApparatus

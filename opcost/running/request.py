@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from opcost.errors import UserError
-from opcost.operators.tuples import OperatorCounts, OperatorTuple, model_operator
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.tuples import OperatorTuple, model_operator
 from opcost.operators.whitelist import select
 from opcost.storage.configs import ModelConfig, load_configs, load_whitelist
 from opcost.storage.counts_file import read_counts

@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from opcost.errors import UserError
+from opcost.operators.counts import OperatorCounts
 from opcost.operators.model_rows import ModelOperatorRow, ShippedCounts, counts_of, rows_of
-from opcost.operators.tuples import OperatorCounts
 from opcost.running.request import COUNTS, MODEL_OPERATORS, Request, model_tuple
 from opcost.storage.configs import ModelConfig
 from opcost.storage.table import CsvTable

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions
-from opcost.measuring.ports import Clock, ClockReading, MeasurementProtocol, Workload
+from opcost.measuring.ports import Workload
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
+from opcost.power.ports import Clock, ClockReading
 from opcost.running.bench import USUAL, Bench, MeasuringOptions
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, Tell
 

@@ -23,8 +23,8 @@ from opcost.errors import UserError
 from opcost.estimates import value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, energy_of
-from opcost.operators.cases import about
-from opcost.operators.tuples import OperatorCounts
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.subjects import about
 from opcost.operators.whitelist import names_kept
 from opcost.prediction.rates import MINIMUM_KNOWN, fitted, known_costs, quartiles
 from opcost.running.request import (
@@ -39,7 +39,8 @@ from opcost.running.request import (
 from opcost.stages.scipy_cover import smallest_cover
 from opcost.storage.configs import ModelConfig, replace_whitelist
 from opcost.storage.table import CsvTable
-from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, sum_beside, sum_operators, whole_rank
+from opcost.summing.index import Measurements, best_of_each_board
+from opcost.summing.summation import ModelCost, sum_beside, sum_operators, whole_rank
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from opcost.comparing.cache_chains import (
 )
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import TORCH_DEFAULT
-from opcost.measuring.ports import protocol_for
+from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import Subject
+from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.bench import Bench, measured_row
 from opcost.running.request import CALLS_IN_CHAINS

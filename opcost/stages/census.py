@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from opcost.operators.tuples import OperatorCounts, OperatorTuple
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.tuples import OperatorTuple
 
 
 @dataclass(frozen=True)

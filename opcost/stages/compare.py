@@ -13,8 +13,8 @@ from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
 from opcost.estimates import standard_error_of, value_of
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow
-from opcost.operators.cases import about
-from opcost.operators.tuples import OperatorCounts
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.subjects import about
 from opcost.running.request import (
     FULL_MODEL_MEASUREMENTS,
     FULL_MODEL_SCRIPT,
@@ -29,7 +29,8 @@ from opcost.stages.cache_chains import calls_in_chains_in
 from opcost.storage.configs import ModelConfig
 from opcost.storage.files import replace_file
 from opcost.storage.table import CsvTable
-from opcost.summing.summation import Measurements, best_of_each_board, whole_rank
+from opcost.summing.index import Measurements, best_of_each_board
+from opcost.summing.summation import whole_rank
 from opcost.units import percent, ratio
 
 KINDS_TOLD = 4

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from opcost.errors import CannotMeasureError, UnknownOperationError, UserError
-from opcost.operators.tuples import META, OperatorCounts
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.tuples import META
 from opcost.operators.whitelist import select
 from opcost.progress import Progress
 from opcost.running.devices import choose_device

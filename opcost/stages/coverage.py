@@ -9,7 +9,8 @@ from typing import Any
 from torch import nn
 
 from opcost.errors import CannotMeasureError, UnknownOperationError
-from opcost.operators.tuples import META, OperatorCounts, OperatorTuple, model_operator, tensor_specs
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.tuples import META, OperatorTuple, model_operator, tensor_specs
 from opcost.progress import Progress
 from opcost.running.devices import choose_device
 from opcost.sources.models import counting_device, model_and_inputs, model_to_count, run_once

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from opcost.errors import UserError
-from opcost.operators.cases import CAPTURED, subjects_of
-from opcost.operators.tuples import OperatorCounts
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.subjects import CAPTURED, subjects_of
 from opcost.operators.whitelist import Share, by_operator, outside, select, share
 from opcost.running.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, counted
 from opcost.storage.counts_file import write_counts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opcost.measuring.ports import ProtocolFor
-from opcost.operators.cases import Subject
+from opcost.measuring.protocol import ProtocolFor
+from opcost.operators.subjects import Subject
 from opcost.progress import Progress
 from opcost.running.bench import OpenBench
 from opcost.running.campaign import Campaign, Outcome, Work

@@ -6,9 +6,10 @@ import logging
 from dataclasses import dataclass
 
 from opcost.errors import UserError
-from opcost.measuring.ports import FULL_LOOP_S, ProtocolFor
-from opcost.operators.cases import CAPTURED, subjects_of
-from opcost.operators.tuples import META, OperatorCounts
+from opcost.measuring.protocol import FULL_LOOP_S, ProtocolFor
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.subjects import CAPTURED, subjects_of
+from opcost.operators.tuples import META
 from opcost.progress import Progress
 from opcost.running.bench import OpenBench
 from opcost.running.campaign import Campaign, Outcome, Work

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from opcost.errors import CannotMeasureError
-from opcost.operators.tuples import META, OperatorCount, OperatorTuple
+from opcost.operators.counts import OperatorCount
+from opcost.operators.tuples import META, OperatorTuple
 from opcost.progress import Progress
 from opcost.running.devices import choose_device
 from opcost.running.request import COUNTS, Request, counted

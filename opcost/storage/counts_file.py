@@ -11,7 +11,7 @@ import pickle
 from pathlib import Path
 
 from opcost.errors import UserError
-from opcost.operators.tuples import OperatorCounts
+from opcost.operators.counts import OperatorCounts
 from opcost.storage.files import replace_file
 from opcost.storage.pickle_reader import load
 from opcost.storage.pickle_schema import FIELDS, checked_counts
@@ -23,12 +23,10 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 LONGEST_REASON = 200
 """Characters of what is wrong in a file: it may be a name in it, as long as the file."""
 
-FLAT_MODULES = {"opcost.operators.tuples": "opcost.operators", "opcost.operators.values": "opcost.input_values"}
-"""Where classes were before version 2.0, as pickles of then name them."""
+FORMER_MODULES = ("opcost.operators", "opcost.input_values")
+"""Where the classes were up to version 0.2, as pickles of then name them."""
 
-ADMITTED = {(cls.__module__, cls.__qualname__): cls for cls in FIELDS} | {
-    (FLAT_MODULES[cls.__module__], cls.__qualname__): cls for cls in FIELDS
-}
+ADMITTED = {(module, cls.__qualname__): cls for cls in FIELDS for module in (cls.__module__, *FORMER_MODULES)}
 
 
 def write_counts(path: Path, counts: OperatorCounts) -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pickle import UnpicklingError
 from typing import Any, TypeAlias
 
+from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
-from opcost.operators.tuples import Constant, OperatorCount, OperatorCounts, OperatorTuple, Structure, TensorSpec
+from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec
 from opcost.operators.values import InputStatistics
 
 MAXIMUM_SIZE = 1_000_000

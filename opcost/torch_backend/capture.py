@@ -14,7 +14,8 @@ from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from opcost.errors import DescriptionError
-from opcost.operators.tuples import COMPOSITES, META, OperatorCount, OperatorCounts, OperatorTuple, PlainValue
+from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
+from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import InputStatistics
 from opcost.torch_backend.flops import CostCounter, OperationCost, tensors_of, total
 from opcost.torch_backend.inputs import input_statistics

@@ -11,15 +11,8 @@ import numpy
 import torch
 
 from opcost.errors import CannotMeasureError
-from opcost.operators.tuples import (
-    ELLIPSIS,
-    Constant,
-    PlainValue,
-    Structure,
-    TensorSpec,
-    channels_last_strides,
-    contiguous_strides,
-)
+from opcost.operators.layouts import channels_last_strides, contiguous_strides
+from opcost.operators.tuples import ELLIPSIS, Constant, PlainValue, Structure, TensorSpec
 
 CONSTANTS = (torch.device, torch.dtype, torch.memory_format, torch.layout, type(Ellipsis))
 """Kinds of values that go by their name, which is the same in every version of torch."""

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from opcost.errors import UserError
-from opcost.operators.cases import CAPTURED, subjects_of
+from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_rows import ModelOperatorRow, counts_of, rows_of
-from opcost.operators.tuples import OperatorCount, OperatorCounts, OperatorTuple, TensorSpec, model_operator
+from opcost.operators.subjects import CAPTURED, subjects_of
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, ZEROS, InputStatistics, InputValues, kind_of
 from opcost.running.request import COUNTS, MODEL_OPERATORS, Request, selected
 from opcost.running.shipped_counts import ship_counts, shipped_counts

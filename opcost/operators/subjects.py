@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from opcost.operators.counts import OperatorCount
 from opcost.operators.input_roles import shown_inputs, shows_spread
-from opcost.operators.tuples import OperatorCount, OperatorTuple, short_hash
+from opcost.operators.tuples import OperatorTuple, short_hash
 from opcost.operators.values import NORMAL, NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, kind_of
 
 CAPTURED = "captured"

@@ -1,0 +1,37 @@
+"""What is known of a device before it is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opcost.estimates import Estimate
+
+
+@dataclass(frozen=True)
+class Repeatability:
+    """Standard deviations of time and power from one run to the next, as shares, beyond what a loop shows itself."""
+
+    time_ratio: float = 0.0
+    power_ratio: float = 0.0
+
+
+GPU_REPEATABILITY = Repeatability(time_ratio=0.002, power_ratio=0.004)
+"""With these, 95 % of the intervals of two runs' times hold their difference, and 94 % of those of energies at one
+temperature, the error of whose slope, which runs have in common, is not counted (ResNet-50's operators, three runs on
+each of two H200, on which the two shares were found, ``docs/results.md``)."""
+
+
+@dataclass(frozen=True)
+class KnownDevice:
+    """What is known of a device beforehand, None where it is not.
+
+    ``power_per_kelvin`` is the share by which its power rises with each kelvin, ``power_limit_w`` the power at which it
+    slows down. ``repeatability`` is by how much what is built and measured once more differs beyond its own errors.
+    """
+
+    power_per_kelvin: Estimate | None = None
+    power_limit_w: float | None = None
+    repeatability: Repeatability = Repeatability()
+
+
+UNKNOWN_DEVICE = KnownDevice()

@@ -1,0 +1,91 @@
+"""How often a model calls each operator tuple, and what a call computes and moves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from opcost.operators.tuples import OperatorTuple, PlainValue
+from opcost.operators.values import InputStatistics
+
+COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
+"""Classes of modules with children whose own forward computes with the children's weights, in one kernel where it can:
+one operator each. A config adds others with ``composites``."""
+
+
+@dataclass(frozen=True)
+class OperatorCount:
+    """How often a model calls one operator tuple in one run, and what one call computes and moves.
+
+    ``flop`` counts a multiply-add as two operations; ``memory_bytes`` counts every distinct input of each computing
+    operation once and every output once. ``outputs`` is what the first call returned. ``statistics`` holds, for each
+    call, what its distinct floating inputs held; none where the model ran on shapes only.
+    """
+
+    operator: OperatorTuple
+    occurrences: int
+    flop: int
+    memory_bytes: int
+    outputs: PlainValue = None
+    statistics: tuple[tuple[InputStatistics, ...], ...] = ()
+
+    @property
+    def computes(self) -> bool:
+        """Whether a call does anything: dropout does not in eval mode."""
+        return bool(self.flop or self.memory_bytes)
+
+
+def memory_bytes_of(counts: Iterable[OperatorCount]) -> int:
+    """Return the bytes that all calls of some operators move."""
+    return sum(count.occurrences * count.memory_bytes for count in counts)
+
+
+@dataclass(frozen=True)
+class OperatorCounts:
+    """All operator tuples of one model run, with the totals of the whole run.
+
+    ``model`` describes the whole model as an operator tuple. The totals include what runs outside every counted
+    operator, so shares of them are shares of the model; ``outside`` names the operations that did. ``device_type`` is
+    where the model ran: ``meta`` (shapes only), ``cpu`` or ``cuda``. ``composites`` are the classes of modules that
+    were counted as one operator each, besides those that always are.
+    """
+
+    model: OperatorTuple
+    counts: tuple[OperatorCount, ...]
+    total_flop: int
+    total_memory_bytes: int
+    parameters: int
+    torch_version: str
+    device_type: str
+    outside: tuple[str, ...] = ()
+    composites: tuple[str, ...] = ()
+
+    @property
+    def operator_calls(self) -> int:
+        """The number of calls, each occurrence counted."""
+        return sum(count.occurrences for count in self.counts)
+
+    @property
+    def function_calls(self) -> int:
+        """The number of calls of functions, each occurrence counted; the other calls are modules'."""
+        return sum(count.occurrences for count in self.counts if count.operator.is_function)
+
+    @property
+    def flop(self) -> int:
+        """Floating-point operations inside the counted operators."""
+        return sum(count.occurrences * count.flop for count in self.counts)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes moved inside the counted operators."""
+        return memory_bytes_of(self.counts)
+
+
+def is_leaf(operator: OperatorTuple, composites: Collection[str] = ()) -> bool:
+    """Return whether an operator is a module without children, which hooks on leaf modules see.
+
+    Args:
+        operator: any.
+        composites: classes of modules that are counted as one operator each, besides ``COMPOSITES``.
+    """
+    return not operator.is_function and operator.short_name not in (*COMPOSITES, *composites)

@@ -1,0 +1,130 @@
+"""Sums beside wholes, on a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from opcost.comparing.row import ComparisonRow
+from opcost.reporting.tables import _dry, _with_error
+from opcost.reporting.terminal import print_line, print_table
+from opcost.stages.compare import ComparingReport
+from opcost.stages.kernels import KernelsReport
+from opcost.units import UNKNOWN, millijoules, milliseconds, percent, ratio
+
+Known: TypeAlias = "tuple[float | None, float | None]"
+"""A value and its error, None where they are not known."""
+
+
+MISSING_SHOWN = 3
+"""Missing operators of one comparison that are named on the screen."""
+
+
+def print_kernels(reports: Sequence[KernelsReport]) -> None:
+    """Print how much of each model's kernel time tuples account for, alone and in the model, and what differs."""
+    columns = ("model", "calls", "in the model", "alone", "alone / in model", "same kernels")
+    rows = []
+    for report in reports:
+        alone_s = [kind.alone_s for kind in report.kinds]
+        sum_s = None if None in alone_s else sum(time_s for time_s in alone_s if time_s is not None)
+        calls = sum(kind.calls for kind in report.kinds)
+        rows.append(_kernel_cells(report.name, calls, report.kernel_time_s, sum_s, report.same_kernels_ratio))
+        for kind in report.kinds:
+            same_ratio = kind.same_kernels_s / kind.in_model_s if kind.in_model_s else None
+            rows.append(_kernel_cells(f"  {kind.operator}", kind.calls, kind.in_model_s, kind.alone_s, same_ratio))
+    print_table("Kernel time in one run of the model, and of its tuples alone", columns, rows)
+    for report in reports:
+        print_line(f"{report.name}: {percent(report.counted_ratio)} of kernel time inside counted calls")
+        for line in report.differences:
+            print_line(f"{report.name}: {line}")
+
+
+def _kernel_cells(
+    name: str, calls: int, in_model_s: float, alone_s: float | None, same_ratio: float | None
+) -> tuple[str, ...]:
+    time_ratio = None if alone_s is None or not in_model_s else alone_s / in_model_s
+    return (name, str(calls), milliseconds(in_model_s), milliseconds(alone_s), ratio(time_ratio), percent(same_ratio))
+
+
+def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
+    """Print sums beside wholes, a line for time and one for energy, then what the reader must know about each."""
+    columns = ("model", "", "sum of operators", "whole model", "sum / whole", "corrected", "in the sum", "missing")
+    labelled = [list(zip(one.labels, one.comparisons, strict=True)) for one in reports]
+    compared = [one for of_model in labelled for one in of_model]
+    if compared:
+        rows = [cells for label, row in compared for cells in _comparison_cells(label, row)]
+        print_table("Sum of operators and whole model" + _dry(dry_run, "nothing was written"), columns, rows)
+        print_line("± is one standard error within these runs; another run or board may differ by more.")
+        for celsius in sorted({row.reference_temperature_c for _, row in compared if row.reference_temperature_c}):
+            print_line(f"Energies are those at {celsius:g} °C, where all of a model's are known there.")
+        if any(row.correction_time_s is not None for _, row in compared):
+            print_line("Corrected: with what calls take longer among others than alone, for what caches hold.")
+        print_line("")
+        pieces = ("model", "", "modules", "functions", "caches", "dropped", "not measured", "not explained")
+        print_table("What makes the whole model", pieces, [cells for one in compared for cells in _gap_cells(*one)])
+        print_line("What was dropped or not measured is estimated from FLOPs and bytes, where it has no row.")
+    for report, of_model in zip(reports, labelled, strict=True):
+        if report.reason:
+            print_line(f"{report.name}: {report.reason}")
+        for label, row in of_model:
+            for line in _comparison_remarks(row):
+                print_line(f"{label}: {line}")
+
+
+def _comparison_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    time_ratio = _with_error(row.time_ratio, row.time_standard_error_ratio)
+    energy_ratio = _with_error(row.energy_ratio, row.energy_standard_error_ratio)
+    missing = f"{row.missing_operators} of {row.summed_operators + row.missing_operators}"
+    corrected_time = _corrected(
+        (row.time_ratio, row.time_standard_error_ratio),
+        (row.correction_time_s, row.correction_time_standard_error_s),
+        row.full_time_s,
+    )
+    corrected_energy = _corrected(
+        (row.energy_ratio, row.energy_standard_error_ratio),
+        (row.correction_energy_j, row.correction_energy_standard_error_j),
+        row.full_energy_j,
+    )
+    time = (milliseconds(row.time_s), milliseconds(row.full_time_s), time_ratio, corrected_time)
+    energy = (millijoules(row.energy_j), millijoules(row.full_energy_j), energy_ratio, corrected_energy)
+    return (
+        (label, "time", *time, f"{percent(row.flop_ratio)} of FLOPs", missing),
+        (f"  {row.conditions.device_product}", "energy", *energy, f"{percent(row.memory_bytes_ratio)} of bytes", ""),
+    )
+
+
+def _corrected(sum_ratio: Known, correction: Known, whole: float | None) -> str:
+    """Return what sum and correction are of the whole, with the error of both."""
+    (value_ratio, error_ratio), (more, more_error) = sum_ratio, correction
+    if value_ratio is None or error_ratio is None or more is None or more_error is None or not whole:
+        return UNKNOWN
+    return _with_error(value_ratio + more / whole, math.hypot(error_ratio, more_error / whole))
+
+
+def _gap_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the pieces of the whole's time and energy as shares of it."""
+    times_s = (row.correction_time_s, row.dropped_time_s, row.unmeasured_time_s, row.unexplained_time_s)
+    energies_j = (row.correction_energy_j, row.dropped_energy_j, row.unmeasured_energy_j, row.unexplained_energy_j)
+    return (
+        (label, "time", *_pieces(row.time_s, row.function_time_s, times_s, row.full_time_s)),
+        ("", "energy", *_pieces(row.energy_j, row.function_energy_j, energies_j, row.full_energy_j)),
+    )
+
+
+def _pieces(
+    summed: float | None, functions: float | None, others: Sequence[float | None], whole: float | None
+) -> list[str]:
+    modules = None if summed is None or functions is None else summed - functions
+    return [percent(None if value is None or not whole else value / whole) for value in (modules, functions, *others)]
+
+
+def _comparison_remarks(row: ComparisonRow) -> list[str]:
+    missing = [operator for operator in row.missing.split(" | ") if operator]
+    lines = [f"missing: {operator}" for operator in missing[:MISSING_SHOWN]]
+    if len(missing) > MISSING_SHOWN:
+        lines.append(f"missing: {len(missing) - MISSING_SHOWN} more; --json and sum_vs_full.csv name them")
+    lines += [remark for remark in row.remarks.split(" | ") if remark]
+    if row.energy_missing_reason:
+        lines.append(f"no energy: {row.energy_missing_reason}")
+    return lines

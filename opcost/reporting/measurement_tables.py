@@ -1,0 +1,113 @@
+"""What was measured, and what meters are worth, on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opcost.measuring.qualification import MeterQuality, QualificationRow
+from opcost.reporting.tables import _dry
+from opcost.reporting.terminal import print_line, print_table
+from opcost.stages.measure_models import FullModelReport
+from opcost.stages.measure_operators import OperatorsReport
+from opcost.units import duration, millijoules, milliseconds, percent, watts
+
+
+def print_qualification(rows: Sequence[QualificationRow]) -> None:
+    """Print what each meter of a card is worth, and how its power follows its temperature."""
+    columns = (
+        *("meter", "a read takes", "new value every", "shows a step after", "averages over"),
+        *("noise", "steady", "pulsed", "verdict"),
+    )
+    cells = [
+        (
+            row.quality.meter,
+            milliseconds(row.read_time_s),
+            milliseconds(row.quality.update_period_s),
+            milliseconds(row.quality.rise_time_s),
+            _averaging(row.quality),
+            percent(row.quality.noise_ratio, digits=2),
+            percent(row.quality.steady_deviation_ratio, digits=2),
+            percent(row.quality.pulsed_deviation_ratio, digits=2),
+            row.quality.verdict,
+        )
+        for row in rows
+    ]
+    print_table(f"Meters of {rows[0].device_product} ({rows[0].device_uuid})", columns, cells)
+    slope, error = rows[0].power_per_kelvin_ratio, rows[0].power_per_kelvin_standard_error_ratio
+    said = (
+        "cannot be seen" if slope is None else f"is {percent(slope, digits=2)} ± {percent(error, digits=2)} per kelvin"
+    )
+    print_line(f"power that follows the temperature {said}")
+    for row in rows:
+        if row.polling_deviation_ratio is not None:
+            more = percent(row.polling_deviation_ratio, digits=2)
+            print_line(f"{row.quality.meter}: read at every tick it shows {more} more than read once in a second")
+    before, after = watts(rows[0].idle_power_w), watts(rows[0].idle_power_after_load_w)
+    print_line(f"idle: {before} before opcost ran anything, {after} right after the load")
+
+
+def _averaging(quality: MeterQuality) -> str:
+    """Return over how long a meter averages; where that is too short to be seen, what it is at most."""
+    from opcost.measuring.qualification import MINIMUM_ON_THE_WAY
+
+    if quality.averaging_time_s is not None or quality.update_period_s is None:
+        return milliseconds(quality.averaging_time_s)
+    return f"under {milliseconds(MINIMUM_ON_THE_WAY * quality.update_period_s)}"
+
+
+def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
+    """Print what block 2 measured for each model."""
+    columns = ("model", "measurements", "settled before", "measured", "failed", "remaining", "time needed", "done")
+    rows = [
+        (
+            report.name,
+            str(report.wanted),
+            str(report.found),
+            str(report.measured),
+            str(report.failed),
+            str(report.remaining),
+            duration(report.expected_s),
+            ("yes, but not here" if report.remaining else "yes") if report.done else "no",
+        )
+        for report in reports
+    ]
+    print_table("Operator measurements" + _dry(dry_run, "nothing was measured"), columns, rows)
+    for report in reports:
+        for reason in report.reasons:
+            print_line(f"{report.name}: failed: {reason}")
+        for reason in report.energy_missing_reasons:
+            print_line(f"{report.name}: no energy for {report.without_energy} of {report.wanted}: {reason}")
+        if report.remaining and not dry_run:
+            print_line(f"{report.name}: {report.remaining} failed or were disturbed: a later run measures them again")
+    if dry_run:
+        print_line(f"time needed in all: {duration(sum(report.expected_s for report in reports))}")
+
+
+def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None:
+    """Print time and energy of each whole model."""
+    columns = ("model", "time", "energy", "power", "measured", "time needed")
+    rows = [
+        (
+            report.name,
+            milliseconds(report.time_s),
+            millijoules(report.energy_j),
+            watts(report.power_w),
+            _when(report),
+            duration(report.expected_s),
+        )
+        for report in reports
+    ]
+    print_table("Whole models, per run" + _dry(dry_run, "nothing was measured"), columns, rows)
+    if dry_run:
+        print_line(f"time needed in all: {duration(sum(report.expected_s for report in reports))}")
+    for report in reports:
+        if report.reason:
+            print_line(f"{report.name}: {report.reason}")
+
+
+def _when(report: FullModelReport) -> str:
+    if report.newly_measured:
+        return "now"
+    if report.failed:
+        return "failed"
+    return "earlier" if report.time_s is not None else "not yet"

@@ -1,0 +1,110 @@
+"""The report's sections on meters and drift."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from statistics import median
+
+from opcost.measuring.qualification import REFERENCE, QualificationRow
+from opcost.measuring.record import MeasurementRow
+from opcost.reporting import svg_charts
+from opcost.reporting.compared_models import QUANTITIES
+from opcost.reporting.html import figure, folded, paragraph, table
+from opcost.reporting.report_sections import board_of
+from opcost.reporting.svg_charts import Course
+from opcost.units import milliseconds, percent
+
+
+def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
+    """Return what the meters of the boards are worth, by their newest qualification."""
+    newest = {
+        (row.device_uuid, row.driver_version, row.quality.meter): row for row in rows if row.device_uuid in boards
+    }
+    if not newest:
+        return paragraph(
+            "No qualification of these boards' meters is in the database; power_logger.py --qualify makes one."
+        )
+    columns = ("board", "meter", "new value every", "shows a step after", "noise", "steady", "pulsed", "verdict")
+    cells = [
+        (
+            board_of(row.device_uuid),
+            row.quality.meter,
+            milliseconds(row.quality.update_period_s),
+            milliseconds(row.quality.rise_time_s),
+            percent(row.quality.noise_ratio, digits=2),
+            percent(row.quality.steady_deviation_ratio, digits=2),
+            percent(row.quality.pulsed_deviation_ratio, digits=2),
+            row.quality.verdict,
+        )
+        for row in newest.values()
+    ]
+    caption = (
+        "What the meters of each board (by the beginning of its UUID) are worth: their deviation from the reference "
+        "under a steady load, and the worst under pulses. Steady within 2 % is for steady loads, such as loops; pulsed "
+        "within 5 %, too, is good."
+    )
+    deviations = {
+        row: abs(row.quality.steady_deviation_ratio)
+        for row in newest.values()
+        if row.quality.steady_deviation_ratio is not None and row.quality.verdict != REFERENCE
+    }
+    if not deviations:
+        return table(columns, cells, caption)
+    worst, boards_told = max(deviations.values()), len({row.device_uuid for row in deviations})
+    verdict = (
+        f"The meters of {boards_told} boards agree within {percent(worst, digits=2)} under a steady load, such as a "
+        "loop is. What all of them get wrong nobody can see here: there is no other meter."
+    )
+    return paragraph(verdict) + folded("Each meter", table(columns, cells, caption))
+
+
+def sentinel(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:
+    """Return how far the operator that is repeated in each campaign has drifted."""
+    groups: dict[tuple[str | None, str], list[MeasurementRow]] = {}
+    for row in rows:
+        if row.circumstances.device_uuid in boards:
+            groups.setdefault((row.circumstances.device_uuid, row.key), []).append(row)
+    several = [group for group in groups.values() if len(group) > 1]
+    if not several:
+        return paragraph("No operator was repeated in these boards' campaigns, so drifts are not seen.")
+    lines = {quantity: [_course(group, quantity) for group in several] for quantity, _ in QUANTITIES}
+    drawings = [
+        svg_charts.courses([line for line in of_quantity if line.points], f"{quantity}, off the board's median (%)")
+        for quantity, of_quantity in lines.items()
+    ]
+    legend = [svg_charts.legend_mark(number % 8, line.name) for number, line in enumerate(lines["time"])]
+    caption = (
+        "One addition, measured again and again in each campaign. Flat: nothing changed meanwhile. Energies are those "
+        f"at 50 °C where they are known. Standard deviations: {_scatter(lines)}."
+    )
+    return figure(drawings, caption, legend)
+
+
+def _course(rows: Sequence[MeasurementRow], quantity: str) -> Course:
+    values = [(_epoch_s(row.measurement.started_at), _looked_at(row, quantity)) for row in rows]
+    known = [(moment_s, value) for moment_s, value in values if value is not None]
+    middle = median(value for _, value in known) if known else 1.0
+    first = rows[0]
+    name = f"board {board_of(first.circumstances.device_uuid)}, {first.conditions.execution}, {len(rows)} times"
+    begin_s = min(moment_s for moment_s, _ in values)
+    return Course(name, tuple(((moment_s - begin_s) / 60, value / middle - 1) for moment_s, value in known))
+
+
+def _looked_at(row: MeasurementRow, quantity: str) -> float | None:
+    measured = row.measurement
+    return measured.time_s if quantity == "time" else measured.energy_at_reference_j or measured.energy_j
+
+
+def _scatter(lines: Mapping[str, Sequence[Course]]) -> str:
+    texts = []
+    for quantity, courses in lines.items():
+        known = [course for course in courses if len(course.points) > 1]
+        spreads = [math.sqrt(sum(y * y for _, y in one.points) / (len(one.points) - 1)) for one in known]
+        texts.append(f"{quantity} {', '.join(percent(spread, digits=2) for spread in spreads) or 'unknown'}")
+    return "; ".join(texts)
+
+
+def _epoch_s(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
