@@ -162,6 +162,18 @@ def test_a_counter_that_fails_now_and_then_leaves_gaps_only(root: Path) -> None:
     assert sampler.sample().power_average_w is not None
 
 
+def test_a_sample_in_which_one_of_two_counters_fails_is_no_power_and_no_begin_of_one(root: Path) -> None:
+    add_domain(root, "intel-rapl:0", "package-0")
+    memory = add_domain(root, "intel-rapl:0:0", "dram")
+    sampler = RaplSampler(root)
+    sampler.sample()
+    powers_w = []
+    for text in ("no number", "2000000", "3000000"):
+        memory.write_text(text)
+        powers_w.append(sampler.sample().power_average_w)
+    assert [power_w is None for power_w in powers_w] == [True, True, False]
+
+
 def test_a_machine_without_counters_says_so(tmp_path: Path) -> None:
     reason = rapl_unavailable_reason(tmp_path / "nothing")
     assert reason is not None

@@ -34,6 +34,8 @@ DATA = st.lists(STATISTICS.map(kind_of), max_size=4).map(InputData.of)
         (0.0, 0.0, 2.0**-40, NORMAL),
         (0.0, 100.0, 1.0, NORMAL),
         (0.0, 100.0, 0.0, CONSTANT),
+        (0.0, -100.0, 0.05, CONSTANT),
+        (0.5, -1.0, 1.0, CONSTANT),
         (0.26, 0.0, 1.0, InputValues(zeros_ratio=0.3)),
         (0.5, 0.4, 0.58, HALF),
         (0.5, 1.0, 1.0, InputValues(spread=0.0, mean=1.0)),

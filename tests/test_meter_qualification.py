@@ -18,6 +18,7 @@ from opcost.measuring.qualification import (
     UNCHECKED,
     Course,
     MeterQuality,
+    Pulses,
     idle_power_w,
     qualities,
     ratio_of_means,
@@ -115,6 +116,32 @@ def test_a_meter_that_is_wrong_by_more_than_two_percent_is_never_good(scale: flo
     assert wrong.verdict == f"{wrong.steady_deviation_ratio:+.1%} off under a steady load"
 
 
+def recorded(name: str, epoch_s: np.ndarray, power_w: np.ndarray, repeats: bool = False) -> PowerTrace:
+    """Return a log of a meter without delays."""
+    return trace_of_power(PowerSource(name, 0.0, 0.0, 0.1, repeats), epoch_s, power_w)
+
+
+COURSE = Course(Window(0.0, 2.0), Window(2.0, 14.0), (Pulses(0.05, 0.05, Window(14.05, 17.0)),), Window(17.0, 19.0))
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.7, STEADY_ONLY), (0.96, GOOD), (1.04, GOOD), (1.3, STEADY_ONLY)])
+def test_a_good_meter_is_near_the_reference_under_pulses_to_either_side(ratio: float, verdict: str) -> None:
+    epoch_s = np.arange(190) * 0.1
+    power_w = 600.0 + epoch_s
+    right, other = (recorded(name, epoch_s, power_w) for name in ("right", "other"))
+    other = replace(other, power_w=np.where(epoch_s > COURSE.step.end_s, ratio * power_w, power_w))
+    quality = qualities(COURSE, joined([other, right]), "right")[0]
+    assert quality.pulsed_deviation_ratio == pytest.approx(ratio - 1)
+    assert (quality.meter, quality.verdict) == ("other", verdict)
+
+
+def test_the_update_period_is_the_time_from_one_value_to_the_next_where_half_of_them_are_repeated() -> None:
+    epoch_s = np.arange(140) * 0.1
+    power_w = 600.0 + np.array([0.0, 1.0, 1.0])[np.arange(140) % 3]
+    (quality,) = qualities(COURSE, recorded("ticking", epoch_s, power_w, repeats=True), None)
+    assert quality.update_period_s == pytest.approx(0.1)
+
+
 def test_noise_is_found_with_its_memory() -> None:
     white = found(SAMPLES, COUNTER, device=Device(white_noise_w=12.0))["samples"]
     # A sample averages four steps of the noise.
@@ -133,6 +160,19 @@ def test_watts_per_kelvin_are_found(cold_ratio: float) -> None:
     assert slope is not None
     kelvin = device.busy_temperature_c - device.idle_temperature_c
     assert slope.value == pytest.approx((1 - cold_ratio) / kelvin, abs=0.0003)
+
+
+def test_each_degree_counts_for_a_slope_as_much_as_it_has_readings() -> None:
+    """Worked out by hand: 10, 20 and 30 readings at 40, 41 and 42 degrees, of 100, 102 and 101 W."""
+    readings = [10, 20, 30]
+    epoch_s = COURSE.step.begin_s + 0.5 + 0.1 * np.arange(60)
+    trace = recorded("meter", epoch_s, np.repeat([100.0, 102.0, 101.0], readings))
+    slope = watts_per_kelvin(COURSE, replace(trace, temperature_c=np.repeat([40.0, 41.0, 42.0], readings)))
+    mean_w = 6070 / 60
+    assert slope is not None
+    assert slope.value == pytest.approx(0.2 / mean_w)
+    # Residuals of -0.9, 0.9 and -0.3 W, and a step of the power of 0.5 % within 2 K.
+    assert slope.standard_error == pytest.approx(math.hypot(0.9 / mean_w, 0.005 / 2))
 
 
 def test_watts_per_kelvin_need_a_temperature_that_moves() -> None:
@@ -226,6 +266,23 @@ def test_idle_power_is_that_of_the_pause_and_of_the_rest() -> None:
     assert idle_power_w(trace, course.pause) == pytest.approx(80.0, rel=0.01)
     assert idle_power_w(trace, course.rest) == pytest.approx(80.0, rel=0.01)
     assert idle_power_w(no_trace("none"), course.rest) is None
+
+
+def test_idle_power_is_that_of_a_device_that_has_come_to_rest() -> None:
+    epoch_s = 17.0 + 0.1 * np.arange(20)
+    trace = recorded("meter", epoch_s, np.where(epoch_s < 17.45, 300.0, 80.0))
+    assert idle_power_w(trace, COURSE.rest) == pytest.approx(80.0)
+
+
+def test_a_reading_is_held_against_all_of_the_time_that_it_averages() -> None:
+    """Power rises by 50 W a second: the mean over the second before a reading is 25 W lower than at it."""
+    epoch_s = 0.02 * np.arange(250)
+    quick = recorded("quick", epoch_s, 100.0 + 50.0 * epoch_s)
+    ends_s = np.array([1.5, 2.5, 3.5, 4.5])
+    source = PowerSource("slow", 1.0, 1.0, 1.0, repeats_values=False)
+    slow = trace_of_power(source, ends_s, 100.0 + 50.0 * (ends_s - 0.5))
+    ratio = ratio_of_means(joined([slow, quick]), Window(0.0, 5.0), "slow", "quick")
+    assert ratio == pytest.approx(1.0, abs=0.001)
 
 
 def test_the_meter_is_stopped_when_the_load_fails() -> None:

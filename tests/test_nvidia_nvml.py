@@ -327,6 +327,23 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def test_a_tick_is_dated_by_when_it_was_and_not_by_when_it_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    first_epoch_s = 1_790_000_000.0
+    ticking = TickingCounter()
+    clock = SimpleNamespace(monotonic=lambda: ticking.now_s, time=lambda: first_epoch_s + ticking.now_s)
+    monkeypatch.setattr("opcost.meters.nvml_counter.time", clock)
+
+    def energy_j() -> float:
+        energy_j = ticking.read_j()
+        ticking.now_s += 5 * READ_S
+        return energy_j
+
+    with CounterSampler(SimpleNamespace(energy_j=energy_j)) as sampler:  # type: ignore[arg-type]
+        wait_until(lambda: sampler.ticks.newest_s > 0)
+    tick_s = first_epoch_s + ticking.tick_before_s(ticking.now_s)
+    assert sampler.ticks.newest_s == pytest.approx(tick_s, abs=4 * READ_S)
+
+
 def test_a_measurement_has_the_power_from_tick_to_tick(counter: CounterSampler, tmp_path: Path) -> None:
     meter = CounterMeter(counter, tmp_path, "conv", EVERY_TICK_SOURCE)
     begin_s = time.time()
@@ -344,6 +361,7 @@ def test_a_measurement_has_the_power_from_tick_to_tick(counter: CounterSampler, 
 
 
 def test_a_measurement_without_ticks_ends_at_once_and_has_no_mean(counter: CounterSampler, tmp_path: Path) -> None:
+    (tmp_path / "relu-counter.csv").write_text("epoch_s,energy_j\n")  # of a measurement before
     meter = CounterMeter(counter, tmp_path, "relu")
     meter.start()
     trace = meter.stop()

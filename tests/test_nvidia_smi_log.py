@@ -110,6 +110,15 @@ def test_plain_power_stands_in_where_the_average_has_no_value() -> None:
     assert parsed.rows[0].values.power_average_w == 250.0
 
 
+@pytest.mark.parametrize(
+    ("header", "cells"),
+    [("power.draw.average [W], power.draw [W]", "240.00, 250.00"), ("power.draw, power.draw.average", "250.0, 240.0")],
+)
+def test_the_average_is_that_of_its_own_column_where_plain_power_is_logged_too(header: str, cells: str) -> None:
+    (row,) = parse_log([f"timestamp, {header}", f"2026/11/04 10:23:45.250, {cells}"]).rows
+    assert row.values.power_average_w == 240.0
+
+
 @given(st.lists(st.text()))
 def test_no_text_at_all_makes_the_parser_raise(lines: list[str]) -> None:
     parsed = parse_log(lines)

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torchvision
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torchvision.models import get_model, get_model_weights
 
 from opcost.errors import DescriptionError, UnknownOperationError
@@ -584,6 +585,46 @@ def test_other_function_modes_and_subclasses_work_inside_operators_as_ever() -> 
     model.register_forward_hook(lambda _module, _args, output: outputs.append(output))
     counts_of(model, torch.ones(3))
     assert outputs[0].is_meta
+
+
+class Named(TorchFunctionMode):
+    """Writes its name down whenever something is added or multiplied."""
+
+    def __init__(self, name: str, seen: list[str]) -> None:
+        super().__init__()
+        self.name, self.seen = name, seen
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if function in (torch.Tensor.add, torch.Tensor.mul):
+            self.seen.append(self.name)
+        return function(*args, **(kwargs or {}))
+
+
+def test_function_modes_of_the_model_keep_their_order_within_operators_and_after_them() -> None:
+    seen: list[str] = []
+
+    class Adds(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    class UsesModes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.adds = Adds()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with Named("outer", seen), Named("middle", seen), Named("inner", seen):
+                return self.adds(x) * 2
+
+    counts = counts_of(UsesModes(), torch.ones(3))
+    assert [count.operator.short_name for count in counts.counts] == ["Adds", "mul"]
+    assert seen == ["inner", "middle", "outer"] * 2
+
+
+def test_outputs_are_those_of_the_first_call() -> None:
+    one, two = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([1.0, 1.0, 0.0])
+    count = only(counts_of_call(lambda _: (one.nonzero(), two.nonzero()), one))
+    assert (count.occurrences, str(count.outputs)) == (2, "int64[1, 1]")
 
 
 def test_scripted_functions_are_told_as_outside() -> None:

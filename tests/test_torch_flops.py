@@ -66,6 +66,21 @@ def test_matrix_products_of_every_kind() -> None:
     assert cost(lambda: torch.baddbmm(torch.zeros(2, 3, 5), a, b)).flop == 2 * 2 * 3 * 4 * 5
 
 
+@pytest.mark.parametrize(
+    ("call", "flop"),
+    [
+        (lambda: torch.zeros(3, 4) @ torch.zeros(4), 2 * 3 * 4),
+        (lambda: torch.mv(torch.zeros(3, 4), torch.zeros(4)), 2 * 3 * 4),
+        (lambda: torch.addmv(torch.zeros(3), torch.zeros(3, 4), torch.zeros(4)), 2 * 3 * 4),
+        (lambda: torch.dot(torch.zeros(5), torch.zeros(5)), 2 * 5),
+        (lambda: torch.vdot(torch.zeros(5), torch.zeros(5)), 2 * 5),
+    ],
+    ids=["matmul", "mv", "addmv", "dot", "vdot"],
+)
+def test_products_with_a_vector_multiply_and_add_each_element_once(call: Callable[[], object], flop: int) -> None:
+    assert cost(call).flop == flop
+
+
 @pytest.mark.parametrize("length", [5, 7])
 def test_scaled_dot_product_attention_is_two_products(length: int) -> None:
     query, key = torch.randn(2, 4, 5, 8), torch.randn(2, 4, length, 8)

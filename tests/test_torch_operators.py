@@ -255,6 +255,22 @@ def test_a_function_is_found_and_called_again_with_arguments_that_give_the_same_
     function(*args, **kwargs)
 
 
+def test_the_order_of_keywords_is_of_no_account() -> None:
+    scaled = called(nn.functional.interpolate, IMAGE, scale_factor=2.0, mode="area")
+    assert scaled == called(nn.functional.interpolate, IMAGE, mode="area", scale_factor=2.0)
+    attention = nn.MultiheadAttention(8, 2)
+    given = {"need_weights": False, "average_attn_weights": False}
+    turned = dict(reversed(given.items()))
+    one, other = (tuple_of(attention, *[SEQUENCE] * 3, **keywords) for keywords in (given, turned))
+    assert one == other
+
+
+def test_a_keyword_that_equals_its_default_is_left_out_if_it_is_of_its_type() -> None:
+    plain = called(nn.functional.hardtanh, IMAGE)
+    assert called(nn.functional.hardtanh, IMAGE, max_val=1.0) == plain
+    assert called(nn.functional.hardtanh, IMAGE, max_val=1) != plain
+
+
 @pytest.mark.parametrize(
     "name",
     [

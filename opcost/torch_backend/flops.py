@@ -141,10 +141,7 @@ def is_free(func: Any) -> bool:
     """Return whether an ATen operation only makes a view or memory."""
     if func._overloadpacket.__name__ in ALLOCATIONS or torch.Tag.inplace_view in func.tags:
         return True
-    schema = func._schema
-    returns_view = any(_is_alias(value) for value in schema.returns)
-    writes = any(value.alias_info is not None and value.alias_info.is_write for value in schema.arguments)
-    return returns_view and not writes
+    return any(_is_alias(value) for value in func._schema.returns)
 
 
 def is_known(func: Any) -> bool:
@@ -193,15 +190,14 @@ def _added_vector_flop(_: Any, matrix: Any, *__: Any) -> int:
     return _vector_flop(matrix)
 
 
-def _native_attention_flop(query: Any, key: Any, _: Any, width: int, *__: Any) -> int:
-    """FLOPs of ``_native_multi_head_attention`` on (batch, length, width) inputs.
+def _native_attention_flop(query: Any, _: Any, __: Any, width: int, *___: Any) -> int:
+    """FLOPs of ``_native_multi_head_attention`` on (batch, length, width) inputs, which all have one shape.
 
     Four projections of width x width per position, and two products of length x length x width per sample.
     """
     batch, length, _ = query.shape
-    source_length = key.shape[1]
-    projections = 2 * batch * (2 * length + 2 * source_length) * width * width
-    return int(projections + 2 * 2 * batch * length * source_length * width)
+    projections = 2 * batch * 4 * length * width * width
+    return int(projections + 2 * 2 * batch * length * length * width)
 
 
 def _encoder_layer_flop(source: Any, width: int, *rest: Any) -> int:
