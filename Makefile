@@ -39,16 +39,16 @@ pipeline: .venv/installed  ## run all stages on resnet18 at 32x3x32x32, a second
 	@$(venv_python) compare_sum_vs_full.py $(demo_arguments)
 
 configs: .venv/installed  ## write a summary.yml for each model of torchvision that has none yet
-	@$(venv_python) make_configs.py
+	@$(venv_python) -m opcost make-configs
 
 coverage: .venv/installed  ## check that operator tuples carry all of every model -> docs/coverage.md (10 minutes on 2 cores)
-	@$(venv_python) coverage_table.py --output docs/coverage.md
+	@$(venv_python) -m opcost coverage --output docs/coverage.md
 
 zoo: .venv/installed  ## rebuild every operator tuple of every model alone: same outputs, same FLOPs? (3 minutes on 2 cores)
 	@mkdir -p build/zoo
 	@cp -R measurements build/zoo/
 	@$(venv_python) general_pipeline_block0.py '*' --meta --measurements build/zoo/measurements
-	@$(venv_python) check_operators.py '*' --measurements build/zoo/measurements
+	@$(venv_python) -m opcost check-operators '*' --measurements build/zoo/measurements
 
 test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the tests
 	@$(venv_python) -m ruff check

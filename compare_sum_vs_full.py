@@ -10,12 +10,14 @@ from importlib import import_module
 
 from opcost.command.log import log_run
 from opcost.command.options import (
-    add_cache,
-    add_counted,
-    add_coverage,
-    add_figures,
-    add_input_data,
-    add_report,
+    CACHE,
+    COVERAGE_TARGET,
+    FIGURES,
+    INPUT_VALUES,
+    MEASURED_DEVICE,
+    REPORT,
+    SUMMED,
+    WRITE_WHITELIST,
     pipeline_parser,
 )
 from opcost.command.run import run
@@ -27,13 +29,8 @@ COMPARISON_OPTIONS = ("input_data", "cache", "counted", "figures", "report")
 
 def main() -> int:
     description = "Sum time and energy of each model's operators by occurrence and compare with the whole model."
-    parser = pipeline_parser(description, EXAMPLE, "whatever was measured on")
-    add_input_data(parser)
-    add_cache(parser)
-    add_counted(parser)
-    add_figures(parser)
-    add_report(parser)
-    add_coverage(parser)
+    own_options = (INPUT_VALUES, CACHE, SUMMED, FIGURES, REPORT, COVERAGE_TARGET, WRITE_WHITELIST)
+    parser = pipeline_parser(description, EXAMPLE, *own_options, device=MEASURED_DEVICE)
     arguments = parser.parse_args()
 
     if arguments.coverage_target is not None:

@@ -6,7 +6,7 @@ Example: python full_model_measurement.py resnet18_32x3x32x32 --seconds 3
 from functools import partial
 
 from opcost.command.log import log_run
-from opcost.command.options import add_execution, add_meter, add_same_board, add_seconds, pipeline_parser
+from opcost.command.options import DURATION, EXECUTION, METER, SAME_BOARD, pipeline_parser
 from opcost.command.run import run
 
 EXAMPLE = "python full_model_measurement.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
@@ -14,12 +14,7 @@ EXAMPLE = "python full_model_measurement.py resnet34_32x3x56x56 --device cuda:0 
 
 def main() -> int:
     description = "Measure each model as a whole, by the same procedure as its operators, where the database lacks it."
-    parser = pipeline_parser(description, EXAMPLE)
-    add_seconds(parser)
-    add_execution(parser)
-    add_meter(parser)
-    add_same_board(parser)
-    arguments = parser.parse_args()
+    arguments = pipeline_parser(description, EXAMPLE, DURATION, EXECUTION, METER, SAME_BOARD).parse_args()
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 
     from opcost.measuring.protocol import protocol_for

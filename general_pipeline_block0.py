@@ -4,7 +4,7 @@ Example: python general_pipeline_block0.py resnet18_32x3x32x32
 """
 
 from opcost.command.log import log_run
-from opcost.command.options import pipeline_parser
+from opcost.command.options import CENSUS, META, pipeline_parser
 from opcost.command.run import run
 
 EXAMPLE = "python general_pipeline_block0.py 'resnet*' --device cpu"
@@ -12,12 +12,7 @@ EXAMPLE = "python general_pipeline_block0.py 'resnet*' --device cpu"
 
 def main() -> int:
     description = "Run each model once, count its operator tuples and pickle them with their occurrences."
-    parser = pipeline_parser(description, EXAMPLE)
-    meta_help = "run on shapes only: no memory, no weights; detectors, whose work depends on data, run on the device"
-    parser.add_argument("--meta", action="store_true", help=meta_help)
-    census_help = "then print how many calls and tuples the models have that are counted, and how many they share"
-    parser.add_argument("--census", action="store_true", help=census_help)
-    arguments = parser.parse_args()
+    arguments = pipeline_parser(description, EXAMPLE, META, CENSUS).parse_args()
     log_run(arguments.verbose)
 
     from opcost.reporting.count_tables import print_census, print_count_plans, print_counts

@@ -7,15 +7,7 @@ import random
 from functools import partial
 
 from opcost.command.log import log_run
-from opcost.command.options import (
-    add_cache,
-    add_execution,
-    add_input_data,
-    add_meter,
-    add_same_board,
-    add_seconds,
-    pipeline_parser,
-)
+from opcost.command.options import CACHE, DURATION, EXECUTION, INPUT_VALUES, METER, SAME_BOARD, pipeline_parser
 from opcost.command.run import run
 
 EXAMPLE = "python general_pipeline_block2.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
@@ -23,14 +15,8 @@ EXAMPLE = "python general_pipeline_block2.py resnet34_32x3x56x56 --device cuda:0
 
 def main() -> int:
     description = "Measure each operator tuple that the database lacks: warm up, run it in a loop, log the power."
-    parser = pipeline_parser(description, EXAMPLE)
-    add_seconds(parser)
-    add_execution(parser)
-    add_cache(parser)
-    add_meter(parser)
-    add_same_board(parser)
-    add_input_data(parser)
-    arguments = parser.parse_args()
+    own_options = (DURATION, EXECUTION, CACHE, METER, SAME_BOARD, INPUT_VALUES)
+    arguments = pipeline_parser(description, EXAMPLE, *own_options).parse_args()
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 
     from opcost.measuring.protocol import protocol_for

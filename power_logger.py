@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 from opcost.command.log import log_run
-from opcost.command.options import Parser, add_folder, add_verbose, positive_seconds
+from opcost.command.options import DATABASE, VERBOSE, Parser, add_options, positive_seconds
 from opcost.command.run import run
 from opcost.errors import UserError
 from opcost.power.log_rows import PowerSummary
@@ -62,8 +62,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=positive_seconds, help="how long to log (default: until Ctrl-C)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a written log as SVG, here or as --output")
     parser.add_argument("--qualify", action="store_true", help="qualify the card's meters; nothing else should run")
-    add_folder(parser, "--database", "the tables of results, of --qualify")
-    add_verbose(parser)
+    add_options(parser, DATABASE, VERBOSE)
     arguments = parser.parse_args()
     if arguments.device not in ("cuda", "cpu"):
         raise UserError("--device: cuda or cpu; name the card with --gpu INDEX or UUID as `nvidia-smi -L` shows it")

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from tables import markdown
 
-from opcost.command.options import Parser, add_folder
+from opcost.command.options import DATABASE, MEASUREMENTS, Parser, add_options
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCounts
 from opcost.prediction.rates import fitted, known_costs
@@ -67,8 +67,7 @@ def report(table: pd.DataFrame) -> str:
 
 def main() -> int:
     parser = Parser(description=__doc__)
-    add_folder(parser, "--measurements", "the models' folders")
-    add_folder(parser, "--database", "the tables of results")
+    add_options(parser, MEASUREMENTS, DATABASE)
     arguments = parser.parse_args()
     rows = CsvTable(arguments.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
     request = Request((), arguments.measurements, arguments.database)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from opcost.command.options import add_folder
+from opcost.command.options import folder_option
 
 
 def growing_parser(description: str | None, evaluate_help: str, *, qualifies: bool = True) -> argparse.ArgumentParser:
@@ -24,7 +24,7 @@ def growing_parser(description: str | None, evaluate_help: str, *, qualifies: bo
     what.add_argument("--evaluate", type=Path, metavar="FILE", help=evaluate_help)
     parser.add_argument("--limit-seconds", type=float, default=480.0, help="begin nothing more after that")
     if qualifies:
-        add_folder(parser, "--database", "where the qualification of the board's meters is kept")
+        folder_option("--database", "where the qualification of the board's meters is kept").add_to(parser)
     parser.add_argument("--seed", type=int, default=0)
     return parser
 

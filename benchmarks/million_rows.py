@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tables import markdown
 
-from opcost.command.options import Parser, add_folder
+from opcost.command.options import Parser, add_options, folder_option
 from opcost.measuring.record import MeasurementRow
 from opcost.running.request import OPERATOR_MEASUREMENTS
 from opcost.storage.table import CsvTable
@@ -82,8 +82,8 @@ def line(name: str, database: Path, measurements: Path) -> Sequence[str]:
 
 def main() -> int:
     parser = Parser(description=__doc__)
-    add_folder(parser, "--measurements", "models that block 1 has filtered")
-    add_folder(parser, "--database", "the rows to begin with")
+    rows = folder_option("--database", "the rows to begin with")
+    add_options(parser, folder_option("--measurements", "models that block 1 has filtered"), rows)
     parser.add_argument("--rows", type=int, default=1_000_000)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

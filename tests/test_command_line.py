@@ -16,15 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opcost.command.options import (
-    DEFAULT_LOOP_S,
+    CACHE,
+    DURATION,
+    JSON,
     MAXIMUM_S,
-    add_cache,
-    add_meter,
-    add_seconds,
+    METER,
+    Parser,
+    add_options,
     device_name,
     pipeline_parser,
     positive_seconds,
-    small_ratio,
+    ratio,
 )
 from opcost.measuring.conditions import CACHES
 from opcost.measuring.protocol import FULL_LOOP_S
@@ -39,7 +41,8 @@ def write_script(folder: Path, body: str) -> list[str]:
     script = folder / "script.py"
     script.write_text(
         f"import errno, os, subprocess, sys, time\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from opcost.command.options import pipeline_parser\nfrom opcost.command.run import run\nfrom opcost.errors import UserError\n\n"
+        "from opcost.command.options import pipeline_parser\nfrom opcost.command.run import run\n"
+        "from opcost.errors import UserError\n\n"
         f"def main():\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n\nrun(main)\n"
     )
     return [sys.executable, str(script)]
@@ -271,12 +274,21 @@ def test_arguments_arrive_as_values() -> None:
     }
 
 
-def test_scripts_that_can_only_do_all_of_their_work_have_no_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = pipeline_parser("Counts.", "python count.py", has_dry_run=False)
-    assert parser.parse_args([]).dry_run is False
+def test_a_command_without_dry_run_refuses_it_and_all_of_its_work_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = Parser()
+    add_options(parser, JSON)
+    arguments = parser.parse_args([])
+    assert (arguments.dry_run, arguments.same_board) == (False, False)
     with pytest.raises(SystemExit):
         parser.parse_args(["--dry-run"])
     assert "--dry-run" in capsys.readouterr().err
+
+
+def test_an_option_that_a_subcommand_lacks_is_told_with_that_of_its_own_that_was_meant() -> None:
+    command = [sys.executable, "-m", "opcost", "coverage", "--mta"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    message = "error: unrecognized arguments: --mta; did you mean --meta?; see python -m opcost coverage --help\n"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", message)
 
 
 def test_a_shortened_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -305,8 +317,7 @@ def test_a_file_is_no_folder(option: str, tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_meter_goes_by_its_short_name(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = pipeline_parser("", "")
-    add_meter(parser)
+    parser = pipeline_parser("", "", METER)
     assert parser.parse_args([]).meter == "auto"
     assert parser.parse_args(["--meter", "counter"]).meter == "counter"
     with pytest.raises(SystemExit):
@@ -316,9 +327,8 @@ def test_a_meter_goes_by_its_short_name(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_default_loop_is_that_of_the_full_protocol() -> None:
-    parser = pipeline_parser("Measures.", "python measure.py")
-    add_seconds(parser)
-    assert parser.parse_args([]).seconds == DEFAULT_LOOP_S == FULL_LOOP_S
+    parser = pipeline_parser("Measures.", "python measure.py", DURATION)
+    assert parser.parse_args([]).seconds == FULL_LOOP_S
     assert parser.parse_args(["--seconds", "3"]).seconds == 3.0
     assert parser.parse_args([]).relative_error is None
     assert parser.parse_args(["--relative-error", "0.01"]).relative_error == 0.01
@@ -327,8 +337,7 @@ def test_the_default_loop_is_that_of_the_full_protocol() -> None:
 
 
 def test_operators_are_warm_unless_another_cache_is_named() -> None:
-    parser = pipeline_parser("Measures.", "python measure.py")
-    add_cache(parser)
+    parser = pipeline_parser("Measures.", "python measure.py", CACHE)
     assert parser.parse_args([]).cache == "warm"
     assert [parser.parse_args(["--cache", mode]).cache for mode in CACHES] == ["warm", "cold", "chained"]
     with pytest.raises(SystemExit):
@@ -338,7 +347,7 @@ def test_operators_are_warm_unless_another_cache_is_named() -> None:
 @pytest.mark.parametrize("text", ["0", "1", "-0.1", "1%", "nan", "inf", ""])
 def test_other_texts_are_no_relative_errors(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"write a number between 0 and 1, such as 0\.01"):
-        small_ratio(text)
+        ratio(text)
 
 
 @pytest.mark.parametrize("text", ["cpu", "cuda", "cuda:0", "cuda:10"])

@@ -74,5 +74,5 @@ def test_what_the_whitelist_leaves_out_is_a_step_where_it_is_much() -> None:
 
 
 def test_kernels_are_looked_at_on_gpus() -> None:
-    assert commands([candidate("a", ratio=0.9)]) == ["python compare_kernels.py a"]
+    assert commands([candidate("a", ratio=0.9)]) == ["python -m opcost compare-kernels a"]
     assert commands([candidate("a", ratio=0.9, device="cpu")]) == []

@@ -27,6 +27,7 @@ else:
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = sorted(ROOT.glob("*.py"))
+SUBCOMMANDS = ("make-configs", "check-operators", "compare-kernels", "coverage", "check", "merge")
 STAGES = (
     "general_pipeline_block0.py",
     "general_pipeline_block1.py",
@@ -39,16 +40,23 @@ MODULES_OF = {"nvidia-ml-py": "pynvml", "pyyaml": "yaml"}
 
 ASK_FOR_HELP = """
 import runpy, sys
-root, script, *heavy = sys.argv[1:]
+root, command, *heavy = sys.argv[1:]
 sys.path.insert(0, root)
-sys.argv = [script, "--help"]
+program, *subcommand = command.split()
+sys.argv = [program, *subcommand, "--help"]
 try:
-    runpy.run_path(script, run_name="__main__")
+    if program == "opcost":
+        runpy.run_module(program, run_name="__main__")
+    else:
+        runpy.run_path(f"{root}/{program}", run_name="__main__")
 finally:
     print("imported:", *sorted(set(heavy) & set(sys.modules)))
 """
 
 each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+each_command = pytest.mark.parametrize(
+    "command", [*(script.name for script in SCRIPTS), *(f"opcost {name}" for name in SUBCOMMANDS)]
+)
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +79,9 @@ def third_party_imports(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - {"opcost"}
 
 
-def ask_for_help(script: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *flags, "-c", ASK_FOR_HELP, str(ROOT), str(script), *DEPENDENCIES]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def ask_for_help(command: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, *flags, "-c", ASK_FOR_HELP, str(ROOT), command, *DEPENDENCIES]
+    return subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_the_version_has_one_source(pyproject: dict[str, Any]) -> None:
@@ -103,7 +111,7 @@ def test_declared_are_the_modules_that_a_missing_dependency_is_told_of(pyproject
 
 
 def test_nothing_is_imported_that_is_not_declared() -> None:
-    imported = {name for path in (*SCRIPTS, *ROOT.glob("opcost/*.py")) for name in third_party_imports(path)}
+    imported = {name for path in (*SCRIPTS, *ROOT.glob("opcost/**/*.py")) for name in third_party_imports(path)}
     declared = DEPENDENCIES | EXTRAS.keys()
     assert imported <= declared | {"pydantic_core"}, "pydantic brings pydantic_core; all else is declared"
 
@@ -123,23 +131,31 @@ def test_all_checks_hold_for_the_oldest_python_supported(pyproject: dict[str, An
     assert f"sys.version_info < ({oldest.replace('.', ', ')})" in (ROOT / "Makefile").read_text()
 
 
-def test_every_stage_of_the_makefile_is_a_script() -> None:
-    assert {script.name for script in SCRIPTS} >= set(STAGES)
+def test_the_six_scripts_stand_at_the_top_level_and_nothing_else_that_is_run() -> None:
+    assert {script.name for script in SCRIPTS} == {*STAGES, "power_logger.py"}
 
 
-@each_script
-def test_help_answers_before_anything_is_installed(script: Path) -> None:
-    result = ask_for_help(script, "-I", "-S")
+@each_command
+def test_help_answers_before_anything_is_installed(command: str) -> None:
+    result = ask_for_help(command, "-I", "-S")
     assert (result.returncode, result.stderr) == (0, "")
-    assert ("--device DEVICE" in result.stdout) == (script.name != "make_configs.py"), "all but that run something"
+    runs_something = command not in ("opcost make-configs", "opcost check", "opcost merge")
+    assert ("--device DEVICE" in result.stdout) == runs_something
     assert "--verbose" in result.stdout
-    assert re.search(rf"example:\s.*python {re.escape(script.name)}", result.stdout, re.IGNORECASE)
+    command_line = command.replace("opcost", "-m opcost")
+    assert re.search(rf"example:\s.*python {re.escape(command_line)}", result.stdout, re.IGNORECASE)
 
 
-@each_script
-def test_help_imports_nothing_heavy(script: Path) -> None:
-    result = ask_for_help(script, "-I")
+@each_command
+def test_help_imports_nothing_heavy(command: str) -> None:
+    result = ask_for_help(command, "-I")
     assert result.stdout.splitlines()[-1] == "imported:"
+
+
+def test_the_programs_help_lists_its_subcommands() -> None:
+    result = ask_for_help("opcost", "-I", "-S")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert tuple(re.findall(r"^    (\S+)", result.stdout, re.MULTILINE)) == SUBCOMMANDS
 
 
 @each_script

@@ -17,6 +17,8 @@ from opcost.sources.torchvision import PublishedFacts
 from opcost.stages.coverage import CoverageFailure, CoverageRow, Proposals, check_coverage
 from opcost.stages.coverage_page import coverage_page, summary
 
+ROOT = Path(__file__).parents[1]
+
 FAMILIES = (
     "alexnet convnext_tiny deeplabv3_mobilenet_v3_large densenet121 efficientnet_b0 googlenet inception_v3 "
     "lraspp_mobilenet_v3_large maxvit_t mnasnet0_5 mobilenet_v3_large mvit_v2_s r2plus1d_18 raft_small regnet_y_400mf "
@@ -114,7 +116,7 @@ def test_a_name_that_matches_no_model_gets_a_suggestion() -> None:
 
 def test_the_page_has_a_line_for_each_model() -> None:
     page = coverage_page(
-        [ROW, replace(ROW, model_name="other")], [CoverageFailure("broken", "why")], "python coverage_table.py", "cpu"
+        [ROW, replace(ROW, model_name="other")], [CoverageFailure("broken", "why")], "python -m opcost coverage", "cpu"
     )
     lines = [line for line in page.splitlines() if line.startswith("| ")]
     assert len({line.count("|") for line in lines}) == 1
@@ -123,7 +125,7 @@ def test_the_page_has_a_line_for_each_model() -> None:
     )
     assert f"torch {torch.__version__}" in page
     assert "- not checked: broken (why)\n" in page
-    assert "`python coverage_table.py`" in page
+    assert "`python -m opcost coverage`" in page
 
 
 @pytest.mark.parametrize(
@@ -190,16 +192,15 @@ def test_the_summary_tells_the_worst_of_all_models() -> None:
 
 
 def test_the_committed_page_leaves_nothing_out() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "coverage.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
     assert "- models: 109\n- in tuples: at least 100.0000 % of FLOPs, 100.0000 % of bytes\n" in page
     assert "- operations in no tuple: none\n" in page
     assert "not explained" not in page
 
 
 def test_a_folder_or_a_file_in_none_is_refused_before_anything_is_counted(tmp_path: Path) -> None:
-    script = str(Path(__file__).parents[1] / "coverage_table.py")
     for output, reason in ((tmp_path, "is a folder; name a file"), (tmp_path / "a" / "b.md", "there is no folder")):
-        command = [sys.executable, script, "resnet18", "--output", str(output)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "opcost", "coverage", "resnet18", "--output", str(output)]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert (result.returncode, result.stdout) == (2, "")
         assert result.stderr.startswith(f"error: --output {output}: {reason}")

@@ -51,9 +51,9 @@ def test_each_tuple_of_ten_models_does_alone_what_was_counted(request_of_models:
 
 
 def test_a_fresh_process_rebuilds_from_the_pickles_alone(request_of_models: Request) -> None:
-    command = [sys.executable, str(ROOT / "check_operators.py"), "mobilenet*", "--json", "--device", "cpu"]
+    command = [sys.executable, "-m", "opcost", "check-operators", "mobilenet*", "--json", "--device", "cpu"]
     command += ["--measurements", str(request_of_models.measurements)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert result.returncode == 0, result.stderr
     (report,) = json.loads(result.stdout)
     assert report["rebuilt"] == report["operators"] > 50
@@ -66,9 +66,9 @@ def test_what_was_counted_otherwise_fails_and_the_exit_status_says_so(request_of
     write_counts(COUNTS.path(config), replace(counts, counts=(replace(first, flop=first.flop + 2), *rest)))
     try:
         (report,) = rebuild_operators(replace(request_of_models, names=("vit_b_16*",)), RecordedProgress())
-        command = [sys.executable, str(ROOT / "check_operators.py"), "vit_b_16*", "--device", "cpu"]
+        command = [sys.executable, "-m", "opcost", "check-operators", "vit_b_16*", "--device", "cpu"]
         command += ["--measurements", str(request_of_models.measurements)]
-        status = subprocess.run(command, capture_output=True, check=False, timeout=120).returncode
+        status = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=120).returncode
     finally:
         write_counts(COUNTS.path(config), counts)
     assert report.rebuilt == report.operators - 1

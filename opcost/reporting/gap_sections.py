@@ -62,7 +62,8 @@ def kernel_kinds(found: Sequence[Compared]) -> str:
         for kind, error in one.kernels.by_kind if one.kernels is not None else ():
             seen.setdefault(kind, []).append((one.name, error))
     if not profiled:
-        return paragraph("No kernel times of these models are in the database; compare_kernels.py makes them.")
+        text = "No kernel times of these models are in the database; python -m opcost compare-kernels measures them."
+        return paragraph(text)
     largest = sorted(seen, key=lambda kind: -sum(abs(error) for _, error in seen[kind]))[:KINDS_OF_KERNELS]
     rows = [
         (kind, [Deviation(Estimate(error, 0.0), 0, f"{model} {100 * error:+.2f} %") for model, error in seen[kind]])

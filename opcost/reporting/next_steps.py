@@ -153,7 +153,7 @@ def _far_off(candidates: Sequence[Candidate]) -> list[Step]:
         return []
     what = f"look at the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
     why = "nothing is missing there: kernels in the model and alone tell which kind of operator is off"
-    return [Step(what, why, f"python compare_kernels.py {_named(candidates, far)}", far)]
+    return [Step(what, why, f"python -m opcost compare-kernels {_named(candidates, far)}", far)]
 
 
 def _is_off(one: Comparison) -> bool:

@@ -1,0 +1,34 @@
+"""``python -m opcost check``: read all files of a project, and say what is wrong with them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from opcost.command.log import log_run
+from opcost.command.options import DATABASE, MEASUREMENTS, VERBOSE, switch
+from opcost.command.subcommand import Subcommand
+
+REPAIR = switch("--repair", "write tables with bad lines anew without these, and keep the old ones beside them")
+
+
+def check(arguments: Namespace) -> int:
+    """Print a line for each mistake; return 1 if there is any, else 0."""
+    # A database whose name was mistyped gets no folder for logs.
+    log_run(arguments.verbose, arguments.database if arguments.repair and arguments.database.is_dir() else None)
+
+    from opcost.stages.check_files import check_files
+
+    report = check_files(arguments.measurements, arguments.database, arguments.repair)
+    for line in (*report.repaired, *report.problems):
+        print(line)
+    print(f"{report.files} files read, {len(report.problems) or 'no'} mistakes")
+    return int(bool(report.problems))
+
+
+CHECK = Subcommand(
+    name="check",
+    does="read all tables, configs and pickles, and say what is wrong by file and line",
+    example="--repair",
+    options=(MEASUREMENTS, DATABASE, REPAIR, VERBOSE),
+    run=check,
+)

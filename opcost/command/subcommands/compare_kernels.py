@@ -1,0 +1,33 @@
+"""``python -m opcost compare-kernels``: models and their operator tuples alone, profiled -> kernel_times.csv"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from opcost.command.log import log_run
+from opcost.command.options import DATABASE, DEVICE, JSON, MEASUREMENTS, NAMES, VERBOSE
+from opcost.command.subcommand import Subcommand
+
+
+def compare_kernels(arguments: Namespace) -> int:
+    """Print which share of each model's kernels its operator tuples launch alone; return 0."""
+    log_run(arguments.verbose, arguments.database)
+
+    from opcost.reporting.comparison_tables import print_kernels
+    from opcost.reporting.tables import print_json
+    from opcost.reporting.terminal import progress_on_stderr
+    from opcost.running.request import Request
+    from opcost.stages.kernels import compare_kernels as profile_models
+
+    reports = profile_models(Request.from_arguments(arguments), progress_on_stderr())
+    print_json(reports) if arguments.json else print_kernels(reports)
+    return 0
+
+
+COMPARE_KERNELS = Subcommand(
+    name="compare-kernels",
+    does="compare the kernels of each model with those of its operator tuples run alone, on a GPU",
+    example="resnet50_32x3x224x224 --device cuda",
+    options=(NAMES, DEVICE, MEASUREMENTS, DATABASE, JSON, VERBOSE),
+    run=compare_kernels,
+)

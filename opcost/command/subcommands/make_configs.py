@@ -1,0 +1,32 @@
+"""``python -m opcost make-configs``: a ``summary.yml`` for each model that has none."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from opcost.command.log import log_run
+from opcost.command.options import JSON, MEASUREMENTS, MODELS, VERBOSE, switch
+from opcost.command.subcommand import Subcommand
+
+DRY_RUN = switch("--dry-run", "say what would be written, no more")
+
+
+def make_configs(arguments: Namespace) -> int:
+    """Write configs and print which; return 0."""
+    log_run(arguments.verbose)
+
+    from opcost.reporting.tables import print_configs, print_json
+    from opcost.stages.make_configs import make_configs as write_configs
+
+    reports = write_configs(arguments.measurements, arguments.names, arguments.dry_run)
+    print_json(reports) if arguments.json else print_configs(reports, arguments.dry_run)
+    return 0
+
+
+MAKE_CONFIGS = Subcommand(
+    name="make-configs",
+    does="write a summary.yml for each model of torchvision at its published input size, where there is none",
+    example="'efficientnet_*'",
+    options=(MODELS, MEASUREMENTS, DRY_RUN, JSON, VERBOSE),
+    run=make_configs,
+)
