@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from opcost.running.worker_process import Answering, ChildFaultError, ChildProce
 
 PATIENCE_S = 30.0
 STEPS, STEP_S = 8, 0.2
+DEAF_S = 3.0
 
 
 def answer(tell: Tell, question: object) -> object:
@@ -40,6 +43,10 @@ def answer(tell: Tell, question: object) -> object:
             os._exit(7)
         case "sleep":
             time.sleep(PATIENCE_S)
+        case "sleep through SIGTERM":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            tell("deaf")
+            time.sleep(DEAF_S)
         case "steps":
             for _ in range(STEPS):
                 tell("walking")
@@ -206,19 +213,135 @@ def test_an_error_here_ends_the_process_at_once() -> None:
     assert time.monotonic() - begin_s < PATIENCE_S
 
 
-def test_the_process_ends_with_the_one_that_asks_even_if_that_is_killed() -> None:
-    program = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from test_child_process import ChildProcess, opened\n"
-        "if __name__ == '__main__':\n"
-        "    with ChildProcess(opened) as child:\n"
-        "        print(child.ask('pid'), flush=True)\n"
-        "        child.ask('sleep')\n"
-    )
+def test_a_process_that_hears_no_signal_is_ended_at_once() -> None:
+    """As one that hangs in a driver: only SIGKILL ends it."""
+    begin_s = time.monotonic()
+    with ChildProcess(opened) as child, pytest.raises(ChildFaultError, match="^silent for 0.2 s while deaf$"):
+        child.ask("sleep through SIGTERM", {"thinking": PATIENCE_S, "deaf": 0.2})
+    assert time.monotonic() - begin_s < DEAF_S
+
+
+# Ctrl-C
+
+
+@pytest.fixture
+def another_thread() -> Iterator[None]:
+    """Run a thread that blocks no signal, as libraries do: the system may hand it any."""
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
+
+
+def during_start(monkeypatch: pytest.MonkeyPatch, before: Callable[[], None], after: Callable[[int], None]) -> None:
+    """Let something happen right before and right after a process is started, ``after`` with its number."""
+    start = SpawnProcess.start
+
+    def watched(process: SpawnProcess) -> None:
+        before()
+        start(process)
+        assert process.pid is not None
+        after(process.pid)
+
+    monkeypatch.setattr(SpawnProcess, "start", watched)
+
+
+@pytest.mark.usefixtures("another_thread")
+def test_an_interrupt_while_the_process_is_started_is_delivered_when_it_has_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process_ids: list[int] = []
+    during_start(monkeypatch, partial(os.kill, os.getpid(), signal.SIGINT), process_ids.append)
+    with pytest.raises(KeyboardInterrupt), ChildProcess(opened):
+        pytest.fail("the interrupt was lost")
+    assert len(process_ids) == 1
+    assert not _lives(process_ids[0])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_an_interrupt_that_is_ignored_here_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As nohup and a shell's background jobs have it."""
+    during_start(monkeypatch, partial(os.kill, os.getpid(), signal.SIGINT), lambda _: None)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with ChildProcess(opened) as child:
+            assert child.ask("still there") == "still there"
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("is_main_thread", [True, False], ids=["main thread", "another thread"])
+def test_an_interrupt_never_reaches_the_process(is_main_thread: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor in its first moment, in which it runs no line of Python yet."""
+    during_start(monkeypatch, lambda: None, lambda process_id: os.kill(process_id, signal.SIGINT))
+    answers: list[object] = []
+
+    def ask() -> None:
+        with ChildProcess(opened) as child:
+            os.kill(child.ask("pid"), signal.SIGINT)
+            answers.append(child.ask("still there"))
+
+    if is_main_thread:
+        ask()
+    else:
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join(PATIENCE_S)
+    assert answers == ["still there"]
+
+
+# A fresh process, whose first start is that of multiprocessing's resource tracker, too. It tells how often it was
+# interrupted while its child was started, and whether that answers.
+INTERRUPTED = """
+import os, signal, sys
+from multiprocessing.context import SpawnProcess
+from test_child_process import ChildProcess, opened
+
+interrupts = []
+
+def start_among_interrupts(process, start=SpawnProcess.start):
+    os.killpg(0, signal.SIGINT)
+    start(process)
+    os.killpg(0, signal.SIGINT)
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, lambda *_: interrupts.append(1))
+    SpawnProcess.start = start_among_interrupts
+    with ChildProcess(opened) as child:
+        print(len(interrupts) > 0, child.ask("still there"))
+"""
+
+
+def test_an_interrupt_of_all_processes_while_one_is_started_is_seen_by_the_first_one_only() -> None:
+    asking = program(INTERRUPTED, start_new_session=True)
+    assert asking.communicate(timeout=PATIENCE_S)[0] == "True still there\n"
+    assert asking.returncode == 0
+
+
+def program(text: str, **options: bool) -> subprocess.Popen[str]:
+    """Start a program that may import this module."""
     folder = Path(__file__).parent
-    script = [sys.executable, "-c", program, str(folder)]
     environment = os.environ | {"PYTHONPATH": f"{folder}:{folder.parent}"}
-    with subprocess.Popen(script, stdout=subprocess.PIPE, env=environment) as asking:
+    command = [sys.executable, "-c", text]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, **options)
+
+
+ASKING = """
+from test_child_process import ChildProcess, opened
+
+if __name__ == "__main__":
+    with ChildProcess(opened) as child:
+        print(child.ask("pid"), flush=True)
+        child.ask("sleep")
+"""
+
+
+def test_the_process_ends_with_the_one_that_asks_even_if_that_is_killed() -> None:
+    with program(ASKING) as asking:
         assert asking.stdout is not None
         process_id = int(asking.stdout.readline())
         assert _lives(process_id)

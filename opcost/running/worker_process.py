@@ -8,9 +8,10 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
@@ -86,7 +87,7 @@ class ChildProcess:
         arguments = (theirs, self._open_answering, logging.getLogger().level)
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         try:
-            self._start(self._process)
+            _start(self._process)
             theirs.close()
             self._receive({} if self._opening_s is None else {OPENING: self._opening_s})
         except BaseException:
@@ -118,18 +119,6 @@ class ChildProcess:
         except OSError as error:
             raise self._fault() from error
         return self._receive(limits_s or {})
-
-    @staticmethod
-    def _start(process: BaseProcess) -> None:
-        """Start a process that ignores Ctrl-C from its first moment on: what is ignored here is so there."""
-        if threading.current_thread() is not threading.main_thread():
-            process.start()
-            return
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            process.start()
-        finally:
-            signal.signal(signal.SIGINT, before)
 
     def _receive(self, limits_s: Mapping[str, float]) -> Any:
         step = next(iter(limits_s), "")
@@ -191,6 +180,37 @@ class ChildProcess:
         process.close()
 
 
+def _start(process: BaseProcess) -> None:
+    """Start a process that SIGINT does not reach: it inherits that it is blocked, until ``_serve`` ignores it.
+
+    A SIGINT of this process meanwhile is delivered when the process has started.
+    """
+    # Started by ``process.start``, the tracker would unblock SIGINT (bpo-33613).
+    resource_tracker.ensure_running()
+    with _interrupts_kept():
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """Keep SIGINT until the end, whichever thread the system hands it to: Python's handlers run in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: kept.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if kept:
+            signal.raise_signal(signal.SIGINT)
+
+
 class _ConnectionHandler(logging.Handler):
     """Sends log records to the process that asks."""
 
@@ -210,6 +230,7 @@ def _serve(connection: Connection, open_answering: OpenAnswering, log_level: int
     """Answer until the connection closes; what is below a level is not logged."""
     # Ctrl-C reaches all processes of a terminal; the one that asks decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     root = logging.getLogger()
     root.addHandler(_ConnectionHandler(connection))
