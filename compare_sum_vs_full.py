@@ -56,7 +56,7 @@ def main() -> int:
     runs = OperatorRuns(arguments.input_data, arguments.cache, arguments.counted)
     request = Request.from_arguments(arguments)
     models = find_comparisons(request, runs)
-    reports = keep_comparisons(request, runs, models)
+    reports = keep_comparisons(request, models)
     if arguments.json:
         print_json(reports)
     else:
@@ -71,7 +71,7 @@ def main() -> int:
     if arguments.report is not None:
         from opcost.reporting.report import write_report
 
-        write_report(arguments.report, request.database, models, reports, runs)
+        write_report(arguments.report, request.database, models, reports)
         print_files("written", [arguments.report])
     return status
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from opcost.comparing.comparison import USUAL_RUNS, compare
+from opcost.comparing.compare import compare
 from opcost.measuring.conditions import GRAPH, measurement_key
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount, OperatorCounts
@@ -85,7 +85,7 @@ def synthetic_report(folder: Path, database: Path, tuples: int) -> Path:
         write_log(folder / POWER_LOGS, row)
     begin_s = time.perf_counter()
     models = list(models_of(made, whole))
-    reports = keep_comparisons(Request((), folder, folder, dry_run=True), USUAL_RUNS, models)
+    reports = keep_comparisons(Request((), folder, folder, dry_run=True), models)
     path = folder / "report.html"
     write_report(path, folder, models, reports)
     print(f"{tuples} tuples in {len(models)} models: compared and written in {time.perf_counter() - begin_s:.1f} s")

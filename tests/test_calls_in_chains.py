@@ -45,6 +45,7 @@ from opcost.comparing.cache_chains import (
     unsettled_sides,
 )
 from opcost.comparing.cache_corrections import Corrections, Curve, corrections_under, kind_of, moved_bytes
+from opcost.comparing.remarks import RemarkKind, worded
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate
 from opcost.measuring.protocol import MeasurementProtocol
@@ -554,7 +555,7 @@ def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_
     table = calls_in_chains_in(campaign.database)
     table.path.unlink()
     assert told_of_caches(campaign) == [
-        "not corrected for what caches hold: not known of this card and its software; block 2 finds it out"
+        "no cache correction: it is not known for this card and its software; block 2 measures it"
     ]
     table.append_missing(of_all_sizes(2e-6, 3e-4))
     assert told_of_caches(campaign) == []
@@ -565,7 +566,7 @@ def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_
     # What moves less than the stream is not corrected.
     write_counts(FILTERED_COUNTS.path(config), replace(counts, total_memory_bytes=STREAM_BYTES))
     assert told_of_caches(campaign) == [
-        "not corrected for what caches hold: a run moves 268.4 MB; below 268.4 MB much may stay in them"
+        "no cache correction: a run moves 268.4 MB; of less than 268.4 MB much may stay in caches"
     ]
     ((row,),) = (report.comparisons for report in compare_models(campaign.request()))
     assert (row.correction_time_s, row.correction_energy_j) == (None, None)
@@ -573,7 +574,8 @@ def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_
 
 def told_of_caches(campaign: SimulatedCampaign) -> list[str]:
     (model,) = find_comparisons(campaign.request())
-    return [remark for one in model.comparisons for remark in one.remarks if "caches hold" in remark]
+    kinds = (RemarkKind.UNCORRECTED_SMALL, RemarkKind.UNCORRECTED_UNKNOWN)
+    return [worded(remark) for one in model.comparisons for remark in one.remarks if remark.kind in kinds]
 
 
 # The operators

@@ -5,7 +5,9 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
 from opcost.comparing.cache_chains import SIDES, STREAM_BYTES, Excess, chain_row, chains_of
-from opcost.comparing.comparison import OperatorRuns, compare
+from opcost.comparing.compare import compare
+from opcost.comparing.comparison import OperatorRuns
+from opcost.comparing.remarks import TEXTS, RemarkKind, worded
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import CACHES, measurement_key
 from opcost.operators.counts import OperatorCount, OperatorCounts
@@ -59,6 +61,10 @@ def compared(*rows, full=FULL):
     return compare(COUNTS, full, Measurements(rows))
 
 
+def remarks_of(comparison):
+    return tuple(map(worded, comparison.remarks))
+
+
 def test_operators_of_the_whole_models_own_board_are_summed():
     faster = row_of(RELU, (0.5, 0.1), (5.0, 0.3), device_uuid="another board")
     assert compared(CONVOLUTION_ROW, RELU_ROW, faster).cost == compared(CONVOLUTION_ROW, RELU_ROW).cost
@@ -91,10 +97,10 @@ def test_sum_and_whole_are_compared_at_one_temperature():
     for others in (compared(*parts), compared(parts[0], RELU_ROW, full=referred(FULL, 28.5))):
         assert not others.cost.is_at_reference
         assert others.full_energy_j.value == 25.0
-        reasons.append(others.remarks[0])
+        reasons.append(remarks_of(others)[0])
     assert reasons == [
-        "energies are as measured, not at one temperature: that of the whole model is not known there",
-        "energies are as measured, not at one temperature: 1 rows are not known there",
+        "energies are not normalised to 50 °C: the whole model's cannot be",
+        "energies are not normalised to 50 °C: those of 1 rows cannot be",
     ]
 
 
@@ -144,10 +150,10 @@ def test_rows_under_other_conditions_are_not_summed_but_told():
     fp32 = replace(SIMULATED_CONDITIONS, precision="fp32", cudnn_tf32=False)
     rows = [row_of(operator, (1.0, 0.1), None, conditions=fp32) for operator in [CONVOLUTION, RELU]]
     old = row_of(RELU, (1.0, 0.1), None, conditions=replace(SIMULATED_CONDITIONS, torch_version="2.6.0"))
-    assert compared(*rows, old).remarks == (
-        "2 missing operators are measured under other conditions and not summed"
+    assert remarks_of(compared(*rows, old)) == (
+        "2 missing operators are measured under other conditions only"
         " (precision: fp32 / torch-default; cudnn_tf32: False / True)",
-        "1 missing operators are measured under other conditions and not summed (torch_version: 2.6.0 / 2.11.0)",
+        "1 missing operators are measured under other conditions only (torch_version: 2.6.0 / 2.11.0)",
     )
 
 
@@ -164,10 +170,11 @@ def test_rows_of_other_operators_are_not_told():
 def test_circumstances_that_differ_are_told_with_their_share_of_the_summed_time():
     short = row_of(CONVOLUTION, (2.0, 0.1), (1.0, 0.1), loop_s=3.0, host_cpu="another")
     relu = row_of(RELU, (1.0, 0.1), (1.0, 0.1), host_cpu="another", meter="nvidia-smi power.draw")
-    assert set(compared(short, relu).remarks) == {
-        "60.0% of the summed time under another protocol: a loop of 3 s (whole model: a loop of 30 s)",
-        "100.0% of the summed time under another host_cpu: another (whole model: simulated)",
-        "40.0% of the summed time under another meter: nvidia-smi power.draw (whole model: simulated)",
+    said = "{} % of the summed time was measured under another {} (whole model: {})"
+    assert set(remarks_of(compared(short, relu))) == {
+        said.format("60.0", "protocol: a loop of 3 s", "a loop of 30 s"),
+        said.format("100.0", "host_cpu: another", "simulated"),
+        said.format("40.0", "meter: nvidia-smi power.draw", "simulated"),
     }
 
 
@@ -177,35 +184,38 @@ LOOKED_AT = replace(COUNTS, counts=(COUNTS.counts[0], replace(COUNTS.counts[1], 
 
 def test_operators_measured_on_other_values_are_told_with_their_share_of_the_summed_time():
     comparison = compare(LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]))
-    assert comparison.remarks == ("30.0% of the summed time is of operators measured on other values than the model's",)
-    (remark,) = compare(LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), OperatorRuns("normal")).remarks
-    assert remark == "the sum is of operators on normal values, the whole model ran on its own"
+    assert remarks_of(comparison) == (
+        "30.0 % of the summed time is of operators measured on other values than the model's",
+    )
+    (remark,) = remarks_of(compare(LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), OperatorRuns("normal")))
+    assert remark == "the sum is of operators on normal values; the whole model ran on its own values"
 
 
 def test_values_that_are_unknown_are_told():
     on_meta = replace(COUNTS, device_type="meta")
-    (remark,) = compare(on_meta, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW])).remarks
-    assert remark == "counted on shapes only, so the sum is of operators on normal values"
+    (remark,) = remarks_of(compare(on_meta, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW])))
+    assert remark == "counted on shapes only: the sum is of operators on normal values"
 
 
 def test_rows_on_other_values_that_are_not_summed_are_told():
-    (remark,) = compare(LOOKED_AT, FULL, Measurements([RELU_ROW]), OperatorRuns("zeros")).remarks
-    assert remark == "1 missing operators are measured under other conditions and not summed (on other values)"
+    (remark,) = remarks_of(compare(LOOKED_AT, FULL, Measurements([RELU_ROW]), OperatorRuns("zeros")))
+    assert remark == "1 missing operators are measured on other values only"
 
 
 def test_what_is_less_precise_than_asked_is_told_with_its_share_of_the_summed_time():
     imprecise = replace(RELU_ROW.measurement, notes="not within 1.00% after 0.7 s")
     comparison = compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=imprecise))
-    assert "40.0% of the summed time is less precise than it was asked for" in comparison.remarks
+    (remark,) = remarks_of(comparison)
+    assert remark == "40.0 % of the summed time is of measurements whose target precision was not reached"
 
 
 def test_doubtful_measurements_are_told_with_their_share_of_the_summed_time():
     uneven = replace(RELU_ROW.measurement, notes="in place; uneven: the median chunk took 3.0 times the shortest")
     disagreeing = replace(FULL.measurement, notes="meters disagree: 400.0 W and 300.0 W")
     full = replace(FULL, measurement=disagreeing)
-    assert compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=uneven), full=full).remarks == (
-        "the whole model's measurement is doubtful: meters disagree: 400.0 W and 300.0 W",
-        "40.0% of the summed time is of doubtful measurements, such as torch.nn.ReLU: "
+    assert remarks_of(compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=uneven), full=full)) == (
+        "the whole model's measurement is flagged: meters disagree: 400.0 W and 300.0 W",
+        "40.0 % of the summed time is of flagged measurements, such as torch.nn.ReLU: "
         "uneven: the median chunk took 3.0 times the shortest; a later run measures them again",
     )
 
@@ -213,18 +223,24 @@ def test_doubtful_measurements_are_told_with_their_share_of_the_summed_time():
 def test_time_at_the_power_limit_is_told_of_sum_and_whole():
     slowed, whole = (replace(row.measurement, power_capped_ratio=0.5) for row in (RELU_ROW, FULL))
     rows = (CONVOLUTION_ROW, replace(RELU_ROW, measurement=slowed))
-    said = "clocks held down by the power limit: operators for {} of the summed time, the whole model for {} of its own"
-    assert compared(*rows).remarks == (said.format("20.0%", "0.0%"),)
-    assert compared(CONVOLUTION_ROW, RELU_ROW, full=replace(FULL, measurement=whole)).remarks == (
-        said.format("0.0%", "50.0%"),
-    )
+    said = "throttled by the power limit, as a share of the time: operators {} %, whole model {} %"
+    assert remarks_of(compared(*rows)) == (said.format("20.0", "0.0"),)
+    full = replace(FULL, measurement=whole)
+    assert remarks_of(compared(CONVOLUTION_ROW, RELU_ROW, full=full)) == (said.format("0.0", "50.0"),)
+    unknown = replace(FULL, measurement=replace(FULL.measurement, power_capped_ratio=None))
+    assert remarks_of(compared(*rows, full=unknown)) == (said.replace("{} %", "{}").format("20.0 %", "unknown"),)
+
+
+def test_every_kind_of_remark_is_worded():
+    assert set(TEXTS) == set(RemarkKind)
 
 
 def test_a_precision_is_told_as_a_protocol():
     precise = row_of(CONVOLUTION, (2.0, 0.1), (1.0, 0.1), warm_up_s=0.25, loop_s=None, relative_error=0.01)
-    (remark,) = compared(precise, RELU_ROW).remarks
+    (remark,) = remarks_of(compared(precise, RELU_ROW))
     assert remark == (
-        "60.0% of the summed time under another protocol: a loop to within 1.00% (whole model: a loop of 30 s)"
+        "60.0 % of the summed time was measured under another protocol: a loop to within 1.00% "
+        "(whole model: a loop of 30 s)"
     )
 
 
@@ -238,15 +254,15 @@ def test_rows_of_the_cache_that_is_asked_for_are_summed_beside_a_warm_whole(cach
     comparison = compare(COUNTS, FULL, Measurements(rows), OperatorRuns(cache=cache))
     assert comparison.time_ratio.value == pytest.approx({"warm": 1.0, "cold": 1.5, "chained": 1.2}[cache])
     assert comparison.conditions == replace(SIMULATED_CONDITIONS, cache=cache)
-    is_told = f"the sum is of operators run {cache}, the whole model ran as it is" in comparison.remarks
+    is_told = f"the sum is of operators run {cache}; the whole model ran as it is" in remarks_of(comparison)
     assert is_told == (cache != "warm")
 
 
 def test_rows_of_another_cache_are_named_as_such():
     comparison = compare(COUNTS, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), OperatorRuns(cache="cold"))
     assert comparison.cost.time_s is None
-    (remark,) = comparison.remarks
-    assert remark == "2 missing operators are measured under other conditions and not summed (cache: warm / cold)"
+    (remark,) = remarks_of(comparison)
+    assert remark == "2 missing operators are measured under other conditions only (cache: warm / cold)"
 
 
 def test_simulated_parts_make_the_simulated_whole():
@@ -312,14 +328,14 @@ def test_a_whole_at_lower_clocks_than_its_operators_is_told_how_much_longer_it_c
 
     def said(full_hz, convolution_hz=2e9, ratio=0.5):
         parts = at(CONVOLUTION_ROW, convolution_hz), at(RELU_ROW, 1.5e9)
-        remarks = compared(*parts, full=at(FULL, full_hz, ratio)).remarks
-        return next((remark.partition(" of its own")[2] for remark in remarks if "power limit" in remark), None)
+        return remarks_of(compared(*parts, full=at(FULL, full_hz, ratio)))
 
     # 6 s at 2 GHz and 4 s at 1.5 GHz.
-    assert said(1.71e9) == ", and at its lower clocks it is at most 5.0 % longer"
-    assert said(1.9e9) == ""
-    assert said(None) == said(1.7e9, convolution_hz=None) == ""
-    assert said(1.7e9, ratio=0.0) is None
+    throttled = "throttled by the power limit, as a share of the time: operators 0.0 %, whole model 50.0 %"
+    assert said(1.71e9) == (throttled, "at its lower clocks the whole model is at most 5.0 % longer")
+    assert said(1.9e9) == (throttled,)
+    assert said(None) == said(1.7e9, convolution_hz=None) == (throttled,)
+    assert said(1.7e9, ratio=0.0) == ()
 
 
 def test_rates_of_a_small_part_of_a_model_tell_nothing_of_the_rest():

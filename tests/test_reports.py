@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
+from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.comparing.row import ComparisonRow
 from opcost.operators.whitelist import Share
 from opcost.reporting.comparison_tables import print_comparisons, print_kernels
@@ -101,10 +102,12 @@ COMPARED = ComparisonRow(
     summed_operators=48,
     missing_operators=2,
     missing="torch.nn.SiLU() on (float32[2]) eval | torch.nn.GELU() on (float32[2]) eval",
-    remarks="loop_s is 3.0, the whole model's 30.0 for 100.0% of the summed time",
+    remarks="the sum is of leaf modules only, as hooks on modules see them",
     compared_at="2026-11-01T00:00:00+00:00",
     conditions=SIMULATED_CONDITIONS,
 )
+
+REMARK = Remark(RemarkKind.LEAF_MODULES)
 
 
 def row_of(output: str, first_cell: str) -> list[str]:
@@ -208,7 +211,7 @@ def test_whole_models_show_what_is_known_and_never_zero_for_the_rest(
 
 
 def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    print_comparisons([ComparingReport("resnet50", (COMPARED,), None)], dry_run=False)
+    print_comparisons([ComparingReport("resnet50", (COMPARED,), None, remarks=((REMARK,),))], dry_run=False)
     output = capsys.readouterr().out
     ratios = ["1.042 ± 0.002", "1.052 ± 0.003"]
     time = ["resnet50", "time", "12.50 ms", "12.00 ms", *ratios, "98.0 % of FLOPs", "2 of 50"]
@@ -217,7 +220,7 @@ def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytes
     outside = ["1.0 %", "5.0 %", "0.0 %", "-9.2 %"]
     assert row_of(pieces, "resnet50 ") == ["resnet50", "time", "100.0 %", "4.2 %", *outside]
     assert row_of(pieces, "energy ") == ["energy", *["-"] * 6]
-    assert "Corrected: with what calls take longer" in output
+    assert "Corrected: sum and cache correction" in output
     assert row_of(output, "simulated machine") == [
         "simulated machine",
         "energy",
@@ -229,13 +232,13 @@ def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytes
     ]
     assert "resnet50: missing: torch.nn.SiLU() on (float32[2]) eval\n" in output
     assert "resnet50: missing: torch.nn.GELU() on (float32[2]) eval\n" in output
-    assert "resnet50: loop_s is 3.0" in output
+    assert "resnet50: the sum is of leaf modules only" in output
     assert "resnet50: no energy: no meter\n" in output
 
 
 def test_comparisons_of_one_model_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
     in_graphs = replace(COMPARED, conditions=replace(COMPARED.conditions, execution="graph"), missing="torch.add on ()")
-    print_comparisons([ComparingReport("resnet50", (COMPARED, in_graphs), None)], dry_run=False)
+    print_comparisons([ComparingReport("resnet50", (COMPARED, in_graphs), None, remarks=((), ()))], dry_run=False)
     output = capsys.readouterr().out
     assert output.count(" resnet50 (eager) ") == output.count(" resnet50 (graph) ") == 2
     assert "resnet50 (graph): missing: torch.add on ()\n" in output
@@ -244,7 +247,9 @@ def test_comparisons_of_one_model_are_told_apart(capsys: pytest.CaptureFixture[s
 
 def test_of_many_missing_operators_a_few_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     missing = " | ".join(f"torch.nn.ReLU() on (float32[{width}]) eval" for width in range(9))
-    print_comparisons([ComparingReport("resnet50", (replace(COMPARED, missing=missing),), None)], dry_run=False)
+    print_comparisons(
+        [ComparingReport("resnet50", (replace(COMPARED, missing=missing),), None, remarks=((),))], dry_run=False
+    )
     output = capsys.readouterr().out
     assert output.count("resnet50: missing: torch.nn") == 3
     assert "resnet50: missing: 6 more; --json and sum_vs_full.csv name them\n" in output
@@ -257,7 +262,7 @@ def test_a_model_that_cannot_be_compared_is_a_line(capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize(
     "report",
-    [COUNTED, FILTERED, MEASURED, WHOLE, ComparingReport("resnet50", (COMPARED,), None)],
+    [COUNTED, FILTERED, MEASURED, WHOLE, ComparingReport("resnet50", (COMPARED,), None, remarks=((REMARK,),))],
     ids=lambda r: type(r).__name__,
 )
 def test_json_is_one_list_with_one_object_per_model(report: object, capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,11 +273,18 @@ def test_json_is_one_list_with_one_object_per_model(report: object, capsys: pyte
 
 
 def test_json_keeps_si_units_and_unknown_values(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json([ComparingReport("resnet50", (COMPARED,), None)])
+    print_json([ComparingReport("resnet50", (COMPARED,), None, remarks=((REMARK,),))])
     (values,) = json.loads(capsys.readouterr().out)
     (comparison,) = values["comparisons"]
     assert comparison["time_s"] == 0.0125
     assert comparison["energy_ratio"] is None
+
+
+def test_json_has_remarks_as_kinds_with_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Remark(RemarkKind.THROTTLED, {"time_ratio": 0.2, "whole_time_ratio": None})
+    print_json([ComparingReport("resnet50", (COMPARED,), None, remarks=((shown,),))])
+    (values,) = json.loads(capsys.readouterr().out)
+    assert values["remarks"] == [[{"kind": "throttled", "figures": {"time_ratio": 0.2, "whole_time_ratio": None}}]]
 
 
 def test_no_model_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:

@@ -193,7 +193,7 @@ def test_other_circumstances_are_listed_with_their_share(campaign: SimulatedCamp
     measure_parts(campaign)
     measure_whole(campaign, replace(SHORT, loop_s=3.0))
     assert compared_row(campaign).remarks == (
-        "100.0% of the summed time under another protocol: a loop of 2 s (whole model: a loop of 3 s)"
+        "100.0 % of the summed time was measured under another protocol: a loop of 2 s (whole model: a loop of 3 s)"
     )
 
 
@@ -396,8 +396,8 @@ def test_kernels_that_were_profiled_are_told_by_kind(explained: SimulatedCampaig
     assert row.kernel_error_ratio == pytest.approx(-0.03)
     assert row.absolute_kernel_error_ratio == pytest.approx(0.07)
     assert row.remarks.endswith(
-        "kernels alone take 0.970 of their time in the model; by kind they differ by 7.0 % of it in all: "
-        "ReLU -5.0 %, add +2.0 %"
+        "kernels alone take 97.0 % of their time in the model; by kind they differ by 7.0 % of it in all: "
+        "ReLU -5.0 %; add +2.0 %"
     )
 
 

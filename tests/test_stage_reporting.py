@@ -15,7 +15,6 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CIRCUMSTANCES, Load, MeterModel
 
-from opcost.comparing.comparison import USUAL_RUNS
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import IMPRECISE, METERS_DISAGREE, MeasurementRow
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
@@ -59,7 +58,7 @@ def campaign_in(folder: Path, meter: MeterModel | None = None) -> SimulatedCampa
 def report_of(campaign: SimulatedCampaign, *names: str) -> str:
     request, path = campaign.request(*names, dry_run=True), campaign.folder / "report.html"
     models = find_comparisons(request)
-    write_report(path, request.database, models, keep_comparisons(request, USUAL_RUNS, models))
+    write_report(path, request.database, models, keep_comparisons(request, models))
     return path.read_text(encoding="utf-8")
 
 

@@ -20,7 +20,7 @@ from opcost.measuring.record import (
     time_of,
 )
 from opcost.operators.counts import OperatorCount
-from opcost.operators.subjects import CAPTURED, Subject, subjects_of
+from opcost.operators.subjects import Subject, subjects_of
 from opcost.operators.tuples import OperatorTuple
 from opcost.summing.summation import ModelCost, Part
 
@@ -66,7 +66,6 @@ class TupleCost:
     row: MeasurementRow | None
     flop: int
     memory_bytes: int
-    at_reference: bool
     uses: list[Use] = field(default_factory=list)
     flags: set[str] = field(default_factory=set)
 
@@ -104,48 +103,43 @@ def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
     return TF32 if (conditions.cudnn_tf32 if is_convolution else conditions.matmul_tf32) else FP32
 
 
-def tuple_costs(comparisons: Sequence[Comparison], input_data: str = CAPTURED) -> list[TupleCost]:
+def tuple_costs(comparisons: Sequence[Comparison]) -> list[TupleCost]:
     """Return the tuples that compared models use, those first that cost the models most time.
 
     A tuple whose figures come from different rows, since models were measured on different boards or under different
-    conditions, is told once for each row.
-
-    Args:
-        comparisons: of models.
-        input_data: on which values operators were asked for, one of ``INPUT_DATA``.
+    conditions, is there once for each row.
     """
     found: dict[tuple[str, ...], TupleCost] = {}
     for index, comparison in enumerate(comparisons):
         for cost, is_summed in ((comparison.cost, True), (comparison.left_out, False)):
             if cost is not None:
-                _add(found, comparison, cost, Place(index, is_summed, input_data))
+                _add(found, comparison, cost, Place(index, is_summed))
     return sorted(found.values(), key=_total_time_s, reverse=True)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which comparison, whether in its sum, and on which values operators were asked for."""
+    """Which comparison, and whether in its sum."""
 
     comparison: int
     is_summed: bool
-    input_data: str
 
 
 def _add(found: dict[tuple[str, ...], TupleCost], comparison: Comparison, cost: ModelCost, place: Place) -> None:
     counts = {count.operator: count for count in (*cost.summed, *cost.missing)}
     for part in cost.parts:
         key = (part.subject.key, part.row.key, part.row.measurement.started_at)
-        known = found.setdefault(key, _entry(part.subject, part.row, counts[part.subject.operator], cost))
+        known = found.setdefault(key, _entry(part.subject, part.row, counts[part.subject.operator]))
         known.uses.append(Use(place.comparison, part.occurrences, place.is_summed))
         known.flags.update(_flags_of(part, comparison, place.is_summed))
-    for subject, calls, count in _missing(cost, place.input_data):
-        known = found.setdefault((subject.key, comparison.conditions.key), _entry(subject, None, count, cost))
+    for subject, calls, count in _missing(cost, comparison.runs.input_data):
+        known = found.setdefault((subject.key, comparison.conditions.key), _entry(subject, None, count))
         known.uses.append(Use(place.comparison, calls, place.is_summed))
         known.flags.update({NOT_MEASURED, *([] if place.is_summed else [DROPPED])})
 
 
-def _entry(subject: Subject, row: MeasurementRow | None, count: OperatorCount, cost: ModelCost) -> TupleCost:
-    return TupleCost(subject, row, count.flop, count.memory_bytes, cost.is_at_reference)
+def _entry(subject: Subject, row: MeasurementRow | None, count: OperatorCount) -> TupleCost:
+    return TupleCost(subject, row, count.flop, count.memory_bytes)
 
 
 def _missing(cost: ModelCost, input_data: str) -> Iterator[tuple[Subject, int, OperatorCount]]:

@@ -11,7 +11,7 @@ from opcost.units import percent
 
 def print_advice(advice: Advice, is_written: bool) -> None:
     """Print what the whitelist reaches of each model, what it lacks, and the smallest one that would do."""
-    from opcost.comparing.comparison import NOTICEABLE_RATIO
+    from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 
     columns = ("model", "of time", "of energy", "measured", "of the whole: time", "energy", "reached", "to add")
     conditions, target = advice.conditions, f"{100 * advice.target_ratio:g} % wanted"

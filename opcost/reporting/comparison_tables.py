@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from opcost.comparing.remarks import worded
 from opcost.comparing.row import ComparisonRow
 from opcost.reporting.tables import _dry, _with_error
 from opcost.reporting.terminal import print_line, print_table
@@ -50,8 +51,7 @@ def _kernel_cells(
 def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
     """Print sums beside wholes, a line for time and one for energy, then what the reader must know about each."""
     columns = ("model", "", "sum of operators", "whole model", "sum / whole", "corrected", "in the sum", "missing")
-    labelled = [list(zip(one.labels, one.comparisons, strict=True)) for one in reports]
-    compared = [one for of_model in labelled for one in of_model]
+    compared = [one for report in reports for one in zip(report.labels, report.comparisons, strict=True)]
     if compared:
         rows = [cells for label, row in compared for cells in _comparison_cells(label, row)]
         print_table("Sum of operators and whole model" + _dry(dry_run, "nothing was written"), columns, rows)
@@ -59,16 +59,16 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
         for celsius in sorted({row.reference_temperature_c for _, row in compared if row.reference_temperature_c}):
             print_line(f"Energies are those at {celsius:g} °C, where all of a model's are known there.")
         if any(row.correction_time_s is not None for _, row in compared):
-            print_line("Corrected: with what calls take longer among others than alone, for what caches hold.")
+            print_line("Corrected: sum and cache correction, what calls take longer in a model than in a loop.")
         print_line("")
         pieces = ("model", "", "modules", "functions", "caches", "dropped", "not measured", "not explained")
         print_table("What makes the whole model", pieces, [cells for one in compared for cells in _gap_cells(*one)])
         print_line("What was dropped or not measured is estimated from FLOPs and bytes, where it has no row.")
-    for report, of_model in zip(reports, labelled, strict=True):
+    for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
-        for label, row in of_model:
-            for line in _comparison_remarks(row):
+        for label, row, remarks in zip(report.labels, report.comparisons, report.remarks, strict=True):
+            for line in (*_missing(row), *map(worded, remarks), *_without_energy(row)):
                 print_line(f"{label}: {line}")
 
 
@@ -119,12 +119,13 @@ def _pieces(
     return [percent(None if value is None or not whole else value / whole) for value in (modules, functions, *others)]
 
 
-def _comparison_remarks(row: ComparisonRow) -> list[str]:
+def _missing(row: ComparisonRow) -> list[str]:
     missing = [operator for operator in row.missing.split(" | ") if operator]
     lines = [f"missing: {operator}" for operator in missing[:MISSING_SHOWN]]
     if len(missing) > MISSING_SHOWN:
         lines.append(f"missing: {len(missing) - MISSING_SHOWN} more; --json and sum_vs_full.csv name them")
-    lines += [remark for remark in row.remarks.split(" | ") if remark]
-    if row.energy_missing_reason:
-        lines.append(f"no energy: {row.energy_missing_reason}")
     return lines
+
+
+def _without_energy(row: ComparisonRow) -> list[str]:
+    return [f"no energy: {row.energy_missing_reason}"] if row.energy_missing_reason else []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from opcost.comparing.comparison import Comparison
+from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 from opcost.comparing.tuple_costs import DOUBTFUL, NOT_MEASURED, NOT_PRECISE, OTHER_BOARD, TupleCost
 from opcost.measuring.conditions import EXECUTIONS
 from opcost.measuring.protocol import FULL_LOOP_S
@@ -15,8 +16,6 @@ from opcost.units import percent
 
 OFF_RATIO = 0.03
 """A sum this far from its whole, with all it needs measured, is worth a look at its kernels."""
-
-NOTICEABLE_RATIO = 0.001
 
 DROPPED_RATIO = 0.01
 """Where the whitelist leaves out more of a whole model's time, the sum is short by it."""

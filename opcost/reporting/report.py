@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from opcost import __version__
-from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
 from opcost.comparing.roofline import Roofline
 from opcost.comparing.tuple_costs import FLAGS, TupleCost, roofline_of_tuples, tuple_costs
 from opcost.errors import UserError
@@ -47,7 +46,6 @@ def write_report(
     database: Path,
     models: Sequence[ModelComparisons],
     reports: Sequence[ComparingReport],
-    runs: OperatorRuns = USUAL_RUNS,
 ) -> None:
     """Write the report of what was compared.
 
@@ -56,10 +54,9 @@ def write_report(
         database: where qualifications, sentinel and power logs are.
         models: what was compared.
         reports: the same as rows.
-        runs: which runs of operators were summed.
     """
     found = compared(models, reports)
-    tuples = tuple_costs([one.comparison for one in found], runs.input_data)
+    tuples = tuple_costs([one.comparison for one in found])
     roofline = roofline_of_tuples(tuples)
     plots = _plots(roofline, tuples)
     boards = {board for one in found for board in _boards(one)}

@@ -11,6 +11,8 @@ from statistics import median
 
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.kernel_times import KernelErrors
+from opcost.comparing.remark_rules import NOTICEABLE_RATIO
+from opcost.comparing.remarks import Remark, worded
 from opcost.comparing.roofline import Roof, Roofline
 from opcost.comparing.row import ComparisonRow
 from opcost.comparing.tuple_costs import FLAGS, TupleCost
@@ -20,7 +22,7 @@ from opcost.reporting import svg, svg_charts
 from opcost.reporting.compared_models import QUANTITIES, ComparedModel, without_sizes
 from opcost.reporting.figures import compared_model
 from opcost.reporting.html import Markup, code, figure, folded, items, paragraph, table
-from opcost.reporting.next_steps import NOTICEABLE_RATIO, Candidate, next_steps
+from opcost.reporting.next_steps import Candidate, next_steps
 from opcost.reporting.svg_charts import Deviation, RooflinePlot
 from opcost.stages.compare import ComparingReport, ModelComparisons
 from opcost.units import percent
@@ -46,6 +48,7 @@ class Compared:
     """One comparison, as a row and as figures show it."""
 
     row: ComparisonRow
+    remarks: tuple[Remark, ...]
     comparison: Comparison
     kernels: KernelErrors | None
     model: ComparedModel
@@ -70,10 +73,17 @@ def compared(models: Sequence[ModelComparisons], reports: Sequence[ComparingRepo
     """Return all comparisons, the models' sizes left out of names where they are not needed."""
     found = []
     for one, report in zip(models, reports, strict=True):
-        for label, row, kinds, comparison, kernels in zip(
-            report.labels, report.comparisons, report.kinds, one.comparisons, one.kernels, strict=True
-        ):
-            found.append(Compared(row, comparison, kernels, compared_model(label, row, kinds)))
+        of_model = zip(
+            report.labels,
+            report.comparisons,
+            report.kinds,
+            report.remarks,
+            one.comparisons,
+            one.kernels,
+            strict=True,
+        )
+        for label, row, kinds, remarks, comparison, kernels in of_model:
+            found.append(Compared(row, remarks, comparison, kernels, compared_model(label, row, kinds)))
     shorter = without_sizes([one.model for one in found])
     return [replace(one, model=model) for one, model in zip(found, shorter, strict=True)]
 
@@ -243,7 +253,7 @@ def _sorted(roof: Roof) -> list[tuple[str, float]]:
 
 def remarks(found: Sequence[Compared], reports: Sequence[ComparingReport]) -> str:
     """Return what the reader must know about each model."""
-    texts = {one.label: [*filter(None, one.row.remarks.split(" | "))] for one in found}
+    texts = {one.label: list(map(worded, one.remarks)) for one in found}
     for one in found:
         if one.row.energy_missing_reason:
             texts[one.label].append(f"no energy: {one.row.energy_missing_reason}")

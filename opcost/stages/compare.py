@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from opcost.comparing.comparison import USUAL_RUNS, Comparison, KindCost, OperatorRuns, compare, kinds_of, labels_of
+from opcost.comparing.compare import compare
+from opcost.comparing.comparison import USUAL_RUNS, Comparison, KindCost, OperatorRuns, kinds_of, labels_of
 from opcost.comparing.kernel_times import KernelErrors, KernelTimeRow, kernel_errors
+from opcost.comparing.remark_rules import remarks_on_kernels
+from opcost.comparing.remarks import Remark, all_worded
 from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
 from opcost.estimates import standard_error_of, value_of
@@ -31,23 +34,20 @@ from opcost.storage.files import replace_file
 from opcost.storage.table import CsvTable
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import whole_rank
-from opcost.units import percent, ratio
-
-KINDS_TOLD = 4
-"""Of operators whose kernels differ most from those in the model."""
 
 
 @dataclass(frozen=True)
 class ComparingReport:
     """What the comparison found for one model: a row for each set of conditions, or why there is none.
 
-    ``kinds`` holds for each row what each kind of operator costs in its sum.
+    ``kinds`` holds for each row what each kind of operator costs in its sum, ``remarks`` what its reader must know.
     """
 
     name: str
     comparisons: tuple[ComparisonRow, ...]
     reason: str | None
     kinds: tuple[tuple[KindCost, ...], ...] = ()
+    remarks: tuple[tuple[Remark, ...], ...] = ()
 
     @property
     def labels(self) -> list[str]:
@@ -71,7 +71,7 @@ class ModelComparisons:
 
 def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:
     """Compare each chosen model and keep the result; see ``find_comparisons``."""
-    return keep_comparisons(request, runs, find_comparisons(request, runs))
+    return keep_comparisons(request, find_comparisons(request, runs))
 
 
 def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ModelComparisons]:
@@ -108,21 +108,30 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
     return found
 
 
-def keep_comparisons(request: Request, runs: OperatorRuns, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
+def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
     """Write what was compared to the database, unless that is only tried; return it as rows."""
-    reports = [_report(model, runs, request.device) for model in models]
+    reports = [_report(model, request.device) for model in models]
     rows = [row for report in reports for row in report.comparisons]
     if rows and not request.dry_run:
         _write(request.database / SUM_VS_FULL, rows)
     return reports
 
 
-def _report(model: ModelComparisons, runs: OperatorRuns, device: str | None) -> ComparingReport:
+def _report(model: ModelComparisons, device: str | None) -> ComparingReport:
     name = model.config.name
-    pairs = zip(model.comparisons, model.kernels, strict=True)
-    rows = tuple(_comparison_row(name, comparison, runs, errors) for comparison, errors in pairs)
-    kinds = tuple(kinds_of(comparison.cost) for comparison in model.comparisons)
-    return ComparingReport(name, rows, None if rows else _reason(model.config, device), kinds)
+    pairs = list(zip(model.comparisons, model.kernels, strict=True))
+    rows = tuple(_comparison_row(name, comparison, errors) for comparison, errors in pairs)
+    return ComparingReport(
+        name=name,
+        comparisons=rows,
+        reason=None if rows else _reason(model.config, device),
+        kinds=tuple(kinds_of(comparison.cost) for comparison in model.comparisons),
+        remarks=tuple(_all_remarks(comparison, errors) for comparison, errors in pairs),
+    )
+
+
+def _all_remarks(comparison: Comparison, errors: KernelErrors | None) -> tuple[Remark, ...]:
+    return (*comparison.remarks, *remarks_on_kernels(errors))
 
 
 def _of_one_board_mostly(comparisons: Iterable[Comparison]) -> list[Comparison]:
@@ -149,9 +158,7 @@ def _reason(config: ModelConfig, device: str | None) -> str:
     return f"the whole model is not measured{where}; run {FULL_MODEL_SCRIPT} {config.name}"
 
 
-def _comparison_row(
-    name: str, comparison: Comparison, runs: OperatorRuns, errors: KernelErrors | None
-) -> ComparisonRow:
+def _comparison_row(name: str, comparison: Comparison, errors: KernelErrors | None) -> ComparisonRow:
     cost, whole, gap, eager = comparison.cost, comparison.full.measurement, comparison.gap, comparison.eager
     more = gap.correction
     correction_time_s, correction_energy_j = (None, None) if more is None else (more.time_s, more.energy_j)
@@ -161,8 +168,8 @@ def _comparison_row(
         time_s=value_of(cost.time_s),
         energy_j=value_of(cost.energy_j),
         name=name,
-        input_data=runs.input_data,
-        counted=runs.counted,
+        input_data=comparison.runs.input_data,
+        counted=comparison.runs.counted,
         time_standard_error_s=standard_error_of(cost.time_s),
         energy_standard_error_j=standard_error_of(cost.energy_j),
         full_time_s=whole.time_s,
@@ -197,19 +204,9 @@ def _comparison_row(
         summed_operators=len(cost.summed),
         missing_operators=len(cost.missing),
         missing=" | ".join(str(count.operator) for count in cost.missing),
-        remarks=" | ".join((*comparison.remarks, *_kernels_told(errors))),
+        remarks=all_worded(_all_remarks(comparison, errors)),
         compared_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         conditions=comparison.conditions,
-    )
-
-
-def _kernels_told(errors: KernelErrors | None) -> tuple[str, ...]:
-    if errors is None:
-        return ()
-    kinds = ", ".join(f"{kind} {100 * error:+.1f} %" for kind, error in errors.by_kind[:KINDS_TOLD])
-    return (
-        f"kernels alone take {ratio(1 + errors.ratio)} of their time in the model; by kind they differ by "
-        f"{percent(errors.absolute_ratio)} of it in all: {kinds}",
     )
 
 

@@ -1,0 +1,222 @@
+"""When something is remarked on a comparison, and with which figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+
+from opcost.comparing.cache_chains import STREAM_BYTES, is_corrected
+from opcost.comparing.comparison import Comparison
+from opcost.comparing.kernel_times import KernelErrors
+from opcost.comparing.remarks import Figure, Remark, RemarkKind
+from opcost.estimates import total_if_known
+from opcost.measuring.conditions import WARM, Circumstances
+from opcost.measuring.record import (
+    IMPRECISE,
+    REFERENCE_TEMPERATURE_C,
+    MeasurementRow,
+    doubts_of,
+    energy_of,
+    is_doubtful,
+    joined_notes,
+    time_of,
+)
+from opcost.operators.subjects import CAPTURED, LEAF
+from opcost.operators.tuples import META
+from opcost.summing.index import Measurements
+from opcost.summing.summation import Part
+
+NOTICEABLE_RATIO = 0.001
+"""A share of the time below which nothing is said: a thousandth of it is slower by some percent."""
+
+PROTOCOL = ("warm_up_s", "loop_s", "relative_error")
+"""Circumstances that are remarked on as one, the protocol; the warm-up makes no difference that is worth a remark."""
+
+KINDS_SHOWN = 4
+"""Of operators whose kernels differ most from those in the model."""
+
+
+def remarks_on(found: Comparison, measurements: Measurements) -> tuple[Remark, ...]:
+    """Return what the reader of a comparison must know.
+
+    Args:
+        found: the comparison.
+        measurements: all rows of operators, summed or not.
+    """
+    return (
+        *_not_summed(found, measurements),
+        *_values(found),
+        *_other_cache(found),
+        *_leaves_only(found),
+        *_temperatures(found),
+        *_circumstances(found),
+        *_throttled(found),
+        *_eager(found),
+        *_flagged(found),
+        *_not_precise(found),
+        *_uncorrected(found),
+    )
+
+
+def remarks_on_kernels(errors: KernelErrors | None) -> tuple[Remark, ...]:
+    """Return by how much kernels alone differ from those in the model, if that is known."""
+    if errors is None:
+        return ()
+    figures: dict[str, Figure] = {
+        "alone_ratio": 1 + errors.ratio,
+        "absolute_ratio": errors.absolute_ratio,
+        "kinds": errors.by_kind[:KINDS_SHOWN],
+    }
+    return (Remark(RemarkKind.KERNELS, figures),)
+
+
+def _not_summed(found: Comparison, measurements: Measurements) -> Iterator[Remark]:
+    """Count missing tuples that have rows, by what differs: conditions, or only the values."""
+    missing: dict[tuple[str, ...], set[str]] = {}
+    for count in found.cost.missing:
+        for row in measurements.of_operator(count.operator.key):
+            missing.setdefault(row.conditions.differences(found.conditions), set()).add(count.operator.key)
+    for differences, keys in missing.items():
+        if differences:
+            yield Remark(RemarkKind.OTHER_CONDITIONS, {"operators": len(keys), "differences": differences})
+        else:
+            yield Remark(RemarkKind.ON_OTHER_VALUES_ONLY, {"operators": len(keys)})
+
+
+def _values(found: Comparison) -> Iterator[Remark]:
+    """Remark on operators that were measured on other values than those in the model."""
+    if found.cost.time_s is None:
+        return
+    if found.runs.input_data != CAPTURED:
+        yield Remark(RemarkKind.NAMED_VALUES, {"input_data": found.runs.input_data})
+    elif found.counts.device_type == META:
+        yield Remark(RemarkKind.SHAPES_ONLY)
+    elif time_ratio := _time_ratio(found, lambda part: part.is_on_other_values):
+        yield Remark(RemarkKind.OTHER_VALUES, {"time_ratio": time_ratio})
+
+
+def _other_cache(found: Comparison) -> Iterator[Remark]:
+    if found.cost.time_s is not None and found.runs.cache != WARM:
+        yield Remark(RemarkKind.OTHER_CACHE, {"cache": found.runs.cache})
+
+
+def _leaves_only(found: Comparison) -> Iterator[Remark]:
+    if found.runs.counted == LEAF:
+        yield Remark(RemarkKind.LEAF_MODULES)
+
+
+def _temperatures(found: Comparison) -> Iterator[Remark]:
+    """Say why energies are as measured where some could be normalised."""
+    cost = found.cost
+    known = [part.row for part in cost.parts if energy_of(part.row, at_reference=True) is not None]
+    if cost.is_at_reference or not known:
+        return
+    figures: dict[str, Figure] = {"reference_c": REFERENCE_TEMPERATURE_C}
+    if energy_of(found.full, at_reference=True) is None:
+        yield Remark(RemarkKind.WHOLE_NOT_NORMALISED, figures)
+    else:
+        lacking = len({part.row.key for part in cost.parts}) - len({row.key for row in known})
+        yield Remark(RemarkKind.ROWS_NOT_NORMALISED, {**figures, "rows": lacking})
+
+
+def _circumstances(found: Comparison) -> Iterator[Remark]:
+    """Say which circumstances of summed rows differ from the whole's, and for what share of the summed time."""
+    if found.cost.time_s is None:
+        return
+    shares: dict[tuple[str, Figure, Figure], float] = {}
+    for part in found.cost.parts:
+        ours, theirs = _circumstances_of(part.row), _circumstances_of(found.full)
+        for name, value in ours.items():
+            if value != theirs[name]:
+                difference = (name, value, theirs[name])
+                shares[difference] = shares.get(difference, 0.0) + part.time_s / found.cost.time_s.value
+    for (name, of_sum, of_whole), share in shares.items():
+        figures: dict[str, Figure] = {"name": name, "of_sum": of_sum, "of_whole": of_whole, "time_ratio": share}
+        yield Remark(RemarkKind.OTHER_CIRCUMSTANCE, figures)
+
+
+def _circumstances_of(row: MeasurementRow) -> dict[str, Figure]:
+    values = {field.name: getattr(row.circumstances, field.name) for field in fields(Circumstances)}
+    own = {name: value for name, value in values.items() if name not in PROTOCOL}
+    measured = row.measurement
+    return {**own, "protocol": row.circumstances.protocol, "meter": measured.meter, "executed_as": measured.executed_as}
+
+
+def _throttled(found: Comparison) -> Iterator[Remark]:
+    """Say for what shares of the summed time and of the whole clocks were throttled by the power limit."""
+    if found.cost.time_s is None:
+        return
+    slowed_s = sum(part.time_s * (part.row.measurement.power_capped_ratio or 0.0) for part in found.cost.parts)
+    ours, theirs = slowed_s / found.cost.time_s.value, found.full.measurement.power_capped_ratio
+    if max(ours, theirs or 0.0) < NOTICEABLE_RATIO:
+        return
+    yield Remark(RemarkKind.THROTTLED, {"time_ratio": ours, "whole_time_ratio": theirs})
+    if theirs and (longer := _longer_at_lower_clocks_ratio(found)):
+        yield Remark(RemarkKind.LOWER_CLOCKS, {"longer_ratio": longer})
+
+
+def _longer_at_lower_clocks_ratio(found: Comparison) -> float | None:
+    """Return by what share of itself a whole is longer than at its operators' clocks, if all of it follows clocks."""
+    clock_hz = found.full.measurement.sm_clock_hz
+    cycles = total_if_known(
+        None if part.row.measurement.sm_clock_hz is None else part.time_s * part.row.measurement.sm_clock_hz
+        for part in found.cost.parts
+    )
+    if clock_hz is None or not cycles or found.cost.time_s is None:
+        return None
+    return max(0.0, 1 - clock_hz * found.cost.time_s.value / cycles)
+
+
+def _eager(found: Comparison) -> Iterator[Remark]:
+    """Say whether the device or the host decides how long an eager run of the summed operators takes."""
+    eager = found.eager
+    if eager is None:
+        return
+    figures: dict[str, Figure] = {
+        "launch_time_s": eager.launch_time_s,
+        "device_time_s": eager.device_time_s,
+        "of_whole_ratio": eager.time_s / time_of(found.full).value,
+    }
+    yield Remark(RemarkKind.LAUNCH_BOUND if eager.is_launch_bound else RemarkKind.DEVICE_BOUND, figures)
+    if eager.assumed_ratio:
+        yield Remark(RemarkKind.ASSUMED_LAUNCHES, {"launch_time_ratio": eager.assumed_ratio})
+
+
+def _flagged(found: Comparison) -> Iterator[Remark]:
+    """Say of which measurements something is amiss: chunks of uneven length, meters that disagree."""
+    if is_doubtful(found.full.measurement):
+        yield Remark(RemarkKind.FLAGGED_WHOLE, {"notes": joined_notes(*doubts_of(found.full.measurement))})
+    first = next((part.row for part in found.cost.parts if is_doubtful(part.row.measurement)), None)
+    if first is not None:
+        figures: dict[str, Figure] = {
+            "time_ratio": _time_ratio(found, lambda part: is_doubtful(part.row.measurement)),
+            "operator": first.operator,
+            "notes": joined_notes(*doubts_of(first.measurement)),
+        }
+        yield Remark(RemarkKind.FLAGGED_OPERATORS, figures)
+
+
+def _not_precise(found: Comparison) -> Iterator[Remark]:
+    """Say for what share of the summed time loops ended before they were as precise as asked."""
+    time_ratio = _time_ratio(found, lambda part: IMPRECISE in part.row.measurement.notes)
+    if time_ratio >= NOTICEABLE_RATIO:
+        yield Remark(RemarkKind.NOT_PRECISE, {"time_ratio": time_ratio})
+
+
+def _uncorrected(found: Comparison) -> Iterator[Remark]:
+    """Say why there is no cache correction where there should be one."""
+    if found.gap.correction is not None or not is_corrected(found.conditions):
+        return
+    moved_bytes = found.counts.total_memory_bytes
+    if moved_bytes <= STREAM_BYTES:
+        yield Remark(RemarkKind.UNCORRECTED_SMALL, {"moved_bytes": moved_bytes, "stream_bytes": STREAM_BYTES})
+    else:
+        yield Remark(RemarkKind.UNCORRECTED_UNKNOWN)
+
+
+def _time_ratio(found: Comparison, is_meant: Callable[[Part], bool]) -> float:
+    """Return what share of the summed time some parts have; 0 where nothing is summed."""
+    if found.cost.time_s is None:
+        return 0.0
+    return math.fsum(part.time_s for part in found.cost.parts if is_meant(part)) / found.cost.time_s.value

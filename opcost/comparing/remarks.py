@@ -1,0 +1,126 @@
+"""What a reader must know of a comparison: remarks as data, and the one place that words them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from opcost.units import megabytes, milliseconds, percent
+
+Figure: TypeAlias = "str | int | float | tuple[str, ...] | tuple[tuple[str, float], ...] | None"
+
+
+class RemarkKind(str, Enum):
+    """What can be remarked on a comparison."""
+
+    OTHER_CONDITIONS = "other-conditions"
+    ON_OTHER_VALUES_ONLY = "on-other-values-only"
+    NAMED_VALUES = "named-values"
+    SHAPES_ONLY = "shapes-only"
+    OTHER_VALUES = "other-values"
+    OTHER_CACHE = "other-cache"
+    LEAF_MODULES = "leaf-modules"
+    WHOLE_NOT_NORMALISED = "whole-not-normalised"
+    ROWS_NOT_NORMALISED = "rows-not-normalised"
+    OTHER_CIRCUMSTANCE = "other-circumstance"
+    THROTTLED = "throttled"
+    LOWER_CLOCKS = "lower-clocks"
+    LAUNCH_BOUND = "launch-bound"
+    DEVICE_BOUND = "device-bound"
+    ASSUMED_LAUNCHES = "assumed-launches"
+    FLAGGED_WHOLE = "flagged-whole"
+    FLAGGED_OPERATORS = "flagged-operators"
+    NOT_PRECISE = "not-precise"
+    UNCORRECTED_SMALL = "uncorrected-small"
+    UNCORRECTED_UNKNOWN = "uncorrected-unknown"
+    KERNELS = "kernels"
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One remark: its kind, and its figures by name.
+
+    A name ends in the figure's unit: ``_ratio`` (a share), ``_s``, ``_bytes`` or ``_c``. ``time_ratio`` is the share of
+    the summed time that a remark is about. None is an unknown figure.
+    """
+
+    kind: RemarkKind
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+
+
+_EAGER = "{launch_time_s} of launches, {device_time_s} on the device; the longer is {of_whole_ratio} of the whole model"
+
+TEXTS: Mapping[RemarkKind, str] = {
+    RemarkKind.OTHER_CONDITIONS: (
+        "{operators} missing operators are measured under other conditions only ({differences})"
+    ),
+    RemarkKind.ON_OTHER_VALUES_ONLY: "{operators} missing operators are measured on other values only",
+    RemarkKind.NAMED_VALUES: "the sum is of operators on {input_data} values; the whole model ran on its own values",
+    RemarkKind.SHAPES_ONLY: "counted on shapes only: the sum is of operators on normal values",
+    RemarkKind.OTHER_VALUES: (
+        "{time_ratio} of the summed time is of operators measured on other values than the model's"
+    ),
+    RemarkKind.OTHER_CACHE: "the sum is of operators run {cache}; the whole model ran as it is",
+    RemarkKind.LEAF_MODULES: "the sum is of leaf modules only, as hooks on modules see them",
+    RemarkKind.WHOLE_NOT_NORMALISED: "energies are not normalised to {reference_c}: the whole model's cannot be",
+    RemarkKind.ROWS_NOT_NORMALISED: "energies are not normalised to {reference_c}: those of {rows} rows cannot be",
+    RemarkKind.OTHER_CIRCUMSTANCE: (
+        "{time_ratio} of the summed time was measured under another {name}: {of_sum} (whole model: {of_whole})"
+    ),
+    RemarkKind.THROTTLED: (
+        "throttled by the power limit, as a share of the time: operators {time_ratio}, whole model {whole_time_ratio}"
+    ),
+    RemarkKind.LOWER_CLOCKS: "at its lower clocks the whole model is at most {longer_ratio} longer",
+    RemarkKind.LAUNCH_BOUND: f"an eager run of the summed operators is launch-bound: {_EAGER}",
+    RemarkKind.DEVICE_BOUND: f"an eager run of the summed operators is bound by the device: {_EAGER}",
+    RemarkKind.ASSUMED_LAUNCHES: (
+        "{launch_time_ratio} of the launch time is assumed: no loop of those kinds of operators is launch-bound"
+    ),
+    RemarkKind.FLAGGED_WHOLE: "the whole model's measurement is flagged: {notes}",
+    RemarkKind.FLAGGED_OPERATORS: (
+        "{time_ratio} of the summed time is of flagged measurements, such as {operator}: {notes}; a later run measures "
+        "them again"
+    ),
+    RemarkKind.NOT_PRECISE: "{time_ratio} of the summed time is of measurements whose target precision was not reached",
+    RemarkKind.UNCORRECTED_SMALL: (
+        "no cache correction: a run moves {moved_bytes}; of less than {stream_bytes} much may stay in caches"
+    ),
+    RemarkKind.UNCORRECTED_UNKNOWN: (
+        "no cache correction: it is not known for this card and its software; block 2 measures it"
+    ),
+    RemarkKind.KERNELS: (
+        "kernels alone take {alone_ratio} of their time in the model; by kind they differ by {absolute_ratio} of it "
+        "in all: {kinds}"
+    ),
+}
+"""How each kind is worded. Figures stand in it as ``_shown`` makes them texts."""
+
+UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
+    ("_ratio", percent),
+    ("_s", milliseconds),
+    ("_bytes", megabytes),
+    ("_c", "{:g} °C".format),
+)
+
+
+def worded(remark: Remark) -> str:
+    """Return a remark as a sentence for people."""
+    return TEXTS[remark.kind].format(**{name: _shown(name, figure) for name, figure in remark.figures.items()})
+
+
+def all_worded(remarks: Iterable[Remark]) -> str:
+    """Return remarks on one line, as a table's cell holds them."""
+    return " | ".join(map(worded, remarks))
+
+
+def _shown(name: str, figure: Figure) -> str:
+    if figure is None:
+        return "unknown"
+    if isinstance(figure, str):
+        return figure
+    if isinstance(figure, tuple):
+        return "; ".join(one if isinstance(one, str) else f"{one[0]} {100 * one[1]:+.1f} %" for one in figure)
+    shown: Callable[[float], str] = next((shown for unit, shown in UNITS if name.endswith(unit)), str)
+    return shown(figure)
