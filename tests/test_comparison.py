@@ -152,7 +152,7 @@ def test_rows_under_other_conditions_are_not_summed_but_told():
     old = row_of(RELU, (1.0, 0.1), None, conditions=replace(SIMULATED_CONDITIONS, torch_version="2.6.0"))
     assert remarks_of(compared(*rows, old)) == (
         "2 missing operators are measured under other conditions only"
-        " (precision: fp32 / torch-default; cudnn_tf32: False / True)",
+        " (precision: fp32 / torch-default, cudnn_tf32: False / True)",
         "1 missing operators are measured under other conditions only (torch_version: 2.6.0 / 2.11.0)",
     )
 

@@ -220,7 +220,7 @@ def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytes
     outside = ["1.0 %", "5.0 %", "0.0 %", "-9.2 %"]
     assert row_of(pieces, "resnet50 ") == ["resnet50", "time", "100.0 %", "4.2 %", *outside]
     assert row_of(pieces, "energy ") == ["energy", *["-"] * 6]
-    assert "Corrected: sum and cache correction" in output
+    assert "Corrected: with the cache correction" in output
     assert row_of(output, "simulated machine") == [
         "simulated machine",
         "energy",

@@ -397,7 +397,7 @@ def test_kernels_that_were_profiled_are_told_by_kind(explained: SimulatedCampaig
     assert row.absolute_kernel_error_ratio == pytest.approx(0.07)
     assert row.remarks.endswith(
         "kernels alone take 97.0 % of their time in the model; by kind they differ by 7.0 % of it in all: "
-        "ReLU -5.0 %; add +2.0 %"
+        "ReLU -5.0 %, add +2.0 %"
     )
 
 

@@ -121,6 +121,6 @@ def _shown(name: str, figure: Figure) -> str:
     if isinstance(figure, str):
         return figure
     if isinstance(figure, tuple):
-        return "; ".join(one if isinstance(one, str) else f"{one[0]} {100 * one[1]:+.1f} %" for one in figure)
+        return ", ".join(one if isinstance(one, str) else f"{one[0]} {100 * one[1]:+.1f} %" for one in figure)
     shown: Callable[[float], str] = next((shown for unit, shown in UNITS if name.endswith(unit)), str)
     return shown(figure)

@@ -59,7 +59,7 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
         for celsius in sorted({row.reference_temperature_c for _, row in compared if row.reference_temperature_c}):
             print_line(f"Energies are those at {celsius:g} °C, where all of a model's are known there.")
         if any(row.correction_time_s is not None for _, row in compared):
-            print_line("Corrected: sum and cache correction, what calls take longer in a model than in a loop.")
+            print_line("Corrected: with the cache correction, what calls take longer in a model than in a loop.")
         print_line("")
         pieces = ("model", "", "modules", "functions", "caches", "dropped", "not measured", "not explained")
         print_table("What makes the whole model", pieces, [cells for one in compared for cells in _gap_cells(*one)])
