@@ -51,7 +51,7 @@ def main() -> int:
     from opcost.stages.compare import find_comparisons, keep_comparisons
 
     if arguments.figures is not None:
-        # Where matplotlib is not installed, that is told before anything is written.
+        # A missing matplotlib is reported before anything is written.
         import_module("opcost.reporting.figures")
     runs = OperatorRuns(arguments.input_data, arguments.cache, arguments.counted)
     request = Request.from_arguments(arguments)

@@ -26,7 +26,7 @@ def main() -> int:
     if arguments.plot is not None:
         from opcost.reporting.power_plot import plot_log
 
-        tell(f"{plot_log(arguments.plot, arguments.output)}: the trace of {arguments.plot}")
+        report(f"{plot_log(arguments.plot, arguments.output)}: the trace of {arguments.plot}")
         return 0
     return qualify(arguments) if arguments.qualify else log(arguments)
 
@@ -45,11 +45,11 @@ def log(arguments: argparse.Namespace) -> int:
         # The first batch comes when the meter runs: before that there is nothing to write, and Ctrl-C is an interrupt.
         first = next(batches, ())
         stop_on_signals(stopping, arguments.seconds)
-        tell(f"logging {'the CPU' if is_cpu else f'GPU {arguments.gpu}'} to {path}; Ctrl-C ends it")
+        report(f"logging {'the CPU' if is_cpu else f'GPU {arguments.gpu}'} to {path}; Ctrl-C ends it")
         try:
             write_rows(itertools.chain([first], shown(batches)), path, summary)
         finally:
-            tell(f"{path}: {summary}")
+            report(f"{path}: {summary}")
     return 0
 
 
@@ -85,12 +85,12 @@ def qualify(arguments: argparse.Namespace) -> int:
     from opcost.running.qualification import qualifications_in, qualify_meters
 
     with open_apparatus(device_of_gpu(arguments.gpu), arguments.database) as apparatus:
-        tell("qualifying takes half a minute")
+        report("qualifying takes half a minute")
         print_qualification(qualify_meters(apparatus, qualifications_in(arguments.database)))
     return 0
 
 
-def tell(line: str) -> None:
+def report(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import urllib.error
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torchvision
 from torch import nn
+from torchvision.models._api import BUILTIN_MODELS, Weights, WeightsEnum
+from torchvision.transforms._presets import ImageClassification
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.sources.torchvision import (
+    PublishedFacts,
     build_model,
     check_model,
     input_values,
@@ -203,6 +207,71 @@ def test_the_seed_decides_the_weights() -> None:
     assert torch.equal(first_weight(0), first_weight(0))
     assert not torch.equal(first_weight(0), first_weight(1))
     assert torch.equal(torch.get_rng_state(), state), "the caller's random numbers go on as they would"
+
+
+# Models that somebody registered
+
+
+class OwnWeights(WeightsEnum):
+    FIRST = Weights(url="https://example.org", transforms=partial(ImageClassification, crop_size=48), meta={})
+
+
+def without_weights() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3))
+
+
+def with_any_arguments(**arguments: object) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3))
+
+
+def with_untyped_weights(weights=None, progress=True) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3))
+
+
+def with_weights_of_which_none_is_the_default(*, weights=None) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3))
+
+
+# A type and not its text, which torchvision does not read.
+with_weights_of_which_none_is_the_default.__annotations__["weights"] = OwnWeights
+
+
+@pytest.mark.parametrize(
+    ("builder", "side"),
+    [
+        (without_weights, 224),
+        (with_any_arguments, 224),
+        (with_untyped_weights, 224),
+        (with_weights_of_which_none_is_the_default, 48),
+    ],
+)
+def test_a_model_that_somebody_registered_is_one_like_the_others(
+    monkeypatch: pytest.MonkeyPatch, builder: Callable[..., nn.Module], side: int
+) -> None:
+    monkeypatch.setitem(BUILTIN_MODELS, "my_own", builder)
+    assert "my_own" in models_matching([])
+    size = published_input_size("my_own")
+    assert size == (32, 3, side, side)
+    assert check_model(Named("my_own", None, size)) == []
+    (line,) = check_model(Named("my_own", "LAST", size))
+    assert line.startswith(f"{FILE}: weights_name: my_own has no weights 'LAST'; it has: ")
+    assert published_facts("my_own") == PublishedFacts(None, None)
+    model = build_model(model_operator("my_own", None, size), "cpu")
+    with torch.inference_mode():
+        assert model(torch.zeros(1, 3, 8, 8)).shape == (1, 4, 6, 6)
+
+
+def test_a_registered_name_that_torchvision_itself_does_not_find_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BUILTIN_MODELS, "MyOwn", without_weights)
+    assert "MyOwn" not in models_matching([])
+    (line,) = check_model(Named("MyOwn", None))
+    assert "torchvision has no model 'MyOwn'" in line
+
+
+def test_a_registered_model_is_of_no_task_by_the_name_of_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(without_weights, "__module__", "detection.mine")
+    monkeypatch.setitem(BUILTIN_MODELS, "my_own", without_weights)
+    assert not is_data_dependent("my_own")
 
 
 # Inputs

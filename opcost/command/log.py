@@ -105,7 +105,7 @@ class _Formatter(logging.Formatter):
 
 @dataclass(frozen=True)
 class Names:
-    """What tells where a program runs: the user's home folder and name, and the host's; empty where not known."""
+    """What identifies where a program runs: the user's home folder and name, and the host's; empty where not known."""
 
     home: str
     user: str

@@ -21,7 +21,7 @@ from opcost.errors import UserError
 from opcost.progress import SHOWN
 
 DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "scipy", "torch", "torchvision", "yaml"})
-"""The modules that ``make install`` installs: one that is missing is the user's to mend."""
+"""The modules that ``make install`` installs: a missing one is a mistake of the user, not a bug."""
 
 
 EXTRAS = {"matplotlib": "figures"}
@@ -90,13 +90,13 @@ def _status(main: Callable[[], int]) -> int | str | None:
             raise
         return BROKEN_PIPE
     except (ModuleNotFoundError, OSError) as error:
-        line = _mendable(error)
+        line = _message_for_user(error)
         if line is None:
             raise
         return _complain(error, line)
 
 
-def _mendable(error: ModuleNotFoundError | OSError) -> str | None:
+def _message_for_user(error: ModuleNotFoundError | OSError) -> str | None:
     """Return what the user can do about an error, None if it is a bug."""
     if isinstance(error, ModuleNotFoundError):
         remedy = "run 'make install' and use .venv/bin/python"
@@ -138,7 +138,7 @@ def _flushed(status: int | str | None) -> int | str | None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return status or BROKEN_PIPE
-        line = _mendable(error)
+        line = _message_for_user(error)
         if line is None:
             raise
         return status or _complain(error, line)

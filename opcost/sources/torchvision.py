@@ -29,7 +29,7 @@ from opcost.operators.tuples import (
 )
 
 SLOW_INITIALISATION = frozenset({"googlenet", "inception_v3"})
-"""These draw random weights from a truncated normal, which takes minutes, unless told not to."""
+"""These draw random weights from a truncated normal, which takes minutes, unless ``init_weights`` is False."""
 
 INITIALISERS = frozenset({"normal_", "uniform_", "fill_", "zero_", "erfinv_", "mul_", "add_", "clamp_"})
 """Methods that give a tensor its first values in place: a third of the time to build a model without memory."""
@@ -87,8 +87,9 @@ class PublishedFacts:
 
 def task_of(model_name: str) -> str:
     """Return what a model is for: ``classification`` or one of ``TASKS``."""
-    package = get_model_builder(model_name).__module__.removeprefix(TORCHVISION_MODELS).partition(".")[0]
-    return package if package in TASKS else "classification"
+    module = get_model_builder(model_name).__module__
+    package = module.removeprefix(TORCHVISION_MODELS).partition(".")[0]
+    return package if package in TASKS and module.startswith(TORCHVISION_MODELS) else "classification"
 
 
 def is_data_dependent(model_name: str) -> bool:
@@ -140,7 +141,7 @@ def models_matching(patterns: Sequence[str]) -> list[str]:
 
 def check_model(model: NamedModel) -> list[str]:
     """Return one line for each thing that does not fit torchvision: the model, its weights, its input's dimensions."""
-    is_known = model.model_name in list_models()
+    is_known = model.model_name in _models()
     if is_known and task_of(model.model_name) in BATCH_SIZES:
         return [*_weights_mistakes(model), *_size_mistakes(model)]
     mistake = "quantized models are not counted" if is_known else f"torchvision has no model {model.model_name!r}"
@@ -149,7 +150,22 @@ def check_model(model: NamedModel) -> list[str]:
 
 
 def _counted_models() -> list[str]:
-    return [name for name in list_models() if task_of(name) in BATCH_SIZES]
+    return [name for name in _models() if task_of(name) in BATCH_SIZES]
+
+
+def _models() -> list[str]:
+    """Return the names of all models that torchvision finds: it looks for a registered ``MyModel`` in lower case."""
+    return [name for name in list_models() if name == name.lower()]
+
+
+def _weights_of(model_name: str) -> list[WeightsEnum]:
+    """Return the published weights of a model, those by default first; a model that somebody registered has none."""
+    try:
+        weights = get_model_weights(model_name)
+    except ValueError:
+        return []
+    default = getattr(weights, "DEFAULT", None)
+    return sorted(weights, key=lambda one: one is not default)
 
 
 def _size_mistakes(model: NamedModel) -> list[str]:
@@ -165,7 +181,7 @@ def _weights_mistakes(model: NamedModel) -> list[str]:
     where, model_name, weights_name = model.where, model.model_name, model.weights_name
     if weights_name is None:
         return []
-    members = [weights.name for weights in get_model_weights(model_name)]
+    members = sorted(weights.name for weights in _weights_of(model_name))
     if weights_name.rpartition(".")[2] not in members:
         choice = ", ".join(members) or "none, so write null"
         mistake = f"{model_name} has no weights {weights_name!r}; it has: {choice}"
@@ -184,7 +200,7 @@ def build_model(operator: OperatorTuple, device: str) -> nn.Module:
         UserError: its weights cannot be downloaded.
     """
     model_name, parameters = operator.short_name, dict(operator.parameters)
-    if model_name not in list_models():
+    if model_name not in _models():
         raise CannotMeasureError(f"{model_name} is no model of this version of torchvision")
     weights_name = parameters.get("weights")
     with ExitStack() as stack:
@@ -219,27 +235,23 @@ def input_values(operator: OperatorTuple) -> tuple[PlainValue, ...]:
 
 
 def _arguments(model_name: str, weights: WeightsEnum | None) -> dict[str, object]:
-    arguments: dict[str, object] = {"weights": weights}
-    if "weights_backbone" in inspect.signature(get_model_builder(model_name)).parameters:
-        # Its default would download a pretrained backbone.
-        arguments["weights_backbone"] = None
-    if model_name in SLOW_INITIALISATION:
-        arguments["init_weights"] = False
-    return arguments
+    # The default of ``weights_backbone`` would download a pretrained backbone.
+    common = {"weights": weights, "weights_backbone": None}
+    parameters = inspect.signature(get_model_builder(model_name)).parameters
+    arguments: dict[str, object] = {name: value for name, value in common.items() if name in parameters}
+    return arguments | ({"init_weights": False} if model_name in SLOW_INITIALISATION else {})
 
 
 def _default_weights(model_name: str) -> WeightsEnum | None:
-    members = list(get_model_weights(model_name))
-    return get_model_weights(model_name).DEFAULT if members else None
+    return next(iter(_weights_of(model_name)), None)
 
 
 def _fitting_weights(operator: OperatorTuple) -> WeightsEnum | None:
     """Return the default weights, or others that were made for the input's size, if the default was not."""
-    members = list(get_model_weights(operator.short_name))
-    default = _default_weights(operator.short_name)
     (spec,) = tensor_specs(operator.inputs)
-    fitting = [weights for weights in (default, *members) if _transformed_size(weights) == spec.shape[-2:]]
-    return next(iter(fitting), default)
+    published = _weights_of(operator.short_name)
+    fitting = [weights for weights in published if _transformed_size(weights) == spec.shape[-2:]]
+    return next(iter((*fitting, *published)), None)
 
 
 def _transformed_size(weights: WeightsEnum | None) -> tuple[int, int] | None:

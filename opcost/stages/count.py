@@ -81,7 +81,7 @@ def count_operators(request: Request, progress: Progress, on_meta: bool = False)
 
     Args:
         request: which models, and the device.
-        progress: is told of each model.
+        progress: reports each model.
         on_meta: run on shapes only, where a model's work does not depend on its data.
     """
     planned = _planned(request, on_meta)

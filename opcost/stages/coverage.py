@@ -121,7 +121,7 @@ def check_coverage(
         patterns: names of models or globs; none chooses all but the quantized ones.
         device_name: as the user named it, None for a GPU if there is one.
         on_meta: run on shapes only, where a model's work does not depend on its data.
-        progress: is told of each model.
+        progress: reports each model.
 
     Raises:
         UserError: a pattern matches no model, or there is no such device.

@@ -50,7 +50,7 @@ def filter_operators(request: Request) -> list[FilterReport]:
     models = counted(request, request.configs(), COUNTS)
     present = {name for _, counts in models for name in by_operator(counts)}
     _check_spelling(request, whitelist, present)
-    _tell_of_strangers(whitelist, present)
+    _warn_of_unknown_names(whitelist, present)
     for config, counts in models:
         kept = select(counts, whitelist).kept
         if not kept.counts:
@@ -75,7 +75,7 @@ def _check_spelling(request: Request, whitelist: tuple[str, ...], present: set[s
         raise UserError(*mistakes)
 
 
-def _tell_of_strangers(whitelist: tuple[str, ...], present: set[str]) -> None:
+def _warn_of_unknown_names(whitelist: tuple[str, ...], present: set[str]) -> None:
     """Warn of names that match no operator and are very like one that the whitelist lacks."""
     for name in set(whitelist) - present:
         for like in get_close_matches(name, present - set(whitelist), n=1, cutoff=LIKE_RATIO):

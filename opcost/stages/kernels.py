@@ -52,7 +52,7 @@ class KindOfOperator:
 class KernelsReport:
     """The kernels of one model: all, those inside counted calls, and those of calls that launch the same alone.
 
-    ``differences`` tells of each tuple that launches others: the names, alone and in the model, and the time there.
+    ``differences`` has a line for each tuple that launches others: the kernels alone and in the model, and their time.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Launched:
 def compare_kernels(
     request: Request, progress: Progress, open_device: OpenApparatus = open_apparatus
 ) -> list[KernelsReport]:
-    """Profile each chosen model, then its tuples alone, into ``kernel_times.csv``, unless that is a dry run.
+    """Profile each chosen model, then its tuples alone; add a row per kind of operator to ``kernel_times.csv``.
 
     Raises:
         UserError: there is no GPU.
@@ -94,7 +94,7 @@ def compare_kernels(
         with open_device(request.device, request.database, False) as apparatus:
             if not apparatus.is_gpu:
                 raise UserError("--device cpu: kernels are compared on a GPU; name one with --device cuda")
-            # Of the first model of a process kernels were told under other operators' marks (``docs/results.md``).
+            # The profiler reported kernels of a process's first model under other operators (``docs/results.md``).
             profiled(lambda mark: None)
             for config in configs:
                 progress.begin(config.name)
