@@ -311,6 +311,34 @@ def test_a_meter_that_has_hardly_said_anything_is_no_reason_to_give_up():
     assert result.loop_time_s > 8
 
 
+@pytest.mark.parametrize("meter", [RING, MeterModel(missing_reason="no meter")], ids=["meter", "no meter"])
+@pytest.mark.parametrize("time_s", [0.15, 0.3, 3.0])
+def test_calls_that_take_longer_than_the_first_look_are_measured(time_s, meter):
+    """As a model's on a CPU: its first chunk is one call, and tells no error yet."""
+    result = measured(load=replace(LOAD, time_s=time_s), device=QUIET, meter=meter, protocol=PRECISE)
+    assert result.time_s == pytest.approx(time_s, rel=0.05)
+    assert result.loop_time_s > 5 * time_s
+
+
+def test_a_chunk_that_is_stalled_beyond_the_first_look_is_not_all_of_a_loop():
+    """A busy CPU may stall any chunk, also one of calls that run nothing: these ask for no precision."""
+    machine = SimulatedMachine(Load(time_s=1e-9), QUIET, RING)
+
+    class Stalled(SimulatedWorkload):
+        calls_after_warm_up = 0
+
+        def run(self, rounds):
+            self.calls_after_warm_up += machine.read().monotonic_s >= FIRST_MONOTONIC_S + 0.3 + PRECISE.warm_up_s
+            if self.calls_after_warm_up == 2:
+                machine.idle(0.3)
+            return super().run(rounds)
+
+    machine.start()
+    loop = run_loop(Stalled(machine, machine.load), machine, PRECISE, machine)
+    assert loop.chunk_durations_s == pytest.approx((0.32, 0.02), abs=1e-3)
+    assert loop.runs_nothing
+
+
 CAPPED = Load(time_s=0.002, power_w=735.0)
 CAPPING = Device(white_noise_w=2.0, capping_delay_s=0.1)
 LIMITED = KnownDevice(power_limit_w=700.0)
@@ -358,8 +386,9 @@ def test_pauses_that_are_too_few_do_not_help():
     assert result.loop_time_s > 0.2
 
 
-def test_what_is_too_long_for_pauses_is_measured_at_the_limit():
-    load = replace(CAPPED, time_s=0.03)
+@pytest.mark.parametrize("time_s", [0.03, 0.3])
+def test_what_is_too_long_for_pauses_is_measured_at_the_limit(time_s):
+    load = replace(CAPPED, time_s=time_s)
     result = at_full_clocks(load, CAPPING)
     assert is_held_back(result)
     assert result.loop_time_s > 0.3

@@ -53,7 +53,7 @@ NEAR_RATIO = 1.5
 
 @dataclass(frozen=True)
 class Loop:
-    """The raw result of a loop: consecutive chunks between two clock readings, and when the load began.
+    """The raw result of a loop: two or more consecutive chunks between two clock readings, and when the load began.
 
     ``chunk_iterations`` are how many iterations each chunk held; the chunks ran in so many ``places`` in turn."""
 
@@ -253,7 +253,7 @@ def _is_told_enough(loop: Loop, power: MeteredPower) -> bool:
 
 
 def _growing_loop(workload: Workload, clock: Clock, rounds: int, load_begin: ClockReading) -> Iterator[Loop]:
-    """Run chunk after chunk; yield the loop so far after each."""
+    """Run chunk after chunk; yield the loop so far after each from the second on: the first tells no error."""
     begin = now = clock.read()
     durations_s: list[float] = []
     iterations: list[int] = []
@@ -262,7 +262,8 @@ def _growing_loop(workload: Workload, clock: Clock, rounds: int, load_begin: Clo
         previous, now = now, clock.read()
         durations_s.append(_ended_s(workload, previous, now))
         iterations.append(ended * workload.iterations_per_round)
-        yield Loop(load_begin, begin, now, tuple(durations_s), tuple(iterations), workload.places)
+        if len(durations_s) > 1:
+            yield Loop(load_begin, begin, now, tuple(durations_s), tuple(iterations), workload.places)
 
 
 def _warm_up(workload: Workload, clock: Clock, protocol: MeasurementProtocol) -> int:
