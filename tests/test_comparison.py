@@ -14,6 +14,7 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
+from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements
 
 CONVOLUTION, RELU = (
@@ -90,12 +91,12 @@ def test_sum_and_whole_are_compared_at_one_temperature():
 
     parts = [referred(CONVOLUTION_ROW, 11.0), referred(RELU_ROW, 6.0)]
     comparison = compared(*parts, full=referred(FULL, 28.5))
-    assert comparison.cost.is_at_reference
+    assert comparison.cost.basis is EnergyBasis.NORMALISED
     assert comparison.energy_ratio.value == pytest.approx(57.0 / 28.5)
     assert comparison.full_energy_j.value == 28.5
     reasons = []
     for others in (compared(*parts), compared(parts[0], RELU_ROW, full=referred(FULL, 28.5))):
-        assert not others.cost.is_at_reference
+        assert others.cost.basis is EnergyBasis.MEASURED
         assert others.full_energy_j.value == 25.0
         reasons.append(remarks_of(others)[0])
     assert reasons == [

@@ -195,6 +195,15 @@ def test_sentinels_of_the_boards_are_drawn(campaign: SimulatedCampaign) -> None:
     assert "Standard deviations: time 1.00\u00a0%" in report_of(campaign)
 
 
+def test_a_sentinel_s_energies_are_all_normalised_or_all_as_measured(campaign: SimulatedCampaign) -> None:
+    table = CsvTable(campaign.database / SENTINEL_MEASUREMENTS, MeasurementRow)
+    row = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()[0]
+    assert row.measurement.energy_j is not None
+    for at_reference_j in (None, 1.2 * row.measurement.energy_j):
+        table.append(replace(row, measurement=replace(row.measurement, energy_at_reference_j=at_reference_j)))
+    assert "Standard deviations: time 0.00\u00a0%; energy 0.00\u00a0%" in report_of(campaign)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

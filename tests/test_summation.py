@@ -15,13 +15,14 @@ from simulated_machine import (
 
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import measurement_key
-from opcost.measuring.record import energy_of, time_of
+from opcost.measuring.record import time_of
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues
+from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements, best_rows
-from opcost.summing.summation import ModelCost, sum_operators
+from opcost.summing.summation import ModelCost, sum_beside, sum_operators
 
 OTHER_CONDITIONS = replace(SIMULATED_CONDITIONS, precision="fp32")
 CONVOLUTION, RELU, LINEAR = (
@@ -86,7 +87,7 @@ def test_each_occurrence_counts_and_calls_of_one_tuple_share_their_error(row_of)
         time_s=Estimate(pytest.approx(43.0), pytest.approx(0.5)),
         energy_j=Estimate(pytest.approx(86.0), pytest.approx(1.0)),
         energy_missing_reason=None,
-        is_at_reference=False,
+        basis=EnergyBasis.MEASURED,
         summed=counts.counts,
         missing=(),
         parts=cost.parts,
@@ -172,13 +173,24 @@ def test_what_is_not_measured_is_named_and_left_out(row_of):
 def test_energies_are_at_the_reference_temperature_if_all_are(row_of):
     counts = counts_of(OperatorCount(CONVOLUTION, 1, 1, 1), OperatorCount(RELU, 2, 1, 1))
     all_known = Measurements([row_of(CONVOLUTION, at_reference_j=5.0), row_of(RELU, at_reference_j=7.0)])
-    cost = sum_operators(counts, all_known, SIMULATED_CONDITIONS, at_reference=True)
+    whole = row_of(LINEAR, at_reference_j=20.0)
+    cost = sum_beside(whole, counts, all_known, SIMULATED_CONDITIONS)
     # The errors are those of the measurements; 2 J were measured of each.
-    assert (cost.energy_j, cost.is_at_reference) == (Estimate(19.0, pytest.approx(0.2 * math.sqrt(5))), True)
+    assert (cost.energy_j, cost.basis) == (Estimate(19.0, pytest.approx(0.2 * math.sqrt(5))), EnergyBasis.NORMALISED)
+    assert [part.energy_j for part in cost.parts] == [5.0, 14.0]
     one_lacks = Measurements([row_of(CONVOLUTION, at_reference_j=5.0), row_of(RELU)])
-    cost = sum_operators(counts, one_lacks, SIMULATED_CONDITIONS, at_reference=True)
-    assert (cost.energy_j.value, cost.is_at_reference) == (6.0, False)
-    assert not sum_operators(counts, all_known, SIMULATED_CONDITIONS).is_at_reference
+    for beside, rows in ((whole, one_lacks), (row_of(LINEAR), all_known)):
+        cost = sum_beside(beside, counts, rows, SIMULATED_CONDITIONS)
+        assert (cost.energy_j.value, cost.basis) == (6.0, EnergyBasis.MEASURED)
+        assert [part.energy_j for part in cost.parts] == [2.0, 4.0]
+
+
+def test_a_sum_of_normalised_energies_lacks_what_cannot_be_normalised(row_of):
+    counts = counts_of(OperatorCount(CONVOLUTION, 1, 1, 1), OperatorCount(RELU, 2, 1, 1))
+    one_lacks = Measurements([row_of(CONVOLUTION, at_reference_j=5.0), row_of(RELU)])
+    cost = sum_operators(counts, one_lacks, SIMULATED_CONDITIONS, basis=EnergyBasis.NORMALISED)
+    assert cost.energy_j is None
+    assert "1 of 2 operators have no energy: it cannot be normalised" in cost.energy_missing_reason
 
 
 def test_rows_under_other_conditions_are_not_summed(row_of):
@@ -194,7 +206,7 @@ def test_nothing_measured_has_no_cost():
         None,
         None,
         "no operator of the model is measured",
-        is_at_reference=False,
+        basis=EnergyBasis.MEASURED,
         summed=(),
         missing=counts.counts,
         parts=(),
@@ -222,6 +234,7 @@ def test_a_missing_operator_is_no_reason_to_leave_out_the_energy(row_of):
 
 
 def test_energy_without_its_error_is_no_energy(row_of):
+    energy_of = EnergyBasis.MEASURED.energy_of
     assert energy_of(row_of(RELU, energy_error_j=None)) is None
     assert energy_of(row_of(RELU, energy_j=None)) is None
     assert energy_of(row_of(RELU)) == Estimate(2.0, 0.2)

@@ -16,8 +16,9 @@ from typing import TypeAlias
 
 from opcost.estimates import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
 from opcost.measuring.conditions import GRAPH, WARM, Conditions
-from opcost.measuring.record import MeasurementRow, energy_of, is_doubtful, is_held_back, slope_error_j, time_of
+from opcost.measuring.record import MeasurementRow, is_doubtful, is_held_back, time_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.summing.energy import common_basis
 
 ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER = "elementwise", "norm", "depthwise", "matrix", "filter"
 KINDS = (ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER)
@@ -183,13 +184,13 @@ def excess_of_call(
     """
     calls = blocks * len(own)
     parts = [(1, before), *((blocks * own.count(row), row) for row in dict.fromkeys(own))]
-    at_reference = all(energy_of(row, at_reference=True) for row in (whole, before, *own))
+    basis = common_basis([whole, before, *own])
     time_s = time_of(whole).less(sum_of_independent(time_of(row).times(n) for n, row in parts))
-    whole_j = energy_of(whole, at_reference)
-    energies_j = [energy.times(n) for n, row in parts if (energy := energy_of(row, at_reference)) is not None]
+    whole_j = basis.energy_of(whole)
+    energies_j = [energy.times(n) for n, row in parts if (energy := basis.energy_of(row)) is not None]
     if whole_j is None or len(energies_j) < len(parts):
         return Excess(time_s.times(1 / calls), None)
-    energy_j = whole_j.less(sum_of_independent(energies_j)).with_error(slope_error_j(parts, whole))
+    energy_j = whole_j.less(sum_of_independent(energies_j)).with_error(basis.slope_error_j(parts, whole))
     return Excess(time_s, energy_j).times(1 / calls)
 
 

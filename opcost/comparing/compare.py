@@ -12,7 +12,7 @@ from opcost.comparing.eager_regime import eager_cost
 from opcost.comparing.gap import Constants, gap
 from opcost.comparing.remark_rules import remarks_on
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.record import MeasurementRow, energy_of
+from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount, OperatorCounts, is_leaf, memory_bytes_of
 from opcost.operators.subjects import LEAF
 from opcost.prediction.rates import MINIMUM_KNOWN, CostModel, fitted, known_costs
@@ -48,13 +48,13 @@ def compare(  # noqa: PLR0913, PLR0917
     cost = sum_beside(full, counts, measurements, conditions, runs.input_data)
     left_out = None
     if dropped is not None:
-        left_out = sum_operators(dropped, measurements, conditions, runs.input_data, cost.is_at_reference)
+        left_out = sum_operators(dropped, measurements, conditions, runs.input_data, cost.basis)
     everything = [*counts.counts, *(dropped.counts if dropped else ())]
     constants = Constants(
         rates=_rates(everything, [cost, *([left_out] if left_out else [])], measurements, conditions),
         corrections=_corrections(counts, chains, conditions),
     )
-    pieces = gap(cost, left_out, full, energy_of(full, cost.is_at_reference), constants)
+    pieces = gap(cost, left_out, full, constants)
     found = Comparison(counts, runs, full, cost, left_out, pieces, eager_cost(cost, measurements))
     return replace(found, remarks=remarks_on(found, measurements))
 
@@ -67,7 +67,7 @@ def _rates(
     """
     if not any(one.missing for one in sums):
         return None
-    known = known_costs(counts, measurements, conditions, sums[0].is_at_reference)
+    known = known_costs(counts, measurements, conditions, sums[0].basis)
     measured_bytes = sum(memory_bytes_of(one.summed) for one in sums)
     is_enough = len(known) >= MINIMUM_KNOWN and measured_bytes >= MOSTLY_KNOWN_RATIO * memory_bytes_of(counts)
     return fitted(known) if is_enough else None

@@ -10,9 +10,10 @@ from opcost.comparing.gap import Gap
 from opcost.comparing.remarks import Remark
 from opcost.estimates import Estimate, total_if_known
 from opcost.measuring.conditions import WARM, Conditions
-from opcost.measuring.record import MeasurementRow, energy_of, slope_error_j, time_of
+from opcost.measuring.record import MeasurementRow, time_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.subjects import ALL, CAPTURED
+from opcost.summing.energy import EnergyBasis
 from opcost.summing.summation import ModelCost
 
 
@@ -58,7 +59,7 @@ class Comparison:
     @property
     def full_energy_j(self) -> Estimate | None:
         """The whole's energy, at the same temperature as the sum's."""
-        return energy_of(self.full, self.cost.is_at_reference)
+        return self.cost.basis.energy_of(self.full)
 
     @property
     def time_ratio(self) -> Estimate | None:
@@ -71,9 +72,9 @@ class Comparison:
         sum_j, full_j = self.cost.energy_j, self.full_energy_j
         if sum_j is None or full_j is None:
             return None
-        if self.cost.is_at_reference:
+        if self.cost.basis is EnergyBasis.NORMALISED:
             parts = ((part.occurrences, part.row) for part in self.cost.parts)
-            sum_j = sum_j.with_error(slope_error_j(parts, self.full))
+            sum_j = sum_j.with_error(self.cost.basis.slope_error_j(parts, self.full))
         return sum_j.divided_by(full_j)
 
 
@@ -92,7 +93,7 @@ def kinds_of(cost: ModelCost) -> tuple[KindCost, ...]:
     for part in cost.parts:
         name = part.subject.operator.short_name
         known = kinds.get(name, KindCost(name, 0.0, 0.0))
-        energy_j = total_if_known([known.energy_j, part.energy_j(cost.is_at_reference)])
+        energy_j = total_if_known([known.energy_j, part.energy_j])
         kinds[name] = KindCost(name, known.time_s + part.time_s, energy_j)
     return tuple(sorted(kinds.values(), key=lambda kind: -kind.time_s))
 

@@ -79,7 +79,7 @@ def costs_of(cost: ModelCost, model: CostModel) -> Costs:
     by_operator = {count.operator: count for count in cost.summed}
     found: dict[str, OperatorCost] = {}
     for part in cost.parts:
-        name, energy_j = part.subject.operator.short_name, part.energy_j(cost.is_at_reference)
+        name, energy_j = part.subject.operator.short_name, part.energy_j
         if energy_j is None:
             _, energy_j = model.cost(by_operator[part.subject.operator], part.occurrences)
         doubtful_s = part.time_s if is_doubtful(part.row.measurement) else 0.0

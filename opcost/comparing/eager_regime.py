@@ -14,7 +14,7 @@ from statistics import median
 
 from opcost.estimates import total_if_known, value_of
 from opcost.measuring.conditions import EAGER, GRAPH
-from opcost.measuring.record import MeasurementRow, energy_of
+from opcost.measuring.record import MeasurementRow
 from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost, Part
 
@@ -99,7 +99,7 @@ def eager_cost(cost: ModelCost, measurements: Measurements) -> EagerCost | None:
     known = {one.kind for one in waiting}
     launch_s = math.fsum(one.calls * launches_s[one.kind] for one in twins)
     assumed_s = math.fsum(one.calls * launches_s[one.kind] for one in twins if one.kind not in known)
-    energy_j = _energy_j(twins, waiting, max(device_s, launch_s), cost.is_at_reference)
+    energy_j = _energy_j(twins, waiting, max(device_s, launch_s))
     return EagerCost(device_s, launch_s, energy_j, assumed_s / launch_s)
 
 
@@ -127,14 +127,14 @@ def _on_device_s(one: Twins, launch_s: float, gap_s: float) -> float:
     return one.eager_s if is_longer else min(one.eager_s, one.graph_s + gap_s)
 
 
-def _energy_j(twins: Sequence[Twins], waiting: Sequence[Twins], time_s: float, at_reference: bool) -> float | None:
+def _energy_j(twins: Sequence[Twins], waiting: Sequence[Twins], time_s: float) -> float | None:
     """Return the energy in graphs, and for the rest of the time what a waiting device draws.
 
     That is known by what loops that wait take more, in energy and in time, than graphs.
     """
     is_alike = all(one.graph.input_data == one.part.row.input_data for one in twins)
-    graphs_j = total_if_known(_calls_j(one, at_reference) for one in twins)
-    powers_w = [_waiting_w(one, at_reference) for one in waiting]
+    graphs_j = total_if_known(_calls_j(one) for one in twins)
+    powers_w = [_waiting_w(one) for one in waiting]
     known_w = [power_w for power_w in powers_w if power_w is not None]
     if graphs_j is None or len(known_w) < len(powers_w) or not is_alike:
         return None
@@ -142,11 +142,11 @@ def _energy_j(twins: Sequence[Twins], waiting: Sequence[Twins], time_s: float, a
     return graphs_j + max(time_s - graphs_s, 0.0) * max(median(known_w), 0.0)
 
 
-def _calls_j(one: Twins, at_reference: bool) -> float | None:
-    energy_j = value_of(energy_of(one.graph, at_reference))
+def _calls_j(one: Twins) -> float | None:
+    energy_j = value_of(one.part.basis.energy_of(one.graph))
     return None if energy_j is None else one.calls * energy_j
 
 
-def _waiting_w(one: Twins, at_reference: bool) -> float | None:
-    eager_j, graph_j = (value_of(energy_of(row, at_reference)) for row in (one.part.row, one.graph))
+def _waiting_w(one: Twins) -> float | None:
+    eager_j, graph_j = (value_of(one.part.basis.energy_of(row)) for row in (one.part.row, one.graph))
     return None if eager_j is None or graph_j is None else (eager_j - graph_j) / (one.eager_s - one.graph_s)

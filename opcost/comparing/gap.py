@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from opcost.comparing.cache_chains import Excess
 from opcost.comparing.cache_corrections import Corrections
-from opcost.estimates import Estimate, total_if_known
+from opcost.estimates import total_if_known, value_of
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount
 from opcost.prediction.rates import CostModel
@@ -59,7 +59,6 @@ def gap(
     cost: ModelCost,
     dropped: ModelCost | None,
     full: MeasurementRow,
-    full_energy_j: Estimate | None,
     constants: Constants,
 ) -> Gap:
     """Return what makes a whole model.
@@ -68,18 +67,15 @@ def gap(
         cost: the sum of its operators.
         dropped: the sum of those that are left out of it on purpose, None where they are not known.
         full: the measured whole.
-        full_energy_j: its energy, as that of the sum: at the reference temperature, or as measured.
         constants: what is known of the device.
     """
     modules, functions = (
-        _measured(
-            [part for part in cost.parts if part.subject.operator.is_function == is_function], cost.is_at_reference
-        )
+        _measured([part for part in cost.parts if part.subject.operator.is_function == is_function])
         for is_function in (False, True)
     )
     left_out = Piece(None, None)
     if dropped is not None:
-        left_out = _measured(dropped.parts, cost.is_at_reference).plus(_estimated(dropped.missing, constants.rates))
+        left_out = _measured(dropped.parts).plus(_estimated(dropped.missing, constants.rates))
     unmeasured = _estimated(cost.missing, constants.rates)
     correction = None if constants.corrections is None else constants.corrections.of(cost.summed)
     known = modules.plus(functions).plus(left_out).plus(unmeasured).plus(_piece(correction))
@@ -91,7 +87,7 @@ def gap(
         unmeasured=unmeasured,
         unexplained=Piece(
             _difference(full.measurement.time_s, known.time_s),
-            _difference(None if full_energy_j is None else full_energy_j.value, known.energy_j),
+            _difference(value_of(cost.basis.energy_of(full)), known.energy_j),
         ),
     )
 
@@ -102,9 +98,8 @@ def _piece(correction: Excess | None) -> Piece:
     return Piece(correction.time_s.value, 0.0 if correction.energy_j is None else correction.energy_j.value)
 
 
-def _measured(parts: Sequence[Part], at_reference: bool) -> Piece:
-    energies_j = (part.energy_j(at_reference) for part in parts)
-    return Piece(math.fsum(part.time_s for part in parts), total_if_known(energies_j))
+def _measured(parts: Sequence[Part]) -> Piece:
+    return Piece(math.fsum(part.time_s for part in parts), total_if_known(part.energy_j for part in parts))
 
 
 def _estimated(counts: Sequence[OperatorCount], model: CostModel | None) -> Piece:

@@ -14,16 +14,15 @@ from opcost.estimates import total_if_known
 from opcost.measuring.conditions import WARM, Circumstances
 from opcost.measuring.record import (
     IMPRECISE,
-    REFERENCE_TEMPERATURE_C,
     MeasurementRow,
     doubts_of,
-    energy_of,
     is_doubtful,
     joined_notes,
     time_of,
 )
 from opcost.operators.subjects import CAPTURED, LEAF
 from opcost.operators.tuples import META
+from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements
 from opcost.summing.summation import Part
 
@@ -109,11 +108,12 @@ def _leaves_only(found: Comparison) -> Iterator[Remark]:
 def _temperatures(found: Comparison) -> Iterator[Remark]:
     """Say why energies are as measured where some could be normalised."""
     cost = found.cost
-    known = [part.row for part in cost.parts if energy_of(part.row, at_reference=True) is not None]
-    if cost.is_at_reference or not known:
+    normalised = EnergyBasis.NORMALISED
+    known = [part.row for part in cost.parts if normalised.energy_of(part.row) is not None]
+    if cost.basis is normalised or not known:
         return
-    figures: dict[str, Figure] = {"reference_c": REFERENCE_TEMPERATURE_C}
-    if energy_of(found.full, at_reference=True) is None:
+    figures: dict[str, Figure] = {"reference_c": normalised.temperature_c}
+    if normalised.energy_of(found.full) is None:
         yield Remark(RemarkKind.WHOLE_NOT_NORMALISED, figures)
     else:
         lacking = len({part.row.key for part in cost.parts}) - len({row.key for row in known})

@@ -15,13 +15,13 @@ from opcost.measuring.record import (
     IN_A_DUTY_CYCLE,
     SLOWED,
     MeasurementRow,
-    energy_of,
     is_doubtful,
     time_of,
 )
 from opcost.operators.counts import OperatorCount
 from opcost.operators.subjects import Subject, subjects_of
 from opcost.operators.tuples import OperatorTuple
+from opcost.summing.energy import EnergyBasis
 from opcost.summing.summation import ModelCost, Part
 
 DOUBTFUL = "doubtful"
@@ -77,7 +77,7 @@ class TupleCost:
     @property
     def energy_j(self) -> Estimate | None:
         """The energy of one call, as measured."""
-        return None if self.row is None else energy_of(self.row)
+        return None if self.row is None else EnergyBasis.MEASURED.energy_of(self.row)
 
     @property
     def work(self) -> Work | None:
@@ -160,7 +160,7 @@ def _flags_of(part: Part, comparison: Comparison, is_summed: bool) -> Iterator[s
         BY_PYTHON: part.row.conditions.device_type != "cpu" and measured.executed_as == EAGER,
         OTHER_VALUES: part.is_on_other_values,
         OTHER_BOARD: part.row.circumstances.device_uuid != board,
-        NO_ENERGY: energy_of(part.row) is None,
+        NO_ENERGY: EnergyBasis.MEASURED.energy_of(part.row) is None,
         DROPPED: not is_summed,
     }
     return (flag for flag, is_held in held.items() if is_held)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from opcost.estimates import Estimate, estimate_of
+from opcost.estimates import Estimate
 from opcost.measuring.conditions import Circumstances, Conditions
 
 UNEVEN = "uneven"
@@ -136,37 +135,6 @@ class MeasurementRow:
 def time_of(row: MeasurementRow) -> Estimate:
     """Return a row's time per iteration in s."""
     return Estimate(row.measurement.time_s, row.measurement.time_standard_error_s)
-
-
-def energy_of(row: MeasurementRow, at_reference: bool = False) -> Estimate | None:
-    """Return a row's energy per iteration in J, as measured or at the reference temperature; None where it has none.
-
-    The error is that of the measurement: that of the correction is not independent from row to row.
-    """
-    measured = row.measurement
-    energy_j = measured.energy_at_reference_j if at_reference else measured.energy_j
-    return estimate_of(energy_j, measured.energy_standard_error_j)
-
-
-def slope_error_j(parts: Iterable[tuple[int, MeasurementRow]], whole: MeasurementRow) -> float:
-    """Return what is not known of slopes over the temperature in the difference of a sum from a whole, in J.
-
-    The board's slope counts by how far the mean temperature of the parts is from the whole's, what operators differ in
-    by how far each is.
-
-    Args:
-        parts: how many calls, and the row of one.
-        whole: what their sum is held against.
-    """
-    whole_c = whole.measurement.temperature_c
-    kelvins_j = [
-        calls * energy_j.value * (row.measurement.temperature_c - whole_c)
-        for calls, row in parts
-        if (energy_j := energy_of(row, at_reference=True) or energy_of(row)) is not None
-        and row.measurement.temperature_c is not None
-        and whole_c is not None
-    ]
-    return math.hypot(SLOPE_ERROR_PER_KELVIN * math.fsum(kelvins_j), SLOPE_SPREAD_PER_KELVIN * math.hypot(*kelvins_j))
 
 
 def joined_notes(*notes: str) -> str:

@@ -15,9 +15,9 @@ import numpy as np
 
 from opcost.estimates import FloatArray, value_of
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.record import energy_of
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple
+from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements
 
 MINIMUM_KNOWN = 3
@@ -94,18 +94,18 @@ def kind_of(operator: OperatorTuple) -> str:
 
 
 def known_costs(
-    counts: Iterable[OperatorCount], measurements: Measurements, conditions: Conditions, at_reference: bool = False
+    counts: Iterable[OperatorCount],
+    measurements: Measurements,
+    conditions: Conditions,
+    basis: EnergyBasis = EnergyBasis.MEASURED,
 ) -> list[KnownCost]:
-    """Return what operators cost that compute something and were measured under these conditions, on any values.
-
-    Energies are as measured, or those at the reference temperature.
-    """
+    """Return what operators cost that compute something and were measured under these conditions, on any values."""
     return [
         KnownCost(
             count.flop,
             count.memory_bytes,
             row.measurement.time_s,
-            value_of(energy_of(row, at_reference)),
+            value_of(basis.energy_of(row)),
             kind_of(count.operator),
         )
         for count in {count.operator: count for count in counts}.values()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from statistics import median
 
+from opcost.estimates import value_of
 from opcost.measuring.qualification import REFERENCE, QualificationRow
 from opcost.measuring.record import MeasurementRow
 from opcost.reporting import svg_charts
@@ -14,6 +15,7 @@ from opcost.reporting.compared_models import QUANTITIES
 from opcost.reporting.html import figure, folded, paragraph, table
 from opcost.reporting.report_sections import board_of
 from opcost.reporting.svg_charts import Course
+from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.units import milliseconds, percent
 
 
@@ -76,14 +78,15 @@ def sentinel(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:
     ]
     legend = [svg_charts.legend_mark(number % 8, line.name) for number, line in enumerate(lines["time"])]
     caption = (
-        "One addition, measured again and again in each campaign. Flat: nothing changed meanwhile. Energies are those "
-        f"at 50 °C where they are known. Standard deviations: {_scatter(lines)}."
+        "One addition, measured again and again in each campaign. Flat: nothing changed meanwhile. A board's energies "
+        f"are normalised to 50 °C if all of them can be. Standard deviations: {_scatter(lines)}."
     )
     return figure(drawings, caption, legend)
 
 
 def _course(rows: Sequence[MeasurementRow], quantity: str) -> Course:
-    values = [(_epoch_s(row.measurement.started_at), _looked_at(row, quantity)) for row in rows]
+    basis = common_basis(rows)
+    values = [(_epoch_s(row.measurement.started_at), _looked_at(row, quantity, basis)) for row in rows]
     known = [(moment_s, value) for moment_s, value in values if value is not None]
     middle = median(value for _, value in known) if known else 1.0
     first = rows[0]
@@ -92,9 +95,8 @@ def _course(rows: Sequence[MeasurementRow], quantity: str) -> Course:
     return Course(name, tuple(((moment_s - begin_s) / 60, value / middle - 1) for moment_s, value in known))
 
 
-def _looked_at(row: MeasurementRow, quantity: str) -> float | None:
-    measured = row.measurement
-    return measured.time_s if quantity == "time" else measured.energy_at_reference_j or measured.energy_j
+def _looked_at(row: MeasurementRow, quantity: str, basis: EnergyBasis) -> float | None:
+    return row.measurement.time_s if quantity == "time" else value_of(basis.energy_of(row))
 
 
 def _scatter(lines: Mapping[str, Sequence[Course]]) -> str:

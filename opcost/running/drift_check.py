@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from opcost.errors import CannotMeasureError
+from opcost.estimates import value_of
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import METERS_DISAGREE, Measurement, MeasurementRow, doubts_of, joined_notes
 from opcost.running.bench import Bench, measured_row
 from opcost.running.request import SENTINEL_MEASUREMENTS
 from opcost.storage.table import CsvTable
+from opcost.summing.energy import common_basis
 from opcost.units import percent
 
 EVERY = 100
@@ -63,12 +65,12 @@ class Sentinel:
 
     def tell_drift(self) -> None:
         """Say by how much its figures have moved."""
-        measured = [row.measurement for row in self._rows]
-        energies_j = [looked_at.energy_at_reference_j or looked_at.energy_j for looked_at in measured]
+        basis = common_basis(self._rows)
+        energies_j = [value_of(basis.energy_of(row)) for row in self._rows]
         texts = [
             f"{name} by {percent(max(values) / min(values) - 1, digits=2)}"
             for name, values in (
-                ("time", [looked_at.time_s for looked_at in measured]),
+                ("time", [row.measurement.time_s for row in self._rows]),
                 ("energy", [energy_j for energy_j in energies_j if energy_j]),
             )
             if len(values) > 1

@@ -22,7 +22,7 @@ from opcost.comparing.coverage import (
 from opcost.errors import UserError
 from opcost.estimates import value_of
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.record import MeasurementRow, energy_of
+from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.subjects import about
 from opcost.operators.whitelist import names_kept
@@ -209,7 +209,7 @@ def _advice(name: str, costs: Costs, whitelist: tuple[str, ...], target_ratio: f
     share = share_of(costs, whitelist)
     kept = [cost for operator, cost in costs.items() if operator in whitelist]
     time_s, whole = sum(cost.time_s for cost in kept), found.whole
-    whole_j = None if whole is None else value_of(energy_of(whole, found.cost.is_at_reference))
+    whole_j = None if whole is None else value_of(found.cost.basis.energy_of(whole))
     has_energy = share.energy_ratio is not None and whole_j is not None
     return ModelAdvice(
         name=name,

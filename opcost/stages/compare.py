@@ -15,7 +15,7 @@ from opcost.comparing.remarks import Remark, all_worded
 from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
 from opcost.estimates import standard_error_of, value_of
-from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow
+from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.subjects import about
 from opcost.running.request import (
@@ -176,7 +176,7 @@ def _comparison_row(name: str, comparison: Comparison, errors: KernelErrors | No
         full_time_standard_error_s=whole.time_standard_error_s,
         full_energy_j=value_of(comparison.full_energy_j),
         full_energy_standard_error_j=standard_error_of(comparison.full_energy_j),
-        reference_temperature_c=REFERENCE_TEMPERATURE_C if cost.is_at_reference else None,
+        reference_temperature_c=cost.basis.temperature_c,
         time_ratio=value_of(comparison.time_ratio),
         time_standard_error_ratio=standard_error_of(comparison.time_ratio),
         energy_ratio=value_of(comparison.energy_ratio),

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.record import MeasurementRow, energy_of, is_doubtful
+from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.operators.subjects import Subject
 from opcost.operators.values import InputData, parse_input_data
+from opcost.summing.energy import EnergyBasis
 
 
 class Measurements:
@@ -85,4 +86,5 @@ def _data_of(row: MeasurementRow) -> InputData | None:
 
 def _rank(row: MeasurementRow, board: str | None) -> tuple[bool, bool, bool, float]:
     is_of_board = board is not None and row.circumstances.device_uuid == board
-    return energy_of(row) is not None, not is_doubtful(row.measurement), is_of_board, row.measurement.loop_time_s
+    has_energy = EnergyBasis.MEASURED.energy_of(row) is not None
+    return has_energy, not is_doubtful(row.measurement), is_of_board, row.measurement.loop_time_s

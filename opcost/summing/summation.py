@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from opcost.estimates import Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.record import MeasurementRow, energy_of, is_doubtful, time_of
+from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.operators.whitelist import share
+from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.index import Measurements
 
 
 @dataclass(frozen=True)
 class Part:
-    """Calls in a sum: how many, of what, and the measurement that stands for them, perhaps one on other values."""
+    """Calls in a sum: how many, of what, and the measurement that stands for them, perhaps one on other values.
+
+    ``basis`` is that of the sum's energies.
+    """
 
     subject: Subject
     occurrences: int
     row: MeasurementRow
+    basis: EnergyBasis
 
     @property
     def time_s(self) -> float:
         """The time of all these calls."""
         return self.occurrences * self.row.measurement.time_s
 
-    def energy_j(self, at_reference: bool = False) -> float | None:
-        """Return the energy of all these calls, as measured or at the reference temperature, None where it has none."""
-        energy_j = energy_of(self.row, at_reference)
+    @property
+    def energy_j(self) -> float | None:
+        """The energy of all these calls, None where it is not known."""
+        energy_j = self.basis.energy_of(self.row)
         return None if energy_j is None else self.occurrences * energy_j.value
 
     @property
@@ -45,15 +52,15 @@ class ModelCost:
 
     ``summed`` and ``missing`` are the counts with and without a measurement under the conditions asked for, ``parts``
     what is summed. Time and energy are None where nothing could be summed; energy also where any summed operator lacks
-    it, since a sum of some energies is the energy of nothing. ``is_at_reference`` says whether energies are those at
-    the reference temperature; how operators differ in how they follow it is no part of ``energy_j``'s error.
-    ``flop_ratio`` and ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes that the sum carries.
+    it, since a sum of some energies is the energy of nothing. ``basis`` says which energies all of these are, and those
+    that the sum is held against; how operators differ in how they follow the temperature is no part of ``energy_j``'s
+    error. ``flop_ratio`` and ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes that the sum carries.
     """
 
     time_s: Estimate | None
     energy_j: Estimate | None
     energy_missing_reason: str | None
-    is_at_reference: bool
+    basis: EnergyBasis
     summed: tuple[OperatorCount, ...]
     missing: tuple[OperatorCount, ...]
     parts: tuple[Part, ...]
@@ -69,7 +76,8 @@ class ModelCost:
 def whole_rank(whole: MeasurementRow, cost: ModelCost) -> tuple[bool, bool, float]:
     """Return by what one of several wholes is chosen to stand beside a sum of its board: the largest comes first."""
     board_ratio = cost.board_ratio(whole.circumstances.device_uuid)
-    return energy_of(whole) is not None, not is_doubtful(whole.measurement), board_ratio
+    has_energy = EnergyBasis.MEASURED.energy_of(whole) is not None
+    return has_energy, not is_doubtful(whole.measurement), board_ratio
 
 
 def sum_operators(
@@ -77,7 +85,7 @@ def sum_operators(
     measurements: Measurements,
     conditions: Conditions,
     input_data: str = CAPTURED,
-    at_reference: bool = False,
+    basis: EnergyBasis = EnergyBasis.MEASURED,
 ) -> ModelCost:
     """Sum time and energy by occurrence over the counts that have a row under these conditions.
 
@@ -89,26 +97,9 @@ def sum_operators(
         measurements: where to look for rows.
         conditions: what all summed rows must hold under.
         input_data: one of ``INPUT_DATA``. Where captured values were not measured, those most like them stand in.
-        at_reference: sum energies at the reference temperature, if all rows have them.
+        basis: which energies are summed.
     """
-    found = {count: tuple(_parts(count, measurements, conditions, input_data)) for count in counts.counts}
-    summed = tuple(count for count, parts in found.items() if parts)
-    parts = tuple(part for parts in found.values() for part in parts)
-    measured = _by_row(parts)
-    reason = _energy_missing_reason([row for _, row in measured])
-    at_reference = at_reference and all(energy_of(row, at_reference=True) for _, row in measured)
-    carried = share(summed, counts)
-    return ModelCost(
-        time_s=sum_of_independent(time_of(row).times(n) for n, row in measured) if measured else None,
-        energy_j=sum_of_independent(_energies(measured, at_reference)) if reason is None else None,
-        energy_missing_reason=reason,
-        is_at_reference=at_reference and reason is None,
-        summed=summed,
-        missing=tuple(count for count, parts in found.items() if not parts),
-        parts=parts,
-        flop_ratio=carried.flop_ratio,
-        memory_bytes_ratio=carried.memory_bytes_ratio,
-    )
+    return _cost(counts, _rows_of(counts, measurements, conditions, input_data), basis)
 
 
 def sum_beside(
@@ -120,20 +111,49 @@ def sum_beside(
 ) -> ModelCost:
     """Sum a model's operators as ``sum_operators`` does, to be set beside its whole.
 
-    Rows of the whole's board come first; energies are those at the reference temperature if the whole has one there.
+    Rows of the whole's board come first; energies are normalised if the whole's and those of all rows can be.
     """
-    of_board = measurements.preferring(whole.circumstances.device_uuid)
-    has_reference = energy_of(whole, at_reference=True) is not None
-    return sum_operators(counts, of_board, conditions, input_data, has_reference)
+    found = _rows_of(counts, measurements.preferring(whole.circumstances.device_uuid), conditions, input_data)
+    rows = [row for rows in found.values() for _, _, row in rows]
+    return _cost(counts, found, common_basis([whole, *rows]) if rows else EnergyBasis.MEASURED)
 
 
-def _parts(count: OperatorCount, measurements: Measurements, conditions: Conditions, input_data: str) -> Iterator[Part]:
+Rows: TypeAlias = Mapping[OperatorCount, Sequence[tuple[Subject, int, MeasurementRow]]]
+"""What stands for the calls of each count: what is called, how often, and its row."""
+
+
+def _rows_of(counts: OperatorCounts, measurements: Measurements, conditions: Conditions, input_data: str) -> Rows:
+    return {count: tuple(_rows_of_count(count, measurements, conditions, input_data)) for count in counts.counts}
+
+
+def _rows_of_count(
+    count: OperatorCount, measurements: Measurements, conditions: Conditions, input_data: str
+) -> Iterator[tuple[Subject, int, MeasurementRow]]:
     for subject, occurrences in subjects_of([count], input_data).items():
         row = measurements.find(subject, conditions)
         if row is None and input_data == CAPTURED:
             row = measurements.nearest(subject, conditions)
         if row is not None:
-            yield Part(subject, occurrences, row)
+            yield subject, occurrences, row
+
+
+def _cost(counts: OperatorCounts, found: Rows, basis: EnergyBasis) -> ModelCost:
+    parts = tuple(Part(*calls, basis) for rows in found.values() for calls in rows)
+    summed = tuple(count for count, rows in found.items() if rows)
+    measured = _by_row(parts)
+    reason = _energy_missing_reason([row for _, row in measured], basis)
+    carried = share(summed, counts)
+    return ModelCost(
+        time_s=sum_of_independent(time_of(row).times(n) for n, row in measured) if measured else None,
+        energy_j=sum_of_independent(_energies(measured, basis)) if reason is None else None,
+        energy_missing_reason=reason,
+        basis=basis,
+        summed=summed,
+        missing=tuple(count for count, rows in found.items() if not rows),
+        parts=parts,
+        flop_ratio=carried.flop_ratio,
+        memory_bytes_ratio=carried.memory_bytes_ratio,
+    )
 
 
 def _by_row(parts: Iterable[Part]) -> list[tuple[int, MeasurementRow]]:
@@ -146,14 +166,15 @@ def _by_row(parts: Iterable[Part]) -> list[tuple[int, MeasurementRow]]:
     return [(calls[key], row) for key, row in rows.items()]
 
 
-def _energies(measured: Iterable[tuple[int, MeasurementRow]], at_reference: bool) -> Iterable[Estimate]:
-    return (energy.times(n) for n, row in measured if (energy := energy_of(row, at_reference)) is not None)
+def _energies(measured: Iterable[tuple[int, MeasurementRow]], basis: EnergyBasis) -> Iterable[Estimate]:
+    return (energy.times(n) for n, row in measured if (energy := basis.energy_of(row)) is not None)
 
 
-def _energy_missing_reason(rows: list[MeasurementRow]) -> str | None:
+def _energy_missing_reason(rows: Sequence[MeasurementRow], basis: EnergyBasis) -> str | None:
     if not rows:
         return "no operator of the model is measured"
-    without = [row for row in rows if energy_of(row) is None]
+    without = [row for row in rows if basis.energy_of(row) is None]
     if not without:
         return None
-    return f"{len(without)} of {len(rows)} operators have no energy: {without[0].measurement.energy_missing_reason}"
+    reason = without[0].measurement.energy_missing_reason or "it cannot be normalised to one temperature"
+    return f"{len(without)} of {len(rows)} operators have no energy: {reason}"
