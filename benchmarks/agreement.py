@@ -6,8 +6,8 @@ import pandas as pd
 from tables import SIZES, markdown, sizes
 
 TIME_RATIO, ENERGY_RATIO = 0.003, 0.01
-AT_THE_LIMIT = "the power limit"
-"""In the notes of what it slows down, and of what it would slow down if it lasted."""
+AT_THE_LIMIT = "the power limit|power-limit|power-cap"
+"""In the flags (in early tables the notes) of what it slows down, and of what it would slow down if it lasted."""
 
 SHORT, SAME_BUILD, LONG, LONGEST, SUSTAINED = "", "_same_build", "_reference", "_long_reference", "_sustained"
 """Parts of the columns' names: a short loop; one on the build that runs in the long ones, too; 10 s; 30 s; 10 s (in
@@ -30,8 +30,8 @@ def kinds(table: pd.DataFrame) -> set[str]:
 def below_the_limit(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of operators that were never capped, in no loop that the table tells of."""
     capped = table[["power_capped_ratio", "power_capped_reference_ratio"]].fillna(0.0).max(axis=1) > 0
-    for column in {"notes", "notes_reference"} & set(table.columns):
-        capped |= table[column].fillna("").str.contains(AT_THE_LIMIT, regex=False)
+    for column in {"flags", "flags_reference", "notes", "notes_reference"} & set(table.columns):
+        capped |= table[column].fillna("").str.contains(AT_THE_LIMIT)
     return table[~capped]
 
 

@@ -21,6 +21,7 @@ from tables import markdown
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import CACHES, CHAINED, COLD, GRAPH, WARM
+from opcost.measuring.flags import Flag
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
@@ -28,7 +29,6 @@ from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.request import COUNTS, model_tuple
 from opcost.storage.configs import ModelConfig, load_configs
-from opcost.torch_backend.relocation import AS_WARM
 from opcost.units import percent, ratio
 
 PRECISE = MeasurementProtocol(warm_up_s=0.1, loop_s=1.0, relative_error=0.005)
@@ -44,7 +44,7 @@ def measured(apparatus: Apparatus, subject: Subject, precision: str) -> Measurem
 
 def runs_otherwise(measurement: Measurement) -> bool:
     """Return whether an operator could be run as it was asked for, and not as warm."""
-    return not any(note in measurement.notes for note in AS_WARM)
+    return Flag.RAN_WARM not in measurement.flags
 
 
 def wanted(config: ModelConfig) -> Iterator[tuple[Subject, str, int]]:

@@ -8,7 +8,6 @@ Example: PYTHONPATH=. python benchmarks/fast_vs_reference.py --output fast_vs_re
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import TORCH_DEFAULT
 from opcost.measuring.procedure import SLOWED_FOR_S, measure
 from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
-from opcost.measuring.record import IN_A_DUTY_CYCLE, Measurement, is_held_back, leaves_clocks_low
+from opcost.measuring.record import Measurement, is_held_back, leaves_clocks_low
 from opcost.operators.subjects import Subject
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.qualification import qualified
@@ -45,8 +44,7 @@ def text(subject: Subject) -> str:
 
 def duty_cycle(measurement: Measurement) -> float:
     """Return for what share of the time an operator ran: less than 1 if the power limit held it down."""
-    found = re.search(rf"{IN_A_DUTY_CYCLE} (\d+)", measurement.notes)
-    return float(found[1]) / 100 if found else 1.0
+    return measurement.duty_cycle or 1.0
 
 
 def timed(apparatus: Apparatus, subject: Subject) -> tuple[Measurement, float]:
@@ -123,8 +121,8 @@ def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s:
         "check_power_ratio_reference": slow.check_power_w / slow.power_w if is_checked else None,
         "check_meter_reference": slow.check_meter,
         "device_uuid": apparatus.circumstances(SHORT).device_uuid,
-        "notes": fast.notes,
-        "notes_reference": slow.notes,
+        "flags": "|".join(flag.value for flag in fast.flags),
+        "flags_reference": "|".join(flag.value for flag in slow.flags),
     }
 
 

@@ -44,7 +44,9 @@ def joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
     rows = pd.concat(numbered, ignore_index=True)
     texts = rows[["operator", "parameters", "inputs", "input_data"]].astype("string").fillna("")
     rows["name"] = texts["operator"] + "(" + texts["parameters"] + ") " + texts["inputs"] + " " + texts["input_data"]
-    rows["notes"] = rows["notes"].astype("string").fillna("")
+    # Databases of early runs have notes and no flags.
+    remarks = rows.reindex(columns=["flags", "notes"]).astype("string").fillna("")
+    rows["remarks"] = remarks["flags"] + " " + remarks["notes"]
     return rows[rows.groupby("key")["run"].transform("nunique") == len(tables)]
 
 
@@ -56,7 +58,7 @@ def variation(rows: pd.DataFrame, values: pd.Series) -> pd.Series:
 
 def never_at_the_limit(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of operators that no run found at the power limit."""
-    at_limit = rows["notes"].str.contains(AT_THE_LIMIT, regex=False)
+    at_limit = rows["remarks"].str.contains(AT_THE_LIMIT)
     return rows[~rows["key"].isin(rows.loc[at_limit, "key"])]
 
 

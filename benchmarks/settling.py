@@ -25,14 +25,14 @@ SETTLED_S = 0.06
 """After a loop's begin, and so 0.16 s or more after the load's."""
 
 FEWEST_SAMPLES = 5
-LEFT_OUT = "duty cycle|power limit"
+LEFT_OUT = "duty-cycle|power-limit|power-cap"
 
 
 def deviations(database: Path) -> pd.DataFrame:
     """Return for each sample its time since the loop's begin in s, and how far it is from those that have settled."""
     rows = pd.read_csv(database / OPERATOR_MEASUREMENTS)
     rows = rows[
-        rows["relative_error"].notna() & rows["power_log"].notna() & ~rows["notes"].fillna("").str.contains(LEFT_OUT)
+        rows["relative_error"].notna() & rows["power_log"].notna() & ~rows["flags"].fillna("").str.contains(LEFT_OUT)
     ]
     found = (loop_deviations(database, row) for _, row in rows.iterrows())
     return pd.concat([pd.DataFrame(columns=["since_s", "ratio"], dtype=float), *found], ignore_index=True)

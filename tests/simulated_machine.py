@@ -33,10 +33,11 @@ from scipy.signal import lfilter
 from opcost.estimates import FloatArray
 from opcost.measuring.conditions import EAGER, Circumstances, Conditions, measurement_key
 from opcost.measuring.duty_cycle import stretch
+from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import IN_A_DUTY_CYCLE, MeasurementRow
+from opcost.measuring.record import MeasurementRow
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
@@ -218,6 +219,7 @@ class _Phase:
 class SimulatedWorkload:
     """One load on a machine: plays ``opcost.measuring.record.Workload``."""
 
+    flags: Flags = ()
     notes = ""
     execution = EAGER
     iterations_per_round = 1
@@ -230,7 +232,7 @@ class SimulatedWorkload:
         self.places = load.places
         if duty_cycle < 1:
             self.iterations_per_round, self._pause_s = stretch(load.time_s, duty_cycle)
-            self.notes = f"{IN_A_DUTY_CYCLE} {duty_cycle:.0%}"
+            self.flags = (Flag.DUTY_CYCLE,)
             self.overhead = SimulatedPause(machine, self._pause_s, self.iterations_per_round)
         self.iterations = 0
         self._machine = machine
@@ -254,6 +256,7 @@ class SimulatedWorkload:
 class SimulatedPause:
     """What a machine does while a load with a duty cycle pauses."""
 
+    flags: Flags = ()
     notes = ""
     execution = EAGER
     places = 1

@@ -24,6 +24,7 @@ from opcost.comparing.coverage import (
     smallest_whitelist,
     to_add,
 )
+from opcost.measuring.flags import Flag
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.prediction.rates import CostModel, KnownCost, Rates, fitted, kind_of, known_costs, quartiles
@@ -152,7 +153,7 @@ def test_costs_are_as_measured_and_else_estimated() -> None:
 def test_what_was_disturbed_is_told_apart() -> None:
     relu, gelu = operator("ReLU"), operator("GELU")
     rows = [simulated_row(one, Load(time_s=0.001), SimulatedMachine()) for one in (relu, gelu)]
-    rows[0] = replace(rows[0], measurement=replace(rows[0].measurement, notes="uneven: so"))
+    rows[0] = replace(rows[0], measurement=replace(rows[0].measurement, flags=(Flag.UNEVEN,)))
     counts = counts_of(OperatorCount(relu, 1, 0, 100), OperatorCount(gelu, 3, 0, 100))
     found = costs_of(sum_operators(counts, Measurements(rows), SIMULATED_CONDITIONS), CostModel(FREE, None))
     assert doubtful_ratio(found) == pytest.approx(0.25, rel=0.01)

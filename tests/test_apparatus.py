@@ -9,9 +9,10 @@ import pytest
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import Device, Load, simulated_row
 
+from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.procedure import SLOWED_FOR_S
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
-from opcost.measuring.record import is_held_back, leaves_clocks_low
+from opcost.measuring.record import is_doubtful, is_held_back, leaves_clocks_low
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.power.trace import PowerTrace, no_trace
@@ -107,23 +108,24 @@ def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
             meters = replace(opened.meters, meter=lambda name, names=names: names.append(name) or campaign.machine)
             apparatus = replace(opened, meters=meters, disturbance=lambda remarks=remarks: remarks.pop(0))
             measured = apparatus.measure(Subject(RELU), "fp32", MeasurementProtocol(0.5, 1.0), "log")
-            assert (measured.notes, remarks, len(campaign.built)) == (notes, [], tries)
+            assert (measured.notes, is_doubtful(measured), remarks) == (notes, bool(notes), [])
+            assert len(campaign.built) == tries
             # Each try has a log of its own.
             assert names == ["log", "log-2", "log-3"][:tries]
 
 
 @pytest.mark.parametrize(
-    ("note", "is_low"),
+    ("flags", "is_low"),
     [
-        ("clocks held down by the power limit for 40% of the loop", True),
-        ("clocks still low from the load before for 40% of the loop", True),
-        ("at the power limit of 700 W: slower where it lasts", False),
-        ("", False),
+        ((Flag.POWER_CAPPED,), True),
+        ((Flag.CLOCKS_STILL_LOW,), True),
+        ((Flag.AT_POWER_LIMIT,), False),
+        ((), False),
     ],
 )
-def test_clocks_are_low_after_what_was_held_down_and_after_what_met_them_so(note: str, is_low: bool) -> None:
+def test_clocks_are_low_after_what_was_held_down_and_after_what_met_them_so(flags: Flags, is_low: bool) -> None:
     measured = simulated_row(RELU).measurement
-    assert leaves_clocks_low(replace(measured, notes=note)) == is_low
+    assert leaves_clocks_low(replace(measured, flags=flags)) == is_low
 
 
 def test_precise_loops_warm_up_shortly_only_where_a_device_is_kept_at_work() -> None:

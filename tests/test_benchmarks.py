@@ -28,6 +28,7 @@ from opcost.errors import CannotMeasureError
 from opcost.estimates import Estimate
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import measurement_key
+from opcost.measuring.flags import Flag
 from opcost.measuring.known_device import UNKNOWN_DEVICE
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
@@ -571,7 +572,7 @@ def test_too_few_loops_at_full_clocks_are_no_reference(benchmark):
     script = benchmark("fast_vs_reference")
     machine = SimulatedMachine(Load(), Device(white_noise_w=1.0), RING)
     loop = measure(machine, machine, machine, script.SHORT)
-    slowed = replace(loop, notes="clocks held down by the power limit for 90% of the loop")
+    slowed = replace(loop, flags=(Flag.POWER_CAPPED,))
     assert script.mean_of([slowed, *[loop] * 5]).time_s == pytest.approx(loop.time_s)
     with pytest.raises(CannotMeasureError, match="only 4 of 6 short loops ran at full clocks"):
         script.mean_of([*[slowed] * 2, *[loop] * 4])
@@ -726,7 +727,7 @@ def test_samples_are_held_against_those_that_have_settled(benchmark, tmp_path):
     rows = pd.DataFrame(
         {
             "power_log": ["steady.csv", "paused.csv", "lost.csv", math.nan],
-            "notes": ["", "below the power limit in a duty cycle of at most 75 %", math.nan, math.nan],
+            "flags": ["", "duty-cycle", math.nan, math.nan],
             "relative_error": 0.01,
             "started_at": begin.isoformat(),
             "ended_at": (begin + timedelta(seconds=0.2)).isoformat(),

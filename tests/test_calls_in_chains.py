@@ -48,6 +48,7 @@ from opcost.comparing.cache_corrections import Corrections, Curve, corrections_u
 from opcost.comparing.remarks import RemarkKind, worded
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate
+from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.operators.counts import OperatorCount
@@ -76,7 +77,7 @@ MODEL_S = 10e-6
 
 @cache
 def row_of(
-    time_s: float, energy_j: float | None, at_reference_j: float | None = None, notes: str = ""
+    time_s: float, energy_j: float | None, at_reference_j: float | None = None, flags: Flags = ()
 ) -> MeasurementRow:
     row = simulated_row(CHAIN.behind_a_stream, conditions=GRAPHS)
     measurement = replace(
@@ -88,7 +89,7 @@ def row_of(
         energy_at_reference_j=at_reference_j,
         temperature_c=50.0,
         executed_as="graph",
-        notes=notes,
+        flags=flags,
     )
     return replace(row, measurement=measurement)
 
@@ -148,11 +149,11 @@ def test_a_row_says_what_it_is_of_or_why_nothing_is_known() -> None:
     ("row", "reason"),
     [
         (row_of(2.0, 3.0), ""),
-        (row_of(2.0, 3.0, notes="not within 0.50% after 8 s"), ""),
-        (row_of(2.0, 3.0, notes="below the power limit in a duty cycle of at most 75 %"), ""),
+        (row_of(2.0, 3.0, flags=(Flag.IMPRECISE,)), ""),
+        (row_of(2.0, 3.0, flags=(Flag.DUTY_CYCLE,)), ""),
         (replace(row_of(2.0, 3.0), measurement=simulated_row(RELU).measurement), "did not run in a CUDA graph"),
-        (row_of(2.0, 3.0, notes="uneven: so"), "uneven"),
-        (row_of(2.0, 3.0, notes="clocks held down by the power limit for 30% of the loop"), "clocks held down"),
+        (row_of(2.0, 3.0, flags=(Flag.UNEVEN,)), "uneven"),
+        (row_of(2.0, 3.0, flags=(Flag.POWER_CAPPED,)), "throttled"),
     ],
 )
 def test_what_cannot_be_right_is_refused(row: MeasurementRow, reason: str) -> None:
@@ -359,16 +360,16 @@ def test_shares_of_points_are_a_whole(sizes: list[int], memory_bytes: int) -> No
 class Graphs:
     """A bench whose rows say that they ran in a CUDA graph."""
 
-    def __init__(self, bench: Bench, notes: str = "") -> None:
+    def __init__(self, bench: Bench, flags: Flags = ()) -> None:
         self._bench = bench
-        self._notes = notes
+        self._flags = flags
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._bench, name)
 
     def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         return replace(
-            self._bench.measure(subject, precision, protocol, log_name), executed_as="graph", notes=self._notes
+            self._bench.measure(subject, precision, protocol, log_name), executed_as="graph", flags=self._flags
         )
 
 
@@ -392,9 +393,9 @@ def campaign_in(folder: Path, blocks: int = BLOCKS) -> SimulatedCampaign:
     return campaign
 
 
-def found_in(campaign: SimulatedCampaign, notes: str = "", blocks: int = BLOCKS) -> list[ChainRow]:
+def found_in(campaign: SimulatedCampaign, flags: Flags = (), blocks: int = BLOCKS) -> list[ChainRow]:
     with campaign.open_apparatus(None, campaign.database, True) as bench:
-        return find_chains(Graphs(bench, notes), calls_in_chains_in(campaign.database), 8, blocks)  # type: ignore[arg-type]
+        return find_chains(Graphs(bench, flags), calls_in_chains_in(campaign.database), 8, blocks)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -424,16 +425,17 @@ def test_declared_differences_are_found_kind_by_kind_and_kept(tmp_path: Path, bl
     assert campaign.built == built_for(8, blocks)
 
 
-@pytest.mark.parametrize("notes", ["uneven: so", "another process came"])
+@pytest.mark.parametrize("flag", [Flag.UNEVEN, Flag.OTHER_PROCESS])
 def test_what_is_refused_is_kept_as_such_and_costs_no_more(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, notes: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, flag: Flag
 ) -> None:
     campaign = campaign_in(tmp_path)
-    found = found_in(campaign, notes)
-    assert [(row.time_s, row.notes) for row in found] == len(KINDS) * [(None, f"torch.nn.LeakyReLU: {notes}")]
+    found = found_in(campaign, (flag,))
+    reason = f"torch.nn.LeakyReLU: {flag.meaning}"
+    assert [(row.time_s, row.notes) for row in found] == len(KINDS) * [(None, reason)]
     assert {row.design for row in found} == {DESIGN}
     assert calls_in_chains_in(campaign.database).rows() == found
-    assert f"is not known: torch.nn.LeakyReLU: {notes}" in caplog.text
+    assert f"is not known: {reason}" in caplog.text
     assert campaign.built == built_for(8)[:1]
 
 
@@ -454,7 +456,7 @@ def test_what_is_refused_is_tried_three_times(tmp_path: Path, one_size: None) ->
     campaign = campaign_in(tmp_path)
     for tries in (1, 2, 3, 3):
         with campaign.open_apparatus(None, campaign.database, True) as bench:
-            find_chains_if_unknown(Graphs(bench, "uneven: so"), campaign.database)  # type: ignore[arg-type]
+            find_chains_if_unknown(Graphs(bench, (Flag.UNEVEN,)), campaign.database)  # type: ignore[arg-type]
         assert campaign.built == tries * built_for(8)[:1]
 
 

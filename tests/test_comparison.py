@@ -2,6 +2,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from opcost.summing.energy import EnergyBasis
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
 from opcost.comparing.cache_chains import SIDES, STREAM_BYTES, Excess, chain_row, chains_of
@@ -10,11 +11,11 @@ from opcost.comparing.comparison import OperatorRuns
 from opcost.comparing.remarks import TEXTS, RemarkKind, worded
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import CACHES, measurement_key
+from opcost.measuring.flags import Flag
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
-from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements
 
 CONVOLUTION, RELU = (
@@ -204,20 +205,20 @@ def test_rows_on_other_values_that_are_not_summed_are_told():
 
 
 def test_what_is_less_precise_than_asked_is_told_with_its_share_of_the_summed_time():
-    imprecise = replace(RELU_ROW.measurement, notes="not within 1.00% after 0.7 s")
+    imprecise = replace(RELU_ROW.measurement, flags=(Flag.IMPRECISE,))
     comparison = compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=imprecise))
     (remark,) = remarks_of(comparison)
     assert remark == "40.0 % of the summed time is of measurements whose target precision was not reached"
 
 
 def test_doubtful_measurements_are_told_with_their_share_of_the_summed_time():
-    uneven = replace(RELU_ROW.measurement, notes="in place; uneven: the median chunk took 3.0 times the shortest")
-    disagreeing = replace(FULL.measurement, notes="meters disagree: 400.0 W and 300.0 W")
+    uneven = replace(RELU_ROW.measurement, flags=(Flag.UNEVEN, Flag.MODIFIES_INPUT))
+    disagreeing = replace(FULL.measurement, flags=(Flag.METERS_DISAGREE,))
     full = replace(FULL, measurement=disagreeing)
     assert remarks_of(compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=uneven), full=full)) == (
-        "the whole model's measurement is flagged: meters disagree: 400.0 W and 300.0 W",
+        "the whole model's measurement is flagged: meters-disagree",
         "40.0 % of the summed time is of flagged measurements, such as torch.nn.ReLU: "
-        "uneven: the median chunk took 3.0 times the shortest; a later run measures them again",
+        "uneven; a later run measures them again",
     )
 
 

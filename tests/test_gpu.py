@@ -22,11 +22,12 @@ from opcost.comparing.row import ComparisonRow
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.calls import Call, Calls
 from opcost.measuring.conditions import CHAINED, COLD, WARM, Conditions
+from opcost.measuring.flags import Flag
 from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.measuring.qualification import QualificationRow
-from opcost.measuring.record import IN_A_DUTY_CYCLE, Measurement, MeasurementRow, is_held_back
+from opcost.measuring.record import Measurement, MeasurementRow, is_held_back
 from opcost.meters.nvidia_smi import GpuFacts, gpu_facts
 from opcost.meters.nvml import NvmlGpu
 from opcost.operators.counts import OperatorCounts
@@ -42,7 +43,6 @@ from opcost.stages.kernels import compare_kernels
 from opcost.storage.table import CsvTable
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.cuda_graph import PLACES, capture_calls
-from opcost.torch_backend.finite import NOT_FINITE
 from opcost.torch_backend.flops import CostCounter, OperationCost
 from opcost.torch_backend.operators import module_tuple
 from opcost.torch_backend.switches import precision, torch_state
@@ -292,7 +292,7 @@ def test_a_short_operator_is_captured_in_several_places() -> None:
 
     captured = capture_calls(Calls(noted(calls.cycle), relocated=lambda: noted(relocated())), GPU)
     assert len(captured.graphs) == len(set(places)) == PLACES
-    assert captured.notes == ""
+    assert (captured.flags, captured.notes) == ((), "")
 
 
 def test_a_graph_of_short_kernels_does_without_launches() -> None:
@@ -312,7 +312,7 @@ def test_what_waits_for_the_gpu_runs_as_it_is_and_says_why() -> None:
 
 def test_a_graph_whose_output_is_not_finite_says_so() -> None:
     graph = as_graph(operator_workload(OperatorTuple("torch.sqrt", inputs=RELU.inputs, mode=None), GPU))
-    assert (graph.execution, graph.notes) == ("graph", NOT_FINITE)
+    assert (graph.execution, graph.flags) == ("graph", (Flag.NOT_FINITE,))
 
 
 def test_a_call_that_a_graph_cannot_hold_leaves_the_gpu_usable() -> None:
@@ -394,7 +394,7 @@ def test_an_operator_beyond_the_power_limit_is_measured_at_full_clocks_in_a_duty
     if not is_held_back(lasting):
         pytest.skip("a product of 8192 x 8192 matrices does not reach this GPU's power limit")
     row = apparatus.measure(product, "torch-default", PRECISE, "precise")
-    assert IN_A_DUTY_CYCLE in row.notes
+    assert Flag.DUTY_CYCLE in row.flags
     assert row.time_s < lasting.time_s
     assert row.power_w is not None
     assert lasting.power_w is not None
@@ -410,7 +410,7 @@ def test_a_precise_measurement_takes_well_under_a_second_and_agrees_with_a_long_
     assert short.executed_as == long.executed_as == "graph"
     assert short.time_s == pytest.approx(long.time_s, rel=0.01)
     assert short.energy_j == pytest.approx(long.energy_j, rel=0.05)
-    assert short.notes == long.notes == ""
+    assert short.flags == long.flags == ()
 
 
 def test_a_qualification_knows_the_card_and_is_made_once(

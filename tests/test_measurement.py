@@ -29,12 +29,13 @@ from opcost.errors import CannotMeasureError
 from opcost.estimates import BATCHES, Estimate, student_quantile
 from opcost.measuring.duty_cycle import DUTY_CYCLES, LOOK_S, OUT_OF_STEP, stretch
 from opcost.measuring.evaluation import at_reference, evaluate
+from opcost.measuring.flags import Flag
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
 from opcost.measuring.loop import Loop, run_loop
 from opcost.measuring.overhead import without_overhead
 from opcost.measuring.procedure import measure, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import IN_A_DUTY_CYCLE, METERS_DISAGREE, is_doubtful, is_held_back
+from opcost.measuring.record import is_doubtful, is_held_back
 from opcost.power.ports import ClockReading
 from opcost.power.trace import PowerSource, no_trace
 
@@ -261,17 +262,17 @@ def test_calls_that_run_nothing_are_not_measured_for_long():
     result = measured(load=nothing, device=Device(white_noise_w=10.0), protocol=PRECISE, meter=RING)
     assert result.loop_time_s < 0.5
     assert result.time_s == pytest.approx(4e-9, rel=0.5)
-    assert result.notes == "runs nothing on the device"
+    assert result.flags == (Flag.NO_KERNEL,)
     assert result.energy_j == pytest.approx(5e-7, rel=0.5)
     short = measured(load=replace(nothing, time_s=1e-6), protocol=replace(PRECISE, loop_s=1.0), meter=RING)
-    assert "runs nothing" not in short.notes
+    assert Flag.NO_KERNEL not in short.flags
 
 
 def test_a_loop_that_would_take_too_long_to_become_precise_ends_when_that_is_seen():
     wild = measured(protocol=replace(PRECISE, relative_error=1e-6), meter=RING)
     assert 2.0 <= wild.loop_time_s < 3.5
-    assert wild.notes.startswith("not within 0.00% after ")
-    assert measured(protocol=PRECISE, meter=RING).notes == ""
+    assert wild.flags == (Flag.IMPRECISE,)
+    assert measured(protocol=PRECISE, meter=RING).flags == ()
 
 
 def test_a_loop_that_becomes_precise_in_time_is_not_given_up():
@@ -280,9 +281,9 @@ def test_a_loop_that_becomes_precise_in_time_is_not_given_up():
         [measured(device=Device(white_noise_w=noise_w), meter=RING, protocol=PRECISE, seed=seed) for seed in range(8)]
         for noise_w in (60.0, 200.0)
     )
-    assert [one.notes for one in within] == 8 * [""]
+    assert [one.flags for one in within] == 8 * [()]
     assert 5 < np.median([one.loop_time_s for one in within]) < 20
-    assert all(one.notes.startswith("not within 1.00% after") for one in beyond)
+    assert all(one.flags == (Flag.IMPRECISE,) for one in beyond)
     assert np.median([one.loop_time_s for one in beyond]) < 6
     assert np.mean([_holds_precisely(one) for one in beyond]) >= 0.9
 
@@ -291,7 +292,7 @@ def test_times_that_scatter_are_no_load_that_wanders():
     """Loops of some 15 s, each of which would become precise."""
     load = replace(LOAD, jitter_ratio=0.3)
     loops = [measured(load=load, meter=RING, protocol=PRECISE, seed=seed) for seed in range(8)]
-    assert sum(bool(one.notes) for one in loops) <= 1
+    assert sum(bool(one.flags) for one in loops) <= 1
     assert np.median([one.loop_time_s for one in loops]) > 5
 
 
@@ -299,9 +300,9 @@ def test_a_loop_whose_load_wanders_ends_when_it_becomes_no_more_precise():
     """So an eager loop whose launches take another time each second: a BatchNorm was known to 4 % after 30 s."""
     load = replace(LOAD, wander_ratio=0.03)
     wandering = [measured(load=load, meter=RING, protocol=PRECISE, seed=seed) for seed in range(8)]
-    given_up = [one for one in wandering if one.notes]
+    given_up = [one for one in wandering if one.flags]
     assert len(given_up) >= 4
-    assert all(one.notes.startswith("not within 1.00% after") for one in given_up)
+    assert all(one.flags == (Flag.IMPRECISE,) for one in given_up)
     assert np.median([one.loop_time_s for one in given_up]) < 6.5
 
 
@@ -344,7 +345,7 @@ CAPPING = Device(white_noise_w=2.0, capping_delay_s=0.1)
 LIMITED = KnownDevice(power_limit_w=700.0)
 
 
-IN_TURN = [f"{IN_A_DUTY_CYCLE} {share}" for share in ("75%", "50%")]
+PAUSED = (Flag.DUTY_CYCLE,)
 
 
 def at_full_clocks(load, device, protocol=PRECISE):
@@ -365,7 +366,9 @@ def test_an_operator_that_draws_more_than_its_device_may_is_measured_with_pauses
     assert abs(result.energy_j - load.energy_j) < 3 * result.energy_standard_error_j
     assert result.power_w == pytest.approx(power_w, rel=0.01)
     assert not is_held_back(result)
-    assert result.notes in {680.0: [""], 735.0: IN_TURN[:1], 950.0: IN_TURN[1:]}[power_w]
+    assert (result.flags, result.duty_cycle) == {680.0: ((), None), 735.0: (PAUSED, 0.75), 950.0: (PAUSED, 0.5)}[
+        power_w
+    ]
 
 
 def test_a_short_loop_that_ends_before_clocks_go_down_needs_no_pauses():
@@ -373,7 +376,7 @@ def test_a_short_loop_that_ends_before_clocks_go_down_needs_no_pauses():
     result = at_full_clocks(CAPPED, replace(CAPPING, capping_delay_s=0.6))
     assert result.time_s == pytest.approx(CAPPED.time_s, rel=0.001)
     assert result.energy_j == pytest.approx(CAPPED.energy_j, rel=0.005)
-    assert result.notes == "at the power limit of 700 W: slower where it lasts"
+    assert result.flags == (Flag.AT_POWER_LIMIT,)
     assert not is_held_back(result)
 
 
@@ -382,7 +385,7 @@ def test_pauses_that_are_too_few_do_not_help():
     load = replace(CAPPED, power_w=3000.0)
     result = at_full_clocks(load, CAPPING)
     assert is_held_back(result)
-    assert IN_A_DUTY_CYCLE not in result.notes
+    assert (Flag.DUTY_CYCLE in result.flags, result.duty_cycle) == (False, None)
     assert result.loop_time_s > 0.2
 
 
@@ -432,7 +435,7 @@ def test_pauses_mislead_no_meter_that_sees_a_part_of_the_time(time_s, ring):
     result = measure(machine.workload(load, 0.75), machine, machine, replace(PRECISE, duty_cycle=0.75), LIMITED)
     assert result.energy_j == pytest.approx(load.energy_j, rel=0.01)
     assert result.loop_time_s < 3.0
-    assert result.notes == IN_TURN[0]
+    assert (result.flags, result.duty_cycle) == (PAUSED, 0.75)
 
 
 def test_a_meter_for_steady_loads_checks_no_load_with_pauses():
@@ -440,10 +443,10 @@ def test_a_meter_for_steady_loads_checks_no_load_with_pauses():
     instant = replace(RING, scale=0.96, source=PowerSource("instant", 0.06, 0.02, 0.02, is_for_steady_loads=True))
     machine = SimulatedMachine(CAPPED, CAPPING, RING, checks=(instant,))
     steady = measure(machine, machine, machine, PRECISE)
-    assert METERS_DISAGREE in steady.notes
+    assert Flag.METERS_DISAGREE in steady.flags
     protocol = replace(PRECISE, duty_cycle=0.75)
     result = measure(machine.workload(CAPPED, 0.75), machine, machine, protocol, LIMITED)
-    assert result.notes == IN_TURN[0]
+    assert (result.flags, result.duty_cycle) == (PAUSED, 0.75)
     assert result.temperature_c is not None
 
 
@@ -474,9 +477,9 @@ def test_pauses_are_measured_again_while_clocks_are_low_from_the_load_before(low
     machine = SimulatedMachine(CAPPED, CAPPING, RING)
     protocol = replace(PRECISE, duty_cycle=0.75)
     result = measure(machine.workload(CAPPED, 0.75), LowAtFirst(machine, low), machine, protocol, LIMITED)
-    assert result.notes.startswith(IN_TURN[0])
+    assert Flag.DUTY_CYCLE in result.flags
     assert is_doubtful(result) == is_told
-    assert ("of the overhead: clocks still low from the load before" in result.notes) == is_told
+    assert (Flag.CLOCKS_STILL_LOW in result.flags) == is_told
 
 
 def test_a_light_load_is_not_held_down_by_the_limit_but_measured_again():
@@ -491,7 +494,7 @@ def test_a_light_load_is_not_held_down_by_the_limit_but_measured_again():
 
     assert is_doubtful(once(protocol))
     meter._left = 1
-    assert undisturbed(once, protocol).notes == ""
+    assert undisturbed(once, protocol).flags == ()
     assert shares == [1.0, 1.0, 1.0]
 
 
@@ -503,7 +506,7 @@ def test_a_load_at_the_limit_of_which_no_clocks_are_told_may_be_held_down():
     assert not is_held_back(evaluate(loop, trace, LIMITED))
     light = SimulatedMachine(LOAD, NOISY, RING)
     loop, trace = loop_and_trace(light)
-    assert evaluate(loop, replace(trace, power_capped=np.full(len(trace.epoch_s), np.nan)), LIMITED).notes == ""
+    assert evaluate(loop, replace(trace, power_capped=np.full(len(trace.epoch_s), np.nan)), LIMITED).flags == ()
 
 
 @pytest.mark.parametrize(("scale", "is_wrong"), [(1.05, True), (1.01, False)])
@@ -512,7 +515,7 @@ def test_another_meter_that_reads_more_does_not_end_a_loop(scale, is_wrong):
     load, device = replace(CAPPED, power_w=682.0), Device(white_noise_w=8.0)
     machine = SimulatedMachine(load, device, RING, checks=(other,))
     result = measure(machine, machine, machine, replace(PRECISE, relative_error=0.003, at_full_clocks=True), LIMITED)
-    assert result.notes == ""
+    assert result.flags == ()
     assert result.loop_time_s > 0.3
 
 
@@ -521,7 +524,7 @@ def test_a_loop_whose_clocks_are_held_down_ends_at_the_first_look_if_full_clocks
     machine = SimulatedMachine(CAPPED, noisy, RING)
     wanted = replace(PRECISE, relative_error=0.001, at_full_clocks=True)
     result = measure(machine, machine, machine, wanted, LIMITED)
-    assert result.notes == "not within 0.10% after 0.21 s; clocks held down by the power limit for 100% of the loop"
+    assert result.flags == (Flag.IMPRECISE, Flag.POWER_CAPPED)
     machine = SimulatedMachine(CAPPED, noisy, RING)
     as_it_is = measure(machine, machine, machine, replace(wanted, at_full_clocks=False), LIMITED)
     assert as_it_is.loop_time_s > 1.0
@@ -532,14 +535,14 @@ def test_a_long_loop_at_the_power_limit_is_slowed_down_and_says_so():
     machine = SimulatedMachine(CAPPED, CAPPING, RING)
     result = measure(machine, machine, machine, MeasurementProtocol(2.0, 5.0), LIMITED)
     assert result.time_s == pytest.approx(CAPPED.time_s * 735 / 700, rel=0.002)
-    assert result.notes == "clocks held down by the power limit for 100% of the loop"
+    assert result.flags == (Flag.POWER_CAPPED,)
 
 
 def test_a_load_below_the_power_limit_is_nothing_to_remark():
     machine = SimulatedMachine(replace(CAPPED, power_w=680.0), CAPPING, RING)
     result = measure(machine, machine, machine, PRECISE, LIMITED)
     assert result.loop_time_s < 0.5
-    assert result.notes == ""
+    assert result.flags == ()
 
 
 def test_the_error_of_a_time_tells_of_the_places_and_does_not_shrink_when_they_are_seen_again():
@@ -549,7 +552,7 @@ def test_the_error_of_a_time_tells_of_the_places_and_does_not_shrink_when_they_a
         for protocol in (PRECISE, MeasurementProtocol(warm_up_s=0.25, loop_s=10.0))
     )
     assert short.loop_time_s < 5.0
-    assert short.notes == ""
+    assert short.flags == ()
     for result in (short, long):
         assert 0.0015 < result.time_standard_error_s / result.time_s < 0.006
         assert abs(result.time_s - load.time_s) < 4 * result.time_standard_error_s
@@ -560,7 +563,7 @@ def test_places_that_differ_too_much_end_a_loop_all_the_same_and_the_row_says_so
     load = Load(time_s=0.002, places=10, place_spread_ratio=0.1)
     result = measured(load, device=QUIET, meter=RING, protocol=PRECISE)
     assert result.loop_time_s < 0.8
-    assert "not within 1.00%" in result.notes
+    assert Flag.IMPRECISE in result.flags
 
 
 @pytest.mark.parametrize(
@@ -597,7 +600,7 @@ def test_errors_hold_what_differs_between_runs_once_and_loops_do_not_wait_for_it
         assert value == getattr(alone, f"{name}_{unit}")
         expected = math.hypot(getattr(alone, error), ratio * value)
         assert getattr(one_of_many, error) == pytest.approx(expected, rel=1e-3)
-    assert one_of_many.notes == alone.notes
+    assert (one_of_many.flags, one_of_many.notes) == (alone.flags, alone.notes)
 
 
 def test_a_log_of_the_device_that_has_ended_makes_a_row_doubtful():
@@ -608,7 +611,7 @@ def test_a_log_of_the_device_that_has_ended_makes_a_row_doubtful():
     known = KnownDevice(power_per_kelvin=SLOPE)
     for logged, device, is_noted in ((trace, known, False), (silent, known, True), (silent, UNKNOWN_DEVICE, False)):
         result = evaluate(loop, logged, device)
-        assert ("no temperature" in result.notes) == is_noted == is_doubtful(result)
+        assert (Flag.NO_TEMPERATURE in result.flags) == is_noted == is_doubtful(result)
 
 
 def loop_and_trace(machine):
@@ -617,8 +620,13 @@ def loop_and_trace(machine):
     return loop, machine.stop()
 
 
-def tried(*notes, protocol=PRECISE, error_at=None):
-    """Return what ``undisturbed`` makes of measurements with such notes, and the duty cycles that it asked for."""
+UNEVEN = (Flag.UNEVEN,)
+B, C, D = (Flag.NOT_FINITE,), (Flag.MODIFIES_INPUT,), (Flag.RAN_WARM,)
+"""Flags that are no reason to measure again."""
+
+
+def tried(*flags, protocol=PRECISE, error_at=None):
+    """Return the flags of what ``undisturbed`` makes of measurements with such flags, and the duty cycles asked for."""
     base = measured()
     duty_cycles = []
 
@@ -626,46 +634,44 @@ def tried(*notes, protocol=PRECISE, error_at=None):
         if len(duty_cycles) == error_at:
             raise CannotMeasureError("no more")
         duty_cycles.append(asked.duty_cycle)
-        return replace(base, notes=notes[len(duty_cycles) - 1])
+        return replace(base, flags=flags[len(duty_cycles) - 1])
 
-    return undisturbed(once, protocol).notes, duty_cycles
+    return undisturbed(once, protocol).flags, duty_cycles
 
 
 def test_what_is_undisturbed_is_measured_once():
-    assert tried("a note") == ("a note", [1.0])
+    assert tried(B) == (B, [1.0])
 
 
 def test_what_is_doubtful_is_measured_again_until_it_is_not_or_three_times():
-    assert tried("uneven: so", "b") == ("b", [1.0, 1.0])
-    assert tried("uneven: 1", "another process came", "thermal slowdown")[0] == "thermal slowdown"
+    assert tried(UNEVEN, B) == (B, [1.0, 1.0])
+    assert tried(UNEVEN, (Flag.OTHER_PROCESS,), (Flag.THERMAL_SLOWDOWN,))[0] == (Flag.THERMAL_SLOWDOWN,)
 
 
 def test_what_the_power_limit_holds_back_is_measured_in_lower_duty_cycles():
-    slowed = "clocks held down by the power limit for 30% of the loop"
-    uneven = "uneven: so"
+    slowed, uneven = (Flag.POWER_CAPPED,), UNEVEN
     full = replace(PRECISE, at_full_clocks=True)
-    assert tried(slowed, "b", protocol=full) == ("b", [1.0, 0.75])
-    assert tried(slowed, slowed, "c", protocol=full) == ("c", [1.0, 0.75, 0.5])
-    assert tried(*[slowed] * 3, f"d; {slowed}", protocol=full) == (f"d; {slowed}", [1.0, *DUTY_CYCLES, 1.0])
-    assert tried(slowed, uneven, "c", protocol=full) == ("c", [1.0, 0.75, 0.75])
-    assert tried(uneven, uneven, slowed, uneven, slowed, "d", protocol=full) == ("d", [1.0, 1.0, 1.0, 0.75, 0.75, 0.5])
-    assert tried(f"of the overhead: {slowed}", "b", protocol=full) == ("b", [1.0, 0.75])
-    still_low = f"{IN_A_DUTY_CYCLE} 75 %; of the overhead: clocks still low from the load before for 40% of the loop"
-    assert tried(slowed, still_low, "c", protocol=full) == ("c", [1.0, 0.75, 0.75])
-    assert is_doubtful(replace(measured(), notes=still_low))
-    unknown = "at the power limit, and nothing tells of clocks"
-    assert tried(unknown, "b", protocol=full) == ("b", [1.0, 0.75])
+    assert tried(slowed, B, protocol=full) == (B, [1.0, 0.75])
+    assert tried(slowed, slowed, C, protocol=full) == (C, [1.0, 0.75, 0.5])
+    assert tried(*[slowed] * 3, D + slowed, protocol=full) == (D + slowed, [1.0, *DUTY_CYCLES, 1.0])
+    assert tried(slowed, uneven, C, protocol=full) == (C, [1.0, 0.75, 0.75])
+    assert tried(uneven, uneven, slowed, uneven, slowed, D, protocol=full) == (D, [1.0, 1.0, 1.0, 0.75, 0.75, 0.5])
+    still_low = (Flag.CLOCKS_STILL_LOW, Flag.DUTY_CYCLE)
+    assert tried(slowed, still_low, C, protocol=full) == (C, [1.0, 0.75, 0.75])
+    assert is_doubtful(replace(measured(), flags=still_low))
+    unknown = (Flag.POWER_CAP_UNKNOWN,)
+    assert tried(unknown, B, protocol=full) == (B, [1.0, 0.75])
     # What is followed by a lower duty cycle is not repeated.
-    assert tried(f"{uneven}; {slowed}", "b", protocol=full) == ("b", [1.0, 0.75])
+    assert tried(uneven + slowed, B, protocol=full) == (B, [1.0, 0.75])
     assert tried(slowed) == (slowed, [1.0])
-    drawn = "at the power limit of 700 W: slower where it lasts"
+    drawn = (Flag.AT_POWER_LIMIT,)
     assert tried(drawn, protocol=full) == (drawn, [1.0])
 
 
 def test_what_was_measured_stays_where_a_repetition_fails():
-    assert tried("uneven: so", error_at=1)[0] == "uneven: so"
+    assert tried(UNEVEN, error_at=1)[0] == UNEVEN
     with pytest.raises(CannotMeasureError, match="no more"):
-        tried("uneven: so", error_at=0)
+        tried(UNEVEN, error_at=0)
 
 
 def test_where_time_rises_as_power_falls_the_interval_of_the_energy_is_wide_enough():
@@ -679,9 +685,11 @@ def test_a_host_that_wakes_up_late_once_is_no_unevenness():
     times_s = [0.02] * 10 + [0.029, 0.011] + [0.02] * 10
     begin, end = ClockReading(0.0, 0.0), ClockReading(0.44, 0.44)
     loop = Loop(begin, begin, end, tuple(times_s), (10,) * len(times_s))
-    assert evaluate(loop, no_trace("no meter")).notes == ""
+    assert evaluate(loop, no_trace("no meter")).flags == ()
     slow = replace(loop, chunk_durations_s=tuple([0.02] * 5 + [0.05] * 17))
-    assert evaluate(slow, no_trace("no meter")).notes.startswith("uneven: the median chunk took 2.5")
+    found = evaluate(slow, no_trace("no meter"))
+    assert found.flags == UNEVEN
+    assert found.notes.startswith("the median chunk took 2.5")
 
 
 def test_without_a_meter_the_time_decides():
@@ -752,7 +760,7 @@ def test_a_device_whose_launches_wait_is_timed_right_from_the_first_chunk_on():
     workload = Waiting(machine, replace(LOAD, time_s=0.01, jitter_ratio=0.0))
     result = measure(workload, machine, machine, PRECISE)
     assert result.time_s == pytest.approx(0.01, rel=1e-9)
-    assert result.notes == ""
+    assert result.flags == ()
 
 
 @pytest.mark.parametrize("iterations_per_round", [1, 7, 5000])
@@ -791,11 +799,10 @@ def test_an_overhead_is_measured_and_subtracted():
 
 def test_a_difference_that_is_less_precise_than_was_asked_for_says_so():
     precise = replace(SHORT, loop_s=30.0, relative_error=0.01)
-    remark = "not within 1.00% once the overhead is subtracted"
     little_left = evicted(load=replace(EVICTED, time_s=0.00202), protocol=precise)
-    assert remark in little_left.notes
+    assert little_left.flags == (Flag.IMPRECISE,)
     much_left = evicted(QUIET, replace(EVICTED, time_s=0.2), protocol=precise, meter=SAMPLES)
-    assert (evicted(QUIET).notes, much_left.notes) == ("", "")
+    assert (evicted(QUIET).flags, much_left.flags) == ((), ())
 
 
 def test_an_overhead_that_takes_all_the_time_leaves_nothing_to_tell():
@@ -817,9 +824,9 @@ def test_without_a_meter_an_overheads_time_is_subtracted():
 
 
 def test_doubts_about_an_overhead_are_doubts_about_what_is_left():
-    doubtful = replace(OVERHEAD, notes="uneven: the median chunk took 3.0 times the shortest")
+    doubtful = replace(OVERHEAD, flags=(*UNEVEN, Flag.NO_KERNEL), notes="the median chunk took 3.0 times the shortest")
     left = without_overhead(replace(MEASURED, notes="a note"), doubtful)
-    assert left.notes == "a note; of the overhead: uneven: the median chunk took 3.0 times the shortest"
+    assert (left.flags, left.notes) == (UNEVEN, "a note; overhead: the median chunk took 3.0 times the shortest")
     assert is_doubtful(left)
 
 
@@ -890,7 +897,7 @@ def test_what_another_meter_says_stands_beside():
     result = measure(machine, Checked(), machine, SHORT)
     assert result.check_power_w == pytest.approx(0.9 * result.power_w)
     assert result.check_meter == "simulated"
-    assert result.notes.startswith("meters disagree: ")
+    assert result.flags == (Flag.METERS_DISAGREE,)
     assert is_doubtful(result)
 
 
@@ -1055,8 +1062,9 @@ def test_a_meter_with_coarse_steps_is_known_to_within_a_step():
 def test_chunks_of_very_different_lengths_are_remarked():
     """Something else on the device makes most chunks longer than the shortest."""
     result = measured(load=replace(LOAD, jitter_ratio=2.0, time_s=0.5), protocol=MeasurementProtocol(0.5, 20.0))
-    assert result.notes.startswith("uneven: the median chunk took ")
-    assert measured().notes == ""
+    assert result.flags == UNEVEN
+    assert result.notes.startswith("the median chunk took ")
+    assert (measured().flags, measured().notes) == ((), "")
 
 
 def test_without_a_meter_time_is_measured_and_energy_has_a_reason():
@@ -1187,11 +1195,12 @@ def test_state_of_the_device_is_that_of_the_loop():
     assert measured(device=replace(warm, power_limit_w=401.0)).power_capped_ratio == 0.0
 
 
-def test_notes_of_the_workload_go_with_the_figure():
+def test_flags_and_notes_of_the_workload_go_with_the_figure():
     machine = SimulatedMachine(LOAD)
     workload = machine.workload(LOAD)
-    workload.notes = "eager instead of a graph"
-    assert measure(workload, machine, machine, SHORT).notes == "eager instead of a graph"
+    workload.notes, workload.flags = "eager instead of a graph", B
+    result = measure(workload, machine, machine, SHORT)
+    assert (result.notes, result.flags) == ("eager instead of a graph", B)
 
 
 def test_one_machine_measures_several_loads_one_after_the_other():

@@ -13,6 +13,7 @@ from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, MeterMod
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import measurement_key
+from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, is_doubtful
 from opcost.operators.subjects import Subject
@@ -104,7 +105,7 @@ def test_what_has_no_row_yet_comes_before_what_was_disturbed(campaign: Simulated
     relu, gelu, _ = rows(campaign)
     table = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow)
     table.path.unlink()
-    table.append(replace(relu, measurement=replace(relu.measurement, notes="another process used the GPU")))
+    table.append(replace(relu, measurement=replace(relu.measurement, flags=(Flag.OTHER_PROCESS,))))
     table.append(gelu)
     progress = RecordedProgress()
     (report,) = run(campaign, progress=progress)
@@ -354,14 +355,12 @@ def test_a_torn_last_line_is_cut_and_measured_again(campaign: SimulatedCampaign,
     assert path.read_bytes().startswith(whole[: whole.rindex(b"\n", 0, -1) + 1])
 
 
-@pytest.mark.parametrize(
-    ("power_w", "note"), [(600.0, ""), (690.0, "at the power limit of 700 W: slower where it lasts")]
-)
-def test_a_power_at_its_limit_is_noted(tmp_path: Path, power_w: float, note: str) -> None:
+@pytest.mark.parametrize(("power_w", "flags"), [(600.0, ()), (690.0, (Flag.AT_POWER_LIMIT,))])
+def test_a_power_at_its_limit_is_flagged(tmp_path: Path, power_w: float, flags: Flags) -> None:
     campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001, power_w=power_w)})
     campaign.add_model("a", {RELU: 3})
     run(campaign)
-    assert [row.measurement.notes for row in rows(campaign)] == [note]
+    assert [row.measurement.flags for row in rows(campaign)] == [flags]
 
 
 def test_a_seed_shuffles_the_operators_of_a_model_and_stands_in_the_rows(tmp_path: Path) -> None:
@@ -436,7 +435,7 @@ def test_a_wrong_meter_is_seen_by_the_sentinel_where_loops_are_too_short_for_it(
     assert [row.measurement.loop_time_s < 0.3 for row in rows(campaign)] == [True, True]
     assert [is_doubtful(row.measurement) for row in rows(campaign)] == [is_told, is_told]
     assert [is_doubtful(row.measurement) for row in rows(campaign, SENTINEL_MEASUREMENTS)] == [is_told, is_told]
-    assert ("rows from here on are marked" in caplog.text) == is_told
+    assert ("rows from here on are flagged" in caplog.text) == is_told
 
 
 def test_a_row_with_a_check_of_its_own_needs_no_sentinel(tmp_path: Path) -> None:
@@ -485,7 +484,7 @@ def test_progress_tells_of_what_is_less_precise_than_asked(tmp_path: Path) -> No
     progress = RecordedProgress()
     run(campaign, protocol=PRECISE, progress=progress)
     told = dict(zip((name.partition("(")[0] for name in progress.names), progress.results, strict=True))
-    assert "  (not within 2.00%" in told["ReLU"]
+    assert "  (target precision not reached)" in told["ReLU"]
     assert "(" not in told["GELU"]
 
 
@@ -630,8 +629,8 @@ def test_an_operator_that_something_disturbed_is_measured_again_by_later_runs(ca
     table = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow)
 
     def disturb_all() -> None:
-        notes = "another process came to the GPU meanwhile, one of 7"
-        rows = [replace(row, measurement=replace(row.measurement, notes=notes)) for row in table.rows()]
+        flags = (Flag.OTHER_PROCESS,)
+        rows = [replace(row, measurement=replace(row.measurement, flags=flags)) for row in table.rows()]
         table.path.write_text(table.text(rows))
 
     assert run(campaign)[0].measured == 1

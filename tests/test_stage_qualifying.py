@@ -11,6 +11,7 @@ from simulated_apparatus import SimulatedCampaign
 from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
 from opcost.errors import CannotMeasureError, UserError
+from opcost.measuring.flags import Flag
 from opcost.measuring.known_device import KnownDevice
 from opcost.measuring.known_meter import KnownMeter
 from opcost.measuring.procedure import measure
@@ -316,7 +317,7 @@ def test_a_check_that_is_known_to_be_wrong_makes_no_row_doubtful(campaign: Simul
         found = {SAMPLES: quality_of(SAMPLES, GOOD), INSTANT: quality_of(INSTANT, verdict)}
         result = measure(machine, KnownMeter(machine, found), machine, protocol)
         assert result.check_meter == INSTANT
-        assert ("meters disagree" in result.notes) == is_flagged
+        assert (Flag.METERS_DISAGREE in result.flags) == is_flagged
 
 
 @pytest.mark.parametrize("error", [CannotMeasureError("out of memory"), UserError("no power")], ids=repr)

@@ -15,8 +15,9 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CIRCUMSTANCES, Load, MeterModel
 
+from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import IMPRECISE, METERS_DISAGREE, MeasurementRow
+from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.report import write_report
 from opcost.reporting.report_sections import without_places
@@ -158,7 +159,7 @@ def test_an_empty_database_is_a_report_that_says_what_to_do(tmp_path: Path) -> N
 
 
 def test_doubts_are_flags(campaign: SimulatedCampaign) -> None:
-    change_rows(campaign, notes=f"{METERS_DISAGREE} by 9 %; {IMPRECISE} 1.00% after 30 s")
+    change_rows(campaign, flags=(Flag.METERS_DISAGREE, Flag.IMPRECISE))
     text = report_of(campaign)
     assert {tuple(one["flags"]) for one in tuples_of(text)} == {("doubtful", "imprecise", "eager")}
     assert "measure 3 doubtful tuples again" in text

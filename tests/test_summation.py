@@ -15,6 +15,7 @@ from simulated_machine import (
 
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import measurement_key
+from opcost.measuring.flags import Flag
 from opcost.measuring.record import time_of
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import Subject
@@ -128,7 +129,7 @@ def test_values_asked_for_by_name_are_those_of_all_calls(row_of, input_data, tim
 def test_of_two_good_rows_that_of_the_board_asked_for_counts(row_of):
     ours, theirs = row_of(RELU, 1.0, device_uuid="ours"), row_of(RELU, 2.0, device_uuid="theirs", loop_s=40.0)
     doubtful = row_of(RELU, 3.0, device_uuid="third")
-    doubtful = replace(doubtful, measurement=replace(doubtful.measurement, notes="uneven"))
+    doubtful = replace(doubtful, measurement=replace(doubtful.measurement, flags=(Flag.UNEVEN,)))
     measurements = Measurements([ours, theirs, doubtful])
     counts = counts_of(OperatorCount(RELU, 1, 1, 1))
     for board, time_s in (("ours", 1.0), ("theirs", 2.0), ("third", 2.0), ("fourth", 2.0), (None, 2.0)):
@@ -151,7 +152,7 @@ def test_values_of_which_this_version_knows_nothing_are_no_substitute(row_of):
 
 def test_a_disturbed_row_is_worse_than_a_shorter_one(row_of):
     short, long = row_of(RELU, loop_s=1.0), row_of(RELU, loop_s=30.0)
-    disturbed = replace(long, measurement=replace(long.measurement, notes="uneven: the median chunk took 3 times"))
+    disturbed = replace(long, measurement=replace(long.measurement, flags=(Flag.UNEVEN,)))
     assert best_rows([short, disturbed]) == {short.key: short}
 
 

@@ -17,6 +17,7 @@ from torch import nn
 from opcost.errors import UserError
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import CACHES, CHAINED, COLD, WARM
+from opcost.measuring.flags import Flag
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, TensorSpec
 from opcost.running.apparatus import open_apparatus
@@ -24,7 +25,6 @@ from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.in_place import ELSEWHERE
 from opcost.torch_backend.operators import function_tuple, module_tuple
 from opcost.torch_backend.relocation import (
-    AS_WARM,
     CHAIN_LENGTH,
     IN_PLACE,
     MAXIMUM_COPIES,
@@ -375,6 +375,6 @@ def test_the_conditions_name_the_mode_and_whole_models_run_as_they_are(tmp_path:
             assert (whole.iterations_per_round, whole.notes) == (1, "")
 
 
-def test_notes_tell_what_ran_as_warm() -> None:
+def test_flags_tell_what_ran_as_warm() -> None:
     ran = [made(nn.ReLU(), COLD, X), made(nn.Linear(5, 4), CHAINED, X), made(nn.ReLU(), CHAINED, X)]
-    assert [any(note in each.notes for note in AS_WARM) for each in ran] == [True, True, False]
+    assert [Flag.RAN_WARM in each.flags for each in ran] == [True, True, False]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Call, Calls
-from opcost.measuring.record import DOUBTS, SHORT_OF_MEMORY
+from opcost.measuring.flags import Flag
 from opcost.torch_backend.cuda_graph import (
     LONGEST_IN_PLACES_S,
     MAXIMUM_CALLS,
@@ -283,7 +283,7 @@ def test_an_overhead_is_captured_with_what_it_belongs_to(cuda: FakeCuda) -> None
     workload = as_graph(EagerWorkload(Calls(cuda.call, overhead=cuda.call), "cuda:0"))
     assert isinstance(workload.overhead, GraphWorkload)
     call = in_capture(cuda, RuntimeError("operation not permitted when stream is capturing"))
-    eager = as_graph(EagerWorkload(Calls(call, 3, "a note", cuda.call), "cuda:0"))
+    eager = as_graph(EagerWorkload(Calls(call, 3, notes="a note", overhead=cuda.call), "cuda:0"))
     assert isinstance(eager.overhead, EagerWorkload)
     assert (eager.execution, eager.overhead.calls.cycle, eager.iterations_per_round) == ("eager", cuda.call, 3)
 
@@ -377,11 +377,11 @@ def test_memory_that_a_library_does_without_in_a_capture_is_told(cuda: FakeCuda)
         cuda.call()
 
     captured = capture_calls(Calls(does_without), "cuda:0")
-    assert captured.notes == SHORT_OF_MEMORY
-    assert SHORT_OF_MEMORY in DOUBTS
+    assert captured.flags == (Flag.OUT_OF_MEMORY_IN_CAPTURE,)
+    assert Flag.OUT_OF_MEMORY_IN_CAPTURE.casts_doubt
     # Before a capture torch frees memory and tries again: nothing is amiss.
     cuda.shortages = 3
-    assert capture_calls(Calls(cuda.call), "cuda:0").notes == ""
+    assert capture_calls(Calls(cuda.call), "cuda:0").flags == ()
 
 
 def test_too_little_memory_is_no_reason_to_run_eagerly(cuda: FakeCuda) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
+from opcost.measuring.flags import Flag
 from opcost.torch_backend import pauses
 from opcost.torch_backend.cuda_graph import CaptureRefusal
 from opcost.torch_backend.pauses import with_pauses
@@ -46,7 +47,7 @@ def test_calls_run_for_a_while_and_then_pause(made: list[str], monkeypatch: pyte
     # A period of 2.618 looks.
     assert made == ["call"] * 3 + ["pause of 0.594 ms"]
     assert calls.period == 3
-    assert calls.notes == "as it is; below the power limit in a duty cycle of at most 75 %"
+    assert (calls.notes, calls.flags) == ("as it is", (Flag.DUTY_CYCLE,))
     made.clear()
     assert calls.overhead is not None
     calls.overhead()

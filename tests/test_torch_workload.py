@@ -16,11 +16,11 @@ from torchvision.ops import MultiScaleRoIAlign
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import CHAINED, WARM
-from opcost.measuring.record import DOUBTS, IMPRECISE, joined_notes
+from opcost.measuring.flags import Flag
 from opcost.operators.layouts import channels_last_strides
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
 from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
-from opcost.torch_backend.finite import NOT_FINITE, note_of_output
+from opcost.torch_backend.finite import flags_of_output
 from opcost.torch_backend.in_place import ELSEWHERE, IN_TURN, SAME_VALUES, Operation, elsewhere, repeatable
 from opcost.torch_backend.inputs import DrawnInputs, input_statistics, operator_inputs
 from opcost.torch_backend.operators import function_tuple, module_tuple
@@ -377,14 +377,14 @@ def test_an_operator_whose_output_holds_nan_or_infinity_is_measured_and_says_so(
     operator: OperatorTuple, data: InputData, cache: str
 ) -> None:
     workload = operator_workload(operator, "cpu", data, cache)
-    assert NOT_FINITE in workload.notes.split("; ")
+    assert Flag.NOT_FINITE in workload.flags
     assert workload.run(3) == 3
 
 
-def test_the_note_stands_beside_others_and_is_no_doubt() -> None:
+def test_the_flag_stands_beside_others_and_is_no_doubt() -> None:
     workload = operator_workload(function_tuple(torch.Tensor.sqrt_, (X,), {}), "cpu")
-    assert workload.notes == joined_notes(ELSEWHERE, NOT_FINITE)
-    assert not any(doubt in NOT_FINITE for doubt in (*DOUBTS, IMPRECISE))
+    assert (workload.notes, workload.flags) == (ELSEWHERE, (Flag.MODIFIES_INPUT, Flag.NOT_FINITE))
+    assert not Flag.NOT_FINITE.casts_doubt
 
 
 @pytest.mark.parametrize(
@@ -402,7 +402,7 @@ def test_the_note_stands_beside_others_and_is_no_doubt() -> None:
     ids=lambda operator: operator.short_name,
 )
 def test_finite_outputs_integers_and_what_was_asked_for_are_not_told_of(operator: OperatorTuple) -> None:
-    assert NOT_FINITE not in operator_workload(operator, "cpu").notes
+    assert Flag.NOT_FINITE not in operator_workload(operator, "cpu").flags
 
 
 def test_memory_that_was_only_allocated_may_hold_anything() -> None:
@@ -423,13 +423,13 @@ def test_one_value_among_many_is_seen_wherever_it_is(bad: float, dtype: torch.dt
     for place in (0, 5000, 99_999):
         output = torch.ones(100_000, dtype=dtype)
         output[place] = bad
-        assert note_of_output({"a": (torch.ones(3), output)}, (torch.ones(3), 2.0)) == NOT_FINITE
-        assert note_of_output(output, [output]) == ""
+        assert flags_of_output({"a": (torch.ones(3), output)}, (torch.ones(3), 2.0)) == (Flag.NOT_FINITE,)
+        assert flags_of_output(output, [output]) == ()
 
 
 def test_what_cannot_be_looked_at_is_not_told_of() -> None:
     sparse = torch.tensor([0.0, math.nan]).to_sparse()
-    assert note_of_output((sparse, torch.ones(3).to(torch.float8_e4m3fn)), ()) == ""
+    assert flags_of_output((sparse, torch.ones(3).to(torch.float8_e4m3fn)), ()) == ()
 
 
 # Precision

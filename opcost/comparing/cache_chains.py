@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from opcost.estimates import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
 from opcost.measuring.conditions import GRAPH, WARM, Conditions
+from opcost.measuring.flags import joined_notes, meanings
 from opcost.measuring.record import MeasurementRow, is_doubtful, is_held_back, time_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.summing.energy import common_basis
@@ -232,7 +233,8 @@ def refusal(row: MeasurementRow) -> str:
     measured = row.measurement
     if measured.executed_as != GRAPH:
         return f"{row.operator} did not run in a CUDA graph: {measured.notes}"
-    return f"{row.operator}: {measured.notes}" if is_doubtful(measured) or is_held_back(measured) else ""
+    is_refused = is_doubtful(measured) or is_held_back(measured)
+    return f"{row.operator}: {joined_notes(meanings(measured.flags), measured.notes)}" if is_refused else ""
 
 
 def is_corrected(conditions: Conditions) -> bool:

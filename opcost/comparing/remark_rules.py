@@ -12,12 +12,11 @@ from opcost.comparing.kernel_times import KernelErrors
 from opcost.comparing.remarks import Figure, Remark, RemarkKind
 from opcost.estimates import total_if_known
 from opcost.measuring.conditions import WARM, Circumstances
+from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.record import (
-    IMPRECISE,
     MeasurementRow,
     doubts_of,
     is_doubtful,
-    joined_notes,
     time_of,
 )
 from opcost.operators.subjects import CAPTURED, LEAF
@@ -186,20 +185,20 @@ def _eager(found: Comparison) -> Iterator[Remark]:
 def _flagged(found: Comparison) -> Iterator[Remark]:
     """Say of which measurements something is amiss: chunks of uneven length, meters that disagree."""
     if is_doubtful(found.full.measurement):
-        yield Remark(RemarkKind.FLAGGED_WHOLE, {"notes": joined_notes(*doubts_of(found.full.measurement))})
+        yield Remark(RemarkKind.FLAGGED_WHOLE, {"flags": _spelt(doubts_of(found.full.measurement))})
     first = next((part.row for part in found.cost.parts if is_doubtful(part.row.measurement)), None)
     if first is not None:
         figures: dict[str, Figure] = {
             "time_ratio": _time_ratio(found, lambda part: is_doubtful(part.row.measurement)),
             "operator": first.operator,
-            "notes": joined_notes(*doubts_of(first.measurement)),
+            "flags": _spelt(doubts_of(first.measurement)),
         }
         yield Remark(RemarkKind.FLAGGED_OPERATORS, figures)
 
 
 def _not_precise(found: Comparison) -> Iterator[Remark]:
     """Say for what share of the summed time loops ended before they were as precise as asked."""
-    time_ratio = _time_ratio(found, lambda part: IMPRECISE in part.row.measurement.notes)
+    time_ratio = _time_ratio(found, lambda part: Flag.IMPRECISE in part.row.measurement.flags)
     if time_ratio >= NOTICEABLE_RATIO:
         yield Remark(RemarkKind.NOT_PRECISE, {"time_ratio": time_ratio})
 
@@ -220,3 +219,7 @@ def _time_ratio(found: Comparison, is_meant: Callable[[Part], bool]) -> float:
     if found.cost.time_s is None:
         return 0.0
     return math.fsum(part.time_s for part in found.cost.parts if is_meant(part)) / found.cost.time_s.value
+
+
+def _spelt(flags: Flags) -> tuple[str, ...]:
+    return tuple(flag.value for flag in flags)

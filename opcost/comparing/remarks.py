@@ -78,9 +78,9 @@ TEXTS: Mapping[RemarkKind, str] = {
     RemarkKind.ASSUMED_LAUNCHES: (
         "{launch_time_ratio} of the launch time is assumed: no loop of those kinds of operators is launch-bound"
     ),
-    RemarkKind.FLAGGED_WHOLE: "the whole model's measurement is flagged: {notes}",
+    RemarkKind.FLAGGED_WHOLE: "the whole model's measurement is flagged: {flags}",
     RemarkKind.FLAGGED_OPERATORS: (
-        "{time_ratio} of the summed time is of flagged measurements, such as {operator}: {notes}; a later run measures "
+        "{time_ratio} of the summed time is of flagged measurements, such as {operator}: {flags}; a later run measures "
         "them again"
     ),
     RemarkKind.NOT_PRECISE: "{time_ratio} of the summed time is of measurements whose target precision was not reached",

@@ -9,11 +9,8 @@ from opcost.comparing.comparison import Comparison
 from opcost.comparing.roofline import FP32, TF32, Roofline, Work, roofline_of
 from opcost.estimates import Estimate, value_of
 from opcost.measuring.conditions import EAGER, Conditions
+from opcost.measuring.flags import Flag
 from opcost.measuring.record import (
-    AT_LIMIT,
-    IMPRECISE,
-    IN_A_DUTY_CYCLE,
-    SLOWED,
     MeasurementRow,
     is_doubtful,
     time_of,
@@ -36,7 +33,7 @@ NOT_MEASURED = "not measured"
 DROPPED = "not in the whitelist"
 FLAGS = {
     DOUBTFUL: "something disturbed the measurement, or its meters disagree: a later run measures it again",
-    NOT_PRECISE: "not within the 1 % (or whatever) that it was asked for: notes say how long was tried",
+    NOT_PRECISE: "target precision not reached",
     DUTY_CYCLE: "measured with pauses, since the power limit would have held clocks down",
     POWER_LIMIT: "at the power limit: where it lasts it is slower than this",
     BY_PYTHON: "run by Python's calls, not in a CUDA graph",
@@ -154,9 +151,9 @@ def _flags_of(part: Part, comparison: Comparison, is_summed: bool) -> Iterator[s
     board = comparison.full.circumstances.device_uuid
     held = {
         DOUBTFUL: is_doubtful(measured),
-        NOT_PRECISE: IMPRECISE in measured.notes,
-        DUTY_CYCLE: IN_A_DUTY_CYCLE in measured.notes,
-        POWER_LIMIT: AT_LIMIT in measured.notes or SLOWED in measured.notes,
+        NOT_PRECISE: Flag.IMPRECISE in measured.flags,
+        DUTY_CYCLE: Flag.DUTY_CYCLE in measured.flags,
+        POWER_LIMIT: not {Flag.AT_POWER_LIMIT, Flag.POWER_CAPPED}.isdisjoint(measured.flags),
         BY_PYTHON: part.row.conditions.device_type != "cpu" and measured.executed_as == EAGER,
         OTHER_VALUES: part.is_on_other_values,
         OTHER_BOARD: part.row.circumstances.device_uuid != board,

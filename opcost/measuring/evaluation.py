@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
+from typing import Any
 
 import numpy as np
 
 from opcost.estimates import Estimate, mean_without_outliers, median, standard_error_of, value_of
 from opcost.measuring.conditions import EAGER
+from opcost.measuring.flags import Flag, Flags, flags_of, joined_notes
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
 from opcost.measuring.loop import Loop, energy_of_iteration_j, is_slowed
-from opcost.measuring.record import (
-    AT_LIMIT,
-    METERS_DISAGREE,
-    NO_LOG,
-    REFERENCE_TEMPERATURE_C,
-    RUNS_NOTHING,
-    SLOPE_SPREAD_PER_KELVIN,
-    SLOWED,
-    STILL_LOW,
-    THERMAL_SLOWDOWN,
-    UNEVEN,
-    UNKNOWN_CLOCKS,
-    Measurement,
-    joined_notes,
-)
+from opcost.measuring.record import REFERENCE_TEMPERATURE_C, SLOPE_SPREAD_PER_KELVIN, Measurement
 from opcost.power.mean import MeanPower, MeteredPower, power_and_check
 from opcost.power.trace import DeviceState, PowerTrace, device_state, no_trace
 
@@ -49,70 +38,92 @@ TOO_LIGHT_RATIO = 0.9
 for what ran before."""
 
 
+@dataclass(frozen=True)
+class Execution:
+    """How a loop was run, and what is known of that before it is evaluated (see ``Measurement``)."""
+
+    executed_as: str = EAGER
+    duty_cycle: float | None = None
+    flags: Flags = ()
+    notes: str = ""
+
+
+AS_IT_IS = Execution()
+
+
 def evaluate(
-    loop: Loop,
-    trace: PowerTrace,
-    device: KnownDevice = UNKNOWN_DEVICE,
-    executed_as: str = EAGER,
-    notes: str = "",
+    loop: Loop, trace: PowerTrace, device: KnownDevice = UNKNOWN_DEVICE, execution: Execution = AS_IT_IS
 ) -> Measurement:
     """Return time and energy per iteration of a loop, given the power trace that was logged meanwhile.
 
     Power is that of the trace; where it has none in the window, that of the first of its checks that has, if they may
     stand in.
     """
-    window = loop.window
     trace = _without_rows_if_clock_stepped(trace, loop)
-    power, check = power_and_check(trace, loop.load_begin.epoch_s, window)
-    time_s, power_w = loop.time_s, power.mean.estimate_w
-    energy_j = energy_of_iteration_j(loop, power)
-    check_w = None if check is None else check.mean.estimate_w
-    state = device_state(trace, window)
-    slowed_ratio = (
-        (state.power_capped_ratio or 0.0) if _draws(AT_THE_LIMIT_RATIO, device.power_limit_w, power.mean) else 0.0
-    )
-    at_reference_j = at_reference(energy_j, state.temperature_c, device.power_per_kelvin, slowed_ratio)
+    power, check = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
+    state = device_state(trace, loop.window)
+    unevenness = _unevenness(loop)
     return Measurement(
-        time_s=time_s.value,
-        energy_j=value_of(energy_j),
-        time_standard_error_s=time_s.standard_error,
-        energy_standard_error_j=standard_error_of(energy_j),
-        energy_missing_reason=power.mean.missing_reason,
-        time_median_s=median(loop.times_s),
-        time_without_outliers_s=mean_without_outliers(loop.times_s),
-        power_median_w=None if power_w is None else median(power.mean.values_w),
-        power_without_outliers_w=None if power_w is None else mean_without_outliers(power.mean.values_w),
-        energy_at_reference_j=value_of(at_reference_j),
-        energy_at_reference_standard_error_j=standard_error_of(at_reference_j),
-        power_w=value_of(power_w),
-        power_standard_error_w=standard_error_of(power_w),
-        power_readings=power.mean.readings,
-        meter=power.meter,
-        check_power_w=value_of(check_w),
-        check_power_standard_error_w=standard_error_of(check_w),
-        check_meter=None if check is None else check.meter,
-        iterations=loop.iterations,
-        loop_time_s=loop.duration_s,
-        started_at=_iso(loop.begin.epoch_s),
-        ended_at=_iso(loop.end.epoch_s),
-        temperature_c=state.temperature_c,
-        memory_temperature_c=state.memory_temperature_c,
-        sm_clock_hz=state.sm_clock_hz,
-        power_capped_ratio=state.power_capped_ratio,
-        thermal_slowdown_ratio=state.thermal_slowdown_ratio,
-        busy_ratio=state.busy_ratio,
+        **_of_the_loop(loop),
+        **_of_the_power(loop, power, state, device),
+        **_of_the_check(check),
+        **asdict(state),
         power_log=trace.log_name,
-        executed_as=executed_as,
-        notes=joined_notes(
-            notes,
-            RUNS_NOTHING if loop.runs_nothing else "",
-            _unevenness(loop),
-            _disagreement(power, check),
-            _lost_log(state, device),
-            _heat(state),
-            _limit(power.mean, state, device.power_limit_w),
+        executed_as=execution.executed_as,
+        duty_cycle=execution.duty_cycle,
+        flags=flags_of(
+            [
+                *execution.flags,
+                *([Flag.NO_KERNEL] if loop.runs_nothing else []),
+                *([Flag.UNEVEN] if unevenness else []),
+                *_disagreement(power, check),
+                *_of_the_state(power.mean, state, device),
+            ]
         ),
+        notes=joined_notes(execution.notes, unevenness),
     )
+
+
+def _of_the_loop(loop: Loop) -> dict[str, Any]:
+    return {
+        "time_s": loop.time_s.value,
+        "time_standard_error_s": loop.time_s.standard_error,
+        "time_median_s": median(loop.times_s),
+        "time_without_outliers_s": mean_without_outliers(loop.times_s),
+        "iterations": loop.iterations,
+        "loop_time_s": loop.duration_s,
+        "started_at": _iso(loop.begin.epoch_s),
+        "ended_at": _iso(loop.end.epoch_s),
+    }
+
+
+def _of_the_power(loop: Loop, power: MeteredPower, state: DeviceState, device: KnownDevice) -> dict[str, Any]:
+    energy_j, power_w, values_w = energy_of_iteration_j(loop, power), power.mean.estimate_w, power.mean.values_w
+    is_near_limit = _draws(AT_THE_LIMIT_RATIO, device.power_limit_w, power.mean)
+    slowed_ratio = (state.power_capped_ratio or 0.0) if is_near_limit else 0.0
+    at_reference_j = at_reference(energy_j, state.temperature_c, device.power_per_kelvin, slowed_ratio)
+    return {
+        "energy_j": value_of(energy_j),
+        "energy_standard_error_j": standard_error_of(energy_j),
+        "energy_missing_reason": power.mean.missing_reason,
+        "energy_at_reference_j": value_of(at_reference_j),
+        "energy_at_reference_standard_error_j": standard_error_of(at_reference_j),
+        "power_w": value_of(power_w),
+        "power_standard_error_w": standard_error_of(power_w),
+        "power_median_w": None if power_w is None else median(values_w),
+        "power_without_outliers_w": None if power_w is None else mean_without_outliers(values_w),
+        "power_readings": power.mean.readings,
+        "meter": power.meter,
+    }
+
+
+def _of_the_check(check: MeteredPower | None) -> dict[str, Any]:
+    check_w = None if check is None else check.mean.estimate_w
+    return {
+        "check_power_w": value_of(check_w),
+        "check_power_standard_error_w": standard_error_of(check_w),
+        "check_meter": None if check is None else check.meter,
+    }
 
 
 def with_repeatability(measurement: Measurement, repeatability: Repeatability) -> Measurement:
@@ -149,39 +160,29 @@ def at_reference(
     return energy_j.multiplied_by(Estimate(1 + kelvin * power_per_kelvin.value, abs(kelvin) * slope_error))
 
 
-def _lost_log(state: DeviceState, device: KnownDevice) -> str:
-    """Return a remark on a log that has ended though the device has one: without it nobody knows how hot it was."""
-    return NO_LOG if state.temperature_c is None and device.power_per_kelvin is not None else ""
-
-
-def _disagreement(power: MeteredPower, check: MeteredPower | None) -> str:
-    """Return a remark on two meters of which one must be wrong, and none is known to be."""
+def _disagreement(power: MeteredPower, check: MeteredPower | None) -> Flags:
+    """Return a flag where two meters differ, of which one must be wrong, and none is known to be."""
     power_w, check_w = power.mean.estimate_w, None if check is None else check.mean.estimate_w
     if power_w is None or check is None or check_w is None or check.trace.source.is_wrong:
-        return ""
+        return ()
     difference_w = abs(power_w.value - check_w.value)
     error_w = math.hypot(power_w.standard_error, check_w.standard_error)
-    if difference_w <= max(DISAGREEMENT_RATIO * power_w.value, 3 * error_w):
-        return ""
-    return f"{METERS_DISAGREE}: {power_w.value:.1f} W and {check_w.value:.1f} W"
+    differ = difference_w > max(DISAGREEMENT_RATIO * power_w.value, 3 * error_w)
+    return (Flag.METERS_DISAGREE,) if differ else ()
 
 
-def _heat(state: DeviceState) -> str:
-    """Return a remark on a device that was too hot to run at its clocks."""
-    ratio = state.thermal_slowdown_ratio
-    return f"{THERMAL_SLOWDOWN} for {ratio:.0%} of the loop" if ratio else ""
-
-
-def _limit(power: MeanPower, state: DeviceState, power_limit_w: float | None) -> str:
-    """Return a remark on clocks that the power limit holds down, or would if the load lasted."""
+def _of_the_state(power: MeanPower, state: DeviceState, device: KnownDevice) -> Iterator[Flag]:
+    """Yield flags of a device that was too hot, that the power limit held down, or of which nobody knows."""
+    if state.temperature_c is None and device.power_per_kelvin is not None:
+        # The log has ended though the device has one: without it nobody knows how hot it was.
+        yield Flag.NO_TEMPERATURE
+    if state.thermal_slowdown_ratio:
+        yield Flag.THERMAL_SLOWDOWN
     if is_slowed(state):
-        is_heavy = _draws(TOO_LIGHT_RATIO, power_limit_w, power) is not False
-        return f"{SLOWED if is_heavy else STILL_LOW} for {state.power_capped_ratio:.0%} of the loop"
-    if not _draws(AT_THE_LIMIT_RATIO, power_limit_w, power):
-        return ""
-    if state.power_capped_ratio is None:
-        return UNKNOWN_CLOCKS
-    return f"{AT_LIMIT} {power_limit_w:.0f} W: slower where it lasts"
+        is_heavy = _draws(TOO_LIGHT_RATIO, device.power_limit_w, power) is not False
+        yield Flag.POWER_CAPPED if is_heavy else Flag.CLOCKS_STILL_LOW
+    elif _draws(AT_THE_LIMIT_RATIO, device.power_limit_w, power):
+        yield Flag.POWER_CAP_UNKNOWN if state.power_capped_ratio is None else Flag.AT_POWER_LIMIT
 
 
 def _draws(ratio: float, power_limit_w: float | None, power: MeanPower) -> bool | None:
@@ -192,7 +193,7 @@ def _draws(ratio: float, power_limit_w: float | None, power: MeanPower) -> bool 
 
 
 def _unevenness(loop: Loop) -> str:
-    """Return a remark on chunks that take much longer than the shortest: something else may use the device.
+    """Return a note on chunks that take much longer than the shortest: something else may use the device.
 
     Two neighbours are taken together: where the host times a device that runs ahead, a late look makes one chunk longer
     and the next one shorter.
@@ -200,7 +201,7 @@ def _unevenness(loop: Loop) -> str:
     durations_s, iterations = np.array(loop.chunk_durations_s), np.array(loop.chunk_iterations)
     times_s = (durations_s[:-1] + durations_s[1:]) / (iterations[:-1] + iterations[1:])
     excess = median(times_s) / float(times_s.min())
-    return f"{UNEVEN}: the median chunk took {excess:.1f} times the shortest" if excess > UNEVEN_RATIO else ""
+    return f"the median chunk took {excess:.1f} times the shortest" if excess > UNEVEN_RATIO else ""
 
 
 def _without_rows_if_clock_stepped(trace: PowerTrace, loop: Loop) -> PowerTrace:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from opcost.errors import CannotMeasureError
 from opcost.estimates import BATCHES, Estimate, estimate_of, is_within, standard_error_of, value_of
-from opcost.measuring.record import OF_THE_OVERHEAD, Measurement, joined_notes, notes_of
+from opcost.measuring.flags import Flag, Flags, flags_of, flags_of_an_overhead, joined_notes
+from opcost.measuring.record import Measurement
 
 
 def without_overhead(
@@ -50,11 +51,14 @@ def without_overhead(
         check_power_w=None,
         check_power_standard_error_w=None,
         check_meter=None,
-        notes=joined_notes(
-            measurement.notes,
-            *(f"{OF_THE_OVERHEAD} {note}" for note in notes_of(overhead)),
-            _imprecision(time_s, energy_j, relative_error),
+        flags=flags_of(
+            [
+                *measurement.flags,
+                *flags_of_an_overhead(overhead.flags),
+                *_imprecision(time_s, energy_j, relative_error),
+            ]
         ),
+        notes=joined_notes(measurement.notes, f"overhead: {overhead.notes}" if overhead.notes else ""),
     )
 
 
@@ -86,9 +90,9 @@ def _less(minuend: Estimate | None, subtrahend: Estimate | None) -> Estimate | N
     return minuend.less(subtrahend)
 
 
-def _imprecision(time_s: Estimate, energy_j: Estimate | None, relative_error: float | None) -> str:
-    """Return a remark on a difference of two precise figures that is less precise than what was asked for."""
+def _imprecision(time_s: Estimate, energy_j: Estimate | None, relative_error: float | None) -> Flags:
+    """Return a flag where a difference of two precise figures is less precise than what was asked for."""
     figures = [time_s, *([] if energy_j is None else [energy_j])]
     if relative_error is None or all(is_within(figure, BATCHES, relative_error) for figure in figures):
-        return ""
-    return f"not within {relative_error:.2%} once the overhead is subtracted"
+        return ()
+    return (Flag.IMPRECISE,)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from opcost.measuring.flags import Flags
+
 
 class Workload(Protocol):
     """Something that can be run again and again, one or more iterations in a round."""
@@ -19,6 +21,10 @@ class Workload(Protocol):
     @property
     def places(self) -> int:
         """In how many places of the memory it runs, one after the other from one ``run`` to the next."""
+
+    @property
+    def flags(self) -> Flags:
+        """What programs must know of how it is run."""
 
     @property
     def notes(self) -> str:

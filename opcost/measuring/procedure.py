@@ -12,13 +12,14 @@ from dataclasses import replace
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.duty_cycle import DUTY_CYCLES
-from opcost.measuring.evaluation import evaluate, with_repeatability
+from opcost.measuring.evaluation import Execution, evaluate, with_repeatability
+from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice
 from opcost.measuring.loop import Loop, is_precise, run_loop
 from opcost.measuring.overhead import without_overhead
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import IMPRECISE, STILL_LOW, Measurement, is_doubtful, is_held_back, joined_notes
+from opcost.measuring.record import Measurement, is_doubtful, is_held_back
 from opcost.power.mean import power_and_check
 from opcost.power.ports import Clock, Meter
 from opcost.power.trace import PowerTrace
@@ -106,7 +107,7 @@ def _rested(
     """Measure an overhead, again while clocks are still low from the load before."""
     measurement = _measure(overhead, meter, clock, protocol, device)
     for _ in range(TRIES - 1):
-        if STILL_LOW not in measurement.notes:
+        if Flag.CLOCKS_STILL_LOW not in measurement.flags:
             break
         measurement = _measure(overhead, meter, clock, protocol, device)
     return measurement
@@ -122,8 +123,13 @@ def _measure(
         trace = meter.stop()
     if protocol.duty_cycle < 1:
         trace = _seen_with_pauses(trace)
-    notes = joined_notes(workload.notes, _imprecision(loop, trace, protocol))
-    return evaluate(loop, trace, device, workload.execution, notes)
+    execution = Execution(
+        executed_as=workload.execution,
+        duty_cycle=protocol.duty_cycle if Flag.DUTY_CYCLE in workload.flags else None,
+        flags=(*workload.flags, *_imprecision(loop, trace, protocol)),
+        notes=workload.notes,
+    )
+    return evaluate(loop, trace, device, execution)
 
 
 def _seen_with_pauses(trace: PowerTrace) -> PowerTrace:
@@ -137,11 +143,9 @@ def _silent_if_for_steady_loads(check: PowerTrace) -> PowerTrace:
     return replace(check, missing_reason=reason) if check.source.is_for_steady_loads else check
 
 
-def _imprecision(loop: Loop, trace: PowerTrace, protocol: MeasurementProtocol) -> str:
-    """Return a remark on a loop that came to its end before it was precise enough."""
+def _imprecision(loop: Loop, trace: PowerTrace, protocol: MeasurementProtocol) -> Flags:
+    """Return a flag where a loop came to its end before it was precise enough."""
     if protocol.relative_error is None:
-        return ""
+        return ()
     power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
-    if is_precise(loop, power, protocol.relative_error):
-        return ""
-    return f"{IMPRECISE} {protocol.relative_error:.2%} after {loop.duration_s:.2g} s"
+    return () if is_precise(loop, power, protocol.relative_error) else (Flag.IMPRECISE,)

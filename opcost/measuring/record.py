@@ -7,24 +7,7 @@ from dataclasses import dataclass
 
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import Circumstances, Conditions
-
-UNEVEN = "uneven"
-METERS_DISAGREE = "meters disagree"
-THERMAL_SLOWDOWN = "thermal slowdown"
-OTHER_PROCESS = "another process"
-IMPRECISE = "not within"
-RUNS_NOTHING = "runs nothing on the device"
-SLOWED = "clocks held down by the power limit"
-STILL_LOW = "clocks still low from the load before"
-AT_LIMIT = "at the power limit of"
-UNKNOWN_CLOCKS = "at the power limit, and nothing tells of clocks"
-IN_A_DUTY_CYCLE = "below the power limit in a duty cycle of at most"
-OF_THE_OVERHEAD = "of the overhead:"
-NO_LOG = "no temperature: the device's log has no row in the loop"
-SHORT_OF_MEMORY = "memory ran out in the capture: libraries may run other algorithms"
-DOUBTS = (UNEVEN, METERS_DISAGREE, THERMAL_SLOWDOWN, OTHER_PROCESS, NO_LOG, STILL_LOW, SHORT_OF_MEMORY)
-"""What is in notes that say that a figure may not be right. A pause that was measured while clocks were still low is
-too long, and too much of it is subtracted."""
+from opcost.measuring.flags import HELD_BACK, LEAVING_CLOCKS_LOW, Flag, Flags
 
 REFERENCE_TEMPERATURE_C = 50.0
 """To which energies are referred, so that figures from a cool and a warm device can be compared: in the midst of what
@@ -60,7 +43,8 @@ class Measurement:
     next best meter said meanwhile. State fields are means over the loop: ``temperature_c`` of the chip,
     ``memory_temperature_c`` of its memory, ``busy_ratio`` the share of the time in which a kernel ran (nvidia-smi's
     figures, each over some 0.2 s before its row). ``executed_as`` is ``graph`` or ``eager``: not every call fits into
-    a graph.
+    a graph. ``duty_cycle`` is the share of the time in which the load ran at most, None where it ran without pauses.
+    ``flags`` are for programs, ``notes`` for people: no code reads them.
     """
 
     time_s: float
@@ -93,6 +77,8 @@ class Measurement:
     busy_ratio: float | None
     power_log: str | None
     executed_as: str
+    duty_cycle: float | None
+    flags: Flags
     notes: str
 
     def __post_init__(self) -> None:
@@ -137,36 +123,24 @@ def time_of(row: MeasurementRow) -> Estimate:
     return Estimate(row.measurement.time_s, row.measurement.time_standard_error_s)
 
 
-def joined_notes(*notes: str) -> str:
-    """Return notes on one line, those left out that say nothing."""
-    return "; ".join(filter(None, notes))
+def is_doubtful(measurement: Measurement) -> bool:
+    """Return whether something seems to have disturbed a measurement."""
+    return any(flag.casts_doubt for flag in measurement.flags)
 
 
-def notes_of(measurement: Measurement) -> list[str]:
-    """Return the notes of a measurement one by one, as ``joined_notes`` took them."""
-    return [note for note in measurement.notes.split("; ") if note]
-
-
-def doubts_of(measurement: Measurement) -> list[str]:
-    """Return the notes of a measurement that something seems to have disturbed, or that is less precise than asked."""
-    return [note for note in notes_of(measurement) if any(doubt in note for doubt in (*DOUBTS, IMPRECISE))]
+def doubts_of(measurement: Measurement) -> Flags:
+    """Return the flags of what seems to have disturbed a measurement, or made it less precise than asked."""
+    return tuple(flag for flag in measurement.flags if flag.casts_doubt or flag == Flag.IMPRECISE)
 
 
 def is_held_back(measurement: Measurement) -> bool:
-    """Return whether the power limit has held clocks down under a load, or under its overhead, as the notes say."""
-    limits = [SLOWED, UNKNOWN_CLOCKS]
-    limits += [f"{OF_THE_OVERHEAD} {limit}" for limit in limits]
-    return any(note.startswith(tuple(limits)) for note in notes_of(measurement))
+    """Return whether the power limit has held clocks down under a load, or under its overhead, or may have."""
+    return not HELD_BACK.isdisjoint(measurement.flags)
 
 
 def leaves_clocks_low(measurement: Measurement) -> bool:
     """Return whether clocks may still be low after a measurement, so that the next one should wait."""
-    return any(low in measurement.notes for low in (SLOWED, STILL_LOW))
-
-
-def is_doubtful(measurement: Measurement) -> bool:
-    """Return whether something seems to have disturbed a measurement, as its notes say."""
-    return any(doubt in measurement.notes for doubt in DOUBTS)
+    return not LEAVING_CLOCKS_LOW.isdisjoint(measurement.flags)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,6 @@ import os
 import time
 from pathlib import Path
 
-from opcost.measuring.record import OTHER_PROCESS
-
 STAT = Path("/proc/stat")
 
 FULL_RATIO = 0.9
@@ -40,7 +38,7 @@ class OtherLoad:
         all_s, busy_s, own_s = (now - then for now, then in zip(self._last, before, strict=True))
         if all_s <= 0 or busy_s < FULL_RATIO * all_s or busy_s - own_s < OTHERS_RATIO * all_s:
             return ""
-        return f"{OTHER_PROCESS} or more took {(busy_s - own_s) / all_s:.0%} of the processors meanwhile"
+        return f"another process or more took {(busy_s - own_s) / all_s:.0%} of the processors meanwhile"
 
     def _reading(self) -> tuple[float, float, float] | None:
         """Return processor time so far in s: all, that of any program, that of this one; None where it is not told."""

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 
 from opcost.errors import UserError
-from opcost.measuring.record import OTHER_PROCESS
 from opcost.meters.nvml import NvmlError, NvmlGpu
 
 BUSY_RATIO = 0.05
@@ -59,7 +58,7 @@ class OtherProcesses:
             return ""
         if not newcomers:
             return ""
-        remark = f"{OTHER_PROCESS} came to the GPU meanwhile, one of {', '.join(map(str, newcomers))}"
+        remark = f"another process came to the GPU meanwhile, one of {', '.join(map(str, newcomers))}"
         if not self._is_told:
             logging.getLogger(__name__).warning("%s: what is measured beside it is measured again and marked", remark)
             self._is_told = True

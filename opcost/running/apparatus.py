@@ -19,11 +19,12 @@ from opcost.errors import UserError
 from opcost.estimates import Estimate
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import COLD, EAGER, GRAPH, WARM, Circumstances, Conditions, DeviceFacts
+from opcost.measuring.flags import Flag, flags_of, joined_notes
 from opcost.measuring.known_device import GPU_REPEATABILITY, KnownDevice, Repeatability
 from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import SLOWED_FOR_S, measure, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import Measurement, joined_notes, leaves_clocks_low
+from opcost.measuring.record import Measurement, leaves_clocks_low
 from opcost.meters.clock import SystemClock
 from opcost.meters.cpu_facts import cpu_product
 from opcost.meters.cpu_load import OtherLoad
@@ -96,7 +97,9 @@ class Apparatus:
             self.disturbance()
             with self.precision(precision), self.workload(subject, protocol.duty_cycle) as workload:
                 measurement = measure(workload, self.meters.meter(next(names)), self.clock, protocol, known)
-            measurement = replace(measurement, notes=joined_notes(measurement.notes, self.disturbance()))
+            if disturbance := self.disturbance():
+                flags = flags_of([*measurement.flags, Flag.OTHER_PROCESS])
+                measurement = replace(measurement, flags=flags, notes=joined_notes(measurement.notes, disturbance))
             if leaves_clocks_low(measurement):
                 self.pause(SLOWED_FOR_S)
             return measurement

@@ -194,7 +194,7 @@ class Campaign:
         row = self._sentinel.doubted(row)
         self._add(row)
         energy = "no energy" if row.measurement.energy_j is None else millijoules(row.measurement.energy_j)
-        doubts = "".join(f"  ({doubt})" for doubt in doubts_of(row.measurement))
+        doubts = "".join(f"  ({doubt.meaning})" for doubt in doubts_of(row.measurement))
         progress.finish(f"{milliseconds(row.measurement.time_s)}  {energy}{doubts}")
         return True
 

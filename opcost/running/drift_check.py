@@ -8,8 +8,9 @@ from pathlib import Path
 
 from opcost.errors import CannotMeasureError
 from opcost.estimates import value_of
+from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import METERS_DISAGREE, Measurement, MeasurementRow, doubts_of, joined_notes
+from opcost.measuring.record import MeasurementRow
 from opcost.running.bench import Bench, measured_row
 from opcost.running.request import SENTINEL_MEASUREMENTS
 from opcost.storage.table import CsvTable
@@ -57,11 +58,11 @@ class Sentinel:
         It is marked if meters disagreed then, unless it has a check of its own.
         """
         self._measured_since += 1
-        doubt = _disagreement(self._rows[-1].measurement) if self._rows else ""
-        if not doubt or row.measurement.check_power_w is not None:
+        meters_disagree = self._rows and Flag.METERS_DISAGREE in self._rows[-1].measurement.flags
+        if not meters_disagree or row.measurement.check_power_w is not None:
             return row
-        notes = joined_notes(row.measurement.notes, f"{doubt} in the sentinel before")
-        return replace(row, measurement=replace(row.measurement, notes=notes))
+        flags = flags_of([*row.measurement.flags, Flag.METERS_DISAGREED_BEFORE])
+        return replace(row, measurement=replace(row.measurement, flags=flags))
 
     def tell_drift(self) -> None:
         """Say by how much its figures have moved."""
@@ -88,16 +89,11 @@ class Sentinel:
             logging.getLogger(__name__).warning("no sentinel, so drifts are not seen: %s", error)
             self._subject = None
             return
-        doubt = _disagreement(row.measurement)
-        if doubt:
+        if Flag.METERS_DISAGREE in row.measurement.flags:
             before = f", as may be the {self._measured_since} rows before" if self._measured_since else ""
-            text = "sentinel: %s; rows from here on are marked for it%s: try power_logger.py --qualify"
-            logging.getLogger(__name__).warning(text, doubt, before)
+            text = "drift check: meters disagree (%.1f W and %.1f W); rows from here on are flagged%s: try %s"
+            figures = (row.measurement.power_w, row.measurement.check_power_w)
+            logging.getLogger(__name__).warning(text, *figures, before, "power_logger.py --qualify")
         self._table.append(row)
         self._rows.append(row)
         self._measured_since = 0
-
-
-def _disagreement(measurement: Measurement) -> str:
-    """Return what the notes say of two meters that differ; empty if they say nothing of that."""
-    return next((note for note in doubts_of(measurement) if note.startswith(METERS_DISAGREE)), "")

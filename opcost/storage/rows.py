@@ -1,8 +1,8 @@
 """Rows of a table as lines of CSV: a frozen dataclass and, behind its cells, their checksum.
 
-A row's fields are str, int, float, bool, optional ones of these, or such dataclasses, which are flattened. None is an
-empty cell. A line that was damaged, or changed by hand, is told from what was measured by its checksum; whoever changes
-one on purpose empties that cell.
+A row's fields are str, int, float, bool, optional ones of these, tuples of an enum's members, or such dataclasses,
+which are flattened. None is an empty cell. A line that was damaged, or changed by hand, is told from what was measured
+by its checksum; whoever changes one on purpose empties that cell.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ import io
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from functools import partial
 from types import NoneType
-from typing import Any, Generic, TypeVar, get_args, get_type_hints
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+from opcost.storage.former_tables import UPGRADES
 
 Row = TypeVar("Row")
 
@@ -29,6 +33,9 @@ TEXT_SIGN = "'"
 
 SIGNED_TEXTS = tuple(TEXT_SIGN + sign for sign in (*FORMULA_SIGNS, TEXT_SIGN))
 """What a cell begins with to which a sign was added."""
+
+SEPARATOR = "|"
+"""Between the members of an enum in one cell."""
 
 NAMED_COLUMNS = 3
 """Of those that are not this version's, in one message."""
@@ -76,9 +83,10 @@ class _Cell:
 
     convert: Callable[[str], object]
     is_optional: bool
+    empty: object = None
 
     def value(self, cell: str) -> object:
-        return None if self.is_optional and cell == "" else self.convert(cell)
+        return self.empty if self.is_optional and cell == "" else self.convert(cell)
 
 
 class RowLines(Generic[Row]):
@@ -86,6 +94,7 @@ class RowLines(Generic[Row]):
 
     def __init__(self, row_type: type[Row]) -> None:
         self._layout = _layout(row_type)
+        self._upgrade = UPGRADES.get(row_type, dict)
         self.columns = [*columns(row_type), CHECKSUM]
 
     def header(self) -> str:
@@ -126,6 +135,7 @@ class RowLines(Generic[Row]):
         checksum = values.pop(CHECKSUM, "")
         if checksum and checksum != _checksum(list(values.values())):
             raise LineError(CHANGED, "delete the line, or empty its last cell if it is right")
+        values = self._upgrade(values)
         row: Row = self._layout.decode(values.get(name, "") for name in self.columns[:-1])
         return row
 
@@ -164,6 +174,8 @@ def _layout(row_type: type[Any]) -> _Layout:
 def _part(kind: Any) -> _Layout | _Cell:
     if isinstance(kind, type) and is_dataclass(kind):
         return _layout(kind)
+    if get_origin(kind) is tuple:
+        return _Cell(partial(_members, get_args(kind)[0]), is_optional=True, empty=())
     kinds = get_args(kind) or (kind,)
     base = next(candidate for candidate in kinds if candidate is not NoneType)
     special: dict[Any, Callable[[str], object]] = {bool: {"True": True, "False": False}.__getitem__, str: _text}
@@ -180,6 +192,10 @@ def _decode(name: str, part: _Layout | _Cell, cells: Iterator[str]) -> object:
         raise LineError(f"{name}: {_quoted(cell)} is not understood") from None
 
 
+def _members(kind: type[Enum], cell: str) -> tuple[Enum, ...]:
+    return tuple(map(kind, cell.split(SEPARATOR)))
+
+
 def _text(cell: str) -> str:
     return cell[1:] if cell.startswith(SIGNED_TEXTS) else cell
 
@@ -187,6 +203,8 @@ def _text(cell: str) -> str:
 def _cell(value: object) -> str:
     if value is None:
         return ""
+    if isinstance(value, tuple):
+        return SEPARATOR.join(member.value for member in value)
     if isinstance(value, float):
         # numpy's own floats have another repr.
         return repr(float(value))

@@ -19,7 +19,7 @@ from functools import partial
 import torch
 
 from opcost.measuring.calls import Call, Calls
-from opcost.measuring.record import SHORT_OF_MEMORY, joined_notes
+from opcost.measuring.flags import Flag, Flags
 
 REPLAY_S = 0.01
 """How long one replay is to last where there is one graph."""
@@ -71,6 +71,7 @@ class CapturedCalls:
     cycles: int
     stream: torch.cuda.Stream
     kept: tuple[Call, ...]
+    flags: Flags = ()
     notes: str = ""
 
     def replay(self, times: int, place: int = 0) -> None:
@@ -115,9 +116,9 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
         except Exception as error:
             reason = str(error).partition("\n")[0]
             lacking = f"{type(error).__name__}: {reason}"
-    fewer_places = f"in {len(graphs)} of {places} places in memory: {lacking}" if lacking else ""
-    notes = joined_notes(fewer_places, SHORT_OF_MEMORY if _shortages(device) > shortages else "")
-    captured = CapturedCalls(tuple(graphs), cycles, stream, tuple(kept), notes)
+    flags = (Flag.OUT_OF_MEMORY_IN_CAPTURE,) if _shortages(device) > shortages else ()
+    notes = f"in {len(graphs)} of {places} places in memory: {lacking}" if lacking else ""
+    captured = CapturedCalls(tuple(graphs), cycles, stream, tuple(kept), flags, notes)
     for place in range(len(graphs)):
         # The first launch brings a graph onto the device, which takes 1 us for each of its kernels.
         captured.replay(1, place)

@@ -8,21 +8,20 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from opcost.measuring.flags import Flag, Flags
 from opcost.torch_backend.flops import tensors_of
 
-NOT_FINITE = "its output holds NaN or infinity"
-"""What notes say: a root or a logarithm of values that were drawn below zero, say. It is no doubt: another run would
-find the same."""
 
+def flags_of_output(output: object, arguments: object) -> Flags:
+    """Return a flag if a call's output is not all finite though its arguments are.
 
-def note_of_output(output: object, arguments: object) -> str:
-    """Return what is to be noted of a call's output; empty if all is finite, or if an argument is not either.
+    Such an output is a root or a logarithm of values that were drawn below zero, say: another run would find the same.
 
     Who fills a mask with -inf gets what was asked for, as the model does. It is one look at one output, a kernel or two
     for each tensor, which takes hardly any memory.
     """
     is_told = not all(map(_is_finite, tensors_of(output))) and all(map(_is_finite, tree_leaves(arguments)))
-    return NOT_FINITE if is_told else ""
+    return (Flag.NOT_FINITE,) if is_told else ()
 
 
 def _is_finite(value: Any) -> bool:

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
+from opcost.measuring.flags import Flag
 from opcost.torch_backend.flops import is_composite, is_free
 
 WRITES_THE_SAME = frozenset({"zero_", "fill_", "copy_", "index_put_", "_index_put_impl_", "index_fill_"})
@@ -21,6 +22,8 @@ WRITES_THE_SAME = frozenset({"zero_", "fill_", "copy_", "index_put_", "_index_pu
 
 ADDS = frozenset({"add_", "sub_"})
 """In-place operations that the same kernel undoes, given the opposite ``alpha``."""
+
+IN_PLACE = (Flag.MODIFIES_INPUT,)
 
 ELSEWHERE = "in-place kernel run into another tensor"
 IN_TURN = "in place: added and subtracted in turn"
@@ -64,12 +67,12 @@ def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Ca
     if not eating:
         return Calls(call)
     if WRITES_THE_SAME.issuperset(eating):
-        return Calls(call, notes=SAME_VALUES)
+        return Calls(call, flags=IN_PLACE, notes=SAME_VALUES)
     if len(observer.operations) == 1:
         (operation,) = observer.operations
         if _is_undone_by_itself(operation):
-            return Calls(in_turn(operation), period=2, notes=IN_TURN)
-        return Calls(elsewhere(operation), notes=ELSEWHERE)
+            return Calls(in_turn(operation), period=2, flags=IN_PLACE, notes=IN_TURN)
+        return Calls(elsewhere(operation), flags=IN_PLACE, notes=ELSEWHERE)
     raise CannotMeasureError(f"{', '.join(eating)} would work on what it wrote itself, among other operations")
 
 

@@ -9,9 +9,8 @@ import torch
 
 from opcost.measuring.calls import Call, Calls
 from opcost.measuring.duty_cycle import stretch
-from opcost.measuring.record import IN_A_DUTY_CYCLE, joined_notes
+from opcost.measuring.flags import Flag
 from opcost.torch_backend.cuda_graph import CaptureRefusal, device_time_s, time_in_graph_s
-from opcost.units import percent
 
 PROBE_CALLS = 8
 PROBE_CLOCKS = 2_000_000
@@ -32,8 +31,7 @@ def with_pauses(calls: Calls, device: str, duty_cycle: float) -> Calls:
         CannotMeasureError: the calls are too long for pauses.
     """
     cycles, pause_s = stretch(_cycle_s(calls.cycle, device, duty_cycle), duty_cycle)
-    note = f"{IN_A_DUTY_CYCLE} {percent(duty_cycle, digits=0)}"
-    return with_pauses_of(replace(calls, notes=joined_notes(calls.notes, note)), device, cycles, pause_s)
+    return with_pauses_of(replace(calls, flags=(*calls.flags, Flag.DUTY_CYCLE)), device, cycles, pause_s)
 
 
 def with_pauses_of(calls: Calls, device: str, cycles: int, pause_s: float) -> Calls:
@@ -48,6 +46,7 @@ def with_pauses_of(calls: Calls, device: str, cycles: int, pause_s: float) -> Ca
     return Calls(
         cycle=paused(calls.cycle),
         period=calls.period * cycles,
+        flags=calls.flags,
         notes=calls.notes,
         overhead=pause if calls.overhead is None else paused(calls.overhead),
         relocated=None if relocated is None else lambda: paused(relocated()),

@@ -16,7 +16,7 @@ from torch import nn
 
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import COLD, WARM
-from opcost.measuring.record import joined_notes
+from opcost.measuring.flags import Flag, joined_notes
 from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.in_place import repeatable
 from opcost.units import megabytes
@@ -35,8 +35,6 @@ IN_PLACE = "in place: as warm"
 NO_WEIGHTS = "no weights: as warm"
 NO_INPUT = "not chained: its output is no input of its own"
 RUNS_AWAY = "not chained: its values run to zero or infinity"
-AS_WARM = (IN_PLACE, NO_WEIGHTS, NO_INPUT, RUNS_AWAY)
-"""What notes say of operators that run as warm though something else was asked for."""
 
 FUNCTIONS_WITH_WEIGHTS = frozenset(
     {F.linear, F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d}
@@ -118,9 +116,13 @@ def _in_one_place(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) 
     again = repeatable(layer.call, tensors_of((layer.args, dict(layer.kwargs))))
     if cache == WARM:
         return again
-    if again.notes:
-        return replace(again, notes=joined_notes(again.notes, IN_PLACE))
+    if Flag.MODIFIES_INPUT in again.flags:
+        return _as_warm(again, IN_PLACE)
     return _cold(layer, memory()) if cache == COLD else _chained(layer)
+
+
+def _as_warm(calls: Calls, reason: str) -> Calls:
+    return replace(calls, flags=(*calls.flags, Flag.RAN_WARM), notes=joined_notes(calls.notes, reason))
 
 
 def copies_beyond(memory: DeviceMemory, weights_bytes: int) -> int | None:
@@ -134,7 +136,7 @@ def _cold(layer: Layer, memory: DeviceMemory) -> Calls:
     """Return calls that find no weights in the cache: those of copies in turn, or behind an eviction."""
     weights_bytes = sum(tensor.nbytes for tensor in layer.weights)
     if not weights_bytes:
-        return Calls(layer.call, notes=NO_WEIGHTS)
+        return _as_warm(Calls(layer.call), NO_WEIGHTS)
     copies = copies_beyond(memory, weights_bytes)
     if copies is None:
         return _behind_an_eviction(layer, EVICTING_RATIO * memory.cache_bytes)
@@ -175,7 +177,7 @@ def _chained(layer: Layer) -> Calls:
     value = layer.args[0] if layer.args else None
     with torch.inference_mode():
         if not (isinstance(value, torch.Tensor) and _is_fed_once(layer, value) and _is_like(layer.call(), value)):
-            return Calls(layer.call, notes=NO_INPUT)
+            return _as_warm(Calls(layer.call), NO_INPUT)
         layers = _copies(layer, CHAIN_LENGTH)
 
         def chain() -> object:
@@ -184,7 +186,7 @@ def _chained(layer: Layer) -> Calls:
                 output = each.on(output)
             return output
 
-        return Calls(layer.call, notes=RUNS_AWAY) if _runs_away(value, chain()) else Calls(chain, CHAIN_LENGTH)
+        return _as_warm(Calls(layer.call), RUNS_AWAY) if _runs_away(value, chain()) else Calls(chain, CHAIN_LENGTH)
 
 
 def _copies(layer: Layer, number: int) -> list[Layer]:

@@ -15,11 +15,11 @@ from opcost.errors import CannotMeasureError
 from opcost.estimates import total_if_known
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import EAGER, GRAPH, WARM
-from opcost.measuring.record import joined_notes
+from opcost.measuring.flags import Flags, joined_notes
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.torch_backend.cuda_graph import CapturedCalls, CaptureRefusal, capture_calls, elapsed_s
-from opcost.torch_backend.finite import note_of_output
+from opcost.torch_backend.finite import flags_of_output
 from opcost.torch_backend.flops import ALLOCATIONS
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import build_operator
@@ -118,14 +118,16 @@ class EagerWorkload:
     def __init__(self, calls: Calls, device: str) -> None:
         self.calls = calls
         self.device = device
+        self.flags = calls.flags
         self.notes = calls.notes
         self.iterations_per_round = calls.period
         self.overhead = None if calls.overhead is None else EagerWorkload(Calls(calls.overhead, calls.period), device)
         self._queue = DeviceQueue(device)
 
-    def with_note(self, note: str) -> EagerWorkload:
-        """Return the same with one more note."""
-        return EagerWorkload(replace(self.calls, notes=joined_notes(self.notes, note)), self.device)
+    def remarked(self, note: str = "", flags: Flags = ()) -> EagerWorkload:
+        """Return the same with one more note, or more flags."""
+        calls = replace(self.calls, flags=(*self.flags, *flags), notes=joined_notes(self.notes, note))
+        return EagerWorkload(calls, self.device)
 
     @property
     def ended_s(self) -> float | None:
@@ -163,6 +165,7 @@ class GraphWorkload:
     execution = GRAPH
 
     def __init__(self, captured: CapturedCalls, eager: EagerWorkload, overhead: GraphWorkload | None) -> None:
+        self.flags = (*eager.flags, *captured.flags)
         self.notes = joined_notes(eager.notes, captured.notes)
         self.places = len(captured.graphs)
         self.overhead = overhead
@@ -222,7 +225,7 @@ def as_graph(workload: EagerWorkload) -> GraphWorkload | EagerWorkload:
         overhead = None if workload.overhead is None else _graph_of(workload.overhead, None)
         return _graph_of(workload, overhead)
     except CaptureRefusal as refusal:
-        return workload.with_note(f"eager, since {refusal}")
+        return workload.remarked(f"eager, since {refusal}")
 
 
 def _graph_of(workload: EagerWorkload, overhead: GraphWorkload | None) -> GraphWorkload:
@@ -238,7 +241,7 @@ def operator_workload(
 
     ``cache``, one of ``CACHES``, says what each call finds in the device's cache. An in-place operator adds and
     subtracts in turn or writes elsewhere: in a loop it would change its own input, and with it the power. In a
-    CUDA graph it runs in several places of the memory. What holds NaN or infinity though its inputs do not is noted.
+    CUDA graph it runs in several places of the memory. What holds NaN or infinity though its inputs do not is flagged.
 
     Raises:
         CannotMeasureError: it cannot be built or repeated here.
@@ -248,14 +251,14 @@ def operator_workload(
         calls = repeated(layer, cache, partial(device_memory, device))
         workload = EagerWorkload(calls, device)
         # What only allocates returns what somebody else has left in the memory.
-        note = "" if operator.short_name in ALLOCATIONS else _note_of_a_cycle(layer, calls)
-        return workload.with_note(note) if note else workload
+        flags = () if operator.short_name in ALLOCATIONS else _flags_of_a_cycle(layer, calls)
+        return workload.remarked(flags=flags) if flags else workload
 
 
-def _note_of_a_cycle(layer: Layer, calls: Calls) -> str:
+def _flags_of_a_cycle(layer: Layer, calls: Calls) -> Flags:
     read = {name: value for name, value in layer.kwargs.items() if name != "out"}
     with torch.inference_mode():
-        return note_of_output(calls.cycle(), (layer.args, read))
+        return flags_of_output(calls.cycle(), (layer.args, read))
 
 
 def operator_call(

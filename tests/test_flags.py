@@ -1,0 +1,41 @@
+import pytest
+
+from opcost.measuring.flags import HELD_BACK, Flag, flags_of, flags_of_an_overhead, joined_notes, meanings
+
+
+def test_flags_come_once_and_in_one_order():
+    assert flags_of([Flag.IMPRECISE, Flag.UNEVEN, Flag.IMPRECISE]) == (Flag.UNEVEN, Flag.IMPRECISE)
+
+
+@pytest.mark.parametrize("flag", Flag)
+def test_each_flag_has_a_meaning_of_its_own_and_a_name_that_a_cell_can_hold(flag):
+    assert sum(flag.meaning == other.meaning for other in Flag) == 1
+    assert set(flag.value) <= set("abcdefghijklmnopqrstuvwxyz-")
+
+
+def test_what_is_measured_again_is_what_casts_doubt():
+    assert {flag.value for flag in Flag if flag.casts_doubt} == {
+        "uneven",
+        "meters-disagree",
+        "meters-disagreed-before",
+        "thermal-slowdown",
+        "other-process",
+        "no-temperature",
+        "clocks-still-low",
+        "out-of-memory-in-capture",
+    }
+
+
+def test_an_overhead_passes_on_what_disturbed_it_and_not_what_it_is():
+    passed_on = set(flags_of_an_overhead(Flag))
+    assert passed_on == {
+        *(flag for flag in Flag if flag.casts_doubt),
+        *HELD_BACK,
+        Flag.IMPRECISE,
+        Flag.AT_POWER_LIMIT,
+    }
+
+
+def test_people_read_meanings_and_notes_on_one_line():
+    assert meanings([Flag.UNEVEN, Flag.THERMAL_SLOWDOWN]).endswith("the shortest; thermal slowdown")
+    assert joined_notes("a", "", "b") == "a; b"
