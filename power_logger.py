@@ -82,11 +82,13 @@ def qualify(arguments: argparse.Namespace) -> int:
     from opcost.reporting.measurement_tables import print_qualification
     from opcost.running.apparatus import open_apparatus
     from opcost.running.devices import device_of_gpu
-    from opcost.running.qualification import qualifications_in, qualify_meters
+    from opcost.running.qualification import qualify_meters
+    from opcost.storage.database import Database
 
-    with open_apparatus(device_of_gpu(arguments.gpu), arguments.database) as apparatus:
+    database = Database(arguments.database)
+    with open_apparatus(device_of_gpu(arguments.gpu), database) as apparatus:
         report("qualifying takes half a minute")
-        print_qualification(qualify_meters(apparatus, qualifications_in(arguments.database)))
+        print_qualification(qualify_meters(apparatus, database.meter_qualifications))
     return 0
 
 

@@ -29,6 +29,7 @@ from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.request import COUNTS, model_tuple
 from opcost.storage.configs import ModelConfig, load_configs
+from opcost.storage.database import Database
 from opcost.units import percent, ratio
 
 PRECISE = MeasurementProtocol(warm_up_s=0.1, loop_s=1.0, relative_error=0.005)
@@ -119,7 +120,7 @@ def _line(name: str, rows: pd.DataFrame, whole_s: float) -> list[str]:
 def opened(device: str) -> Iterator[Mapping[str, Apparatus]]:
     """Open a device in each of the modes, without its meters."""
     with ExitStack() as stack:
-        database = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        database = Database(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         yield {cache: stack.enter_context(open_apparatus(device, database, False, GRAPH, cache)) for cache in CACHES}
 
 

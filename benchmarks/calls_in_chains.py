@@ -19,14 +19,15 @@ from opcost.command.options import Parser
 from opcost.comparing.cache_chains import BLOCKS, SIDES
 from opcost.running.apparatus import open_apparatus
 from opcost.running.qualification import qualified
-from opcost.stages.cache_chains import calls_in_chains_in, find_chains
+from opcost.stages.cache_chains import find_chains
+from opcost.storage.database import Database
 
 
-def add_rows(database: Path, blocks: int) -> None:
+def add_rows(database: Database, blocks: int) -> None:
     """Measure chains of so many blocks on images of all sizes."""
     with qualified(open_apparatus, "cuda", database, True) as apparatus:
         for side in SIDES:
-            find_chains(apparatus, calls_in_chains_in(database), side, blocks)
+            find_chains(apparatus, database.calls_in_chains, side, blocks)
 
 
 def report(table: pd.DataFrame) -> str:
@@ -64,7 +65,7 @@ def main() -> int:
         return 0
     if len(arguments.paths) > 1 or arguments.blocks < 1:
         parser.error("name one folder to measure into, and at least one block")
-    add_rows(arguments.paths[0], arguments.blocks)
+    add_rows(Database(arguments.paths[0]), arguments.blocks)
     return 0
 
 

@@ -19,8 +19,8 @@ from opcost.command.options import DATABASE, MEASUREMENTS, Parser, add_options
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCounts
 from opcost.prediction.rates import fitted, known_costs
-from opcost.running.request import COUNTS, OPERATOR_MEASUREMENTS, Request, counted
-from opcost.storage.table import CsvTable
+from opcost.running.request import COUNTS, Request, counted
+from opcost.storage.database import Database
 from opcost.summing.index import Measurements
 from opcost.summing.summation import sum_operators
 
@@ -69,8 +69,8 @@ def main() -> int:
     parser = Parser(description=__doc__)
     add_options(parser, MEASUREMENTS, DATABASE)
     arguments = parser.parse_args()
-    rows = CsvTable(arguments.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
-    request = Request((), arguments.measurements, arguments.database)
+    request = Request((), arguments.measurements, Database(arguments.database))
+    rows = request.database.operator_measurements.rows()
     models = {config.name: counts for config, counts in counted(request, request.configs(), COUNTS)}
     print(report(held_out(models, rows)))
     return 0

@@ -27,6 +27,7 @@ from opcost.measuring.record import Measurement, is_held_back, leaves_clocks_low
 from opcost.operators.subjects import Subject
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.qualification import qualified
+from opcost.storage.database import Database
 
 SHORT = protocol_for(is_gpu=True, relative_error=0.01)
 AT_FULL_CLOCKS = replace(SHORT, at_full_clocks=True)
@@ -146,7 +147,7 @@ def add_rows(
     """Measure the operators that a file lacks, each with the length of its longest loop if it has one."""
     begin_s = time.monotonic()
     done = known(path, "operator")
-    with qualified(open_apparatus, "cuda", database, True) as apparatus:
+    with qualified(open_apparatus, "cuda", Database(database), True) as apparatus:
         for subject in (subject for subject in wanted if text(subject) not in done):
             if time.monotonic() - begin_s > limit_s:
                 break

@@ -19,6 +19,7 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import InputData, InputValues
 from opcost.running.apparatus import Apparatus, open_apparatus
+from opcost.storage.database import Database
 from opcost.torch_backend.operators import function_tuple, module_tuple
 from opcost.torch_backend.workload import operator_workload
 
@@ -75,7 +76,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
-        open_apparatus("cuda", Path(folder)) as apparatus,
+        open_apparatus("cuda", Database(Path(folder))) as apparatus,
         arguments.output.open("w", newline="") as file,
     ):
         table = csv.writer(file)

@@ -101,12 +101,13 @@ def measure_products(path: Path, database: Path, seed: int, limit_s: float) -> N
     from opcost.operators.subjects import Subject
     from opcost.running.apparatus import open_apparatus
     from opcost.running.qualification import qualified
+    from opcost.storage.database import Database
     from opcost.torch_backend.operators import function_tuple
 
     begin_s = time.monotonic()
     protocol = MeasurementProtocol(SHORT_WARM_UP_S, LOOP_S)
     weight = torch.empty(SIDE, SIDE, dtype=torch.bfloat16, device="meta")
-    with qualified(open_apparatus, "cuda", database, True) as apparatus:
+    with qualified(open_apparatus, "cuda", Database(database), True) as apparatus:
         for m in lacking(path, seed):
             if time.monotonic() - begin_s > limit_s:
                 break

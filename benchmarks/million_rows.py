@@ -22,7 +22,7 @@ from tables import markdown
 
 from opcost.command.options import Parser, add_options, folder_option
 from opcost.measuring.record import MeasurementRow
-from opcost.running.request import OPERATOR_MEASUREMENTS
+from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).parent.parent
@@ -34,7 +34,7 @@ def enlarged(database: Path, folder: Path, rows: int) -> Path:
     """Return a copy of a database whose operators have so many rows: further ones are of operators that are none."""
     large = folder / "database"
     shutil.copytree(database, large, ignore=shutil.ignore_patterns("power_logs*", "run_logs"))
-    table = CsvTable(large / OPERATOR_MEASUREMENTS, MeasurementRow)
+    table = Database(large).operator_measurements
     known = table.rows()
     numbers = count()
     for first in range(len(known), rows, len(known)):
@@ -57,10 +57,9 @@ def run(script: str, *options: str) -> tuple[float, float]:
     return time.perf_counter() - begin_s, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 
-def appends_s(database: Path) -> list[float]:
+def appends_s(table: CsvTable[MeasurementRow]) -> list[float]:
     """Return how long each of some appends takes, in s."""
-    table = CsvTable(database / OPERATOR_MEASUREMENTS, MeasurementRow)
-    row = CsvTable(ROOT / "database" / OPERATOR_MEASUREMENTS, MeasurementRow).rows()[0]
+    row = Database(ROOT / "database").operator_measurements.rows()[0]
     times_s = []
     for number in range(APPENDS):
         begin_s = time.perf_counter()
@@ -74,8 +73,9 @@ def line(name: str, database: Path, measurements: Path) -> Sequence[str]:
     options = ("--measurements", str(measurements), "--database", str(database), "--dry-run")
     start_s, start_mb = run("general_pipeline_block2.py", *options, "--device", "cpu")
     compare_s, _ = run("compare_sum_vs_full.py", *options, "--device", "cuda")
-    appended_ms = sorted(1e3 * each for each in appends_s(database))
-    size_mb = (database / OPERATOR_MEASUREMENTS).stat().st_size / 1e6
+    table = Database(database).operator_measurements
+    appended_ms = sorted(1e3 * each for each in appends_s(table))
+    size_mb = table.path.stat().st_size / 1e6
     span = f"{appended_ms[0]:.1f} ms to {appended_ms[-1]:.1f} ms"
     return name, f"{size_mb:.0f} MB", f"{start_s:.1f} s", f"{start_mb:.0f} MB", span, f"{compare_s:.1f} s"
 

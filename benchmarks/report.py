@@ -31,9 +31,9 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import Constant, OperatorTuple, model_operator
 from opcost.reporting.report import write_report
-from opcost.running.request import FULL_MODEL_MEASUREMENTS, OPERATOR_MEASUREMENTS, POWER_LOGS, Request
+from opcost.running.request import Request
 from opcost.stages.compare import ModelComparisons, keep_comparisons
-from opcost.storage.table import CsvTable
+from opcost.storage.database import Database
 from opcost.summing.index import Measurements
 
 MODELS = 20
@@ -76,18 +76,19 @@ def main() -> None:
 
 def synthetic_report(folder: Path, database: Path, tuples: int) -> Path:
     """Write a report of so many tuples with a log each; return it."""
-    rows = [row for row in CsvTable(database / OPERATOR_MEASUREMENTS, MeasurementRow).rows() if is_usual(row)]
-    whole = CsvTable(database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows()[-1]
+    known, made_up = Database(database), Database(folder)
+    rows = [row for row in known.operator_measurements.rows() if is_usual(row)]
+    whole = known.full_model_measurements.rows()[-1]
     whole = replace(whole, conditions=rows[0].conditions)
     made = [numbered(rows[number % len(rows)], number, rows[0]) for number in range(tuples)]
-    (folder / POWER_LOGS).mkdir()
+    made_up.power_logs.mkdir()
     for _, row in made:
-        write_log(folder / POWER_LOGS, row)
+        write_log(made_up.power_logs, row)
     begin_s = time.perf_counter()
     models = list(models_of(made, whole))
-    reports = keep_comparisons(Request((), folder, folder, dry_run=True), models)
+    reports = keep_comparisons(Request((), folder, made_up, dry_run=True), models)
     path = folder / "report.html"
-    write_report(path, folder, models, reports)
+    write_report(path, made_up, models, reports)
     print(f"{tuples} tuples in {len(models)} models: compared and written in {time.perf_counter() - begin_s:.1f} s")
     return path
 

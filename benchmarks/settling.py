@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 from tables import markdown
 
-from opcost.running.request import OPERATOR_MEASUREMENTS, POWER_LOGS
+from opcost.storage.database import Database
 
 BIN_S = 0.02
 """NVML has a new sample as often."""
@@ -28,9 +28,9 @@ FEWEST_SAMPLES = 5
 LEFT_OUT = "duty-cycle|power-limit|power-cap"
 
 
-def deviations(database: Path) -> pd.DataFrame:
+def deviations(database: Database) -> pd.DataFrame:
     """Return for each sample its time since the loop's begin in s, and how far it is from those that have settled."""
-    rows = pd.read_csv(database / OPERATOR_MEASUREMENTS)
+    rows = pd.read_csv(database.operator_measurements.path)
     rows = rows[
         rows["relative_error"].notna() & rows["power_log"].notna() & ~rows["flags"].fillna("").str.contains(LEFT_OUT)
     ]
@@ -38,9 +38,9 @@ def deviations(database: Path) -> pd.DataFrame:
     return pd.concat([pd.DataFrame(columns=["since_s", "ratio"], dtype=float), *found], ignore_index=True)
 
 
-def loop_deviations(database: Path, row: pd.Series) -> pd.DataFrame | None:
+def loop_deviations(database: Database, row: pd.Series) -> pd.DataFrame | None:
     """Return those of one loop; None where its samples are not there, or hardly any."""
-    log = database / POWER_LOGS / str(row["power_log"])
+    log = database.power_logs / str(row["power_log"])
     samples_file = log.with_name(f"{log.stem}-samples.csv")
     if not samples_file.exists():
         return None
@@ -68,7 +68,7 @@ def _cells(ratios: pd.Series) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("database", type=Path, help="a folder with operator_measurements.csv and power_logs/")
-    print(report(deviations(parser.parse_args().database)))
+    print(report(deviations(Database(parser.parse_args().database))))
     return 0
 
 

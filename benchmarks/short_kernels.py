@@ -36,6 +36,7 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.running.apparatus import Apparatus, Workloads, open_apparatus
 from opcost.running.qualification import qualified
+from opcost.storage.database import Database
 from opcost.torch_backend.workload import EagerWorkload, GraphWorkload, as_graph, operator_workload
 
 DEVICE = "cuda"
@@ -252,7 +253,10 @@ def main() -> int:
     if arguments is None:
         return 0
     wanted = short_operators(counts_of(arguments.names), arguments.seed)
-    with qualified(open_apparatus, DEVICE, arguments.database, True) as apparatus, apparatus.precision(TORCH_DEFAULT):
+    with (
+        qualified(open_apparatus, DEVICE, Database(arguments.database), True) as apparatus,
+        apparatus.precision(TORCH_DEFAULT),
+    ):
         members = measured(wanted, arguments.operators, apparatus)
         add_rows(arguments.output, members, apparatus, arguments.limit_seconds)
     return 0

@@ -20,8 +20,7 @@ from tables import markdown
 from opcost.command.options import Parser
 from opcost.comparing.row import ComparisonRow
 from opcost.operators.subjects import ALL, CAPTURED
-from opcost.running.request import SUM_VS_FULL
-from opcost.storage.table import CsvTable
+from opcost.storage.database import Database
 from opcost.units import millijoules, milliseconds
 
 PLACE = ["config", "gpu", "mode", "precision", "memory_format", "execution", "cache", "counted", "input_data"]
@@ -59,7 +58,7 @@ def row(compared: ComparisonRow) -> dict[str, object]:
 
 def joined(table: pd.DataFrame, databases: list[Path]) -> pd.DataFrame:
     """Return a table with the comparisons of some databases: the last row of each place stays."""
-    found = [row(one) for folder in databases for one in CsvTable(folder / SUM_VS_FULL, ComparisonRow).rows()]
+    found = [row(one) for folder in databases for one in Database(folder).sum_vs_full.rows()]
     rows = [*table.to_dict("records"), *found]
     table = pd.DataFrame(rows).astype(dict.fromkeys(FIGURES, float))
     return table.drop_duplicates(PLACE, keep="last").sort_values(PLACE, ignore_index=True)

@@ -21,15 +21,13 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import FailureRow, Measurement, MeasurementRow
+from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
 from opcost.running import worker_bench
-from opcost.running.request import FAILURES, OPERATOR_MEASUREMENTS
 from opcost.running.worker_bench import Limits, Opening, answer, open_child_bench
 from opcost.running.worker_process import Answering, Tell
 from opcost.stages.measure_operators import measure_operators
-from opcost.storage.table import CsvTable
 
 SHORT = MeasurementProtocol(0.1, 0.3)
 LIMIT_S = 2.0
@@ -120,13 +118,13 @@ def _run(campaign: SimulatedCampaign) -> None:
 
 
 def _rows(campaign: SimulatedCampaign) -> list[MeasurementRow]:
-    return CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+    return campaign.database.operator_measurements.rows()
 
 
 def _check(campaign: SimulatedCampaign, wanted: list[OperatorTuple], good: set[str]) -> None:
     measured = sorted(row.key.partition("-")[0] for row in _rows(campaign))
     assert measured == sorted(good)
-    told = CsvTable(campaign.database / FAILURES, FailureRow).rows()
+    told = campaign.database.failures.rows()
     reasons = {row.key.partition("-")[0]: row.reason for row in told}
     assert reasons == {one.key: REASONS[one.short_name] for one in wanted if one.key not in good and one.key in reasons}
     assert children() == []

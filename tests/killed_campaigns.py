@@ -19,14 +19,13 @@ from pathlib import Path
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import Load
 
-from opcost.command import options
+from opcost.command.run import run
 from opcost.errors import UserError
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.running.request import FILTERED_COUNTS, OPERATOR_MEASUREMENTS
+from opcost.running.request import FILTERED_COUNTS
 from opcost.stages.measure_operators import measure_operators
-from opcost.storage.table import CsvTable
 
 FULL = MeasurementProtocol(warm_up_s=GPU_WARM_UP_S, loop_s=30.0)
 MODELS = ("a", "b", "c", "d")
@@ -90,7 +89,7 @@ class KilledCampaign:
         try:
             os.close(reading)
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (the process ends with it)
-            options.run(lambda: self._run(names, writing, file_bytes))
+            run(lambda: self._run(names, writing, file_bytes))
         except SystemExit as request:
             os._exit(int(request.code or 0))
         finally:
@@ -133,7 +132,7 @@ class KilledCampaign:
         """Return what is in the database."""
         logging.disable()
         try:
-            return CsvTable(self.campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+            return self.campaign.database.operator_measurements.rows()
         finally:
             logging.disable(logging.NOTSET)
 
@@ -244,7 +243,7 @@ def _interrupted(campaign: KilledCampaign, chance: random.Random, tally: Tally) 
 
 
 def _without_room(campaign: KilledCampaign, chance: random.Random, tally: Tally) -> None:
-    path = campaign.campaign.database / OPERATOR_MEASUREMENTS
+    path = campaign.campaign.database.operator_measurements.path
     size = path.stat().st_size if path.exists() else 0
     process = campaign.started(file_bytes=size + chance.randrange(4000))
     status = process.status_after(LONGEST_S)

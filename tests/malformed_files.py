@@ -49,6 +49,7 @@ from opcost.running.request import Request, model_tuple
 from opcost.stages.filter import filter_operators
 from opcost.storage.configs import load_configs, load_whitelist
 from opcost.storage.counts_file import read_counts, write_counts
+from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -402,7 +403,7 @@ def valid_folder(folder: Path) -> Path:
     counts = genuine_counts()[0]
     write_counts(model / "operators.pkl", replace(counts, model=model_tuple(config), composites=()))
     shutil.copytree(ROOT / "docs/data/resnet50", folder / "database")
-    filter_operators(Request((MODEL,), model.parent, folder / "database"))
+    filter_operators(Request((MODEL,), model.parent, Database(folder / "database")))
     return folder
 
 

@@ -25,6 +25,7 @@ from opcost.running.apparatus import Apparatus
 from opcost.running.request import FILTERED_COUNTS, Request, model_tuple
 from opcost.storage.configs import ModelConfig, load_configs
 from opcost.storage.counts_file import write_counts
+from opcost.storage.database import Database
 
 FLOP = 100
 SUMMARY = """\
@@ -67,8 +68,8 @@ class SimulatedCampaign:
         return self.folder / "measurements"
 
     @property
-    def database(self) -> Path:
-        return self.folder / "database"
+    def database(self) -> Database:
+        return Database(self.folder / "database")
 
     def request(self, *names: str, dry_run: bool = False, device: str | None = None) -> Request:
         return Request(names, self.measurements, self.database, device, dry_run)
@@ -94,7 +95,7 @@ class SimulatedCampaign:
         return config
 
     @contextmanager
-    def open_apparatus(self, device: str | None, database: Path, with_meter: bool) -> Iterator[Apparatus]:
+    def open_apparatus(self, device: str | None, database: Database, with_meter: bool) -> Iterator[Apparatus]:
         """Play ``opcost.running.apparatus.open_apparatus``."""
         self.with_meter.append(with_meter)
         yield Apparatus(

@@ -61,7 +61,7 @@ def test_a_device_is_kept_at_work_between_measurements_and_never_within_one() ->
 def test_a_device_rests_after_a_load_that_its_clocks_went_down_under(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001, power_w=300.0), HEAVY: TOO_MUCH})
     pauses_s: list[float] = []
-    with campaign.open_apparatus(None, tmp_path, True) as opened:
+    with campaign.open_apparatus(None, campaign.database, True) as opened:
         apparatus = replace(opened, pause=pauses_s.append)
         for operator in (RELU, HEAVY):
             apparatus.measure(Subject(operator), "fp32", MeasurementProtocol(0.5, 1.0), "log")
@@ -74,7 +74,7 @@ def test_an_operator_is_measured_at_full_clocks_and_a_model_as_it_runs(tmp_path:
     campaign = SimulatedCampaign(tmp_path, {HEAVY: TOO_MUCH, model: TOO_MUCH})
     campaign.machine.device = Device(white_noise_w=2.0, capping_delay_s=0.55)
     precise = MeasurementProtocol(0.15, 30.0, relative_error=0.01)
-    with campaign.open_apparatus(None, tmp_path, True) as apparatus:
+    with campaign.open_apparatus(None, campaign.database, True) as apparatus:
         alone, whole, long = (
             apparatus.measure(Subject(operator), "fp32", protocol, "log")
             for operator, protocol in ((HEAVY, precise), (model, precise), (HEAVY, MeasurementProtocol(2.0, 3.0)))
@@ -90,13 +90,13 @@ def test_an_operator_is_measured_at_full_clocks_and_a_model_as_it_runs(tmp_path:
 def test_what_runs_on_a_gpu_differ_by_is_known(tmp_path: Path, device: str, is_gpu: bool) -> None:
     """It was measured on GPUs only."""
     campaign = SimulatedCampaign(tmp_path, {}, device=device)
-    with campaign.open_apparatus(None, tmp_path, True) as apparatus:
+    with campaign.open_apparatus(None, campaign.database, True) as apparatus:
         assert (apparatus.known("fp32").repeatability.time_ratio > 0) == is_gpu
 
 
 def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001)})
-    with campaign.open_apparatus(None, tmp_path, True) as opened:
+    with campaign.open_apparatus(None, campaign.database, True) as opened:
         for told, notes, tries in (
             ([MEANWHILE, ""], "", 2),
             ([MEANWHILE] * 3, MEANWHILE, 3),

@@ -32,15 +32,13 @@ from opcost.measuring.flags import Flag
 from opcost.measuring.known_device import UNKNOWN_DEVICE
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import MeasurementRow
 from opcost.meters.clock import SystemClock
 from opcost.meters.opening import NoMeter
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.running.apparatus import Workloads
-from opcost.running.request import OPERATOR_MEASUREMENTS
-from opcost.storage.table import CsvTable
+from opcost.storage.database import Database
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -435,7 +433,7 @@ def test_operators_are_measured_in_each_cache_mode_once(benchmark, tmp_path, mon
             folder = tmp_path / cache
             folder.mkdir()
             campaign = SimulatedCampaign(folder, {operator: Load(time_s=time_s), model: Load(time_s=0.01)})
-            opened[cache] = stack.enter_context(campaign.open_apparatus(None, folder, True))
+            opened[cache] = stack.enter_context(campaign.open_apparatus(None, campaign.database, True))
         for _ in range(2):
             script.add_rows(tmp_path / "rows.csv", [config], opened, 60.0)
     rows = pd.read_csv(tmp_path / "rows.csv")
@@ -735,7 +733,7 @@ def test_samples_are_held_against_those_that_have_settled(benchmark, tmp_path):
     )
     rows.to_csv(tmp_path / "operator_measurements.csv", index=False)
     settling = benchmark("settling")
-    found = settling.deviations(tmp_path)
+    found = settling.deviations(Database(tmp_path))
     assert len(found) == 20
     said = settling.report(found)
     assert "| -0.02 s | 1 | -10.00% | -10.00% | -10.00% |" in said
@@ -808,11 +806,11 @@ def test_what_was_refused_tells_nothing(benchmark, tmp_path):
 
 
 def test_a_database_is_enlarged_by_rows_that_can_be_read(benchmark, tmp_path):
-    table = CsvTable(tmp_path / "small" / OPERATOR_MEASUREMENTS, MeasurementRow)
+    table = Database(tmp_path / "small").operator_measurements
     known = [simulated_row(OperatorTuple(f"torch.nn.{name}")) for name in ("ReLU", "GELU", "SiLU")]
     table.append_missing(known)
     large = benchmark("million_rows").enlarged(tmp_path / "small", tmp_path / "large", 8)
-    rows = CsvTable(large / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+    rows = Database(large).operator_measurements.rows()
     assert rows[:3] == known
     assert len({row.key for row in rows}) == len(rows) == 8
 

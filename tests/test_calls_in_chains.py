@@ -56,11 +56,12 @@ from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.bench import Bench
 from opcost.running.request import FILTERED_COUNTS
-from opcost.stages.cache_chains import calls_in_chains_in, find_chains, find_chains_if_unknown
+from opcost.stages.cache_chains import find_chains, find_chains_if_unknown
 from opcost.stages.compare import compare_models, find_comparisons
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
 from opcost.storage.counts_file import read_counts, write_counts
+from opcost.storage.database import Database
 from opcost.torch_backend.cache_chains import ChainBehindAStream
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.workload import operator_call
@@ -395,7 +396,7 @@ def campaign_in(folder: Path, blocks: int = BLOCKS) -> SimulatedCampaign:
 
 def found_in(campaign: SimulatedCampaign, flags: Flags = (), blocks: int = BLOCKS) -> list[ChainRow]:
     with campaign.open_apparatus(None, campaign.database, True) as bench:
-        return find_chains(Graphs(bench, flags), calls_in_chains_in(campaign.database), 8, blocks)  # type: ignore[arg-type]
+        return find_chains(Graphs(bench, flags), campaign.database.calls_in_chains, 8, blocks)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -421,7 +422,7 @@ def test_declared_differences_are_found_kind_by_kind_and_kept(tmp_path: Path, bl
         assert row.energy_j is not None
         assert row.energy_standard_error_j is not None
         assert abs(row.energy_j - LONGER_W * LONGER_S[row.kind]) < 3 * row.energy_standard_error_j
-    assert calls_in_chains_in(campaign.database).rows() == found
+    assert campaign.database.calls_in_chains.rows() == found
     assert campaign.built == built_for(8, blocks)
 
 
@@ -434,7 +435,7 @@ def test_what_is_refused_is_kept_as_such_and_costs_no_more(
     reason = f"torch.nn.LeakyReLU: {flag.meaning}"
     assert [(row.time_s, row.notes) for row in found] == len(KINDS) * [(None, reason)]
     assert {row.design for row in found} == {DESIGN}
-    assert calls_in_chains_in(campaign.database).rows() == found
+    assert campaign.database.calls_in_chains.rows() == found
     assert f"is not known: {reason}" in caplog.text
     assert campaign.built == built_for(8)[:1]
 
@@ -456,7 +457,7 @@ def test_what_is_refused_is_tried_three_times(tmp_path: Path, one_size: None) ->
     campaign = campaign_in(tmp_path)
     for tries in (1, 2, 3, 3):
         with campaign.open_apparatus(None, campaign.database, True) as bench:
-            find_chains_if_unknown(Graphs(bench, (Flag.UNEVEN,)), campaign.database)  # type: ignore[arg-type]
+            find_chains_if_unknown(Graphs(bench, (Flag.UNEVEN,)), campaign.database.calls_in_chains)  # type: ignore[arg-type]
         assert campaign.built == tries * built_for(8)[:1]
 
 
@@ -467,9 +468,9 @@ def test_each_size_is_found_out_once(
     for sides, told in (((8,), "some 12 s"), ((8, 16, 24), "some 24 s"), ((8, 16, 24), "")):
         monkeypatch.setattr(cache_chains, "SIDES", sides)
         with campaign.open_apparatus(None, campaign.database, True) as bench:
-            find_chains_if_unknown(Graphs(bench), campaign.database)  # type: ignore[arg-type]
+            find_chains_if_unknown(Graphs(bench), campaign.database.calls_in_chains)  # type: ignore[arg-type]
         assert told in caplog.text
-    found = [(row.kind, row.memory_bytes) for row in calls_in_chains_in(campaign.database).rows()]
+    found = [(row.kind, row.memory_bytes) for row in campaign.database.calls_in_chains.rows()]
     assert found == [(chain.kind, chain.memory_bytes) for side in (8, 16, 24) for chain in chains_of(side)]
     assert caplog.text.count("is found out last: once") == 2
 
@@ -484,7 +485,7 @@ def test_a_run_that_measures_nothing_else_goes_on_with_what_is_lacking(tmp_path:
     campaign.before = fail
     measure_model(campaign)
     # What the others need was measured; only norms are tried again.
-    table = calls_in_chains_in(campaign.database)
+    table = campaign.database.calls_in_chains
     assert [(row.kind, row.time_s is None) for row in table.rows()] == [(kind, kind == NORM) for kind in KINDS]
     assert "out of memory" in table.rows()[1].notes
     campaign.before = lambda operator: None
@@ -520,13 +521,13 @@ def test_a_campaign_is_not_lost_by_what_it_finds_out_last(
 def test_it_is_not_found_out_where_it_does_not_hold(tmp_path: Path, device: str, conditions: dict[str, str]) -> None:
     campaign = replace(campaign_in(tmp_path), device=device, conditions=replace(GRAPHS, **conditions))  # type: ignore[arg-type]
     with campaign.open_apparatus(None, campaign.database, True) as bench:
-        find_chains_if_unknown(bench, campaign.database)
+        find_chains_if_unknown(bench, campaign.database.calls_in_chains)
     assert campaign.built == []
 
 
 def measure_model(campaign: SimulatedCampaign, dry_run: bool = False) -> list[OperatorsReport]:
     @contextmanager
-    def open_graphs(device: str | None, database: Path, with_meter: bool) -> Iterator[Bench]:
+    def open_graphs(device: str | None, database: Database, with_meter: bool) -> Iterator[Bench]:
         with campaign.open_apparatus(device, database, with_meter) as bench:
             yield cast("Bench", Graphs(bench))
 
@@ -554,7 +555,7 @@ def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_
     measure_model(campaign)
     protocol = MeasurementProtocol(0.5, 1.0)
     measure_full_models(campaign.request(), lambda _: protocol, campaign.open_apparatus, RecordedProgress())
-    table = calls_in_chains_in(campaign.database)
+    table = campaign.database.calls_in_chains
     table.path.unlink()
     assert told_of_caches(campaign) == [
         "no cache correction: it is not known for this card and its software; block 2 measures it"

@@ -2,7 +2,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from opcost.summing.energy import EnergyBasis
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
 from opcost.comparing.cache_chains import SIDES, STREAM_BYTES, Excess, chain_row, chains_of
@@ -16,6 +15,7 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
+from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements
 
 CONVOLUTION, RELU = (

@@ -18,7 +18,6 @@ import torch.nn.functional as F  # noqa: N812
 from simulated_apparatus import RecordedProgress
 from torchvision.models import get_model
 
-from opcost.comparing.row import ComparisonRow
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.calls import Call, Calls
 from opcost.measuring.conditions import CHAINED, COLD, WARM, Conditions
@@ -26,8 +25,7 @@ from opcost.measuring.flags import Flag
 from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
-from opcost.measuring.qualification import QualificationRow
-from opcost.measuring.record import Measurement, MeasurementRow, is_held_back
+from opcost.measuring.record import Measurement, is_held_back
 from opcost.meters.nvidia_smi import GpuFacts, gpu_facts
 from opcost.meters.nvml import NvmlGpu
 from opcost.operators.counts import OperatorCounts
@@ -36,11 +34,11 @@ from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.qualification import qualified
-from opcost.running.request import METER_QUALIFICATIONS, POWER_LOGS, Request
+from opcost.running.request import Request
 from opcost.running.worker_bench import open_child_bench
-from opcost.stages.cache_chains import calls_in_chains_in, find_chains
+from opcost.stages.cache_chains import find_chains
 from opcost.stages.kernels import compare_kernels
-from opcost.storage.table import CsvTable
+from opcost.storage.database import Database
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.cuda_graph import PLACES, capture_calls
 from opcost.torch_backend.flops import CostCounter, OperationCost
@@ -58,26 +56,26 @@ MATRIX_WIDTH = 4096
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("database")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Database:
+    return Database(tmp_path_factory.mktemp("database"))
 
 
 @pytest.fixture(scope="module")
-def qualified_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def qualified_database(tmp_path_factory: pytest.TempPathFactory) -> Database:
     """A database that knows the card's meters: to find out takes half a minute."""
-    folder = tmp_path_factory.mktemp("qualified")
-    with qualified(open_apparatus, GPU, folder, True):
-        return folder
+    database = Database(tmp_path_factory.mktemp("qualified"))
+    with qualified(open_apparatus, GPU, database, True):
+        return database
 
 
 @pytest.fixture
-def apparatus(database: Path) -> Iterator[Apparatus]:
+def apparatus(database: Database) -> Iterator[Apparatus]:
     with open_apparatus(GPU, database) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def product(database: Path) -> Measurement:
+def product(database: Database) -> Measurement:
     """One second of matrix products."""
     with open_apparatus(GPU, database) as opened:
         return measure(matrix_product(), opened.meters.meter("matrix_product"), opened.clock, ONE_SECOND)
@@ -145,13 +143,13 @@ def test_circumstances_name_the_board_and_the_protocol(apparatus: Apparatus) -> 
     assert protocol_for(True, 1.0) == ONE_SECOND
 
 
-def test_the_gpu_is_what_is_taken_unasked(database: Path) -> None:
+def test_the_gpu_is_what_is_taken_unasked(database: Database) -> None:
     with open_apparatus(None, database, False) as unasked:
         assert unasked.device == GPU
         assert unasked.is_gpu
 
 
-def test_a_gpu_that_is_not_there_is_a_users_error(database: Path) -> None:
+def test_a_gpu_that_is_not_there_is_a_users_error(database: Database) -> None:
     with pytest.raises(UserError, match="torch sees"), open_apparatus("cuda:99", database, False):
         pass
 
@@ -189,9 +187,9 @@ def test_the_state_of_the_gpu_is_logged(product: Measurement) -> None:
     assert 0 <= product.power_capped_ratio <= 1
 
 
-def test_the_raw_log_of_the_measurement_is_kept(product: Measurement, database: Path) -> None:
+def test_the_raw_log_of_the_measurement_is_kept(product: Measurement, database: Database) -> None:
     assert product.power_log == "matrix_product.csv"
-    header, *lines = (database / POWER_LOGS / product.power_log).read_text().splitlines()
+    header, *lines = (database.power_logs / product.power_log).read_text().splitlines()
     assert header.startswith("timestamp")
     # 3 s of a row every 20 ms, with much room for a slow nvidia-smi.
     assert len(lines) > 30
@@ -199,7 +197,7 @@ def test_the_raw_log_of_the_measurement_is_kept(product: Measurement, database: 
 
 def test_one_nvidia_smi_runs_and_ends_with_the_apparatus(tmp_path: Path) -> None:
     before = set(running_nvidia_smi())
-    with open_apparatus(GPU, tmp_path):
+    with open_apparatus(GPU, Database(tmp_path)):
         assert len(set(running_nvidia_smi()) - before) == 1
     assert set(running_nvidia_smi()) == before
 
@@ -223,7 +221,7 @@ def test_precisions_are_really_switched_and_switched_back() -> None:
 @pytest.mark.parametrize("cache", [COLD, CHAINED])
 @pytest.mark.parametrize("channels", [2048, 32])
 def test_a_linear_layer_is_not_faster_cold_or_chained_and_is_captured(
-    database: Path, cache: str, channels: int
+    database: Database, cache: str, channels: int
 ) -> None:
     layer = torch.nn.Linear(channels, channels).eval()
     subject = Subject(module_tuple(layer, (torch.zeros(64, channels),), {}))
@@ -414,13 +412,13 @@ def test_a_precise_measurement_takes_well_under_a_second_and_agrees_with_a_long_
 
 
 def test_a_qualification_knows_the_card_and_is_made_once(
-    qualified_database: Path, caplog: pytest.LogCaptureFixture
+    qualified_database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     with qualified(open_apparatus, GPU, qualified_database, True) as apparatus:
         assert "qualified first" not in caplog.text
         assert apparatus.power_per_kelvin is not None
         assert 0 < apparatus.power_per_kelvin.value < 0.02
-    rows = CsvTable(qualified_database / METER_QUALIFICATIONS, QualificationRow).rows()
+    rows = qualified_database.meter_qualifications.rows()
     by_meter = {row.quality.meter: row for row in rows}
     assert len(by_meter) == len(rows) >= 2
     for row in rows:
@@ -429,7 +427,7 @@ def test_a_qualification_knows_the_card_and_is_made_once(
         assert 10 < row.idle_power_after_load_w < 300
 
 
-def test_a_bench_in_another_process_survives_a_cuda_fault(qualified_database: Path) -> None:
+def test_a_bench_in_another_process_survives_a_cuda_fault(qualified_database: Database) -> None:
     # Indices are drawn from 0 and 1. One that is out of range is an assertion, after which CUDA refuses the process.
     fatal = OperatorTuple(
         "torch.take", inputs=(TensorSpec((1,), "float32"), TensorSpec((2**20,), "int64", identity=1)), mode=None
@@ -472,16 +470,17 @@ def test_every_attention_kernel_of_the_gpu_has_its_flops(dtype: torch.dtype) -> 
 
 
 def test_block_2_measures_a_model_and_its_parts_on_the_gpu(
-    tmp_path: Path, qualified_database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, qualified_database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = "resnet18_2x3x32x32"
     summary = tmp_path / "measurements" / name / "summary.yml"
     summary.parent.mkdir(parents=True)
     summary.write_text("model_name: resnet18\nweights_name: null\ninput_size: [2, 3, 32, 32]\ndone: false\n")
     shutil.copy(ROOT / "measurements" / "operator_whitelist.yml", summary.parent.parent)
-    folders = ["--measurements", str(summary.parent.parent), "--database", str(tmp_path / "database")]
-    (tmp_path / "database").mkdir()
-    shutil.copy(qualified_database / METER_QUALIFICATIONS, tmp_path / "database")
+    database = Database(tmp_path / "database")
+    folders = ["--measurements", str(summary.parent.parent), "--database", str(database.folder)]
+    database.folder.mkdir()
+    shutil.copy(qualified_database.meter_qualifications.path, database.folder)
 
     def run(script: str, *arguments: str) -> None:
         monkeypatch.setattr(sys, "argv", [script, name, *folders, "--device", GPU, *arguments])
@@ -494,15 +493,15 @@ def test_block_2_measures_a_model_and_its_parts_on_the_gpu(
     run("compare_sum_vs_full.py")
     assert "sum / whole" in capsys.readouterr().out
 
-    rows = CsvTable(tmp_path / "database" / "operator_measurements.csv", MeasurementRow).rows()
+    rows = database.operator_measurements.rows()
     assert len({row.key for row in rows}) == len(rows) >= 20
     for row in rows:
         assert row.measurement.energy_missing_reason is None
         assert row.measurement.power_w is not None
         assert 30 < row.measurement.power_w < 1000
-        assert (tmp_path / "database" / POWER_LOGS / str(row.measurement.power_log)).is_file()
+        assert (database.power_logs / str(row.measurement.power_log)).is_file()
         assert row.conditions.device_type == "cuda"
-    (compared,) = CsvTable(tmp_path / "database" / "sum_vs_full.csv", ComparisonRow).rows()
+    (compared,) = database.sum_vs_full.rows()
     assert compared.missing_operators == 0
     assert compared.time_ratio is not None
     assert 0.3 < compared.time_ratio < 1.5
@@ -516,7 +515,7 @@ def test_tuples_alone_run_the_kernels_of_their_model(tmp_path: Path) -> None:
     path = tmp_path / "measurements" / "small" / "summary.yml"
     path.parent.mkdir(parents=True)
     path.write_text("model_name: resnet18\nweights_name: null\ninput_size: [32, 3, 64, 64]\ndone: false\n")
-    request = Request((), tmp_path / "measurements", tmp_path / "database", GPU)
+    request = Request((), tmp_path / "measurements", Database(tmp_path / "database"), GPU)
     (report,) = compare_kernels(request, RecordedProgress())
     assert report.counted_ratio > 0.99
     assert report.same_kernels_ratio > 0.99, report.differences
@@ -524,7 +523,7 @@ def test_tuples_alone_run_the_kernels_of_their_model(tmp_path: Path) -> None:
 
 
 def test_small_operators_take_longer_in_chains_of_others(apparatus: Apparatus, tmp_path: Path) -> None:
-    elementwise, norm, depthwise, matrix, filters = find_chains(apparatus, calls_in_chains_in(tmp_path), 8)
+    elementwise, norm, depthwise, matrix, filters = find_chains(apparatus, Database(tmp_path).calls_in_chains, 8)
     assert 0 < elementwise.time_s < norm.time_s < filters.time_s < 3e-6
     assert elementwise.time_s < depthwise.time_s < filters.time_s
     assert elementwise.time_s < matrix.time_s < filters.time_s

@@ -26,10 +26,8 @@ from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import FailureRow, MeasurementRow
 from opcost.operators.subjects import Subject
 from opcost.running import worker_bench
-from opcost.running.request import FAILURES, OPERATOR_MEASUREMENTS
 from opcost.running.worker_bench import (
     BUILDING,
     FAULTS_IN_A_ROW,
@@ -42,7 +40,6 @@ from opcost.running.worker_bench import (
     telling,
 )
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
-from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).parent.parent
 SHORT = MeasurementProtocol(0.5, 1.0)
@@ -66,7 +63,7 @@ def test_a_bench_in_another_process_measures_as_one_here(tmp_path: Path) -> None
     campaign.add_model("a", {RELU: 3, GELU: 1})
     report = run(campaign)
     assert (report.wanted, report.measured, report.failed) == (2, 2, 0)
-    for row in CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows():
+    for row in campaign.database.operator_measurements.rows():
         assert row.measurement.time_s == pytest.approx(LOAD.time_s)
         assert row.measurement.energy_j == pytest.approx(LOAD.energy_j, rel=0.01)
         assert row.conditions == SIMULATED_CONDITIONS
@@ -78,7 +75,7 @@ def test_an_operator_that_ends_the_process_costs_only_itself(tmp_path: Path, cap
     campaign.add_model("a", {RELU: 1, FATALS[0]: 1, LARGE: 1, BUG: 1, GELU: 1})
     report = run(campaign)
     assert (report.wanted, report.measured, report.failed, report.remaining) == (5, 2, 3, 3)
-    reasons = {row.operator: row.reason for row in CsvTable(campaign.database / FAILURES, FailureRow).rows()}
+    reasons = {row.operator: row.reason for row in campaign.database.failures.rows()}
     assert reasons == {
         "torch.nn.Fatal": "it ended the measuring process: ended by SIGKILL",
         "torch.nn.Large": "out of memory",
@@ -93,13 +90,13 @@ def test_a_device_that_ends_every_process_ends_the_run(tmp_path: Path) -> None:
     campaign.add_model("a", {RELU: 1} | dict.fromkeys(FATALS, 1) | {GELU: 1})
     with pytest.raises(UserError, match=f"^{FAULTS_IN_A_ROW} operators in a row have ended the measuring process"):
         run(campaign)
-    rows = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+    rows = campaign.database.operator_measurements.rows()
     assert [row.operator for row in rows] == ["torch.nn.ReLU"]
-    assert len(CsvTable(campaign.database / FAILURES, FailureRow).rows()) == FAULTS_IN_A_ROW
+    assert len(campaign.database.failures.rows()) == FAULTS_IN_A_ROW
     # What failed comes last in the next run, so the rest is measured first.
     with pytest.raises(UserError):
         run(campaign)
-    rows = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+    rows = campaign.database.operator_measurements.rows()
     assert [row.operator for row in rows] == ["torch.nn.ReLU", "torch.nn.GELU"]
 
 
@@ -111,7 +108,7 @@ def test_what_hangs_costs_the_limit_of_its_step_and_what_takes_long_is_measured(
     # What takes long takes eight signs of life.
     assert time.monotonic() - begin_s < 30
     assert (report.measured, report.failed) == (1, 2)
-    reasons = {row.operator: row.reason for row in CsvTable(campaign.database / FAILURES, FailureRow).rows()}
+    reasons = {row.operator: row.reason for row in campaign.database.failures.rows()}
     ended = "it ended the measuring process: silent for 1 s while"
     assert reasons == {
         "torch.nn.HangingWhileBuilt": f"{ended} {BUILDING}",
@@ -131,7 +128,7 @@ def test_a_hang_costs_three_minutes_at_most_on_a_gpu_and_models_may_be_downloade
 def test_an_apparatus_tells_of_each_step(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, {RELU: LOAD})
     told: list[str] = []
-    with campaign.open_apparatus(None, tmp_path, True) as apparatus:
+    with campaign.open_apparatus(None, campaign.database, True) as apparatus:
         told_of = telling(apparatus, told.append)
         campaign.before = lambda _: told.append("built")
         for _ in range(2):
@@ -165,8 +162,9 @@ from opcost.stages import measure_operators
 from opcost.running.bench import USUAL
 from opcost.running.worker_bench import Opening, Question
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.measuring.ports import MeasurementProtocol
+from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.subjects import Subject
+from opcost.storage.database import Database
 
 RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
 BOXES = TensorSpec((4, 4), "float32"), TensorSpec((4,), "float32", identity=1), 0.5
@@ -176,7 +174,7 @@ def tell():
     print(*[name for name in ("torch", "torch._dynamo", "torchvision") if name in sys.modules], sep=",")
 
 tell()
-with worker_bench.answering(Opening("cpu", Path(sys.argv[1]), False, USUAL), tell=str) as answer:
+with worker_bench.answering(Opening("cpu", Database(Path(sys.argv[1])), False, USUAL), tell=str) as answer:
     protocol = MeasurementProtocol(0.01, 0.05)
     answer(Question("circumstances", (protocol,)))
     for operator in (RELU, NMS):

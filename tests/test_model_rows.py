@@ -7,15 +7,15 @@ import pytest
 
 from opcost.errors import UserError
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.model_rows import ModelOperatorRow, counts_of, rows_of
+from opcost.operators.model_rows import counts_of, rows_of
 from opcost.operators.subjects import CAPTURED, subjects_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, ZEROS, InputStatistics, InputValues, kind_of
-from opcost.running.request import COUNTS, MODEL_OPERATORS, Request, selected
+from opcost.running.request import COUNTS, Request, selected
 from opcost.running.shipped_counts import ship_counts, shipped_counts
 from opcost.storage.configs import load_configs
 from opcost.storage.counts_file import write_counts
-from opcost.storage.table import CsvTable
+from opcost.storage.database import Database
 
 TENSOR = TensorSpec((4, 4), "float32")
 RELU = OperatorTuple("torch.nn.ReLU", (("inplace", True),), (TENSOR,))
@@ -93,7 +93,7 @@ def request_of_one(tmp_path):
     )
     (tmp_path / "measurements" / "operator_whitelist.yml").write_text("operators: [ReLU]\n")
     (tmp_path / "database").mkdir()
-    return Request((), tmp_path / "measurements", tmp_path / "database")
+    return Request((), tmp_path / "measurements", Database(tmp_path / "database"))
 
 
 def shipped_by(request):
@@ -107,7 +107,7 @@ def test_counts_are_shipped_once_and_read_where_no_pickle_is_newer(request_of_on
     assert shipped_by(request) == {}
     write_counts(pickle, COUNTED)
     ship_counts(request, [config])
-    table = CsvTable(request.database / MODEL_OPERATORS, ModelOperatorRow)
+    table = request.database.model_operators
     rows = table.rows()
     # The pickle is as new, so it counts; shipping it again adds nothing.
     assert shipped_by(request) == {}
@@ -133,7 +133,7 @@ def test_counts_of_other_composites_do_not_stand_for_a_config(request_of_one):
 
 def test_a_damaged_table_is_a_mistake_of_one_line(request_of_one):
     request = request_of_one
-    table = CsvTable(request.database / MODEL_OPERATORS, ModelOperatorRow)
+    table = request.database.model_operators
     for row in rows_of("a", COUNTED, LATE)[1:]:
         table.append(row)
     with pytest.raises(UserError, match="restore the file, or delete it and run block 0"):

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from opcost.command.log import RUN_LOGS
-from opcost.measuring.record import FailureRow, MeasurementRow, is_doubtful
+from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.campaign import ATTEMPTS
 from opcost.storage.counts_file import read_counts, write_counts
-from opcost.storage.table import CsvTable
+from opcost.storage.database import Database
 
 ROOT = Path(__file__).parent.parent
 SUMMARY = """\
@@ -44,10 +44,10 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.measurements = folder / "measurements"
-        self.database = folder / "database"
+        self.database = Database(folder / "database")
 
     def command(self, script: str, *arguments: str) -> list[str]:
-        folders = ["--measurements", str(self.measurements), "--database", str(self.database)]
+        folders = ["--measurements", str(self.measurements), "--database", str(self.database.folder)]
         return [sys.executable, str(ROOT / script), *arguments, *folders, "--device", "cpu"]
 
     def run(self, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -61,8 +61,8 @@ class Project:
         assert isinstance(status, int)
         return status
 
-    def rows(self, table: str = "operator_measurements.csv") -> list[MeasurementRow]:
-        return CsvTable(self.database / table, MeasurementRow).rows()
+    def rows(self) -> list[MeasurementRow]:
+        return self.database.operator_measurements.rows()
 
     def summaries(self) -> dict[str, bytes]:
         return {path.parent.name: path.read_bytes() for path in self.measurements.glob("*/summary.yml")}
@@ -70,11 +70,11 @@ class Project:
     def copied_to(self, folder: Path) -> Project:
         copied = Project(folder)
         shutil.copytree(self.measurements, copied.measurements)
-        shutil.copytree(self.database, copied.database)
+        shutil.copytree(self.database.folder, copied.database.folder)
         return copied
 
     def files(self) -> list[Path]:
-        return sorted([*self.measurements.rglob("*"), *self.database.rglob("*")])
+        return sorted([*self.measurements.rglob("*"), *self.database.folder.rglob("*")])
 
 
 def new_project(folder: Path, models: dict[str, str]) -> Project:
@@ -201,7 +201,7 @@ def test_a_tuple_that_torch_refuses_is_a_failure_and_status_1(
 ) -> None:
     assert resumed.returncode == 1
     assert [report["failed"] for report in objects(resumed)] == [0, 0, 1]
-    (failure,) = CsvTable(project.database / "failures.csv", FailureRow).rows()
+    (failure,) = project.database.failures.rows()
     assert failure.operator == "torch.nn.Linear"
     assert failure.reason.startswith("RuntimeError: ")
     assert objects(resumed)[2]["reasons"] == [failure.reason]
@@ -219,14 +219,14 @@ def test_whole_models_are_measured_by_name_and_glob(project: Project, whole: sub
     assert whole.returncode == 0, whole.stderr
     assert [report["name"] for report in objects(whole)] == ["a_resnet", "c_squeezenet"]
     assert all(report["newly_measured"] and report["time_s"] > 0 for report in objects(whole))
-    operators = [row.operator for row in project.rows("full_model_measurements.csv")]
+    operators = [row.operator for row in project.database.full_model_measurements.rows()]
     assert operators == ["torchvision.models.resnet18", "torchvision.models.squeezenet1_1"]
 
 
 def test_each_run_that_writes_the_database_leaves_a_log(
     project: Project, compared: subprocess.CompletedProcess[str]
 ) -> None:
-    logs = [path.read_text() for path in sorted((project.database / RUN_LOGS).iterdir())]
+    logs = [path.read_text() for path in sorted((project.database.folder / RUN_LOGS).iterdir())]
     begins = [log.splitlines()[0].partition("begins: python ")[2].split()[0] for log in logs]
     measuring = ["general_pipeline_block2.py", "general_pipeline_block2.py", "full_model_measurement.py"]
     assert begins == [*measuring, "compare_sum_vs_full.py"]
@@ -248,7 +248,7 @@ def test_the_comparison_sets_sums_beside_wholes(project: Project, compared: subp
         # How near to 1 depends on what else runs here.
         assert row["time_ratio"] == pytest.approx(row["time_s"] / row["full_time_s"])
         assert row["time_s"] <= sum(time_s for time_s, _ in times) * 1.0001
-    lines = (project.database / "sum_vs_full.csv").read_text().splitlines()
+    lines = project.database.sum_vs_full.path.read_text().splitlines()
     assert lines[0].startswith("key,operator,time_s,energy_j,")
     assert len(lines) == 4
 
@@ -291,12 +291,12 @@ def test_what_is_there_is_not_measured_again(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    is_disturbed = is_doubtful(project.rows("full_model_measurements.csv")[0].measurement)
+    is_disturbed = is_doubtful(project.database.full_model_measurements.rows()[0].measurement)
     for script in ("general_pipeline_block2.py", "full_model_measurement.py"):
         assert project.main(monkeypatch, script, "a_resnet", "--seconds", "0.05") == 0
     assert ("earlier" in capsys.readouterr().out) != is_disturbed
-    for table, keys in (("operator_measurements.csv", 7), ("full_model_measurements.csv", 2)):
-        rows = project.rows(table)
+    for table, keys in ((project.database.operator_measurements, 7), (project.database.full_model_measurements, 2)):
+        rows = table.rows()
         assert len({row.key for row in rows}) == keys
         assert_measured_again_if_disturbed(rows)
 
@@ -372,7 +372,7 @@ def test_a_named_model_without_a_whole_ends_in_status_1(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copied = project.copied_to(tmp_path)
-    (copied.database / "full_model_measurements.csv").unlink()
+    copied.database.full_model_measurements.path.unlink()
     assert copied.main(monkeypatch, "compare_sum_vs_full.py") == 0
     assert copied.main(monkeypatch, "compare_sum_vs_full.py", "a_resnet") == 1
     assert "the whole model is not measured on cpu; run full_model_measurement.py a_resnet" in capsys.readouterr().out
@@ -436,7 +436,7 @@ def test_figures_without_matplotlib_are_refused_before_anything_is_written(
 ) -> None:
     assert whole.returncode == 0
     (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('gone', name='matplotlib')\n")
-    table = project.database / "sum_vs_full.csv"
+    table = project.database.sum_vs_full.path
     before = table.read_bytes() if table.exists() else None
     figures = tmp_path / "figures"
     result = project.run("compare_sum_vs_full.py", "a_resnet", "--figures", str(figures), PYTHONPATH=str(tmp_path))

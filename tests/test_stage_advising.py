@@ -18,8 +18,6 @@ from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.running.request import (
     COUNTS,
     FILTERED_COUNTS,
-    FULL_MODEL_MEASUREMENTS,
-    OPERATOR_MEASUREMENTS,
     WHITELIST,
     model_tuple,
 )
@@ -104,8 +102,7 @@ def test_shares_are_of_all_operators_and_of_the_measured_whole(campaign: Simulat
 
 
 def test_of_several_boards_sum_and_whole_are_of_the_one_that_the_comparison_takes(campaign: SimulatedCampaign) -> None:
-    def copied(file_name: str, board: str, times: float) -> list[MeasurementRow]:
-        rows = CsvTable(campaign.database / file_name, MeasurementRow).rows()
+    def copied(table: CsvTable[MeasurementRow], board: str, times: float) -> list[MeasurementRow]:
         return [
             replace(
                 row,
@@ -117,16 +114,16 @@ def test_of_several_boards_sum_and_whole_are_of_the_one_that_the_comparison_take
                     temperature_c=50.0,
                 ),
             )
-            for row in rows
+            for row in table.rows()
         ]
 
     # Another board has measured everything, but takes longer; a third has measured a whole since.
-    others = copied(OPERATOR_MEASUREMENTS, "GPU-b", 1.5)
-    wholes = [*copied(FULL_MODEL_MEASUREMENTS, "GPU-b", 1.5), *copied(FULL_MODEL_MEASUREMENTS, "GPU-c", 0.1)]
-    for file_name, rows in ((OPERATOR_MEASUREMENTS, others), (FULL_MODEL_MEASUREMENTS, wholes)):
-        path = campaign.database / file_name
-        path.unlink()
-        CsvTable(path, MeasurementRow).append_missing(rows)
+    operators, models = campaign.database.operator_measurements, campaign.database.full_model_measurements
+    others = copied(operators, "GPU-b", 1.5)
+    wholes = [*copied(models, "GPU-b", 1.5), *copied(models, "GPU-c", 0.1)]
+    for table, rows in ((operators, others), (models, wholes)):
+        table.path.unlink()
+        table.append_missing(rows)
     write_whitelist(campaign, 'operators: ["*"]\n')
     (config,) = load_configs(campaign.measurements, ["a"])
     shutil.copy(COUNTS.path(config), FILTERED_COUNTS.path(config))
@@ -181,7 +178,7 @@ def test_without_a_measurement_nothing_can_be_said(campaign: SimulatedCampaign) 
 
 
 def test_one_measured_operator_does_not_tell_what_others_cost(campaign: SimulatedCampaign) -> None:
-    path = campaign.database / OPERATOR_MEASUREMENTS
+    path = campaign.database.operator_measurements.path
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if "ReLU" not in line and "BatchNorm2d" not in line))
     with pytest.raises(UserError, match=r"of all counted models 1 operators are measured on simulated machine"):
@@ -206,7 +203,7 @@ def test_costs_are_those_of_the_device_on_which_these_models_are_measured(campai
     """Another device has more rows, of other operators."""
     elsewhere = replace(SIMULATED_CONDITIONS, device_product="elsewhere")
     operators = [OperatorTuple("torch.nn.ReLU", (), (TensorSpec((side,), "float32"),)) for side in range(10, 20)]
-    table = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow)
+    table = campaign.database.operator_measurements
     for operator in operators:
         table.append(simulated_row(operator, conditions=elsewhere))
     assert advised(campaign, 0.9, "a")[0].conditions.device_product == "simulated machine"

@@ -13,8 +13,8 @@ from simulated_machine import simulated_row
 from opcost.errors import UserError
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.running.request import OPERATOR_MEASUREMENTS
 from opcost.stages.check_files import check_files, merge
+from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).parent.parent
@@ -26,13 +26,12 @@ def campaign(tmp_path: Path) -> SimulatedCampaign:
     made = SimulatedCampaign(tmp_path, {})
     made.add_model("a", {RELU: 1})
     (made.measurements / "operator_whitelist.yml").write_text("operators: [ReLU]\n")
-    made.database.mkdir()
     table(made.database).append(simulated_row(RELU))
     return made
 
 
-def table(database: Path) -> CsvTable[MeasurementRow]:
-    return CsvTable(database / OPERATOR_MEASUREMENTS, MeasurementRow)
+def table(database: Database) -> CsvTable[MeasurementRow]:
+    return database.operator_measurements
 
 
 def status(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> object:
@@ -43,7 +42,7 @@ def status(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> object:
 
 
 def test_the_files_of_the_project_have_no_mistakes() -> None:
-    report = check_files(ROOT / "measurements", ROOT / "database")
+    report = check_files(ROOT / "measurements", Database(ROOT / "database"))
     assert report.problems == ()
     assert report.files > 100
 
@@ -51,7 +50,7 @@ def test_the_files_of_the_project_have_no_mistakes() -> None:
 def test_what_is_wrong_is_told_by_file_and_line(
     campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folders = ("--measurements", campaign.measurements, "--database", campaign.database)
+    folders = ("--measurements", campaign.measurements, "--database", campaign.database.folder)
     assert status(monkeypatch, "check", *folders) == 0
     assert capsys.readouterr().out == "3 files read, no mistakes\n"
     model = campaign.measurements / "a"
@@ -82,7 +81,7 @@ def test_repairing_keeps_the_good_lines_and_the_old_file(
     good = path.read_text()
     path.write_text(good + "one,two\n" + good.splitlines()[1] + "\n")
     damaged = path.read_text()
-    folders = ("--measurements", campaign.measurements, "--database", campaign.database)
+    folders = ("--measurements", campaign.measurements, "--database", campaign.database.folder)
     assert status(monkeypatch, "check", *folders, "--repair") == 0
     assert f"{path}: 1 bad lines left out; {path.name}.old is as before" in capsys.readouterr().out
     assert path.with_name(f"{path.name}.old").read_text() == damaged
@@ -101,12 +100,12 @@ def test_a_table_with_a_foreign_header_is_not_repaired_to_nothing(campaign: Simu
 def test_databases_are_put_together_once(
     campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    other = tmp_path / "other"
+    other = Database(tmp_path / "other")
     for operator in (RELU, GELU):
         table(other).append(simulated_row(operator))
     for added in (1, 0):
-        assert status(monkeypatch, "merge", campaign.database, other) == 0
-        assert f"{OPERATOR_MEASUREMENTS}: {added} rows added" in capsys.readouterr().out
+        assert status(monkeypatch, "merge", campaign.database.folder, other.folder) == 0
+        assert f"operator_measurements.csv: {added} rows added" in capsys.readouterr().out
     assert table(campaign.database).rows() == [simulated_row(RELU), simulated_row(GELU)]
     assert table(other).rows() == table(campaign.database).rows()
 
@@ -115,8 +114,8 @@ def test_folders_that_are_not_there_are_told(campaign: SimulatedCampaign, tmp_pa
     missing = tmp_path / "missing"
     for call in (
         lambda: check_files(missing, campaign.database),
-        lambda: check_files(campaign.measurements, missing),
-        lambda: merge(campaign.database, [missing]),
+        lambda: check_files(campaign.measurements, Database(missing)),
+        lambda: merge(campaign.database, [Database(missing)]),
     ):
         with pytest.raises(UserError, match="missing: there is no such folder"):
             call()

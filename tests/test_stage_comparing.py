@@ -24,10 +24,6 @@ from opcost.reporting.figures import draw_comparisons
 from opcost.running.request import (
     COUNTS,
     FILTERED_COUNTS,
-    FULL_MODEL_MEASUREMENTS,
-    KERNEL_TIMES,
-    OPERATOR_MEASUREMENTS,
-    SUM_VS_FULL,
     WHITELIST,
     model_tuple,
 )
@@ -36,7 +32,6 @@ from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
-from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).parent.parent
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
@@ -88,7 +83,7 @@ def compared_row(campaign: SimulatedCampaign, *names: str) -> ComparisonRow:
 
 
 def stored(campaign: SimulatedCampaign) -> list[ComparisonRow]:
-    return CsvTable(campaign.database / SUM_VS_FULL, ComparisonRow).rows()
+    return campaign.database.sum_vs_full.rows()
 
 
 # Declared truth
@@ -143,7 +138,7 @@ def test_a_whole_that_costs_more_than_its_parts_shows_it(tmp_path: Path) -> None
 def test_a_missing_tuple_is_named_with_the_share_that_is_left(campaign: SimulatedCampaign) -> None:
     measure_whole(campaign)
     measure_parts(campaign)
-    path = campaign.database / OPERATOR_MEASUREMENTS
+    path = campaign.database.operator_measurements.path
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if "torch.nn.SiLU" not in line))
     row = compared_row(campaign)
@@ -176,7 +171,7 @@ def test_each_set_of_conditions_is_compared_by_itself(campaign: SimulatedCampaig
 
 def test_of_wholes_of_two_boards_that_counts_on_which_the_operators_were_measured(campaign: SimulatedCampaign) -> None:
     measure_whole(campaign)
-    table = campaign.database / FULL_MODEL_MEASUREMENTS
+    table = campaign.database.full_model_measurements.path
     change_by_hand(table, "simulated-0", "another board")
     measure_parts(campaign)
     assert "another device_uuid" in compared_row(campaign).remarks
@@ -222,7 +217,7 @@ def test_a_whole_that_is_not_measured_is_said_with_the_remedy(campaign: Simulate
 def test_models_without_counts_are_left_out_unless_they_are_named(campaign: SimulatedCampaign) -> None:
     campaign.add_model("b", OCCURRENCES)
     (campaign.measurements / "b" / "operators_filtered.pkl").unlink()
-    campaign.database.mkdir(exist_ok=True)
+    campaign.database.folder.mkdir(exist_ok=True)
     assert [report.name for report in compare(campaign)] == ["a"]
     with pytest.raises(UserError, match=r"b/operators_filtered\.pkl: not there yet"):
         compare(campaign, "b")
@@ -241,7 +236,7 @@ def test_no_counts_at_all_are_one_line(campaign: SimulatedCampaign) -> None:
 def test_done_models_are_compared_too(tmp_path: Path) -> None:
     campaign = campaign_in(tmp_path, Load())
     campaign.add_model("a", OCCURRENCES, done=True)
-    campaign.database.mkdir()
+    campaign.database.folder.mkdir()
     assert len(compare(campaign)) == 1
 
 
@@ -262,7 +257,7 @@ def test_an_equal_comparison_leaves_the_file_as_it_is(
     measure_parts(campaign)
     measure_whole(campaign)
     compare(campaign)
-    before = (campaign.database / SUM_VS_FULL).read_bytes()
+    before = campaign.database.sum_vs_full.path.read_bytes()
 
     class Later(datetime):
         @classmethod
@@ -271,19 +266,19 @@ def test_an_equal_comparison_leaves_the_file_as_it_is(
 
     monkeypatch.setattr("opcost.stages.compare.datetime", Later)
     compare(campaign)
-    assert (campaign.database / SUM_VS_FULL).read_bytes() == before
+    assert campaign.database.sum_vs_full.path.read_bytes() == before
 
 
 def test_a_database_that_is_not_there_is_one_line_and_stays_away(campaign: SimulatedCampaign) -> None:
-    with pytest.raises(UserError, match=r"there is no such folder; name the folder with --database DIR"):
+    with pytest.raises(UserError, match=r"there is no such folder; name the folder of a database"):
         compare(campaign)
-    assert not campaign.database.exists()
+    assert not campaign.database.folder.exists()
 
 
 def test_nothing_to_compare_writes_nothing(campaign: SimulatedCampaign) -> None:
     measure_parts(campaign)
     compare(campaign)
-    assert not (campaign.database / SUM_VS_FULL).exists()
+    assert not campaign.database.sum_vs_full.path.exists()
 
 
 def test_rows_of_other_models_stay(campaign: SimulatedCampaign) -> None:
@@ -316,7 +311,7 @@ def test_a_dry_run_compares_and_writes_nothing(campaign: SimulatedCampaign) -> N
     measure_whole(campaign)
     (report,) = compare(campaign, dry_run=True)
     assert len(report.comparisons) == 1
-    assert not (campaign.database / SUM_VS_FULL).exists()
+    assert not campaign.database.sum_vs_full.path.exists()
 
 
 def test_a_comparison_does_not_wait_for_torch() -> None:
@@ -387,7 +382,7 @@ def test_of_leaf_modules_only_functions_are_dropped(explained: SimulatedCampaign
 def test_kernels_that_were_profiled_are_told_by_kind(explained: SimulatedCampaign) -> None:
     assert compare(explained)[0].comparisons[0].kernel_error_ratio is None
     row = compared_row(explained)
-    table = CsvTable(explained.database / KERNEL_TIMES, KernelTimeRow)
+    table = explained.database.kernel_times
     key = kernel_key(row.key.partition("-")[0], row.conditions)
     for operator, in_model_s, alone_s in (("ReLU", 0.006, 0.0055), ("add", 0.004, 0.0042)):
         kernels = (in_model_s, alone_s, in_model_s)
@@ -428,7 +423,7 @@ def test_without_the_counts_of_block_0_nobody_knows_what_was_dropped(campaign: S
 
 
 def test_too_few_measurements_leave_what_is_missing_unknown(explained: SimulatedCampaign) -> None:
-    path = explained.database / OPERATOR_MEASUREMENTS
+    path = explained.database.operator_measurements.path
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if "SiLU" not in line and "GELU" not in line))
     row = compared_row(explained)

@@ -17,6 +17,7 @@ from opcost.stages.count import CountFailure, CountReport, census, count_operato
 from opcost.stages.filter import filter_operators
 from opcost.storage.configs import ModelConfig, load_configs
 from opcost.storage.counts_file import read_counts
+from opcost.storage.database import Database
 
 
 def add_model(folder: Path, name: str, model_name: str, input_size: list[int], done: bool = False) -> None:
@@ -26,7 +27,7 @@ def add_model(folder: Path, name: str, model_name: str, input_size: list[int], d
 
 
 def request(folder: Path, *names: str, dry_run: bool = False) -> Request:
-    return Request(names, folder / "measurements", folder / "database", "cpu", dry_run)
+    return Request(names, folder / "measurements", Database(folder / "database"), "cpu", dry_run)
 
 
 def config_of(folder: Path, name: str) -> ModelConfig:

@@ -13,16 +13,16 @@ from test_stage_counting import add_model
 from opcost.comparing.kernel_times import KernelTimeRow
 from opcost.errors import UserError
 from opcost.measuring.conditions import EAGER
-from opcost.running.request import KERNEL_TIMES, Request
+from opcost.running.request import Request
 from opcost.stages import kernels
 from opcost.stages.kernels import KernelsReport, compare_kernels
-from opcost.storage.table import CsvTable
+from opcost.storage.database import Database
 from opcost.torch_backend.profiler import Kernel, Mark
 
 
 def request_for(folder: Path, device: str) -> Request:
     add_model(folder, "small", "squeezenet1_1", [1, 3, 64, 64])
-    return Request((), folder / "measurements", folder / "database", device)
+    return Request((), folder / "measurements", Database(folder / "database"), device)
 
 
 def test_kernels_need_a_gpu(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def compared(
     campaign = SimulatedCampaign(folder, {}, device="cuda:0")
     request = request_for(folder, "cuda")
     (report,) = compare_kernels(request, RecordedProgress(), campaign.open_apparatus)
-    return report, CsvTable(request.database / KERNEL_TIMES, KernelTimeRow).rows()
+    return report, request.database.kernel_times.rows()
 
 
 def on_cpu(compare: Callable[..., KernelsReport]) -> Callable[..., KernelsReport]:

@@ -22,17 +22,12 @@ from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, Inpu
 from opcost.running.campaign import ATTEMPTS, OVERHEAD_S
 from opcost.running.request import (
     COUNTS,
-    FAILURES,
     FILTERED_COUNTS,
-    FULL_MODEL_MEASUREMENTS,
-    OPERATOR_MEASUREMENTS,
-    SENTINEL_MEASUREMENTS,
 )
 from opcost.stages.compare import compare_models
 from opcost.stages.measure_models import FullModelReport, measure_full_models
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
 from opcost.storage.counts_file import read_counts, write_counts
-from opcost.storage.table import CsvTable
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
 FULL = MeasurementProtocol(warm_up_s=2.0, loop_s=FULL_LOOP_S)
@@ -76,12 +71,12 @@ def run_full(
     return measure_full_models(request, lambda _: protocol, campaign.open_apparatus, RecordedProgress())
 
 
-def rows(campaign: SimulatedCampaign, table: str = OPERATOR_MEASUREMENTS) -> list[MeasurementRow]:
-    return CsvTable(campaign.database / table, MeasurementRow).rows()
+def rows(campaign: SimulatedCampaign) -> list[MeasurementRow]:
+    return campaign.database.operator_measurements.rows()
 
 
 def failures(campaign: SimulatedCampaign) -> list[FailureRow]:
-    return CsvTable(campaign.database / FAILURES, FailureRow).rows()
+    return campaign.database.failures.rows()
 
 
 def progress_of(report: OperatorsReport) -> dict[str, int]:
@@ -103,7 +98,7 @@ def test_what_has_no_row_yet_comes_before_what_was_disturbed(campaign: Simulated
     campaign.add_model("a", {RELU: 1, GELU: 1, LINEAR: 1})
     run(campaign)
     relu, gelu, _ = rows(campaign)
-    table = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow)
+    table = campaign.database.operator_measurements
     table.path.unlink()
     table.append(replace(relu, measurement=replace(relu.measurement, flags=(Flag.OTHER_PROCESS,))))
     table.append(gelu)
@@ -119,7 +114,7 @@ def test_what_was_measured_on_another_board_is_measured_again_if_the_same_is_ask
     campaign.add_model("a", {RELU: 3, GELU: 1})
     run(campaign)
     run_full(campaign)
-    table = campaign.database / OPERATOR_MEASUREMENTS
+    table = campaign.database.operator_measurements.path
     header, relu, gelu = table.read_text().splitlines()
     table.write_text(f"{header}\n{relu}\n")
     change_by_hand(table, "simulated-0", "another board")
@@ -346,7 +341,7 @@ def fail_after(calls: int) -> object:
 def test_a_torn_last_line_is_cut_and_measured_again(campaign: SimulatedCampaign, cut_bytes: int) -> None:
     campaign.add_model("a", {RELU: 1, GELU: 1})
     run(campaign)
-    path = campaign.database / OPERATOR_MEASUREMENTS
+    path = campaign.database.operator_measurements.path
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut_bytes])
     (report,) = run(campaign)
@@ -394,7 +389,7 @@ def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
         "SiLU",
         "resnet18",
     ]
-    assert [row.operator for row in rows(campaign, SENTINEL_MEASUREMENTS)] == [MODEL.operator] * 3
+    assert [row.operator for row in campaign.database.sentinel_measurements.rows()] == [MODEL.operator] * 3
     assert len(rows(campaign)) == 3
     assert "sentinel, 3 times: moved time by 0.00 %, energy by 0." in caplog.text
     campaign.built.clear()
@@ -434,7 +429,8 @@ def test_a_wrong_meter_is_seen_by_the_sentinel_where_loops_are_too_short_for_it(
     run(campaign, protocol=AT_ONCE)
     assert [row.measurement.loop_time_s < 0.3 for row in rows(campaign)] == [True, True]
     assert [is_doubtful(row.measurement) for row in rows(campaign)] == [is_told, is_told]
-    assert [is_doubtful(row.measurement) for row in rows(campaign, SENTINEL_MEASUREMENTS)] == [is_told, is_told]
+    sentinel = campaign.database.sentinel_measurements.rows()
+    assert [is_doubtful(row.measurement) for row in sentinel] == [is_told, is_told]
     assert ("rows from here on are flagged" in caplog.text) == is_told
 
 
@@ -626,7 +622,7 @@ def test_energy_is_given_up_after_some_attempts(tmp_path: Path) -> None:
 def test_an_operator_that_something_disturbed_is_measured_again_by_later_runs(campaign: SimulatedCampaign) -> None:
     """Three rows at most: what is uneven by itself stays so."""
     campaign.add_model("a", {RELU: 1})
-    table = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow)
+    table = campaign.database.operator_measurements
 
     def disturb_all() -> None:
         flags = (Flag.OTHER_PROCESS,)
@@ -700,7 +696,7 @@ def test_missing_counts_of_all_models_are_told_at_once_with_the_remedy(campaign:
             ("b", "general_pipeline_block0.py b and general_pipeline_block1.py b"),
         )
     )
-    assert not campaign.database.exists()
+    assert not campaign.database.folder.exists()
 
 
 def test_a_model_of_which_nothing_is_kept_is_refused_and_never_done(campaign: SimulatedCampaign) -> None:
@@ -730,8 +726,8 @@ def test_a_mistyped_model_is_told_before_anything_is_measured(campaign: Simulate
 
 def test_a_database_of_another_version_is_told_before_anything_is_measured(campaign: SimulatedCampaign) -> None:
     campaign.add_model("a", {RELU: 1})
-    campaign.database.mkdir()
-    (campaign.database / OPERATOR_MEASUREMENTS).write_text("key,operator\n1,2\n")
+    campaign.database.folder.mkdir()
+    campaign.database.operator_measurements.path.write_text("key,operator\n1,2\n")
     with pytest.raises(UserError, match=r"operator_measurements\.csv:1: its columns"):
         run(campaign)
     assert campaign.built == []
@@ -771,7 +767,7 @@ def test_progress_ends_however_the_campaign_does(campaign: SimulatedCampaign, er
 def test_a_whole_model_is_measured_by_the_same_procedure(campaign: SimulatedCampaign) -> None:
     campaign.add_model("a", {RELU: 1})
     (report,) = run_full(campaign)
-    (row,) = rows(campaign, FULL_MODEL_MEASUREMENTS)
+    (row,) = campaign.database.full_model_measurements.rows()
     assert row.key == measurement_key(Subject(MODEL), SIMULATED_CONDITIONS)
     assert row.operator == "torchvision.models.resnet18"
     assert (report.time_s, report.energy_j) == (row.measurement.time_s, row.measurement.energy_j)
@@ -786,7 +782,7 @@ def test_whole_models_that_are_there_are_found_and_done_models_count_too(campaig
     (report,) = run_full(campaign)
     assert not report.newly_measured
     assert report.time_s == pytest.approx(0.02)
-    assert len(rows(campaign, FULL_MODEL_MEASUREMENTS)) == 1
+    assert len(campaign.database.full_model_measurements.rows()) == 1
 
 
 def test_a_whole_model_that_does_not_fit_is_a_failure(campaign: SimulatedCampaign) -> None:

@@ -35,8 +35,8 @@ def campaign(tmp_path: Path) -> SimulatedCampaign:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> CsvTable[QualificationRow]:
-    return CsvTable(tmp_path / "database" / "meter_qualifications.csv", QualificationRow)
+def table(campaign: SimulatedCampaign) -> CsvTable[QualificationRow]:
+    return campaign.database.meter_qualifications
 
 
 def test_each_meter_gets_a_row_for_its_board_and_driver(

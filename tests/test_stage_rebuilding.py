@@ -19,6 +19,7 @@ from opcost.stages.make_configs import make_configs
 from opcost.stages.replay import difference, rebuild_operators
 from opcost.storage.configs import load_configs
 from opcost.storage.counts_file import read_counts, write_counts
+from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,7 +34,7 @@ MODELS = (
 def request_of_models(tmp_path_factory: pytest.TempPathFactory) -> Request:
     folder = tmp_path_factory.mktemp("zoo")
     make_configs(folder / "measurements", MODELS)
-    request = Request((), folder / "measurements", folder / "database", "cpu")
+    request = Request((), folder / "measurements", Database(folder / "database"), "cpu")
     reports = count_operators(request, RecordedProgress(), on_meta=True)
     assert all(isinstance(report, CountReport) for report in reports), reports
     return request

@@ -17,15 +17,12 @@ from simulated_machine import SIMULATED_CIRCUMSTANCES, Load, MeterModel
 
 from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.report import write_report
 from opcost.reporting.report_sections import without_places
-from opcost.running.request import OPERATOR_MEASUREMENTS, SENTINEL_MEASUREMENTS
 from opcost.stages.compare import find_comparisons, keep_comparisons
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
-from opcost.storage.table import CsvTable
 
 SCRIPT = Path(__file__).parent.parent / "compare_sum_vs_full.py"
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
@@ -78,7 +75,7 @@ def tuples_of(text: str) -> list[dict[str, Any]]:
 
 def change_rows(campaign: SimulatedCampaign, **measured: Any) -> None:
     """Write the database's operators anew, with other values in their measurements."""
-    table = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow)
+    table = campaign.database.operator_measurements
     rows = [replace(row, measurement=replace(row.measurement, **measured)) for row in table.rows()]
     table.path.write_text(table.text(rows))
 
@@ -86,7 +83,7 @@ def change_rows(campaign: SimulatedCampaign, **measured: Any) -> None:
 def test_every_model_and_every_tuple_is_in_it_with_the_database_s_figures(campaign: SimulatedCampaign) -> None:
     text = report_of(campaign)
     assert [model["label"] for model in data_of(text)["models"]] == ["first", "second"]
-    with (campaign.database / OPERATOR_MEASUREMENTS).open(newline="") as file:
+    with campaign.database.operator_measurements.path.open(newline="") as file:
         rows = {row["key"]: row for row in csv.DictReader(file)}
     tuples = {one["key"]: one for one in tuples_of(text)}
     assert tuples.keys() == rows.keys()
@@ -139,7 +136,7 @@ def test_without_energies_times_are_told_and_the_reason(tmp_path: Path) -> None:
 
 
 def test_what_is_not_measured_is_listed_and_asked_for(campaign: SimulatedCampaign) -> None:
-    path = campaign.database / OPERATOR_MEASUREMENTS
+    path = campaign.database.operator_measurements.path
     path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "GELU" not in line))
     text = report_of(campaign)
     (missing,) = [one for one in tuples_of(text) if one["operator"] == "torch.nn.GELU"]
@@ -152,7 +149,7 @@ def test_what_is_not_measured_is_listed_and_asked_for(campaign: SimulatedCampaig
 def test_an_empty_database_is_a_report_that_says_what_to_do(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, LOADS)
     campaign.add_model("first", {RELU: 3})
-    campaign.database.mkdir()
+    campaign.database.folder.mkdir()
     text = report_of(campaign)
     assert data_of(text)["tuples"] == []
     assert "python full_model_measurement.py first" in text
@@ -169,7 +166,7 @@ def test_a_log_that_is_there_is_drawn_with_its_window(campaign: SimulatedCampaig
     change_rows(
         campaign, power_log="a.csv", started_at="2026-11-22T08:00:01+00:00", ended_at="2026-11-22T08:00:03+00:00"
     )
-    logs = campaign.database / "power_logs"
+    logs = campaign.database.power_logs
     logs.mkdir()
     assert {one["trace"] for one in tuples_of(report_of(campaign))} == {None}
     header = "timestamp, power.draw.instant [W]\n"
@@ -181,15 +178,15 @@ def test_a_log_that_is_there_is_drawn_with_its_window(campaign: SimulatedCampaig
 
 
 def test_a_log_s_name_leads_to_no_other_folder(campaign: SimulatedCampaign) -> None:
-    (campaign.database / "power_logs").mkdir()
+    campaign.database.power_logs.mkdir()
     (campaign.folder / "secret.csv").write_text("epoch_s,power_w\n1.0,2.0\n")
     change_rows(campaign, power_log="../../secret.csv")
     assert {one["trace"] for one in tuples_of(report_of(campaign))} == {None}
 
 
 def test_sentinels_of_the_boards_are_drawn(campaign: SimulatedCampaign) -> None:
-    table = CsvTable(campaign.database / SENTINEL_MEASUREMENTS, MeasurementRow)
-    row = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()[0]
+    table = campaign.database.sentinel_measurements
+    row = campaign.database.operator_measurements.rows()[0]
     assert row.circumstances.device_uuid == SIMULATED_CIRCUMSTANCES.device_uuid
     for time_s in (1.0, 1.01, 0.99):
         table.append(replace(row, measurement=replace(row.measurement, time_s=time_s)))
@@ -197,8 +194,8 @@ def test_sentinels_of_the_boards_are_drawn(campaign: SimulatedCampaign) -> None:
 
 
 def test_a_sentinel_s_energies_are_all_normalised_or_all_as_measured(campaign: SimulatedCampaign) -> None:
-    table = CsvTable(campaign.database / SENTINEL_MEASUREMENTS, MeasurementRow)
-    row = CsvTable(campaign.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()[0]
+    table = campaign.database.sentinel_measurements
+    row = campaign.database.operator_measurements.rows()[0]
     assert row.measurement.energy_j is not None
     for at_reference_j in (None, 1.2 * row.measurement.energy_j):
         table.append(replace(row, measurement=replace(row.measurement, energy_at_reference_j=at_reference_j)))
@@ -243,7 +240,7 @@ def test_an_impossible_file_is_told_before_anything_is_read(tmp_path: Path, name
 
 def test_the_script_writes_it_and_a_dry_run_does_not(campaign: SimulatedCampaign) -> None:
     path = campaign.folder / "r.html"
-    folders = ("--measurements", str(campaign.measurements), "--database", str(campaign.database))
+    folders = ("--measurements", str(campaign.measurements), "--database", str(campaign.database.folder))
     assert script(*folders, "--report", str(path), "--dry-run").returncode == 0
     assert not path.exists()
     assert script(*folders, "--report", str(path)).returncode == 0

@@ -21,6 +21,7 @@ from opcost.measuring.flags import Flag
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, TensorSpec
 from opcost.running.apparatus import open_apparatus
+from opcost.storage.database import Database
 from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.in_place import ELSEWHERE
 from opcost.torch_backend.operators import function_tuple, module_tuple
@@ -360,14 +361,14 @@ def test_the_sizes_of_a_gpu_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_cold_cache_on_a_cpu_is_a_users_error(tmp_path: Path) -> None:
     remedy = "use --cache warm or --device cuda"
-    with pytest.raises(UserError, match=remedy) as caught, open_apparatus("cpu", tmp_path, cache=COLD):
+    with pytest.raises(UserError, match=remedy) as caught, open_apparatus("cpu", Database(tmp_path), cache=COLD):
         pass
     assert len(caught.value.lines) == 1
 
 
 def test_the_conditions_name_the_mode_and_whole_models_run_as_they_are(tmp_path: Path) -> None:
     model = OperatorTuple(f"{TORCHVISION_MODELS}squeezenet1_1", (), (TensorSpec((1, 3, 32, 32), "float32"),))
-    with open_apparatus("cpu", tmp_path, with_meter=False, cache=CHAINED) as apparatus:
+    with open_apparatus("cpu", Database(tmp_path), with_meter=False, cache=CHAINED) as apparatus:
         assert apparatus.conditions("torch-default").cache == CHAINED
         with apparatus.workload(Subject(function_tuple(torch.relu, (X,), {}))) as operator:
             assert operator.iterations_per_round == CHAIN_LENGTH

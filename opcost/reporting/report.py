@@ -21,11 +21,9 @@ from opcost.reporting.power_drawing import PowerDrawing, drawing_of
 from opcost.reporting.power_plot import readings_of_log
 from opcost.reporting.report_sections import Compared, board_of, compared, without_places
 from opcost.reporting.svg_charts import RooflinePlot
-from opcost.running.qualification import qualifications_in
-from opcost.running.request import POWER_LOGS, SENTINEL_MEASUREMENTS
 from opcost.stages.compare import ComparingReport, ModelComparisons
+from opcost.storage.database import Database
 from opcost.storage.files import replace_file
-from opcost.storage.table import CsvTable
 
 TRACE_POINTS = 60
 """Of one line of a trace in the report: thousands of traces are in one file."""
@@ -43,7 +41,7 @@ MEASURED = (
 
 def write_report(
     path: Path,
-    database: Path,
+    database: Database,
     models: Sequence[ModelComparisons],
     reports: Sequence[ComparingReport],
 ) -> None:
@@ -60,14 +58,13 @@ def write_report(
     roofline = roofline_of_tuples(tuples)
     plots = _plots(roofline, tuples)
     boards = {board for one in found for board in _boards(one)}
-    sentinel = CsvTable(database / SENTINEL_MEASUREMENTS, MeasurementRow).rows()
     parts = {
         "about": _about(),
         "summary": report_sections.summary(found, tuples, reports),
         "parity": report_sections.parity(found),
         "errors": report_sections.errors(found),
-        "meters": meter_sections.meters(qualifications_in(database).rows(), boards),
-        "sentinel": meter_sections.sentinel(sentinel, boards),
+        "meters": meter_sections.meters(database.meter_qualifications.rows(), boards),
+        "sentinel": meter_sections.sentinel(database.sentinel_measurements.rows(), boards),
         "doubts": report_sections.doubts(found, tuples),
         "kinds": report_sections.kinds(found),
         "rooflines": report_sections.rooflines(roofline, plots, tuples),
@@ -77,7 +74,7 @@ def write_report(
         "steps": report_sections.steps(found, tuples, reports),
         "patterns": svg_charts.patterns_figure(),
     }
-    replace_file(path, page(parts, _data(found, tuples, roofline, plots, database / POWER_LOGS)).encode())
+    replace_file(path, page(parts, _data(found, tuples, roofline, plots, database.power_logs)).encode())
 
 
 def _about() -> str:

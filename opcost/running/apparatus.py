@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import metadata
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from opcost import __version__
@@ -37,7 +36,7 @@ from opcost.power.ports import Clock, Meter
 from opcost.power.trace import PowerTrace
 from opcost.running.device_lock import device_lock
 from opcost.running.devices import choose_device, facts_of
-from opcost.running.request import POWER_LOGS
+from opcost.storage.database import Database
 from opcost.torch_backend.background_load import Filler, additions
 from opcost.torch_backend.pauses import with_pauses
 from opcost.torch_backend.switches import check_overrides, precision, torch_state
@@ -109,14 +108,14 @@ class Apparatus:
         return undisturbed(once, replace(protocol, at_full_clocks=at_full_clocks))
 
 
-OpenApparatus: TypeAlias = Callable[[str | None, Path, bool], AbstractContextManager[Apparatus]]
+OpenApparatus: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Apparatus]]
 """As ``open_apparatus``: device, database, whether to log power. Tests open a simulated one."""
 
 
 @contextmanager
 def open_apparatus(
     device_name: str | None,
-    database: Path,
+    database: Database,
     with_meter: bool = True,
     execution: str | None = None,
     cache: str = WARM,
@@ -125,7 +124,7 @@ def open_apparatus(
 
     Args:
         device_name: as the user named it, None for a GPU if there is one.
-        database: the folder in which raw power logs are kept.
+        database: where raw power logs are kept.
         with_meter: False to look at conditions only.
         execution: one of ``EXECUTIONS``; None for graphs on a GPU.
         cache: one of ``CACHES``, for operators; whole models run as they are.
@@ -143,8 +142,7 @@ def open_apparatus(
             if with_meter:
                 # Two campaigns on one device would measure each other.
                 stack.enter_context(device_lock(facts.uuid or "cpu"))
-            logs = database / POWER_LOGS
-            meters = open_meters(device, facts, logs, stack) if with_meter else NO_METERS
+            meters = open_meters(device, facts, database.power_logs, stack) if with_meter else NO_METERS
             disturbance = _disturbance(facts, stack) if with_meter else str
             filler = _filler(device, stack) if with_meter else None
             yield Apparatus(

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from opcost.measuring.conditions import WARM, Circumstances, Conditions, measurement_key
@@ -15,6 +14,7 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.operators.subjects import Subject
 from opcost.power.meter_names import AUTO
+from opcost.storage.database import Database
 
 
 class Bench(Protocol):
@@ -85,5 +85,5 @@ class MeasuringOptions:
 
 USUAL = MeasuringOptions()
 
-OpenBench: TypeAlias = Callable[[str | None, Path, bool], AbstractContextManager[Bench]]
-"""Makes a device ready: its name (None for a GPU if there is one), the database's folder, whether to log power."""
+OpenBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Bench]]
+"""Makes a device ready: its name (None for a GPU if there is one), the database, whether to log power."""

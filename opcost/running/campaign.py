@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import measurement_key
@@ -18,7 +17,7 @@ from opcost.operators.values import NORMAL_DATA
 from opcost.progress import Progress
 from opcost.running.bench import Bench, measured_row
 from opcost.running.drift_check import Sentinel
-from opcost.running.request import FAILURES
+from opcost.running.request import Request
 from opcost.storage.configs import ModelConfig
 from opcost.storage.table import CsvTable
 from opcost.summing.index import best_rows
@@ -66,32 +65,32 @@ class Campaign:
 
     A row settles its operator if its loop was at least as long or precise as the one asked for now, and if nothing
     disturbed it and it has energy, or there is no meter; or if there are ``ATTEMPTS`` rows. What is disturbed now need
-    not be so in another run. Rows of other boards settle nothing if ``same_board`` is asked for.
+    not be so in another run. Rows of other boards settle nothing if the request is for the ``same_board``.
     """
 
     def __init__(
         self,
         bench: Bench,
         protocol: MeasurementProtocol,
-        path: Path,
+        request: Request,
+        table: CsvTable[MeasurementRow],
         works: Sequence[Work],
-        same_board: bool = False,
     ) -> None:
         self._bench = bench
         self._works = works
         self._protocol = protocol
         # Asked for now: where a bench's process ends with its first operator, it answers no more.
         self._circumstances = bench.circumstances(protocol)
-        self._table = CsvTable(path, MeasurementRow)
-        self._failures = CsvTable(path.parent / FAILURES, FailureRow)
+        self._table = table
+        self._failures = request.database.failures
         asked = (protocol.loop_s, protocol.relative_error, FULL_LOOP_S)
         wanted = about(subject.operator for work in works for subject in work.subjects)
         rows = [row for row in self._table.rows(wanted) if row.circumstances.is_as_good_as(*asked)]
-        if same_board:
+        if request.same_board:
             rows = [row for row in rows if row.circumstances.device_uuid == self._circumstances.device_uuid]
         self._rows = best_rows(rows)
         self._attempts = Counter(row.key for row in rows)
-        self._sentinel = Sentinel(bench, protocol, path.parent)
+        self._sentinel = Sentinel(bench, protocol, request.database.sentinel_measurements)
         self._tried: set[str] = set()
         self._failed: dict[str, str] = {}
         self._failed_before = {row.key for row in self._failures.rows()}

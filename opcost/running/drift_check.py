@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 from opcost.errors import CannotMeasureError
 from opcost.estimates import value_of
@@ -12,7 +11,6 @@ from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
 from opcost.running.bench import Bench, measured_row
-from opcost.running.request import SENTINEL_MEASUREMENTS
 from opcost.storage.table import CsvTable
 from opcost.summing.energy import common_basis
 from opcost.units import percent
@@ -31,14 +29,14 @@ class Sentinel:
     Where two meters disagree on it, all that is measured until they agree again is in doubt.
     """
 
-    def __init__(self, bench: Bench, protocol: MeasurementProtocol, database: Path) -> None:
+    def __init__(self, bench: Bench, protocol: MeasurementProtocol, table: CsvTable[MeasurementRow]) -> None:
         self._bench = bench
         self._subject = bench.sentinel
         is_short = protocol.relative_error is not None
         self._protocol = replace(protocol, loop_s=LOOP_S, relative_error=None) if is_short else protocol
         # Asked for now: where a bench's process ends with its first operator, it answers no more.
         self._circumstances = bench.circumstances(self._protocol)
-        self._table = CsvTable(database / SENTINEL_MEASUREMENTS, MeasurementRow)
+        self._table = table
         self._rows: list[MeasurementRow] = []
         self._measured_since = 0
 

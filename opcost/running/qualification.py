@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of, weighted_mean
@@ -29,7 +28,7 @@ from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.power.meter_names import AUTO, COUNTER, CPU_METERS, GPU_METERS, SAMPLES, short_name
 from opcost.running.apparatus import Apparatus, OpenApparatus
-from opcost.running.request import METER_QUALIFICATIONS
+from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 
 REFERENCE = COUNTER
@@ -52,14 +51,9 @@ USUAL_POWER_PER_KELVIN = {"NVIDIA H200": Estimate(0.003, 0.001)}
 TRIED_LATELY = timedelta(days=1)
 
 
-def qualifications_in(database: Path) -> CsvTable[QualificationRow]:
-    """Return the table of qualifications in a database."""
-    return CsvTable(database / METER_QUALIFICATIONS, QualificationRow)
-
-
 @contextmanager
 def qualified(
-    open_apparatus: OpenApparatus, device: str | None, database: Path, with_meter: bool, meter_name: str = AUTO
+    open_apparatus: OpenApparatus, device: str | None, database: Database, with_meter: bool, meter_name: str = AUTO
 ) -> Iterator[Apparatus]:
     """Open a device whose meters are qualified; do that first where it has not been done under this driver.
 
@@ -71,7 +65,7 @@ def qualified(
     Raises:
         UserError: there is no meter of this name.
     """
-    table = qualifications_in(database)
+    table = database.meter_qualifications
     with open_apparatus(device, database, with_meter) as apparatus:
         _check_name(apparatus, with_meter, meter_name)
         rows = _rows_of(apparatus, table)

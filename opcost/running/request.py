@@ -15,22 +15,13 @@ from opcost.operators.tuples import OperatorTuple, model_operator
 from opcost.operators.whitelist import select
 from opcost.storage.configs import ModelConfig, load_configs, load_whitelist
 from opcost.storage.counts_file import read_counts
+from opcost.storage.database import Database
 
 BLOCK_0 = "general_pipeline_block0.py"
 BLOCK_1 = "general_pipeline_block1.py"
 FULL_MODEL_SCRIPT = "full_model_measurement.py"
 
 WHITELIST = "operator_whitelist.yml"
-OPERATOR_MEASUREMENTS = "operator_measurements.csv"
-FULL_MODEL_MEASUREMENTS = "full_model_measurements.csv"
-FAILURES = "failures.csv"
-METER_QUALIFICATIONS = "meter_qualifications.csv"
-SENTINEL_MEASUREMENTS = "sentinel_measurements.csv"
-SUM_VS_FULL = "sum_vs_full.csv"
-KERNEL_TIMES = "kernel_times.csv"
-CALLS_IN_CHAINS = "calls_in_chains.csv"
-MODEL_OPERATORS = "model_operators.csv"
-POWER_LOGS = "power_logs"
 
 Check: TypeAlias = Callable[[ModelConfig], list[str]]
 
@@ -44,7 +35,7 @@ class Request:
 
     names: tuple[str, ...]
     measurements: Path
-    database: Path
+    database: Database
     device: str | None = None
     dry_run: bool = False
     same_board: bool = False
@@ -55,7 +46,7 @@ class Request:
         return Request(
             tuple(arguments.names),
             arguments.measurements,
-            arguments.database,
+            Database(arguments.database),
             arguments.device,
             arguments.dry_run,
             arguments.same_board,

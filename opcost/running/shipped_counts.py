@@ -9,7 +9,7 @@ from pathlib import Path
 from opcost.errors import UserError
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.model_rows import ModelOperatorRow, ShippedCounts, counts_of, rows_of
-from opcost.running.request import COUNTS, MODEL_OPERATORS, Request, model_tuple
+from opcost.running.request import COUNTS, Request, model_tuple
 from opcost.storage.configs import ModelConfig
 from opcost.storage.table import CsvTable
 
@@ -23,7 +23,7 @@ def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mappin
     Raises:
         UserError: the table is damaged.
     """
-    found = _in_table(request.database, configs)
+    found = _in_table(request.database.model_operators, configs)
     return {
         config.name: shipped.counts
         for config in configs
@@ -36,31 +36,30 @@ def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mappin
 def ship_counts(request: Request, configs: Collection[ModelConfig]) -> None:
     """Add the pickled counts of these models to the database, where it does not hold the same already."""
     counted = {config.name: (config, COUNTS.read(config)) for config in configs if COUNTS.path(config).exists()}
-    known = _in_table(request.database, [config for config, _ in counted.values()])
+    known = _in_table(request.database.model_operators, [config for config, _ in counted.values()])
     rows = [
         row
         for name, (config, counts) in counted.items()
         for row in _new_rows(rows_of(name, counts, _counted_at(COUNTS.path(config))), known.get(counts.model.key))
     ]
     if rows:
-        CsvTable(request.database / MODEL_OPERATORS, ModelOperatorRow).append_missing(rows)
+        request.database.model_operators.append_missing(rows)
 
 
 def _new_rows(rows: list[ModelOperatorRow], known: ShippedCounts | None) -> Iterable[ModelOperatorRow]:
     return rows if known is None or counts_of(rows).counts != known.counts else ()
 
 
-def _in_table(database: Path, configs: Iterable[ModelConfig]) -> Mapping[str, ShippedCounts]:
+def _in_table(table: CsvTable[ModelOperatorRow], configs: Iterable[ModelConfig]) -> Mapping[str, ShippedCounts]:
     """Return the last counts of each of these models, by the model's key."""
-    path = database / MODEL_OPERATORS
     keys = {model_tuple(config).key for config in configs}
     of_model: dict[str, list[ModelOperatorRow]] = {}
-    for row in CsvTable(path, ModelOperatorRow).rows(keys.__contains__):
+    for row in table.rows(keys.__contains__):
         of_model.setdefault(row.model_key, []).append(row)
     try:
         return {key: counts_of(rows) for key, rows in of_model.items()}
     except ValueError as error:
-        raise UserError(f"{path}: {error}; restore the file, or delete it and run block 0") from error
+        raise UserError(f"{table.path}: {error}; restore the file, or delete it and run block 0") from error
 
 
 def _is_as_new(pickle: Path, shipped: ShippedCounts) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opcost.errors import CannotMeasureError, UserError
@@ -20,6 +19,7 @@ from opcost.operators.subjects import Subject
 from opcost.power.ports import Clock, ClockReading
 from opcost.running.bench import USUAL, Bench, MeasuringOptions
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, Tell
+from opcost.storage.database import Database
 
 if TYPE_CHECKING:
     from opcost.running.apparatus import Apparatus, MakeWorkload
@@ -54,7 +54,7 @@ class Opening:
     """What a bench is opened with."""
 
     device: str | None
-    database: Path
+    database: Database
     with_meter: bool
     options: MeasuringOptions
 
@@ -95,7 +95,7 @@ class BenchFacts:
 @contextmanager
 def open_child_bench(
     device: str | None,
-    database: Path,
+    database: Database,
     with_meter: bool,
     options: MeasuringOptions = USUAL,
     limits: Limits = USUAL_LIMITS,

@@ -30,15 +30,12 @@ from opcost.prediction.rates import MINIMUM_KNOWN, fitted, known_costs, quartile
 from opcost.running.request import (
     BLOCK_1,
     COUNTS,
-    FULL_MODEL_MEASUREMENTS,
-    OPERATOR_MEASUREMENTS,
     WHITELIST,
     Request,
     counted,
 )
 from opcost.stages.scipy_cover import smallest_cover
 from opcost.storage.configs import ModelConfig, replace_whitelist
-from opcost.storage.table import CsvTable
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import ModelCost, sum_beside, sum_operators, whole_rank
 
@@ -106,9 +103,9 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     known = known_costs(counts, measurements, conditions)
     if len(known) < MINIMUM_KNOWN:
         raise UserError(
-            f"{request.database / OPERATOR_MEASUREMENTS}: of all counted models {len(known)} operators are measured on "
-            f"{conditions.device_product} ({conditions.execution}), too few to tell what others cost; measure more "
-            "with block 2, or count a model that is measured with block 0"
+            f"{request.database.operator_measurements.path}: of all counted models {len(known)} operators are "
+            f"measured on {conditions.device_product} ({conditions.execution}), too few to tell what others cost; "
+            "measure more with block 2, or count a model that is measured with block 0"
         )
     model = fitted(known)
     wholes = _wholes(request, models, conditions)
@@ -146,14 +143,14 @@ def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:
 
 
 def _rows_of(request: Request) -> list[MeasurementRow]:
-    rows = CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows()
+    table = request.database.operator_measurements
     device_type = None if request.device is None else request.device.partition(":")[0]
-    found = [row for row in rows if device_type in (None, row.conditions.device_type)]
+    found = [row for row in table.rows() if device_type in (None, row.conditions.device_type)]
     if not found:
         where = "" if device_type is None else f" on {device_type}"
         raise UserError(
-            f"{request.database / OPERATOR_MEASUREMENTS}: no operator is measured{where}, so nothing tells what others "
-            "cost; run block 2 for one model, or name another folder with --database"
+            f"{table.path}: no operator is measured{where}, so nothing tells what others cost; run block 2 for "
+            "one model, or name another folder with --database"
         )
     return found
 
@@ -180,7 +177,7 @@ def _wholes(
 ) -> list[MeasurementRow]:
     """Return the measured wholes of models under these conditions, one for each board."""
     operators = about(counts.model for _, counts in models)
-    rows = CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows(operators)
+    rows = request.database.full_model_measurements.rows(operators)
     return [row for row in best_of_each_board(rows) if row.conditions.key == conditions.key]
 
 

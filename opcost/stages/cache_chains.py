@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from datetime import datetime, timezone
-from pathlib import Path
 
 from opcost.comparing.cache_chains import (
     BLOCKS,
@@ -27,7 +26,6 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.bench import Bench, measured_row
-from opcost.running.request import CALLS_IN_CHAINS
 from opcost.storage.table import CsvTable
 
 RELATIVE_ERROR = 0.005
@@ -37,13 +35,8 @@ SECONDS_PER_SIZE = 12
 """About: a dozen measurements of a second (144 took some 145 s on an H200)."""
 
 
-def calls_in_chains_in(database: Path) -> CsvTable[ChainRow]:
-    """Return the table of what calls take longer in chains."""
-    return CsvTable(database / CALLS_IN_CHAINS, ChainRow)
-
-
-def find_chains_if_unknown(bench: Bench, database: Path) -> None:
-    """Find out what calls take longer in chains, where a database does not know it of this card and software.
+def find_chains_if_unknown(bench: Bench, table: CsvTable[ChainRow]) -> None:
+    """Find out what calls take longer in chains, where the table does not know it of this card and software.
 
     Operators are on disk by then: what goes wrong here is told, and tried again by the next run.
     """
@@ -51,7 +44,6 @@ def find_chains_if_unknown(bench: Bench, database: Path) -> None:
     if not bench.is_gpu or not is_corrected(conditions):
         return
     log = logging.getLogger(__name__)
-    table = calls_in_chains_in(database)
     try:
         sides = unsettled_sides(of_the_same_card(table.rows(), conditions))
         if sides:

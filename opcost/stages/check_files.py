@@ -5,45 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from opcost.comparing.cache_chains import ChainRow
-from opcost.comparing.kernel_times import KernelTimeRow
-from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
-from opcost.measuring.qualification import QualificationRow
-from opcost.measuring.record import FailureRow, MeasurementRow
-from opcost.operators.model_rows import ModelOperatorRow
-from opcost.running.request import (
-    CALLS_IN_CHAINS,
-    COUNTS,
-    FAILURES,
-    FILTERED_COUNTS,
-    FULL_MODEL_MEASUREMENTS,
-    KERNEL_TIMES,
-    METER_QUALIFICATIONS,
-    MODEL_OPERATORS,
-    OPERATOR_MEASUREMENTS,
-    SENTINEL_MEASUREMENTS,
-    SUM_VS_FULL,
-    WHITELIST,
-)
+from opcost.running.request import COUNTS, FILTERED_COUNTS, WHITELIST
 from opcost.storage.configs import load_configs, load_whitelist
-from opcost.storage.table import TORN, CsvTable
-
-MEASURED: dict[str, type[Any]] = {
-    OPERATOR_MEASUREMENTS: MeasurementRow,
-    FULL_MODEL_MEASUREMENTS: MeasurementRow,
-    SENTINEL_MEASUREMENTS: MeasurementRow,
-    METER_QUALIFICATIONS: QualificationRow,
-    CALLS_IN_CHAINS: ChainRow,
-    KERNEL_TIMES: KernelTimeRow,
-    MODEL_OPERATORS: ModelOperatorRow,
-    FAILURES: FailureRow,
-}
-"""Tables to which rows are only added, and what a row is."""
-
-TABLES = MEASURED | {SUM_VS_FULL: ComparisonRow}
+from opcost.storage.database import Database
 
 
 @dataclass(frozen=True)
@@ -66,7 +32,7 @@ class MergeReport:
     added: int
 
 
-def check_files(measurements: Path, database: Path, repair: bool = False) -> CheckReport:
+def check_files(measurements: Path, database: Database, repair: bool = False) -> CheckReport:
     """Read all tables, configs and pickles.
 
     Args:
@@ -77,10 +43,10 @@ def check_files(measurements: Path, database: Path, repair: bool = False) -> Che
     Raises:
         UserError: one of the folders is not there.
     """
-    for folder in (measurements, database):
-        if not folder.is_dir():
-            raise UserError(f"{folder}: there is no such folder")
-    tables = [table for name, kind in TABLES.items() if (table := CsvTable(database / name, kind)).path.exists()]
+    database.must_exist()
+    if not measurements.is_dir():
+        raise UserError(f"{measurements}: there is no such folder")
+    tables = [table for table in database.tables if table.path.exists()]
     problems, repaired = [], []
     for table in tables:
         found = table.problems()
@@ -90,7 +56,7 @@ def check_files(measurements: Path, database: Path, repair: bool = False) -> Che
             )
             found = table.problems()
         problems += found
-    problems += [f"{path}: lines that a crash left unfinished; delete the file" for path in _torn(database)]
+    problems += [f"{path}: lines that a crash left unfinished; delete the file" for path in database.unfinished_lines()]
     models = sorted(path.parent.name for path in measurements.glob("*/summary.yml"))
     pickles = sorted(
         [*measurements.glob(f"*/{COUNTS.file_name}"), *measurements.glob(f"*/{FILTERED_COUNTS.file_name}")]
@@ -100,26 +66,18 @@ def check_files(measurements: Path, database: Path, repair: bool = False) -> Che
     return CheckReport(len(tables) + len(models) + len(pickles), tuple(problems), tuple(repaired))
 
 
-def merge(into: Path, others: Sequence[Path]) -> list[MergeReport]:
+def merge(into: Database, others: Sequence[Database]) -> list[MergeReport]:
     """Add the rows of other databases that one lacks, table by table; comparisons are made anew by comparing.
 
     Raises:
         UserError: one of them is no folder, or a table is damaged; then nothing of that table is added.
     """
-    for folder in (into, *others):
-        if not folder.is_dir():
-            raise UserError(f"{folder}: there is no such folder")
-    reports = []
-    for name, kind in MEASURED.items():
-        table = CsvTable(into / name, kind)
-        reports.append(
-            MergeReport(name, sum(table.append_missing(CsvTable(one / name, kind).rows()) for one in others))
-        )
-    return reports
-
-
-def _torn(database: Path) -> list[Path]:
-    return sorted(database.glob(f"*.csv{TORN}"))
+    for database in (into, *others):
+        database.must_exist()
+    return [
+        MergeReport(table.path.name, sum(table.append_missing(one.rows()) for one in more))
+        for table, *more in zip(into.evidence, *(database.evidence for database in others), strict=True)
+    ]
 
 
 def _is_of_the_header(problems: Sequence[str]) -> bool:

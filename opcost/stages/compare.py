@@ -9,26 +9,20 @@ from pathlib import Path
 
 from opcost.comparing.compare import compare
 from opcost.comparing.comparison import USUAL_RUNS, Comparison, KindCost, OperatorRuns, kinds_of, labels_of
-from opcost.comparing.kernel_times import KernelErrors, KernelTimeRow, kernel_errors
+from opcost.comparing.kernel_times import KernelErrors, kernel_errors
 from opcost.comparing.remark_rules import remarks_on_kernels
 from opcost.comparing.remarks import Remark, all_worded
 from opcost.comparing.row import ComparisonRow
-from opcost.errors import UserError
 from opcost.estimates import standard_error_of, value_of
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.subjects import about
 from opcost.running.request import (
-    FULL_MODEL_MEASUREMENTS,
     FULL_MODEL_SCRIPT,
-    KERNEL_TIMES,
-    OPERATOR_MEASUREMENTS,
-    SUM_VS_FULL,
     Request,
     selected,
 )
 from opcost.running.shipped_counts import shipped_counts
-from opcost.stages.cache_chains import calls_in_chains_in
 from opcost.storage.configs import ModelConfig
 from opcost.storage.files import replace_file
 from opcost.storage.table import CsvTable
@@ -86,17 +80,16 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
     """
     configs = request.configs()
     models = selected(request, configs, shipped_counts(request, configs))
-    if not request.database.is_dir():
-        raise UserError(f"{request.database}: there is no such folder; name the folder with --database DIR")
+    request.database.must_exist()
     counts = [counts for model in models for counts in (model.kept, model.dropped) if counts is not None]
     of_operators = about(count.operator for one in counts for count in one.counts)
-    operators = CsvTable(request.database / OPERATOR_MEASUREMENTS, MeasurementRow).rows(of_operators)
+    operators = request.database.operator_measurements.rows(of_operators)
     measurements = Measurements(operators)
-    chains = calls_in_chains_in(request.database).rows()
+    chains = request.database.calls_in_chains.rows()
     of_models = about(model.kept.model for model in models)
-    wholes = CsvTable(request.database / FULL_MODEL_MEASUREMENTS, MeasurementRow).rows(of_models)
+    wholes = request.database.full_model_measurements.rows(of_models)
     full_rows = best_of_each_board(wholes)
-    kernels = CsvTable(request.database / KERNEL_TIMES, KernelTimeRow).rows()
+    kernels = request.database.kernel_times.rows()
     found = []
     for model in models:
         own = [row for row in full_rows if _is_whole(row, model.config, model.kept, request.device)]
@@ -113,7 +106,7 @@ def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> li
     reports = [_report(model, request.device) for model in models]
     rows = [row for report in reports for row in report.comparisons]
     if rows and not request.dry_run:
-        _write(request.database / SUM_VS_FULL, rows)
+        _write(request.database.sum_vs_full.path, rows)
     return reports
 
 

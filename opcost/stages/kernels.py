@@ -17,11 +17,10 @@ from opcost.measuring.conditions import EAGER, WARM, Conditions
 from opcost.operators.tuples import OperatorTuple
 from opcost.progress import Progress
 from opcost.running.apparatus import OpenApparatus, open_apparatus
-from opcost.running.request import KERNEL_TIMES, Request, model_tuple
+from opcost.running.request import Request, model_tuple
 from opcost.sources.models import model_and_inputs, run_once
 from opcost.sources.torchvision import check_model
 from opcost.storage.configs import ModelConfig
-from opcost.storage.table import CsvTable
 from opcost.torch_backend.capture import watch
 from opcost.torch_backend.profiler import Kernel, Mark, profiled
 from opcost.torch_backend.workload import operator_workload
@@ -87,7 +86,7 @@ def compare_kernels(
         UserError: there is no GPU.
     """
     configs = request.configs(check_model)
-    table = CsvTable(request.database / KERNEL_TIMES, KernelTimeRow)
+    table = request.database.kernel_times
     progress.start(len(configs), None)
     reports = []
     try:

@@ -9,7 +9,7 @@ from opcost.operators.subjects import Subject
 from opcost.progress import Progress
 from opcost.running.bench import OpenBench
 from opcost.running.campaign import Campaign, Outcome, Work
-from opcost.running.request import FULL_MODEL_MEASUREMENTS, Request, model_tuple
+from opcost.running.request import Request, model_tuple
 from opcost.sources.torchvision import check_model
 
 
@@ -35,7 +35,7 @@ def measure_full_models(
     works = [Work(config, (Subject(model_tuple(config)),)) for config in configs]
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         protocol = protocol_for(bench.is_gpu)
-        campaign = Campaign(bench, protocol, request.database / FULL_MODEL_MEASUREMENTS, works, request.same_board)
+        campaign = Campaign(bench, protocol, request, request.database.full_model_measurements, works)
         reports = [_full_model_report(*result) for result in campaign.run(progress, request.dry_run)]
     return sorted(reports, key=lambda report: report.name)
 

@@ -15,7 +15,6 @@ from opcost.running.bench import OpenBench
 from opcost.running.campaign import Campaign, Outcome, Work
 from opcost.running.request import (
     BLOCK_0,
-    OPERATOR_MEASUREMENTS,
     Request,
     SelectedModel,
     selected,
@@ -72,7 +71,7 @@ def measure_operators(
         if not request.dry_run:
             ship_counts(request, [model.config for model in models])
         protocol = protocol_for(bench.is_gpu)
-        campaign = Campaign(bench, protocol, request.database / OPERATOR_MEASUREMENTS, works, request.same_board)
+        campaign = Campaign(bench, protocol, request, request.database.operator_measurements, works)
         reports = []
         for work, outcome in campaign.run(progress, request.dry_run):
             is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None
@@ -81,7 +80,7 @@ def measure_operators(
             done = (is_due and _set_done(work.config)) or work.config.done
             reports.append(_operators_report(work, outcome, done))
         if not request.dry_run:
-            find_chains_if_unknown(bench, request.database)
+            find_chains_if_unknown(bench, request.database.calls_in_chains)
     return sorted(reports, key=lambda report: report.name)
 
 

@@ -17,8 +17,9 @@ def check(arguments: Namespace) -> int:
     log_run(arguments.verbose, arguments.database if arguments.repair and arguments.database.is_dir() else None)
 
     from opcost.stages.check_files import check_files
+    from opcost.storage.database import Database
 
-    report = check_files(arguments.measurements, arguments.database, arguments.repair)
+    report = check_files(arguments.measurements, Database(arguments.database), arguments.repair)
     for line in (*report.repaired, *report.problems):
         print(line)
     print(f"{report.files} files read, {len(report.problems) or 'no'} mistakes")

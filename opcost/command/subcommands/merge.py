@@ -19,8 +19,9 @@ def merge(arguments: Namespace) -> int:
     log_run(arguments.verbose, arguments.into if arguments.into.is_dir() else None)
 
     from opcost.stages.check_files import merge as merge_tables
+    from opcost.storage.database import Database
 
-    for report in merge_tables(arguments.into, arguments.others):
+    for report in merge_tables(Database(arguments.into), [Database(folder) for folder in arguments.others]):
         print(f"{report.table}: {report.added} rows added")
     return 0
 
