@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +23,7 @@ from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
 from opcost.measuring.record import MeasurementRow
 from opcost.storage.rows import LONGEST_CELL, columns, encode
-from opcost.storage.table import CsvTable
+from opcost.storage.table import BLOCK_BYTES, CsvTable
 
 ROOT = Path(__file__).parent.parent
 
@@ -198,11 +202,12 @@ def test_an_unfinished_tail_of_any_length_and_content_is_set_aside(tail: bytes) 
             assert table.rows() == [*rows, ROW]
 
 
-def test_a_long_tail_is_set_aside(tmp_path: Path) -> None:
-    table = table_in(tmp_path, HEADER + LINE + "x" * 300_000)
+@pytest.mark.parametrize("length", [BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 300_000])
+def test_a_long_tail_is_set_aside(tmp_path: Path, length: int) -> None:
+    table = table_in(tmp_path, HEADER + LINE + "x" * length)
     table.append(ROW)
     assert table.rows() == [ROW, ROW]
-    assert (tmp_path / "rows.csv.torn").stat().st_size == 300_001
+    assert (tmp_path / "rows.csv.torn").stat().st_size == length + 1
 
 
 def test_what_was_set_aside_before_stays(tmp_path: Path) -> None:
@@ -272,6 +277,49 @@ def test_no_cell_of_text_is_a_formula(tmp_path: Path, text: str, cell: str) -> N
     table = table_in(tmp_path)
     table.append(row)
     assert table.rows() == [row]
+
+
+# Rows that replace others
+
+
+def test_rows_are_replaced_by_what_an_update_makes_of_them(tmp_path: Path) -> None:
+    table, other = CsvTable(tmp_path / "new" / "rows.csv", Row), replace(ROW, key="k2")
+    table.replace_rows(lambda rows: [*rows, ROW, other])
+    assert table.rows() == [ROW, other]
+    table.replace_rows(lambda rows: [replace(row, time_s=0.5) for row in rows[1:]])
+    assert table.rows() == [replace(other, time_s=0.5)]
+    assert [path.name for path in table.path.parent.iterdir()] == ["rows.csv"]
+
+
+def test_rows_that_stay_as_they_are_leave_the_file_alone(tmp_path: Path) -> None:
+    table = table_in(tmp_path, HEADER + LINE)
+    before = table.path.stat()
+    table.replace_rows(list)
+    assert os.path.samestat(table.path.stat(), before)
+
+
+def test_an_unfinished_line_is_set_aside_before_rows_are_replaced(tmp_path: Path) -> None:
+    table = table_in(tmp_path, HEADER + LINE + "k2,0.")
+    table.replace_rows(lambda rows: [*rows, ROW])
+    assert table.path.read_text() == HEADER + 2 * LINE
+    assert (tmp_path / "rows.csv.torn").read_text() == "k2,0.\n"
+
+
+@pytest.mark.parametrize("update", [list, lambda rows: [*rows, ROW]])
+def test_an_older_file_whose_rows_are_replaced_is_kept(
+    tmp_path: Path, update: Callable[[list[Row]], list[Row]]
+) -> None:
+    table = table_in(tmp_path, OLD_HEADER + OLD_LINE)
+    table.replace_rows(update)
+    assert table.path.read_text() == HEADER + len(update([ROW])) * LINE
+    assert (tmp_path / "rows.csv.old").read_text() == OLD_HEADER + OLD_LINE
+
+
+def test_a_damaged_line_is_told_and_no_row_is_replaced(tmp_path: Path) -> None:
+    table = table_in(tmp_path, HEADER + LINE + "k2\n")
+    with pytest.raises(UserError, match=r"rows\.csv:3: 1 cells"):
+        table.replace_rows(lambda rows: [])
+    assert table.path.read_text() == HEADER + LINE + "k2\n"
 
 
 # Older versions
@@ -432,7 +480,7 @@ WRITER = """
 import resource, signal, sys
 from dataclasses import dataclass
 from pathlib import Path
-from opcost.storage.table import CsvTable
+from opcost.storage.table import BLOCK_BYTES, CsvTable
 from opcost.errors import UserError
 
 @dataclass(frozen=True)
@@ -468,6 +516,65 @@ def test_four_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     assert len(rows) == 160
 
 
+def test_four_that_replace_rows_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    body = """
+for number in range(25):
+    table.replace_rows(lambda rows: [*rows, Row(sys.argv[2], number, "")])
+"""
+    writers = [start_writer(path, body, str(writer)) for writer in range(4)]
+    assert [writer.communicate()[1] for writer in writers] == [""] * 4
+    rows = CsvTable(path, WriterRow).rows()
+    assert sorted((row.writer, row.number) for row in rows) == [(str(w), n) for w in range(4) for n in range(25)]
+
+
+WRITES: list[Callable[[CsvTable[Row]], object]] = [
+    lambda table: table.append(ROW),
+    lambda table: table.append_missing([replace(ROW, key="k2")]),
+    lambda table: table.replace_rows(lambda rows: [*rows, ROW]),
+    lambda table: table.keep_good_lines(),
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("lock", [fcntl.LOCK_SH, fcntl.LOCK_EX])
+def test_who_writes_waits_until_nobody_else_holds_the_file(
+    tmp_path: Path, write: Callable[[CsvTable[Row]], object], lock: int
+) -> None:
+    table = table_in(tmp_path, HEADER + LINE)
+    writer = threading.Thread(target=write, args=[table], daemon=True)
+    with table.path.open("rb") as file:
+        fcntl.flock(file, lock)
+        before = table.path.stat()
+        writer.start()
+        writer.join(0.1)
+        assert writer.is_alive()
+        after = table.path.stat()
+        assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
+    writer.join(10)
+    assert not writer.is_alive()
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_what_is_written_is_synced_to_disk_as_a_whole(
+    tmp_path: Path, write: Callable[[CsvTable[Row]], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash may come right after a write returns, and right after an unfinished line was cut off."""
+    synced: dict[int, int] = {}
+
+    def fsync(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        synced[status.st_ino] = status.st_size
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    table = table_in(tmp_path, HEADER + LINE + "k2,0.")
+    torn = table.path.with_name("rows.csv.torn")
+    write(table)
+    for path in (table.path, *([torn] if torn.exists() else [])):
+        status = path.stat()
+        assert synced.get(status.st_ino) == status.st_size
+
+
 @pytest.mark.parametrize("size_limit", [0, 5, 500])
 def test_a_full_disk_leaves_the_rows_before_it(tmp_path: Path, size_limit: int) -> None:
     path = tmp_path / "rows.csv"
@@ -488,6 +595,7 @@ except UserError as error:
     assert message[0].startswith(f"{path}: the row could not be written (")
     assert message[0].endswith("; make room and start again")
     table = CsvTable(path, WriterRow)
+    assert path.read_bytes()[-1:] in (b"", b"\n"), "what was written of the row is taken back"
     assert [row.number for row in table.rows()] == list(range(int(number)))
     table.append(WriterRow("w", int(number), ""))
     assert len(table.rows()) == int(number) + 1

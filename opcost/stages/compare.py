@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from pathlib import Path
+from functools import partial
 
 from opcost.comparing.compare import compare
 from opcost.comparing.comparison import USUAL_RUNS, Comparison, KindCost, OperatorRuns, kinds_of, labels_of
@@ -24,8 +24,6 @@ from opcost.running.request import (
 )
 from opcost.running.shipped_counts import shipped_counts
 from opcost.storage.configs import ModelConfig
-from opcost.storage.files import replace_file
-from opcost.storage.table import CsvTable
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import whole_rank
 
@@ -106,7 +104,7 @@ def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> li
     reports = [_report(model, request.device) for model in models]
     rows = [row for report in reports for row in report.comparisons]
     if rows and not request.dry_run:
-        _write(request.database.sum_vs_full.path, rows)
+        request.database.sum_vs_full.replace_rows(partial(_updated, rows))
     return reports
 
 
@@ -203,15 +201,14 @@ def _comparison_row(name: str, comparison: Comparison, errors: KernelErrors | No
     )
 
 
-def _write(path: Path, new_rows: list[ComparisonRow]) -> None:
+def _updated(new_rows: Iterable[ComparisonRow], known: Iterable[ComparisonRow]) -> list[ComparisonRow]:
     """Put new rows in the place of older ones of the same model, conditions and values; others and equal ones stay."""
-    table = CsvTable(path, ComparisonRow)
-    rows = {_place(row): row for row in table.rows()}
+    rows = {_place(row): row for row in known}
     for row in new_rows:
         old = rows.get(_place(row))
         if old is None or replace(row, compared_at=old.compared_at) != old:
             rows[_place(row)] = row
-    replace_file(path, table.text(list(rows.values())).encode())
+    return list(rows.values())
 
 
 def _place(row: ComparisonRow) -> tuple[str, str, str, str, str]:

@@ -80,30 +80,45 @@ class CsvTable(Generic[Row]):
         """Return a whole table as text."""
         return "".join([self._lines.header(), *map(self._lines.line, rows)])
 
+    def replace_rows(self, update: Callable[[list[Row]], Iterable[Row]]) -> None:
+        """Put other rows in the place of all; they are on disk when this returns. Nobody else writes meanwhile.
+
+        Args:
+            update: returns the new rows, given the present ones; where these are the same, the file stays as it is.
+
+        Raises:
+            UserError: as ``rows`` and ``append``; then the file is as before.
+        """
+        with self._locked() as descriptor:
+            is_current = not self._end_of_last_line(descriptor) or self._is_current()
+            rows = self.rows()
+            new = list(update(rows))
+            if not is_current:
+                self._upgrade(self.text(new))
+            elif new != rows:
+                self._replace(self.text(new))
+
     def keep_good_lines(self) -> Path:
         """Write the file anew without the lines that are damaged, and return where the old one is kept."""
         with self._locked():
             good = [row for _, row in self._read() if not isinstance(row, LineError)]
-            return self._replaced(good)
+            old = self._keep_old()
+            self._replace(self.text(good))
+            return old
 
     def _append(self, lines: str) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        is_written = False
-        while not is_written:
-            with self._locked() as descriptor:
-                end = self._end_of_last_line(descriptor)
-                is_written = not end or self._is_current()
-                if is_written:
-                    content = lines if end else self._lines.header() + lines
-                    self._write_or_roll_back(descriptor, content.encode(), end)
-                else:
-                    old = self._replaced(self.rows())
-                    log = logging.getLogger(__name__)
-                    log.warning("%s: is of this version now; that of before is %s", self.path, old.name)
+        with self._locked() as descriptor:
+            end = self._end_of_last_line(descriptor)
+            if end and not self._is_current():
+                self._upgrade(self.text(self.rows()) + lines)
+            else:
+                content = lines if end else self._lines.header() + lines
+                self._write_or_roll_back(descriptor, content.encode(), end)
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """Hold the file's lock; yield its descriptor."""
+        """Hold the file's lock, alone; yield its descriptor. Where there was no file, there is an empty one."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         while True:
             with self._told_of("cannot be opened", "mend that"):
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -195,14 +210,23 @@ class CsvTable(Generic[Row]):
             os.ftruncate(descriptor, end)
             raise
 
-    def _replaced(self, rows: Iterable[Row]) -> Path:
-        """Replace the file by these rows; return where the old one is kept."""
+    def _upgrade(self, content: str) -> None:
+        """Put a table of this version in the place of one of an older version, which is kept."""
+        old = self._keep_old()
+        self._replace(content)
+        log = logging.getLogger(__name__)
+        log.warning("%s: is of this version now; that of before is %s", self.path, old.name)
+
+    def _keep_old(self) -> Path:
+        """Copy the file as it is; return the copy's path."""
         old = _free_name(self.path.with_name(self.path.name + OLD))
-        content = self.text(rows).encode()
-        with self._told_of("could not be written anew", ROOM):
+        with self._told_of("could not be kept as it is", ROOM):
             shutil.copy2(self.path, old)
-            replace_file(self.path, content)
         return old
+
+    def _replace(self, content: str) -> None:
+        with self._told_of("could not be written anew", ROOM):
+            replace_file(self.path, content.encode())
 
 
 def _header_of(file: IO[bytes]) -> bytes:
