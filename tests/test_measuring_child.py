@@ -24,21 +24,25 @@ from fatal_bench import (
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.errors import UserError
+from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.subjects import Subject
 from opcost.running import worker_bench
 from opcost.running.worker_bench import (
     BUILDING,
+    FACTS,
     FAULTS_IN_A_ROW,
     RUNNING,
     SIGN_OF_LIFE_S,
     USUAL_LIMITS,
+    BenchFacts,
     Limits,
+    Question,
     Steps,
     open_child_bench,
     telling,
 )
+from opcost.running.worker_process import ChildFaultError
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
 
 ROOT = Path(__file__).parent.parent
@@ -98,6 +102,46 @@ def test_a_device_that_ends_every_process_ends_the_run(tmp_path: Path) -> None:
         run(campaign)
     rows = campaign.database.operator_measurements.rows()
     assert [row.operator for row in rows] == ["torch.nn.ReLU", "torch.nn.GELU"]
+
+
+class PlayedChild:
+    """Plays ``ChildProcess``: a fatal operator ends it, and it can be entered again."""
+
+    def __init__(self, *_: object) -> None:
+        self.starts = 0
+
+    def __enter__(self) -> PlayedChild:
+        self.starts += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to end."""
+
+    def ask(self, question: Question, limits_s: object = None) -> object:
+        if question.method == FACTS:
+            return BenchFacts(is_gpu=True, has_meter=True, sentinel=None)
+        if question.arguments[0] in map(Subject, FATALS):
+            raise ChildFaultError("ended by SIGKILL")
+        return "measured"
+
+
+def test_operators_that_end_the_process_are_counted_anew_after_each_that_does_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """So that a model of which every second operator is fatal is measured."""
+    monkeypatch.setattr(worker_bench, "ChildProcess", PlayedChild)
+    fatal = Subject(FATALS[0])
+    with open_child_bench(None, tmp_path, True) as bench:
+        for faults in (1, FAULTS_IN_A_ROW - 1, FAULTS_IN_A_ROW - 1):
+            for _ in range(faults):
+                with pytest.raises(CannotMeasureError, match="it ended the measuring process: ended by SIGKILL"):
+                    bench.measure(fatal, "fp32", SHORT, "log")
+            assert bench.measure(Subject(RELU), "fp32", SHORT, "log") == "measured"
+        for _ in range(FAULTS_IN_A_ROW - 1):
+            with pytest.raises(CannotMeasureError):
+                bench.measure(fatal, "fp32", SHORT, "log")
+        with pytest.raises(UserError, match="operators in a row"):
+            bench.measure(fatal, "fp32", SHORT, "log")
 
 
 def test_what_hangs_costs_the_limit_of_its_step_and_what_takes_long_is_measured(tmp_path: Path) -> None:
