@@ -21,7 +21,6 @@ from simulated_machine import SIMULATED_CONDITIONS, Device, Load, simulated_row
 
 from opcost.comparing import cache_chains
 from opcost.comparing.cache_chains import (
-    ATTEMPTS,
     BLOCKS,
     DEPTHWISE,
     DESIGN,
@@ -51,6 +50,7 @@ from opcost.estimates import Estimate
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
+from opcost.measuring.retries import RETRIES
 from opcost.operators.counts import OperatorCount
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
@@ -251,8 +251,8 @@ def test_what_was_refused_too_often_is_left_out_of_its_curve() -> None:
     place = next(place for place, row in enumerate(rows) if row.memory_bytes == Chain(NORM, 32).memory_bytes)
     refused = replace(rows[place], time_s=None, time_standard_error_s=None)
     others = [*rows[:place], *rows[place + 1 :]]
-    assert corrections_under([*others, *(ATTEMPTS - 1) * [refused]], GRAPHS) is None
-    found = corrections_under([*others, *ATTEMPTS * [refused]], GRAPHS)
+    assert corrections_under([*others, *(RETRIES.runs - 1) * [refused]], GRAPHS) is None
+    found = corrections_under([*others, *RETRIES.runs * [refused]], GRAPHS)
     assert found is not None
     assert len(found.curves[refused.kind].points) == len(SIDES) - 1
 
@@ -262,7 +262,7 @@ def test_a_curve_without_an_end_or_much_of_its_middle_is_none(lacking: tuple[int
     refused = {Chain(NORM, side).memory_bytes for side in lacking}
     rows = [row for row in of_all_sizes(1.0) if row.memory_bytes not in refused]
     settled = [row for row in of_all_sizes(None) if row.memory_bytes in refused]
-    assert corrections_under([*rows, *ATTEMPTS * settled], GRAPHS) is None
+    assert corrections_under([*rows, *RETRIES.runs * settled], GRAPHS) is None
 
 
 @pytest.mark.parametrize("other", [Chain(NORM, 8, 1).design, "six blocks, 2"])

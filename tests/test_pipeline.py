@@ -18,9 +18,9 @@ import pytest
 
 from opcost.command.log import RUN_LOGS
 from opcost.measuring.record import MeasurementRow, is_doubtful
+from opcost.measuring.retries import RETRIES
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.running.campaign import ATTEMPTS
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
 
@@ -307,7 +307,7 @@ def assert_measured_again_if_disturbed(rows: list[MeasurementRow]) -> None:
     for row in rows:
         by_key.setdefault(row.key, []).append(row)
     for same in by_key.values():
-        assert len(same) <= ATTEMPTS
+        assert len(same) <= RETRIES.runs
         assert all(is_doubtful(row.measurement) for row in same[:-1])
 
 

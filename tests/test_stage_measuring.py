@@ -16,10 +16,11 @@ from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, is_doubtful
+from opcost.measuring.retries import RETRIES
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, InputValues
-from opcost.running.campaign import ATTEMPTS, OVERHEAD_S
+from opcost.running.campaign import OVERHEAD_S
 from opcost.running.request import (
     COUNTS,
     FILTERED_COUNTS,
@@ -616,7 +617,7 @@ def test_an_operator_without_energy_is_measured_again_by_a_meter_that_works(tmp_
 def test_energy_is_given_up_after_some_attempts(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, LOADS, meter=DEAD_METER)
     campaign.add_model("a", {RELU: 1})
-    assert [run(campaign)[0].measured for _ in range(ATTEMPTS + 1)] == [1] * ATTEMPTS + [0]
+    assert [run(campaign)[0].measured for _ in range(RETRIES.runs + 1)] == [1] * RETRIES.runs + [0]
 
 
 def test_an_operator_that_something_disturbed_is_measured_again_by_later_runs(campaign: SimulatedCampaign) -> None:

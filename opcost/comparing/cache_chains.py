@@ -18,6 +18,7 @@ from opcost.estimates import Estimate, estimate_of, standard_error_of, sum_of_in
 from opcost.measuring.conditions import GRAPH, WARM, Conditions
 from opcost.measuring.flags import joined_notes, meanings
 from opcost.measuring.record import MeasurementRow, is_doubtful, is_held_back, time_of
+from opcost.measuring.retries import RETRIES
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.summing.energy import common_basis
 
@@ -59,9 +60,6 @@ WHOLE_CHAINS = (CHAIN, STREAM)
 
 Modules: TypeAlias = tuple[tuple[str, Mapping[str, object]], ...]
 """Names in torch.nn, each with its parameters."""
-
-ATTEMPTS = 3
-"""What was refused so often is not measured again."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +247,9 @@ def unsettled_sides(rows: Iterable[ChainRow]) -> list[int]:
     """Return the sides of which a chain of this design is neither known nor was refused often enough."""
     attempts = Counter((row.kind, row.memory_bytes, row.time_s is None) for row in rows if row.design == DESIGN)
     settled = {
-        (kind, size) for (kind, size, was_refused), times in attempts.items() if times >= ATTEMPTS or not was_refused
+        (kind, size)
+        for (kind, size, was_refused), times in attempts.items()
+        if times >= RETRIES.runs or not was_refused
     }
     return [side for side in SIDES if any((chain.kind, chain.memory_bytes) not in settled for chain in chains_of(side))]
 

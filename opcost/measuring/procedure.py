@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.duty_cycle import DUTY_CYCLES
@@ -20,12 +21,10 @@ from opcost.measuring.overhead import without_overhead
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, is_doubtful, is_held_back
+from opcost.measuring.retries import RETRIES, repeated
 from opcost.power.mean import power_and_check
 from opcost.power.ports import Clock, Meter
 from opcost.power.trace import PowerTrace
-
-TRIES = 3
-"""How often is measured what seems disturbed."""
 
 SLOWED_FOR_S = 0.2
 """How long to rest after a load that its clocks went down under. They are low, and flags up, for 0.3 s on an H200; the
@@ -35,7 +34,7 @@ next load is built and warmed up in another 0.15 s at least."""
 def undisturbed(
     measure_once: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol
 ) -> Measurement:
-    """Return a measurement that nothing seems to have disturbed; after ``TRIES`` the last one, as it is.
+    """Return a measurement that nothing seems to have disturbed; after ``RETRIES.at_once`` the last one, as it is.
 
     What is to be measured at full clocks and was held down by the power limit is measured again in lower duty cycles,
     and where that is no remedy either, as it is.
@@ -55,20 +54,12 @@ def undisturbed(
 
 
 def _tried(measure_once: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol) -> Measurement:
-    """Return a measurement that is not doubtful, after ``TRIES`` the last one.
+    """Return a measurement that is not doubtful, or that is to be followed by a lower duty cycle, else the last one."""
 
-    One that is to be followed by a lower duty cycle is not repeated.
-    """
-    measurement = measure_once(protocol)
-    for _ in range(TRIES - 1):
-        if not is_doubtful(measurement) or (protocol.at_full_clocks and is_held_back(measurement)):
-            break
-        try:
-            measurement = measure_once(protocol)
-        except CannotMeasureError:
-            # What was measured before may be doubtful, but it is there.
-            break
-    return measurement
+    def is_final(measurement: Measurement) -> bool:
+        return not is_doubtful(measurement) or (protocol.at_full_clocks and is_held_back(measurement))
+
+    return repeated(partial(measure_once, protocol), is_final, RETRIES.at_once)
 
 
 def measure(
@@ -93,24 +84,15 @@ def measure(
         CannotMeasureError: the overhead alone takes as long.
     """
     # An overhead comes first, so that the log that the meter keeps is the workload's.
-    overhead = None if workload.overhead is None else _rested(workload.overhead, meter, clock, protocol, device)
+    overhead = None
+    if workload.overhead is not None:
+        measure_overhead = partial(_measure, workload.overhead, meter, clock, protocol, device)
+        overhead = repeated(measure_overhead, lambda one: Flag.CLOCKS_STILL_LOW not in one.flags, RETRIES.overhead)
     measurement = _measure(workload, meter, clock, protocol, device)
     if overhead is not None:
         measurement = without_overhead(measurement, overhead, protocol.relative_error)
     # Last, since the overhead is of the same build and run.
     return with_repeatability(measurement, device.repeatability)
-
-
-def _rested(
-    overhead: Workload, meter: Meter, clock: Clock, protocol: MeasurementProtocol, device: KnownDevice
-) -> Measurement:
-    """Measure an overhead, again while clocks are still low from the load before."""
-    measurement = _measure(overhead, meter, clock, protocol, device)
-    for _ in range(TRIES - 1):
-        if Flag.CLOCKS_STILL_LOW not in measurement.flags:
-            break
-        measurement = _measure(overhead, meter, clock, protocol, device)
-    return measurement
 
 
 def _measure(

@@ -12,6 +12,7 @@ from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, doubts_of, is_doubtful
+from opcost.measuring.retries import RETRIES
 from opcost.operators.subjects import Subject, about
 from opcost.operators.values import NORMAL_DATA
 from opcost.progress import Progress
@@ -28,9 +29,6 @@ OVERHEAD_S = 0.1
 
 PRECISE_LOOP_S = 0.3
 """What a loop to within 1 % takes on an H200 on average."""
-
-ATTEMPTS = 3
-"""How many rows an operator may have that are disturbed, or lack energy where there is a meter, until it is left so."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,8 @@ class Campaign:
     its layers. Where the bench has a sentinel, that is measured first, last, and now and then in between.
 
     A row settles its operator if its loop was at least as long or precise as the one asked for now, and if nothing
-    disturbed it and it has energy, or there is no meter; or if there are ``ATTEMPTS`` rows. What is disturbed now need
-    not be so in another run. Rows of other boards settle nothing if the request is for the ``same_board``.
+    disturbed it and it has energy, or there is no meter; or if there are ``RETRIES.runs`` rows. Rows of other boards
+    settle nothing if the request is for the ``same_board``.
     """
 
     def __init__(
@@ -159,7 +157,7 @@ class Campaign:
         if row is None:
             return False
         lacks_energy = row.measurement.energy_j is None and self._bench.has_meter
-        return not (lacks_energy or is_doubtful(row.measurement)) or self._attempts[key] >= ATTEMPTS
+        return not (lacks_energy or is_doubtful(row.measurement)) or self._attempts[key] >= RETRIES.runs
 
     def _turn(self, work: Work, subject: Subject) -> tuple[bool, bool]:
         """Return by what subjects are sorted: first those without a row, last those that may end the campaign."""
