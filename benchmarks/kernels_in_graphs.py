@@ -27,9 +27,10 @@ from opcost.errors import CannotMeasureError
 from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.request import COUNTS, model_tuple
-from opcost.sources.models import model_and_inputs, run_once
+from opcost.sources.models import model_and_inputs
 from opcost.stages.kernels import profiled_calls
 from opcost.storage.configs import ModelConfig, load_configs
+from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.workload import operator_workload
 
 DEVICE = "cuda"
@@ -84,7 +85,7 @@ def captured(run: Callable[[], object]) -> torch.cuda.CUDAGraph:
     """Return some calls in a graph."""
     graph = torch.cuda.CUDAGraph()
     stream = torch.cuda.Stream()
-    with torch.inference_mode(), torch.cuda.stream(stream):
+    with INFERENCE.context(), torch.cuda.stream(stream):
         run()
         with torch.cuda.graph(graph, stream=stream):
             run()
@@ -94,7 +95,7 @@ def captured(run: Callable[[], object]) -> torch.cuda.CUDAGraph:
 def calls_in_order(config: ModelConfig) -> list[tuple[OperatorTuple | None, int, str]]:
     """Return the kernels of one run of a model in order: the operator of each, the number of its call, the name."""
     model, inputs = model_and_inputs(model_tuple(config), DEVICE)
-    run_once(model, inputs)
+    INFERENCE.run_once(model, inputs)
     operators, kernels = profiled_calls(model, inputs, config.composites)
     calls = [-1 if kernel.mark is None else int(kernel.mark) for kernel in kernels]
     return [

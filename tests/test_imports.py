@@ -117,3 +117,13 @@ def test_packages_that_others_use_alone_need_no_torch(package):
         f"import sys\nfor name in {names}: __import__(name)\nassert not {{'torch', 'torchvision'}} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_one_module_knows_how_a_pass_is_run():
+    names = {
+        name
+        for name, path in MODULES.items()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute) and node.attr == "inference_mode"
+    }
+    assert names == {"opcost.torch_backend.passes"}

@@ -38,6 +38,7 @@ from opcost.running.device_lock import device_lock
 from opcost.running.devices import choose_device, facts_of
 from opcost.storage.database import Database
 from opcost.torch_backend.background_load import Filler, additions
+from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.pauses import with_pauses
 from opcost.torch_backend.switches import check_overrides, precision, torch_state
 from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
@@ -275,6 +276,7 @@ def _conditions(device: str, facts: DeviceFacts, precision_name: str, execution:
         device_power_limit_w=facts.power_limit_w,
         driver_version=facts.driver_version,
         precision=precision_name,
+        mode=INFERENCE.name,
         execution=execution,
         cache=cache,
         **asdict(state),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import nn
 
 from opcost.errors import CannotMeasureError
 from opcost.operators.tuples import META, OperatorTuple, seed_of
 from opcost.sources.torchvision import build_model, input_values, is_data_dependent
 from opcost.torch_backend.inputs import DrawnInputs
+from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.workload import one_line
 
 
@@ -29,12 +29,6 @@ def model_and_inputs(operator: OperatorTuple, device: str) -> tuple[nn.Module, t
         raise CannotMeasureError(one_line(error)) from error
 
 
-def run_once(model: nn.Module, inputs: tuple[Any, ...]) -> None:
-    """Run a model once in inference mode."""
-    with torch.inference_mode():
-        model(*inputs)
-
-
 def counting_device(model_name: str, device: str, on_meta: bool) -> str:
     """Return where a model is counted: on the meta device if that is asked for and no data decide what it runs."""
     return META if on_meta and not is_data_dependent(model_name) else device
@@ -50,5 +44,5 @@ def model_to_count(operator: OperatorTuple, device: str) -> tuple[nn.Module, tup
     """
     model, inputs = model_and_inputs(operator, device)
     if is_data_dependent(operator.short_name):
-        run_once(model, inputs)
+        INFERENCE.run_once(model, inputs)
     return model, inputs

@@ -13,7 +13,7 @@ from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, model_operator, tensor_specs
 from opcost.progress import Progress
 from opcost.running.devices import choose_device
-from opcost.sources.models import counting_device, model_and_inputs, model_to_count, run_once
+from opcost.sources.models import counting_device, model_and_inputs, model_to_count
 from opcost.sources.torchvision import (
     PublishedFacts,
     is_data_dependent,
@@ -25,6 +25,7 @@ from opcost.sources.torchvision import (
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.flops import CostCounter, OperationCost, tensors_of, total
 from opcost.torch_backend.meta_device import like_a_device
+from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.workload import REFUSALS, one_line
 
 BATCH_SIZE = 1
@@ -191,7 +192,7 @@ def unobserved_costs(model: nn.Module, inputs: tuple[Any, ...]) -> list[Operatio
     costs: list[OperationCost] = []
     counter = CostCounter(costs.append)
     with like_a_device(tensors_of(inputs)[0].device.type), counter:
-        run_once(model, inputs)
+        INFERENCE.run_once(model, inputs)
     counter.check()
     return costs
 

@@ -18,10 +18,11 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.progress import Progress
 from opcost.running.apparatus import OpenApparatus, open_apparatus
 from opcost.running.request import Request, model_tuple
-from opcost.sources.models import model_and_inputs, run_once
+from opcost.sources.models import model_and_inputs
 from opcost.sources.torchvision import check_model
 from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.capture import watch
+from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.profiler import Kernel, Mark, profiled
 from opcost.torch_backend.workload import operator_workload
 from opcost.units import milliseconds, percent
@@ -159,7 +160,7 @@ def _in_model(config: ModelConfig, device: str) -> tuple[Launched, dict[Operator
     """Return what a run of the model launches, and each call of each operator that launches something."""
     model, inputs = model_and_inputs(model_tuple(config), device)
     for _ in range(WARM_UP_RUNS):
-        run_once(model, inputs)
+        INFERENCE.run_once(model, inputs)
     operators, kernels = profiled_calls(model, inputs, config.composites)
     calls: dict[OperatorTuple, list[Launched]] = {}
     for mark, launched in _by_mark(kernels).items():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from opcost.errors import CannotMeasureError
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import META, OperatorTuple
@@ -14,6 +12,7 @@ from opcost.running.devices import choose_device
 from opcost.running.request import COUNTS, Request, counted
 from opcost.torch_backend.flops import CostCounter, OperationCost, total
 from opcost.torch_backend.meta_device import like_a_device
+from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.values import plain_value
 from opcost.torch_backend.workload import REFUSALS, one_line, operator_call
 
@@ -63,7 +62,7 @@ def difference(count: OperatorCount, device: str) -> str | None:
     costs: list[OperationCost] = []
     try:
         function, args, kwargs = operator_call(count.operator, device)
-        with torch.inference_mode(), like_a_device(device), CostCounter(costs.append):
+        with INFERENCE.context(), like_a_device(device), CostCounter(costs.append):
             outputs = plain_value(function(*args, **kwargs), {})
     except CannotMeasureError as error:
         return str(error)

@@ -21,6 +21,7 @@ from opcost.torch_backend.flops import CostCounter, OperationCost, tensors_of, t
 from opcost.torch_backend.inputs import input_statistics
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.operators import function_tuple, is_property, module_tuple
+from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.values import plain_value
 
 
@@ -153,7 +154,7 @@ class _Recorder(TorchFunctionMode):
             DescriptionError: a call could not be described.
         """
         with ExitStack() as stack:
-            stack.enter_context(torch.inference_mode())
+            stack.enter_context(INFERENCE.context())
             for module in operator_modules(model, composites):
                 stack.enter_context(self._observing(module))
             stack.enter_context(self)

@@ -20,6 +20,7 @@ import torch
 
 from opcost.measuring.calls import Call, Calls
 from opcost.measuring.flags import Flag, Flags
+from opcost.torch_backend.passes import INFERENCE
 
 REPLAY_S = 0.01
 """How long one replay is to last where there is one graph."""
@@ -99,7 +100,7 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
     stream.wait_stream(torch.cuda.current_stream(device))
     make_room(device)
     shortages, free = _shortages(device), _free_bytes(device)
-    with torch.cuda.stream(stream), torch.inference_mode():
+    with torch.cuda.stream(stream), INFERENCE.context():
         cycles, places = _division(calls, stream)
         kept = [calls.cycle]
         graphs = [_captured_in_cleared_memory(calls.cycle, cycles, stream)]
@@ -203,7 +204,7 @@ def time_in_graph_s(call: Call, calls: int, device: str) -> float:
     """
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream), torch.inference_mode():
+    with torch.cuda.stream(stream), INFERENCE.context():
         _warm_up(call, stream)
         return _replayed_s(call, calls, stream)
 

@@ -16,6 +16,7 @@ from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
 from opcost.measuring.flags import Flag
 from opcost.torch_backend.flops import is_composite, is_free
+from opcost.torch_backend.passes import INFERENCE
 
 WRITES_THE_SAME = frozenset({"zero_", "fill_", "copy_", "index_put_", "_index_put_impl_", "index_fill_"})
 """In-place operations that write the same values each time, whatever was there before."""
@@ -61,7 +62,7 @@ def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Ca
         CannotMeasureError: it writes into its input in another way.
     """
     observer = _Observer(inputs)
-    with torch.inference_mode(), observer:
+    with INFERENCE.context(), observer:
         call()
     eating = [operation.name for operation in observer.operations if observer.writes_into_input(operation)]
     if not eating:

@@ -11,6 +11,7 @@ from opcost.measuring.calls import Call, Calls
 from opcost.measuring.duty_cycle import stretch
 from opcost.measuring.flags import Flag
 from opcost.torch_backend.cuda_graph import CaptureRefusal, device_time_s, time_in_graph_s
+from opcost.torch_backend.passes import INFERENCE
 
 PROBE_CALLS = 8
 PROBE_CLOCKS = 2_000_000
@@ -84,7 +85,7 @@ def _cycle_s(cycle: Call, device: str, duty_cycle: float) -> float:
 
 def _time_s(call: Call, calls: int, device: str) -> float:
     """Return what a call takes on a GPU, where Python has launched it before it is its turn."""
-    with torch.inference_mode():
+    with INFERENCE.context():
         call()
         _pause(PROBE_CLOCKS, device)
         return device_time_s(partial(_repeat, call, calls), torch.cuda.current_stream(device)) / calls

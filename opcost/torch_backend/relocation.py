@@ -19,6 +19,7 @@ from opcost.measuring.conditions import COLD, WARM
 from opcost.measuring.flags import Flag, joined_notes
 from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.in_place import repeatable
+from opcost.torch_backend.passes import INFERENCE
 from opcost.units import megabytes
 
 EVICTING_RATIO = 2
@@ -175,7 +176,7 @@ def _reading(tensors: Sequence[torch.Tensor]) -> Callable[[], object]:
 def _chained(layer: Layer) -> Calls:
     """Return calls of layers in a stack, each on the output of the one before."""
     value = layer.args[0] if layer.args else None
-    with torch.inference_mode():
+    with INFERENCE.context():
         if not (isinstance(value, torch.Tensor) and _is_fed_once(layer, value) and _is_like(layer.call(), value)):
             return _as_warm(Calls(layer.call), NO_INPUT)
         layers = _copies(layer, CHAIN_LENGTH)

@@ -23,6 +23,7 @@ from opcost.torch_backend.finite import flags_of_output
 from opcost.torch_backend.flops import ALLOCATIONS
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import build_operator
+from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.relocation import Layer, device_memory, repeated
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
@@ -141,7 +142,7 @@ class EagerWorkload:
             CannotMeasureError: torch refused the call (out of memory, unsupported).
         """
         with refused_calls(self.device):
-            with torch.inference_mode():
+            with INFERENCE.context():
                 for _ in range(rounds):
                     self.calls.cycle()
             return self._queue.started(rounds)
@@ -257,7 +258,7 @@ def operator_workload(
 
 def _flags_of_a_cycle(layer: Layer, calls: Calls) -> Flags:
     read = {name: value for name, value in layer.kwargs.items() if name != "out"}
-    with torch.inference_mode():
+    with INFERENCE.context():
         return flags_of_output(calls.cycle(), (layer.args, read))
 
 
