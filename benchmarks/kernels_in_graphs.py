@@ -27,7 +27,7 @@ from opcost.errors import CannotMeasureError
 from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.request import COUNTS, model_tuple
-from opcost.sources.models import model_and_inputs
+from opcost.sources.models import resolve
 from opcost.stages.kernels import profiled_calls
 from opcost.storage.configs import ModelConfig, load_configs
 from opcost.torch_backend.passes import INFERENCE
@@ -94,7 +94,7 @@ def captured(run: Callable[[], object]) -> torch.cuda.CUDAGraph:
 
 def calls_in_order(config: ModelConfig) -> list[tuple[OperatorTuple | None, int, str]]:
     """Return the kernels of one run of a model in order: the operator of each, the number of its call, the name."""
-    model, inputs = model_and_inputs(model_tuple(config), DEVICE)
+    model, inputs = resolve(model_tuple(config)).with_inputs(DEVICE)
     INFERENCE.run_once(model, inputs)
     operators, kernels = profiled_calls(model, inputs, config.composites)
     calls = [-1 if kernel.mark is None else int(kernel.mark) for kernel in kernels]
@@ -106,7 +106,7 @@ def calls_in_order(config: ModelConfig) -> list[tuple[OperatorTuple | None, int,
 def in_model(config: ModelConfig) -> list[tuple[OperatorTuple, int, list[Launch]]]:
     """Return what each call of a model launches in a graph of the whole; kernels of no call are left out."""
     ordered = calls_in_order(config)
-    model, inputs = model_and_inputs(model_tuple(config), DEVICE)
+    model, inputs = resolve(model_tuple(config)).with_inputs(DEVICE)
     launches = replayed(lambda: model(*inputs))
     matcher = difflib.SequenceMatcher(None, [name for _, _, name in ordered], [one.name for one in launches], False)
     found: dict[int, tuple[OperatorTuple, list[Launch]]] = {}

@@ -93,9 +93,9 @@ class Kind:
 
 
 def read_summary(path: Path) -> None:
-    from opcost.sources.torchvision import check_model
+    from opcost.sources.registry import check_config
 
-    (config,) = load_configs(path.parent.parent, [path.parent.name], check_model)
+    (config,) = load_configs(path.parent.parent, [path.parent.name], check_config)
     plain = yaml.safe_load(path.read_bytes().decode("utf-8"))
     for key, value in plain.items():
         read = getattr(config, key)

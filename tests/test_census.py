@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, model_operator
-from opcost.stages.census import CensusRow, take_census
+from opcost.stages.count import CensusRow, take_census
 
 CONVOLUTION, LINEAR, ADD, DROPOUT = (OperatorTuple(name) for name in ("a.Conv2d", "a.Linear", "a.add", "a.Dropout"))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import urllib.error
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,16 +20,10 @@ from torchvision.transforms._presets import ImageClassification
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.sources.torchvision import (
-    PublishedFacts,
-    build_model,
-    check_model,
-    input_values,
-    is_data_dependent,
-    models_matching,
-    published_facts,
-    published_input_size,
-)
+from opcost.sources.models import resolve
+from opcost.sources.ports import PublishedFacts
+from opcost.sources.registry import check_config, models_matching
+from opcost.sources.torchvision import build, input_values, listed
 from opcost.torch_backend.values import public_name
 
 FILE = "measurements/x/summary.yml:3"
@@ -49,8 +46,8 @@ class Named:
     "convnext_base vit_b_16 swin_t regnet_y_8gf".split(),
 )
 def test_the_models_that_come_with_the_project_are_known(name: str) -> None:
-    assert check_model(Named(name, None)) == []
-    assert check_model(Named(name, "IMAGENET1K_V1")) == []
+    assert check_config(Named(name, None)) == []
+    assert check_config(Named(name, "IMAGENET1K_V1")) == []
 
 
 @pytest.mark.parametrize(
@@ -58,18 +55,18 @@ def test_the_models_that_come_with_the_project_are_known(name: str) -> None:
     [("resnet81", "resnet18"), ("resnet-18", "resnet18"), ("vit_b16", "vit_b_16"), ("swint", "swin_t")],
 )
 def test_a_mistyped_model_gets_a_suggestion(typed: str, meant: str) -> None:
-    (line,) = check_model(Named(typed, None))
+    (line,) = check_config(Named(typed, None))
     assert line.startswith(f"{FILE}: model_name: torchvision has no model {typed!r}; did you mean ")
     assert meant in line
 
 
 def test_a_name_like_no_other_gets_the_list() -> None:
-    (line,) = check_model(Named("my_own_network", "WHATEVER"))
+    (line,) = check_config(Named("my_own_network", "WHATEVER"))
     assert line.endswith("; see torchvision.models.list_models()")
 
 
 def test_a_quantized_model_is_told_with_the_one_that_is_not() -> None:
-    (line,) = check_model(Named("quantized_resnet18", None))
+    (line,) = check_config(Named("quantized_resnet18", None))
     assert line.startswith(f"{FILE}: model_name: quantized models are not counted; did you mean resnet18")
 
 
@@ -82,16 +79,16 @@ def test_a_quantized_model_is_told_with_the_one_that_is_not() -> None:
     ],
 )
 def test_an_input_with_other_dimensions_is_told(name: str, size: tuple[int, ...], words: str) -> None:
-    assert check_model(Named(name, None, size)) == [f"{FILE}: input_size: {words}"]
+    assert check_config(Named(name, None, size)) == [f"{FILE}: input_size: {words}"]
 
 
 def test_weights_go_by_their_member_with_or_without_the_enum() -> None:
-    assert check_model(Named("resnet50", "IMAGENET1K_V2")) == []
-    assert check_model(Named("resnet50", "ResNet50_Weights.IMAGENET1K_V2")) == []
+    assert check_config(Named("resnet50", "IMAGENET1K_V2")) == []
+    assert check_config(Named("resnet50", "ResNet50_Weights.IMAGENET1K_V2")) == []
 
 
 def test_mistyped_weights_are_answered_with_those_there_are() -> None:
-    assert check_model(Named("resnet50", "IMAGENET1K_V3")) == [
+    assert check_config(Named("resnet50", "IMAGENET1K_V3")) == [
         f"{FILE}: weights_name: resnet50 has no weights 'IMAGENET1K_V3'; it has: IMAGENET1K_V1, IMAGENET1K_V2"
     ]
 
@@ -109,14 +106,35 @@ def subclasses_of(cls: type) -> set[type]:
     return {cls}.union(*map(subclasses_of, cls.__subclasses__()))
 
 
-def test_a_model_of_another_version_is_not_built() -> None:
+@pytest.mark.parametrize("find", [resolve, lambda operator: build(operator, "cpu")])
+def test_a_model_of_another_version_is_not_built(find: Callable[[OperatorTuple], object]) -> None:
     with pytest.raises(CannotMeasureError, match="no_such_model is no model of this version of torchvision"):
-        build_model(model_operator("no_such_model", None, SIZE), "cpu")
+        find(model_operator("no_such_model", None, SIZE))
+
+
+def test_a_model_of_no_source_is_not_built() -> None:
+    with pytest.raises(CannotMeasureError, match=r"elsewhere\.net: there is no source of models elsewhere"):
+        resolve(OperatorTuple("elsewhere.net", (), (TensorSpec(SIZE, "float32"),)))
+
+
+def test_sources_import_their_library_when_they_are_used() -> None:
+    program = (
+        "import sys\nfrom opcost.operators.tuples import model_operator\nfrom opcost.sources import models, registry\n"
+        "assert 'torchvision' not in sys.modules\nmodels.resolve(model_operator('resnet18', None, (1, 3, 32, 32)))\n"
+        "assert 'torchvision' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[1], check=True)
+
+
+@pytest.mark.parametrize(("name", "on_meta"), [("resnet18", "meta"), ("ssd300_vgg16", "cpu")])
+def test_models_are_counted_on_shapes_where_no_data_decide_what_they_run(name: str, on_meta: str) -> None:
+    model = resolve(model_operator(name, None, SIZE))
+    assert (model.counting_device("cpu", True), model.counting_device("cpu", False)) == (on_meta, "cpu")
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_0", "googlenet", "mobilenet_v3_small"])
 def test_a_model_is_built_in_eval_mode_with_its_parameters(name: str) -> None:
-    model = build_model(model_operator(name, None, SIZE), "cpu")
+    model = build(model_operator(name, None, SIZE), "cpu")
     stated = torchvision.models.get_model_weights(name).DEFAULT.meta["num_params"]
     with torch.inference_mode():
         assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 1000)
@@ -125,7 +143,7 @@ def test_a_model_is_built_in_eval_mode_with_its_parameters(name: str) -> None:
 
 
 def test_random_weights_differ_from_zero() -> None:
-    model = build_model(model_operator("googlenet", None, SIZE), "cpu")
+    model = build(model_operator("googlenet", None, SIZE), "cpu")
     weights = [module.weight for module in model.modules() if isinstance(module, nn.Conv2d)]
     assert all(weight.abs().max() > 0 for weight in weights)
 
@@ -135,7 +153,7 @@ def test_named_weights_are_those_that_are_loaded(monkeypatch: pytest.MonkeyPatch
     asked: list[str] = []
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", downloads(asked))
     with pytest.raises(UserError, match="IMAGENET1K_V2 of resnet50 cannot be downloaded: .*no network"):
-        build_model(model_operator("resnet50", weights_name, SIZE), "cpu")
+        build(model_operator("resnet50", weights_name, SIZE), "cpu")
     assert asked == [torchvision.models.ResNet50_Weights.IMAGENET1K_V2.url]
 
 
@@ -151,7 +169,7 @@ def downloads(asked: list[str]) -> Callable[..., Any]:
 
 
 def published(name: str, size: tuple[int, ...] = SIZE, device: str = "meta") -> nn.Module:
-    return build_model(model_operator(name, None, size), device)
+    return build(model_operator(name, None, size), device)
 
 
 def test_the_graph_is_that_of_the_published_weights() -> None:
@@ -183,7 +201,7 @@ def test_nothing_is_downloaded_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", downloads(asked))
     for device in ("cpu", "meta"):
         published("mobilenet_v3_small", device=device)
-    build_model(model_operator("resnet18", "IMAGENET1K_V1", SIZE), "meta")
+    build(model_operator("resnet18", "IMAGENET1K_V1", SIZE), "meta")
     assert asked == []
 
 
@@ -201,7 +219,7 @@ def test_on_the_meta_device_nothing_takes_memory(name: str) -> None:
 
 def test_the_seed_decides_the_weights() -> None:
     def first_weight(seed: int) -> torch.Tensor:
-        return next(build_model(model_operator("squeezenet1_0", None, SIZE, seed), "cpu").parameters())
+        return next(build(model_operator("squeezenet1_0", None, SIZE, seed), "cpu").parameters())
 
     state = torch.get_rng_state()
     assert torch.equal(first_weight(0), first_weight(0))
@@ -249,29 +267,29 @@ def test_a_model_that_somebody_registered_is_one_like_the_others(
     monkeypatch: pytest.MonkeyPatch, builder: Callable[..., nn.Module], side: int
 ) -> None:
     monkeypatch.setitem(BUILTIN_MODELS, "my_own", builder)
-    assert "my_own" in models_matching([])
-    size = published_input_size("my_own")
+    assert "my_own" in [model.name for model in models_matching([])]
+    size = listed("my_own").input_size
     assert size == (32, 3, side, side)
-    assert check_model(Named("my_own", None, size)) == []
-    (line,) = check_model(Named("my_own", "LAST", size))
+    assert check_config(Named("my_own", None, size)) == []
+    (line,) = check_config(Named("my_own", "LAST", size))
     assert line.startswith(f"{FILE}: weights_name: my_own has no weights 'LAST'; it has: ")
-    assert published_facts("my_own") == PublishedFacts(None, None)
-    model = build_model(model_operator("my_own", None, size), "cpu")
+    assert listed("my_own").published == PublishedFacts(None, None)
+    model = build(model_operator("my_own", None, size), "cpu")
     with torch.inference_mode():
         assert model(torch.zeros(1, 3, 8, 8)).shape == (1, 4, 6, 6)
 
 
 def test_a_registered_name_that_torchvision_itself_does_not_find_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BUILTIN_MODELS, "MyOwn", without_weights)
-    assert "MyOwn" not in models_matching([])
-    (line,) = check_model(Named("MyOwn", None))
+    assert "MyOwn" not in [model.name for model in models_matching([])]
+    (line,) = check_config(Named("MyOwn", None))
     assert "torchvision has no model 'MyOwn'" in line
 
 
 def test_a_registered_model_is_of_no_task_by_the_name_of_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(without_weights, "__module__", "detection.mine")
     monkeypatch.setitem(BUILTIN_MODELS, "my_own", without_weights)
-    assert not is_data_dependent("my_own")
+    assert not listed("my_own").is_data_dependent
 
 
 # Inputs
@@ -290,30 +308,31 @@ def test_inputs_have_the_form_that_a_task_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "batch_size", "size"),
+    ("name", "size"),
     [
-        ("efficientnet_b7", None, (32, 3, 600, 600)),
-        ("lraspp_mobilenet_v3_large", 1, (1, 3, 520, 520)),
-        ("mc3_18", None, (8, 3, 16, 112, 112)),
-        ("raft_large", None, (2, 3, 512, 512)),
-        ("ssdlite320_mobilenet_v3_large", None, (2, 3, 320, 320)),
-        ("fasterrcnn_mobilenet_v3_large_320_fpn", None, (2, 3, 320, 320)),
-        ("fasterrcnn_mobilenet_v3_large_fpn", None, (2, 3, 800, 800)),
+        ("efficientnet_b7", (32, 3, 600, 600)),
+        ("lraspp_mobilenet_v3_large", (32, 3, 520, 520)),
+        ("mc3_18", (8, 3, 16, 112, 112)),
+        ("raft_large", (2, 3, 512, 512)),
+        ("ssdlite320_mobilenet_v3_large", (2, 3, 320, 320)),
+        ("fasterrcnn_mobilenet_v3_large_320_fpn", (2, 3, 320, 320)),
+        ("fasterrcnn_mobilenet_v3_large_fpn", (2, 3, 800, 800)),
     ],
 )
-def test_input_sizes_are_the_published_ones(name: str, batch_size: int | None, size: tuple[int, ...]) -> None:
-    assert published_input_size(name, batch_size) == size
+def test_input_sizes_are_the_published_ones(name: str, size: tuple[int, ...]) -> None:
+    assert listed(name).input_size == size
 
 
 def test_published_facts_are_those_of_the_default_weights() -> None:
-    facts = published_facts("resnet50")
+    facts = listed("resnet50").published
     assert (facts.multiply_adds, facts.parameters) == (pytest.approx(4.089e9), 25_557_032)
 
 
 def test_all_but_quantized_models_are_chosen_and_detectors_depend_on_data() -> None:
-    names = models_matching([])
+    models = {model.name: model for model in models_matching([])}
     quantized = {name for name in torchvision.models.list_models() if name.startswith("quantized_")}
-    assert set(names) == set(torchvision.models.list_models()) - quantized
-    assert models_matching(["vit_b_*", "vit_b_16"]) == ["vit_b_16", "vit_b_32"]
-    detectors = [name for name in names if is_data_dependent(name)]
-    assert set(detectors) == {name for name in names if "rcnn" in name or name.startswith(("fcos", "retinanet", "ssd"))}
+    assert set(models) == set(torchvision.models.list_models()) - quantized
+    assert [model.name for model in models_matching(["vit_b_*", "vit_b_16"])] == ["vit_b_16", "vit_b_32"]
+    detectors = {name for name in models if "rcnn" in name or name.startswith(("fcos", "retinanet", "ssd"))}
+    assert {name for name, model in models.items() if model.is_data_dependent} == detectors
+    assert {model.task for name, model in models.items() if name in detectors} == {"detection"}

@@ -16,9 +16,8 @@ from opcost.reporting.comparison_tables import print_comparisons, print_kernels
 from opcost.reporting.count_tables import print_census, print_counts, print_rebuilds, print_selections
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements
 from opcost.reporting.tables import print_configs, print_json
-from opcost.stages.census import CensusRow
 from opcost.stages.compare import ComparingReport
-from opcost.stages.count import CountReport
+from opcost.stages.count import CensusRow, CountReport
 from opcost.stages.filter import FilterReport, OperatorShare
 from opcost.stages.kernels import KernelsReport, KindOfOperator
 from opcost.stages.make_configs import ConfigReport

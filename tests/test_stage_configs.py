@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opcost.errors import UserError
-from opcost.sources.torchvision import check_model, models_matching
+from opcost.sources.registry import check_config, models_matching
 from opcost.stages.make_configs import make_configs
 from opcost.storage.configs import load_configs
 
@@ -16,9 +16,9 @@ SHIPPED = Path(__file__).parents[1] / "measurements"
 
 def test_every_model_gets_a_valid_config_of_its_published_size(tmp_path: Path) -> None:
     reports = make_configs(tmp_path, [])
-    configs = load_configs(tmp_path, [], check_model)
+    configs = load_configs(tmp_path, [], check_config)
     assert [report.made for report in reports] == [True] * len(configs)
-    assert sorted(config.model_name for config in configs) == models_matching([])
+    assert sorted(config.model_name for config in configs) == [model.name for model in models_matching([])]
     assert all((config.weights_name, config.done, config.seed) == (None, False, 0) for config in configs)
     sizes = {config.model_name: config.input_size for config in configs}
     assert sizes["resnet50"] == (32, 3, 224, 224)

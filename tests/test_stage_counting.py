@@ -12,7 +12,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.operators.tuples import model_operator
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, model_tuple, selected
 from opcost.running.request import counted as stored
-from opcost.sources.models import model_and_inputs
+from opcost.sources.models import resolve
 from opcost.stages.count import CountFailure, CountReport, census, count_operators, plan_counting
 from opcost.stages.filter import filter_operators
 from opcost.storage.configs import ModelConfig, load_configs
@@ -202,7 +202,7 @@ def test_a_class_is_no_misspelt_function(tmp_path: Path, model_name: str) -> Non
 
 def test_an_input_that_no_memory_can_hold_cannot_be_measured() -> None:
     with pytest.raises(CannotMeasureError, match="RuntimeError"):
-        model_and_inputs(model_operator("squeezenet1_1", None, (2**40, 3, 64, 64)), "cpu")
+        resolve(model_operator("squeezenet1_1", None, (2**40, 3, 64, 64))).with_inputs("cpu")
 
 
 # On the meta device

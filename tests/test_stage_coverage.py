@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
+import torchvision
 from simulated_apparatus import RecordedProgress
 from torch import nn
+from torchvision.models._api import BUILTIN_MODELS
 
 from opcost.errors import UserError
-from opcost.sources.torchvision import PublishedFacts
-from opcost.stages.coverage import CoverageFailure, CoverageRow, Proposals, check_coverage
-from opcost.stages.coverage_page import coverage_page, summary
+from opcost.reporting.coverage_page import coverage_page, summary
+from opcost.sources.ports import PublishedFacts
+from opcost.stages.coverage import CoverageFailure, CoverageReport, CoverageRow, Proposals, check_coverage
 
 ROOT = Path(__file__).parents[1]
 
@@ -49,9 +51,14 @@ ROW = CoverageRow(
 )
 
 
-def rows_of(results: list[CoverageRow | CoverageFailure]) -> list[CoverageRow]:
-    assert all(isinstance(result, CoverageRow) for result in results), results
-    return [result for result in results if isinstance(result, CoverageRow)]
+def rows_of(report: CoverageReport) -> tuple[CoverageRow, ...]:
+    assert report.failures == ()
+    return report.rows
+
+
+def page_of(*rows: CoverageRow, failures: tuple[CoverageFailure, ...] = ()) -> str:
+    report = CoverageReport(rows, failures, "A CPU", ("torch 2.15", "torchvision 0.29"))
+    return coverage_page(report, "python -m opcost coverage")
 
 
 @pytest.mark.parametrize("model_name", FAMILIES)
@@ -92,14 +99,14 @@ def test_a_model_that_cannot_be_checked_does_not_stop_the_others(monkeypatch: py
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.linalg.inv(x)
 
-    real, inverse = check_coverage.__globals__["model_to_count"], (Inverse(), (torch.eye(3),))
-    fake = lambda operator, device: inverse if operator.short_name == "alexnet" else real(operator, device)  # noqa: E731
-    monkeypatch.setattr("opcost.stages.coverage.model_to_count", fake)
+    monkeypatch.setitem(BUILTIN_MODELS, "inverse", Inverse)
     progress = RecordedProgress()
-    failure, row = check_coverage(["alexnet", "resnet18"], "cpu", True, progress)
-    assert isinstance(failure, CoverageFailure)
+    report = check_coverage(["inverse", "resnet18"], "cpu", True, progress)
+    (failure,), (row,) = report.failures, report.rows
+    assert failure.model_name == "inverse"
     assert "aten::linalg_inv_ex" in failure.reason
-    assert isinstance(row, CoverageRow)
+    assert (row.model_name, row.is_complete, report.is_complete) == ("resnet18", True, False)
+    assert report.libraries == (f"torch {torch.__version__}", f"torchvision {torchvision.__version__}")
     assert progress.ended == 1
 
 
@@ -115,17 +122,14 @@ def test_a_name_that_matches_no_model_gets_a_suggestion() -> None:
 
 
 def test_the_page_has_a_line_for_each_model() -> None:
-    page = coverage_page(
-        [ROW, replace(ROW, model_name="other")], [CoverageFailure("broken", "why")], "python -m opcost coverage", "cpu"
-    )
+    page = page_of(ROW, replace(ROW, model_name="other"), failures=(CoverageFailure("broken", "why"),))
     lines = [line for line in page.splitlines() if line.startswith("| ")]
     assert len({line.count("|") for line in lines}) == 1
     assert lines[2] == (
         "| resnet18 | 1x3x224x224 | cpu | 60 | 8 | 28 | 68 | 100.0000 % | 100.0000 % | 1.814 | 1.814 | = | = |  |"
     )
-    assert f"torch {torch.__version__}" in page
+    assert "by `python -m opcost coverage` with torch 2.15, torchvision 0.29, A CPU.\n" in page
     assert "- not checked: broken (why)\n" in page
-    assert "`python -m opcost coverage`" in page
 
 
 @pytest.mark.parametrize(
@@ -147,7 +151,7 @@ def test_the_page_has_a_line_for_each_model() -> None:
     ],
 )
 def test_what_is_not_as_it_should_be_stands_in_the_line(changes: dict[str, object], words: str) -> None:
-    assert words in coverage_page([replace(ROW, **changes)], [], "x", "cpu").splitlines()[-1]
+    assert words in page_of(replace(ROW, **changes)).splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from opcost.operators.whitelist import Share
 from opcost.reporting.tables import _dry
 from opcost.reporting.terminal import print_line, print_table
-from opcost.stages.census import CensusRow
-from opcost.stages.count import CountPlan, CountReport
+from opcost.stages.count import CensusRow, CountPlan, CountReport
 from opcost.stages.filter import FilterReport
 from opcost.stages.replay import RebuildReport
 from opcost.units import UNKNOWN, duration, gigaflop, megabytes, percent

@@ -36,6 +36,7 @@ from opcost.power.ports import Clock, Meter
 from opcost.power.trace import PowerTrace
 from opcost.running.device_lock import device_lock
 from opcost.running.devices import choose_device, facts_of
+from opcost.sources.models import resolve
 from opcost.storage.database import Database
 from opcost.torch_backend.background_load import Filler, additions
 from opcost.torch_backend.passes import INFERENCE
@@ -216,10 +217,7 @@ class Workloads:
 
     def _eager(self, subject: Subject) -> EagerWorkload:
         if subject.operator.is_model:
-            # torchvision takes seconds to import, and hardly any operator needs it.
-            from opcost.sources.models import model_and_inputs
-
-            model, inputs = model_and_inputs(subject.operator, self.device)
+            model, inputs = resolve(subject.operator).with_inputs(self.device)
             return EagerWorkload(Calls(lambda: model(*inputs)), self.device)
         return operator_workload(subject.operator, self.device, subject.input_data, self.cache)
 

@@ -1,17 +1,15 @@
-"""Where models come from: torchvision, by name."""
+"""A source of models (``ports.ModelSource``): torchvision."""
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from unittest.mock import patch
 
 import torch
+import torchvision
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torchvision.models import get_model_builder, get_model_weights, list_models
@@ -27,6 +25,7 @@ from opcost.operators.tuples import (
     seed_of,
     tensor_specs,
 )
+from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
 
 SLOW_INITIALISATION = frozenset({"googlenet", "inception_v3"})
 """These draw random weights from a truncated normal, which takes minutes, unless ``init_weights`` is False."""
@@ -55,107 +54,58 @@ DETECTION_NAMES_SIZE = {"ssd300": 300, "320": 320}
 DETECTION_SIZE = 800
 
 
-class NamedModel(Protocol):
-    """A model by its names, and where each key was read: ``config_files.ModelConfig`` is one.
+def library() -> str:
+    """Return the library's name and version."""
+    return f"torchvision {torchvision.__version__}"
 
-    ``model_name`` is as ``torchvision.models.list_models()`` spells it; ``weights_name`` a member of the model's
-    weights enum, with or without the enum's name, None for random weights. ``input_size`` has the batch first.
+
+def names() -> list[str]:
+    """Return the names of all models that can be counted: not those of quantized ones."""
+    return [name for name in _registered() if _task_of(name) in BATCH_SIZES]
+
+
+def listed(model_name: str) -> ListedModel:
+    """Return what torchvision states of a model with its default weights.
+
+    Raises:
+        CannotMeasureError: this version of torchvision has no such model, or only a quantized one.
     """
-
-    @property
-    def model_name(self) -> str: ...
-
-    @property
-    def weights_name(self) -> str | None: ...
-
-    @property
-    def input_size(self) -> tuple[int, ...]: ...
-
-    def where(self, key: str) -> str: ...
-
-
-@dataclass(frozen=True)
-class PublishedFacts:
-    """What torchvision states of a model with its default weights, None where it states nothing.
-
-    ``multiply_adds`` are those of one sample, rounded to thousandths of 10⁹.
-    """
-
-    multiply_adds: float | None
-    parameters: int | None
+    if model_name not in names():
+        raise CannotMeasureError(f"{model_name} is no model of this version of torchvision")
+    task = _task_of(model_name)
+    published = next(iter(_weights_of(model_name)), None)
+    meta = {} if published is None else published.meta
+    multiply_adds = meta.get("_ops")
+    return ListedModel(
+        name=model_name,
+        task=task,
+        input_size=(BATCH_SIZES[task], *_sample_size(model_name, task, published)),
+        is_data_dependent=task == "detection",
+        published=PublishedFacts(None if multiply_adds is None else multiply_adds * 1e9, meta.get("num_params")),
+    )
 
 
-def task_of(model_name: str) -> str:
+def _task_of(model_name: str) -> str:
     """Return what a model is for: ``classification`` or one of ``TASKS``."""
     module = get_model_builder(model_name).__module__
     package = module.removeprefix(TORCHVISION_MODELS).partition(".")[0]
     return package if package in TASKS and module.startswith(TORCHVISION_MODELS) else "classification"
 
 
-def is_data_dependent(model_name: str) -> bool:
-    """Return whether what a model runs depends on the values of its input, so that it must run for real."""
-    return task_of(model_name) == "detection"
-
-
-def published_facts(model_name: str) -> PublishedFacts:
-    """Return what torchvision states of a model."""
-    weights = _default_weights(model_name)
-    meta = {} if weights is None else weights.meta
-    multiply_adds = meta.get("_ops")
-    return PublishedFacts(None if multiply_adds is None else multiply_adds * 1e9, meta.get("num_params"))
-
-
-def published_input_size(model_name: str, batch_size: int | None = None) -> tuple[int, ...]:
-    """Return the input size that a model's weights were made for, batch first.
-
-    It is that of the weights' own transforms where they state one. ``batch_size`` is the task's usual one by default.
-    """
-    task = task_of(model_name)
-    batch_size = batch_size or BATCH_SIZES[task]
-    if task == "detection":
-        side = next((size for part, size in DETECTION_NAMES_SIZE.items() if part in model_name), DETECTION_SIZE)
-        return (batch_size, 3, side, side)
-    if task == "optical_flow":
-        return (batch_size, 3, *OPTICAL_FLOW_SIZE)
-    height, width = _transformed_size(_default_weights(model_name)) or USUAL_SIZE
-    return (batch_size, 3, *([VIDEO_FRAMES] if task == "video" else []), height, width)
-
-
-def models_matching(patterns: Sequence[str]) -> list[str]:
-    """Return the names of the models that match any of some globs, all if there is none; no quantized ones.
-
-    Raises:
-        UserError: with one line for each pattern that matches no model.
-    """
-    known = _counted_models()
-    chosen = {pattern: fnmatch.filter(known, pattern) for pattern in patterns or ["*"]}
-    lines = [
-        f"torchvision has no model {pattern!r}; {_suggestion(pattern, known)}"
-        for pattern, names in chosen.items()
-        if not names
-    ]
-    if lines:
-        raise UserError(*lines)
-    return sorted({name for names in chosen.values() for name in names})
-
-
-def check_model(model: NamedModel) -> list[str]:
-    """Return one line for each thing that does not fit torchvision: the model, its weights, its input's dimensions."""
-    is_known = model.model_name in _models()
-    if is_known and task_of(model.model_name) in BATCH_SIZES:
-        return [*_weights_mistakes(model), *_size_mistakes(model)]
-    mistake = "quantized models are not counted" if is_known else f"torchvision has no model {model.model_name!r}"
-    remedy = _suggestion(model.model_name.removeprefix("quantized_"), _counted_models())
-    return [f"{model.where('model_name')}: model_name: {mistake}; {remedy}"]
-
-
-def _counted_models() -> list[str]:
-    return [name for name in _models() if task_of(name) in BATCH_SIZES]
-
-
-def _models() -> list[str]:
+def _registered() -> list[str]:
     """Return the names of all models that torchvision finds: it looks for a registered ``MyModel`` in lower case."""
     return [name for name in list_models() if name == name.lower()]
+
+
+def _sample_size(model_name: str, task: str, published: WeightsEnum | None) -> tuple[int, ...]:
+    """Return the size of one sample: that of the weights' own transforms where they state one."""
+    if task == "detection":
+        side = next((size for part, size in DETECTION_NAMES_SIZE.items() if part in model_name), DETECTION_SIZE)
+        return (3, side, side)
+    if task == "optical_flow":
+        return (3, *OPTICAL_FLOW_SIZE)
+    height, width = _transformed_size(published) or USUAL_SIZE
+    return (3, *([VIDEO_FRAMES] if task == "video" else []), height, width)
 
 
 def _weights_of(model_name: str) -> list[WeightsEnum]:
@@ -168,28 +118,38 @@ def _weights_of(model_name: str) -> list[WeightsEnum]:
     return sorted(weights, key=lambda one: one is not default)
 
 
-def _size_mistakes(model: NamedModel) -> list[str]:
-    usual = published_input_size(model.model_name)
-    given = len(model.input_size)
+def mistakes(config: ConfiguredModel) -> list[str]:
+    """Return one line for each thing that does not fit torchvision: the model, its weights, its input's dimensions."""
+    known = names()
+    if config.model_name in known:
+        return [*_weights_mistakes(config), *_size_mistakes(config)]
+    is_quantized = config.model_name in _registered()
+    mistake = "quantized models are not counted" if is_quantized else f"torchvision has no model {config.model_name!r}"
+    remedy = suggestion(config.model_name.removeprefix("quantized_"), known, "see torchvision.models.list_models()")
+    return [f"{config.where('model_name')}: model_name: {mistake}; {remedy}"]
+
+
+def _size_mistakes(config: ConfiguredModel) -> list[str]:
+    usual = listed(config.model_name).input_size
+    given = len(config.input_size)
     if given == len(usual):
         return []
-    mistake = f"{model.model_name} takes {len(usual)} numbers such as {list(usual)}, not {given}"
-    return [f"{model.where('input_size')}: input_size: {mistake}"]
+    mistake = f"{config.model_name} takes {len(usual)} numbers such as {list(usual)}, not {given}"
+    return [f"{config.where('input_size')}: input_size: {mistake}"]
 
 
-def _weights_mistakes(model: NamedModel) -> list[str]:
-    where, model_name, weights_name = model.where, model.model_name, model.weights_name
-    if weights_name is None:
+def _weights_mistakes(config: ConfiguredModel) -> list[str]:
+    if config.weights_name is None:
         return []
-    members = sorted(weights.name for weights in _weights_of(model_name))
-    if weights_name.rpartition(".")[2] not in members:
-        choice = ", ".join(members) or "none, so write null"
-        mistake = f"{model_name} has no weights {weights_name!r}; it has: {choice}"
-        return [f"{where('weights_name')}: weights_name: {mistake}"]
-    return []
+    members = sorted(weights.name for weights in _weights_of(config.model_name))
+    if config.weights_name.rpartition(".")[2] in members:
+        return []
+    choice = ", ".join(members) or "none, so write null"
+    mistake = f"{config.model_name} has no weights {config.weights_name!r}; it has: {choice}"
+    return [f"{config.where('weights_name')}: weights_name: {mistake}"]
 
 
-def build_model(operator: OperatorTuple, device: str) -> nn.Module:
+def build(operator: OperatorTuple, device: str) -> nn.Module:
     """Return the model that a tuple describes, in eval mode, on a device; ``meta`` takes no memory and no weights.
 
     Without named weights it has random ones, and the graph of the published weights, which may differ from that of the
@@ -200,7 +160,7 @@ def build_model(operator: OperatorTuple, device: str) -> nn.Module:
         UserError: its weights cannot be downloaded.
     """
     model_name, parameters = operator.short_name, dict(operator.parameters)
-    if model_name not in _models():
+    if model_name not in names():
         raise CannotMeasureError(f"{model_name} is no model of this version of torchvision")
     weights_name = parameters.get("weights")
     with ExitStack() as stack:
@@ -226,7 +186,7 @@ def input_values(operator: OperatorTuple) -> tuple[PlainValue, ...]:
     Optical flow takes two frames, detection a list of images without a batch dimension.
     """
     (spec,) = tensor_specs(operator.inputs)
-    task = task_of(operator.short_name)
+    task = _task_of(operator.short_name)
     if task == "optical_flow":
         return tuple(TensorSpec(spec.shape, spec.dtype, identity=frame) for frame in range(2))
     if task == "detection":
@@ -240,10 +200,6 @@ def _arguments(model_name: str, weights: WeightsEnum | None) -> dict[str, object
     parameters = inspect.signature(get_model_builder(model_name)).parameters
     arguments: dict[str, object] = {name: value for name, value in common.items() if name in parameters}
     return arguments | ({"init_weights": False} if model_name in SLOW_INITIALISATION else {})
-
-
-def _default_weights(model_name: str) -> WeightsEnum | None:
-    return next(iter(_weights_of(model_name)), None)
 
 
 def _fitting_weights(operator: OperatorTuple) -> WeightsEnum | None:
@@ -288,8 +244,3 @@ class _UninitialisedOnMeta(TorchFunctionMode):
             if target.is_meta:
                 return target
         return function(*args, **kwargs)
-
-
-def _suggestion(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=3)
-    return f"did you mean {' or '.join(close)}?" if close else "see torchvision.models.list_models()"

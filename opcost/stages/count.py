@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import nn
 
 from opcost.errors import CannotMeasureError, UnknownOperationError, UserError
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.tuples import META
+from opcost.operators.tuples import META, OperatorTuple
 from opcost.operators.whitelist import select
 from opcost.progress import Progress
 from opcost.running.devices import choose_device
 from opcost.running.request import COUNTS, Request, counted, model_tuple
-from opcost.sources.models import counting_device, model_to_count
-from opcost.sources.torchvision import check_model
-from opcost.stages.census import CensusRow, take_census
+from opcost.sources.models import ResolvedModel, resolve
+from opcost.sources.registry import check_config
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
 from opcost.torch_backend.capture import capture
@@ -30,10 +31,9 @@ EXPECTED_S = {"cuda": 1.0, "cpu": 6.0, META: 0.25}
 class CountReport:
     """What block 0 counted in one model.
 
-    FLOPs, bytes and parameters are those of
-    the whole model run; ``counted_`` those in operator tuples, ``whitelisted_`` those in tuples that the whitelist
-    keeps (None where there is no whitelist). ``outside`` names the operations in no tuple. ``counted_on`` is ``meta``,
-    ``cpu`` or ``cuda``.
+    FLOPs, bytes and parameters are those of the whole model run; ``counted_`` those in operator tuples,
+    ``whitelisted_`` those in tuples that the whitelist keeps (None where there is no whitelist). ``outside`` names the
+    operations in no tuple. ``counted_on`` is ``meta``, ``cpu`` or ``cuda``.
     """
 
     name: str
@@ -71,9 +71,38 @@ class CountPlan:
     expected_s: float
 
 
+@dataclass(frozen=True)
+class CensusRow:
+    """The calls and tuples of one model, or of all together (``name`` is then None).
+
+    Only operators that compute something are counted. ``shared_tuples`` are those that more than one of the models
+    have; ``unshared_tuples`` those that only one has.
+    """
+
+    name: str | None
+    calls: int
+    tuples: int
+    shared_tuples: int
+    unshared_tuples: int
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A model to count, and the device to count it on."""
+
+    config: ModelConfig
+    model: ResolvedModel
+    device: str
+
+    def plan(self) -> CountPlan:
+        is_counted = COUNTS.path(self.config).exists()
+        expected_s = EXPECTED_S[self.device.partition(":")[0]]
+        return CountPlan(self.config.name, str(self.model.operator), is_counted, self.device, expected_s)
+
+
 def plan_counting(request: Request, on_meta: bool = False) -> list[CountPlan]:
     """Return the models that block 0 would run, without running any."""
-    return [plan for _, plan in _planned(request, on_meta)]
+    return [task.plan() for task in _tasks(request, on_meta)]
 
 
 def count_operators(request: Request, progress: Progress, on_meta: bool = False) -> list[CountReport | CountFailure]:
@@ -84,11 +113,11 @@ def count_operators(request: Request, progress: Progress, on_meta: bool = False)
         progress: reports each model.
         on_meta: run on shapes only, where a model's work does not depend on its data.
     """
-    planned = _planned(request, on_meta)
+    tasks = _tasks(request, on_meta)
     whitelist = request.whitelist_if_any()
-    progress.start(len(planned), sum(plan.expected_s for _, plan in planned) / max(len(planned), 1))
+    progress.start(len(tasks), sum(task.plan().expected_s for task in tasks) / max(len(tasks), 1))
     try:
-        return [_count_and_tell(config, plan.device, whitelist, progress) for config, plan in planned]
+        return [_count_and_report(task, whitelist, progress) for task in tasks]
     finally:
         progress.end()
 
@@ -96,6 +125,51 @@ def count_operators(request: Request, progress: Progress, on_meta: bool = False)
 def census(request: Request) -> list[CensusRow]:
     """Return how many calls and tuples the chosen models have that are counted, done or not, each and all together."""
     return take_census({config.name: counts for config, counts in counted(request, request.configs(), COUNTS)})
+
+
+def take_census(models: Mapping[str, OperatorCounts]) -> list[CensusRow]:
+    """Return a row for each model, by its name, and one for all together, in which each tuple counts once."""
+    occurrences = {name: _computing(counts) for name, counts in models.items()}
+    users = Counter(operator for operators in occurrences.values() for operator in operators)
+    rows = [_census_row(name, operators, users) for name, operators in occurrences.items()]
+    together: Counter[OperatorTuple] = Counter()
+    for operators in occurrences.values():
+        together.update(operators)
+    return [*rows, _census_row(None, together, users)]
+
+
+def _computing(counts: OperatorCounts) -> dict[OperatorTuple, int]:
+    return {count.operator: count.occurrences for count in counts.counts if count.computes}
+
+
+def _census_row(
+    name: str | None, operators: Mapping[OperatorTuple, int], users: Mapping[OperatorTuple, int]
+) -> CensusRow:
+    shared = sum(users[operator] > 1 for operator in operators)
+    return CensusRow(name, sum(operators.values()), len(operators), shared, len(operators) - shared)
+
+
+def _tasks(request: Request, on_meta: bool) -> list[_Task]:
+    device = choose_device(request.device)
+    models = [(config, resolve(model_tuple(config))) for config in request.open_configs(check_config)]
+    return [_Task(config, model, model.counting_device(device, on_meta)) for config, model in models]
+
+
+def _count_and_report(task: _Task, whitelist: tuple[str, ...] | None, progress: Progress) -> CountReport | CountFailure:
+    config = task.config
+    progress.begin(config.name)
+    try:
+        counts = _count(task)
+    except UserError as error:
+        progress.fail(str(error))
+        return CountFailure(config.name, str(error))
+    if task.device == META and _has_values(config):
+        text = "%s: what was counted before holds the values that operators saw, and stays; delete %s to replace it"
+        logging.getLogger(__name__).warning(text, config.name, COUNTS.path(config))
+    else:
+        write_counts(COUNTS.path(config), counts)
+    progress.finish(f"{counts.operator_calls} calls of {len(counts.counts)} operator tuples")
+    return _count_report(config.name, counts, whitelist)
 
 
 def _has_values(config: ModelConfig) -> bool:
@@ -106,49 +180,19 @@ def _has_values(config: ModelConfig) -> bool:
         return False
 
 
-def _planned(request: Request, on_meta: bool) -> list[tuple[ModelConfig, CountPlan]]:
-    """Return the models to count, each with where and how long."""
-    configs = request.open_configs(check_model)
-    device = choose_device(request.device)
-    return [(config, _plan(config, counting_device(config.model_name, device, on_meta))) for config in configs]
-
-
-def _plan(config: ModelConfig, device: str) -> CountPlan:
-    expected_s = EXPECTED_S[device.partition(":")[0]]
-    return CountPlan(config.name, str(model_tuple(config)), COUNTS.path(config).exists(), device, expected_s)
-
-
-def _count_and_tell(
-    config: ModelConfig, device: str, whitelist: tuple[str, ...] | None, progress: Progress
-) -> CountReport | CountFailure:
-    progress.begin(config.name)
+def _count(task: _Task) -> OperatorCounts:
+    config = task.config
     try:
-        counts = _count(config, device)
-    except UserError as error:
-        progress.fail(str(error))
-        return CountFailure(config.name, str(error))
-    if device == META and _has_values(config):
-        text = "%s: what was counted before holds the values that operators saw, and stays; delete %s to replace it"
-        logging.getLogger(__name__).warning(text, config.name, COUNTS.path(config))
-    else:
-        write_counts(COUNTS.path(config), counts)
-    progress.finish(f"{counts.operator_calls} calls of {len(counts.counts)} operator tuples")
-    return _count_report(config.name, counts, whitelist)
-
-
-def _count(config: ModelConfig, device: str) -> OperatorCounts:
-    operator = model_tuple(config)
-    try:
-        model, inputs = model_to_count(operator, device)
+        model, inputs = task.model.ready_to_count(task.device)
         _check_composites(config, model)
-        return capture(model, inputs, operator, config.composites)
+        return capture(model, inputs, task.model.operator, config.composites)
     except UnknownOperationError as error:
         remedy = "add a formula, or the name to WITHOUT_PRODUCTS, in opcost/torch_backend/flops.py"
         raise UserError(f"{config.where('model_name')}: model_name: {config.model_name}: {error}; {remedy}") from error
     except CannotMeasureError as error:
-        raise UserError(_does_not_run(config, device, str(error))) from error
+        raise UserError(_does_not_run(task, str(error))) from error
     except REFUSALS as error:
-        raise UserError(_does_not_run(config, device, one_line(error))) from error
+        raise UserError(_does_not_run(task, one_line(error))) from error
 
 
 def _check_composites(config: ModelConfig, model: nn.Module) -> None:
@@ -159,11 +203,11 @@ def _check_composites(config: ModelConfig, model: nn.Module) -> None:
         raise UserError(f"{config.where('composites')}: composites: {mistake}; it has {', '.join(sorted(classes))}")
 
 
-def _does_not_run(config: ModelConfig, device: str, reason: str) -> str:
-    size = list(config.input_size)
+def _does_not_run(task: _Task, reason: str) -> str:
+    config, size = task.config, list(task.config.input_size)
     return (
-        f"{config.where('input_size')}: input_size: {config.model_name} does not run on {size} on {device} ({reason}); "
-        "take a size that it accepts and that fits into memory"
+        f"{config.where('input_size')}: input_size: {config.model_name} does not run on {size} on {task.device} "
+        f"({reason}); take a size that it accepts and that fits into memory"
     )
 
 

@@ -1,4 +1,4 @@
-"""Coverage: whether the operator tuples of torchvision's models carry all that an unobserved run computes and moves."""
+"""Coverage: whether the operator tuples of a model carry all that an unobserved run computes and moves."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from opcost.errors import CannotMeasureError, UnknownOperationError
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, model_operator, tensor_specs
 from opcost.progress import Progress
-from opcost.running.devices import choose_device
-from opcost.sources.models import counting_device, model_and_inputs, model_to_count
-from opcost.sources.torchvision import (
-    PublishedFacts,
-    is_data_dependent,
-    models_matching,
-    published_facts,
-    published_input_size,
-    task_of,
-)
+from opcost.running.devices import choose_device, product_of
+from opcost.sources.models import ResolvedModel, resolve
+from opcost.sources.ports import PublishedFacts
+from opcost.sources.registry import models_matching
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.flops import CostCounter, OperationCost, tensors_of, total
 from opcost.torch_backend.meta_device import like_a_device
@@ -29,7 +24,7 @@ from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.workload import REFUSALS, one_line
 
 BATCH_SIZE = 1
-"""Torchvision states multiply-adds for one sample; shares do not depend on the batch, or hardly."""
+"""Multiply-adds are published for one sample; shares do not depend on the batch, or hardly."""
 
 FLOP_TOLERANCE_RATIO = 1e-6
 LEAST_MEMORY_BYTES_RATIO = 0.999
@@ -113,9 +108,24 @@ class CoverageFailure:
     reason: str
 
 
+@dataclass(frozen=True)
+class CoverageReport:
+    """What was checked, on which device's product, with which versions of torch and of the models' libraries."""
+
+    rows: tuple[CoverageRow, ...]
+    failures: tuple[CoverageFailure, ...]
+    device_product: str
+    libraries: tuple[str, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all models could be checked, and tuples carry all of each."""
+        return not self.failures and all(row.is_complete for row in self.rows)
+
+
 def check_coverage(
     patterns: Sequence[str], device_name: str | None, on_meta: bool, progress: Progress
-) -> list[CoverageRow | CoverageFailure]:
+) -> CoverageReport:
     """Run each model unobserved and captured, and compare.
 
     Args:
@@ -128,42 +138,47 @@ def check_coverage(
         UserError: a pattern matches no model, or there is no such device.
     """
     device = choose_device(device_name)
-    places = [(model_name, counting_device(model_name, device, on_meta)) for model_name in models_matching(patterns)]
-    progress.start(len(places), sum(EXPECTED_S[place.partition(":")[0]] for _, place in places) / len(places))
+    sizes = {model.name: (BATCH_SIZE, *model.input_size[1:]) for model in models_matching(patterns)}
+    models = [resolve(model_operator(name, None, size)) for name, size in sizes.items()]
+    tasks = [(model, model.counting_device(device, on_meta)) for model in models]
+    progress.start(len(tasks), sum(EXPECTED_S[device.partition(":")[0]] for _, device in tasks) / len(tasks))
     try:
-        return [_check_and_tell(model_name, place, progress) for model_name, place in places]
+        results = [_check_and_report(model, device, progress) for model, device in tasks]
     finally:
         progress.end()
+    return CoverageReport(
+        rows=tuple(result for result in results if isinstance(result, CoverageRow)),
+        failures=tuple(result for result in results if isinstance(result, CoverageFailure)),
+        device_product=product_of(device),
+        libraries=(f"torch {torch.__version__}", *sorted({model.source.library() for model in models})),
+    )
 
 
-def _check_and_tell(model_name: str, device: str, progress: Progress) -> CoverageRow | CoverageFailure:
-    progress.begin(model_name)
+def _check_and_report(model: ResolvedModel, device: str, progress: Progress) -> CoverageRow | CoverageFailure:
+    progress.begin(model.listed.name)
     try:
-        row = _check_model(model_name, device)
+        row = _check(model, device)
     except (UnknownOperationError, CannotMeasureError, *REFUSALS) as error:
         reason = one_line(error)
         progress.fail(reason)
-        return CoverageFailure(model_name, reason)
+        return CoverageFailure(model.listed.name, reason)
     progress.finish(f"{row.tuples} tuples")
     return row
 
 
-def _check_model(model_name: str, device: str) -> CoverageRow:
-    input_size = published_input_size(model_name, BATCH_SIZE)
-    operator = model_operator(model_name, None, input_size)
-    model, inputs = model_to_count(operator, device)
+def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
+    operator, listed = resolved.operator, resolved.listed
+    model, inputs = resolved.ready_to_count(device)
     unobserved = unobserved_costs(model, inputs)
     captured: list[OperationCost] = []
     counts = capture(model, inputs, operator, record=captured.append)
     whole = total(unobserved)
-    has_meta = device != META and not is_data_dependent(model_name)
-    on_meta = capture(*model_and_inputs(operator, META), operator) if has_meta else None
-    published = published_facts(model_name)
-    proposals = Proposals.of(counts, published)
+    has_meta = device != META and not listed.is_data_dependent
+    on_meta = capture(*resolved.with_inputs(META), operator) if has_meta else None
     return CoverageRow(
-        model_name=model_name,
-        task=task_of(model_name),
-        input_size=input_size,
+        model_name=listed.name,
+        task=listed.task,
+        input_size=tensor_specs(operator.inputs)[0].shape,
         device=device.partition(":")[0],
         module_calls=counts.operator_calls - counts.function_calls,
         function_calls=counts.function_calls,
@@ -175,11 +190,11 @@ def _check_model(model_name: str, device: str) -> CoverageRow:
         flop_ratio=counts.flop / whole.flop if whole.flop else None,
         memory_bytes_ratio=counts.memory_bytes / whole.memory_bytes if whole.memory_bytes else None,
         multiply_adds=whole.flop / 2 / BATCH_SIZE,
-        published=published,
+        published=listed.published,
         parameters=counts.parameters,
         meta_other_tuples=None if on_meta is None else len(_calls(on_meta) ^ _calls(counts)),
         meta_memory_bytes_ratio=None if on_meta is None else on_meta.total_memory_bytes / counts.total_memory_bytes,
-        proposals=proposals,
+        proposals=Proposals.of(counts, listed.published),
     )
 
 

@@ -18,8 +18,8 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.progress import Progress
 from opcost.running.apparatus import OpenApparatus, open_apparatus
 from opcost.running.request import Request, model_tuple
-from opcost.sources.models import model_and_inputs
-from opcost.sources.torchvision import check_model
+from opcost.sources.models import resolve
+from opcost.sources.registry import check_config
 from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.capture import watch
 from opcost.torch_backend.passes import INFERENCE
@@ -86,7 +86,7 @@ def compare_kernels(
     Raises:
         UserError: there is no GPU.
     """
-    configs = request.configs(check_model)
+    configs = request.configs(check_config)
     table = request.database.kernel_times
     progress.start(len(configs), None)
     reports = []
@@ -158,7 +158,7 @@ def profiled_calls(
 
 def _in_model(config: ModelConfig, device: str) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
     """Return what a run of the model launches, and each call of each operator that launches something."""
-    model, inputs = model_and_inputs(model_tuple(config), device)
+    model, inputs = resolve(model_tuple(config)).with_inputs(device)
     for _ in range(WARM_UP_RUNS):
         INFERENCE.run_once(model, inputs)
     operators, kernels = profiled_calls(model, inputs, config.composites)

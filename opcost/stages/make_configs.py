@@ -1,4 +1,4 @@
-"""Configs: one ``summary.yml`` for each model of torchvision at its published input size."""
+"""Configs: one ``summary.yml`` for each model of a source at its published input size."""
 
 from __future__ import annotations
 
@@ -7,10 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opcost.operators.tuples import DEFAULT_SEED
-from opcost.sources.torchvision import is_data_dependent, models_matching, published_input_size
-from opcost.stages.config_templates import config_name, config_text
+from opcost.sources.ports import ListedModel
+from opcost.sources.registry import models_matching
 from opcost.storage.configs import SUMMARY_NAME
 from opcost.storage.files import replace_file
+
+TEMPLATE = """\
+# One model at one input size. The README explains the keys under "Add a model".
+# Programs change nothing here but "done": they set it to true when the measurement is complete.
+model_name: {model_name}
+weights_name: null # null: random weights
+input_size: {input_size} # batch first
+done: false
+"""
+
+SEED_LINE = "seed: {seed} # of random weights and input: what this model runs depends on them\n"
 
 
 @dataclass(frozen=True)
@@ -33,15 +44,19 @@ def make_configs(measurements: Path, patterns: Sequence[str], dry_run: bool = Fa
     Raises:
         UserError: a pattern matches no model.
     """
-    return [_make_config(measurements, model_name, dry_run) for model_name in models_matching(patterns)]
+    return [_make_config(measurements, model, dry_run) for model in models_matching(patterns)]
 
 
-def _make_config(measurements: Path, model_name: str, dry_run: bool) -> ConfigReport:
-    input_size = published_input_size(model_name)
-    name = config_name(model_name, input_size)
+def _make_config(measurements: Path, model: ListedModel, dry_run: bool) -> ConfigReport:
+    name = f"{model.name}_{'x'.join(map(str, model.input_size))}"
     path = measurements / name / SUMMARY_NAME
     is_lacking = not path.exists()
     if is_lacking and not dry_run:
-        seed = DEFAULT_SEED if is_data_dependent(model_name) else None
-        replace_file(path, config_text(model_name, input_size, seed).encode())
+        replace_file(path, _text(model).encode())
     return ConfigReport(name, str(path), is_lacking)
+
+
+def _text(model: ListedModel) -> str:
+    """Return the text of a config with random weights that is not done; only where it matters it names a seed."""
+    text = TEMPLATE.format(model_name=model.name, input_size=list(model.input_size))
+    return text + SEED_LINE.format(seed=DEFAULT_SEED) if model.is_data_dependent else text

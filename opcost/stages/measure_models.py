@@ -10,7 +10,7 @@ from opcost.progress import Progress
 from opcost.running.bench import OpenBench
 from opcost.running.campaign import Campaign, Outcome, Work
 from opcost.running.request import Request, model_tuple
-from opcost.sources.torchvision import check_model
+from opcost.sources.registry import check_config
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def measure_full_models(
     request: Request, protocol_for: ProtocolFor, open_bench: OpenBench, progress: Progress
 ) -> list[FullModelReport]:
     """Measure each chosen model as a whole, where the database lacks it."""
-    configs = request.configs(check_model)
+    configs = request.configs(check_config)
     works = [Work(config, (Subject(model_tuple(config)),)) for config in configs]
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         protocol = protocol_for(bench.is_gpu)

@@ -18,21 +18,19 @@ def coverage(arguments: Namespace) -> int:
     log_run(arguments.verbose)
     _check_output(arguments.output)
 
+    from opcost.reporting.coverage_page import coverage_page, summary
     from opcost.reporting.terminal import progress_on_stderr
-    from opcost.stages.coverage import CoverageFailure, CoverageRow, check_coverage
-    from opcost.stages.coverage_page import coverage_page, summary
+    from opcost.stages.coverage import check_coverage
     from opcost.storage.files import replace_file
 
-    results = check_coverage(arguments.names, arguments.device, arguments.meta, progress_on_stderr())
-    rows = [result for result in results if isinstance(result, CoverageRow)]
-    failures = [result for result in results if isinstance(result, CoverageFailure)]
-    text = coverage_page(rows, failures, command_line(), arguments.device)
+    report = check_coverage(arguments.names, arguments.device, arguments.meta, progress_on_stderr())
+    text = coverage_page(report, command_line())
     if arguments.output is None:
         print(text, end="")
     else:
         replace_file(arguments.output, text.encode())
-        print(summary(rows))
-    return 0 if not failures and all(row.is_complete for row in rows) else 1
+        print(summary(report.rows))
+    return int(not report.is_complete)
 
 
 def _check_output(path: Path | None) -> None:

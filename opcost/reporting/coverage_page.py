@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 
-import torch
-import torchvision
-
-from opcost.running.devices import choose_device, product_of
-from opcost.stages.coverage import CoverageFailure, CoverageRow
+from opcost.stages.coverage import CoverageReport, CoverageRow
 from opcost.units import UNKNOWN, percent
 
 TOLERANCE_RATIO = 0.005
@@ -21,7 +17,7 @@ PUBLISHED_STEP = 1e6
 TEMPLATE = """\
 # What the operator tuples carry
 
-Made on {date} by `{command}` with torch {torch}, torchvision {torchvision}, {device}.
+Made on {date} by `{command}` with {libraries}, {device}.
 
 Each model ran twice on the same weights and input: unobserved, with each ATen operation counted as torch dispatches it,
 and captured into operator tuples. Random weights in the published graph, seed 0, published input size, one sample.
@@ -58,18 +54,16 @@ COLUMNS = (
 """The table's columns, and how Markdown aligns each."""
 
 
-def coverage_page(
-    rows: Sequence[CoverageRow], failures: Sequence[CoverageFailure], command: str, device_name: str | None
-) -> str:
-    """Return the page in Markdown, for rows that were made now by a command on a device as the user named it."""
+def coverage_page(report: CoverageReport, command: str) -> str:
+    """Return the page in Markdown, for a report that a command has just made."""
+    unchecked = [f"- not checked: {failure.model_name} ({failure.reason})" for failure in report.failures]
     return TEMPLATE.format(
         date=date.today().isoformat(),
         command=command,
-        device=product_of(choose_device(device_name)),
-        torch=torch.__version__,
-        torchvision=torchvision.__version__,
-        summary="\n".join((summary(rows), *(f"- not checked: {item.model_name} ({item.reason})" for item in failures))),
-        table="\n".join(_line(cells) for cells in (*zip(*COLUMNS, strict=True), *map(_cells, rows))),
+        device=report.device_product,
+        libraries=", ".join(report.libraries),
+        summary="\n".join((summary(report.rows), *unchecked)),
+        table="\n".join(_line(cells) for cells in (*zip(*COLUMNS, strict=True), *map(_cells, report.rows))),
     )
 
 
