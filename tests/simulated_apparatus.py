@@ -52,6 +52,7 @@ class SimulatedCampaign:
     device: str = "cuda:0"
     conditions: Conditions = SIMULATED_CONDITIONS
     meter: MeterModel = field(default_factory=MeterModel)
+    has_meter: bool = True
     sentinel: Subject | None = None
     meter_names: tuple[str, ...] = ("simulated",)
     before: Callable[[OperatorTuple], None] = lambda _: None
@@ -106,6 +107,7 @@ class SimulatedCampaign:
             conditions=lambda precision: replace(self.conditions, precision=precision),
             circumstances=circumstances,
             precision=self._precision,
+            has_meter=self.has_meter,
             pause=self.machine.idle,
             sentinel=self.sentinel,
         )

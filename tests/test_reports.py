@@ -56,9 +56,11 @@ FILTERED = FilterReport(
     ),
 )
 MEASURED = OperatorsReport(
-    "resnet50", 48, 10, 37, 1, 1, 33.0, False, ("RuntimeError: out of [memory]",), 2, ("no meter",)
+    *("resnet50", 48, 10, 37, 1, 1, 33.0, False),
+    *(("RuntimeError: out of [memory]",), 2, ("no meter",)),
+    {"missing": 36, "flagged": 2},
 )
-WHOLE = FullModelReport("resnet50", 0.012345, 5.4321, 440.0, True, False, 0.0, None)
+WHOLE = FullModelReport("resnet50", 0.012345, 5.4321, 440.0, True, False, 0.0, None, {})
 COMPARED = ComparisonRow(
     key="k",
     operator="torchvision.models.resnet50",
@@ -190,13 +192,23 @@ def test_a_dry_run_adds_up_the_time_that_is_needed(capsys: pytest.CaptureFixture
     assert "time needed in all: 7 min 0 s\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_dry_run_says_what_is_to_be_measured_and_why(dry_run: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    print_operator_measurements([MEASURED], dry_run)
+    print_full_models([replace(WHOLE, planned={"lacks energy": 1}), replace(WHOLE, name="b")], dry_run)
+    output = capsys.readouterr().out
+    for line in ("resnet50: to be measured: 36 missing, 2 flagged\n", "resnet50: to be measured: 1 lacks energy\n"):
+        assert (line in output) == dry_run
+    assert "b: to be" not in output
+
+
 @pytest.mark.parametrize(
     ("report", "cells"),
     [
         (WHOLE, ["12.35 ms", "5432 mJ", "440.0 W", "now"]),
         (replace(WHOLE, newly_measured=False), ["12.35 ms", "5432 mJ", "440.0 W", "earlier"]),
-        (FullModelReport("resnet50", None, None, None, False, False, 33.0, None), ["-", "-", "-", "not yet"]),
-        (FullModelReport("resnet50", None, None, None, False, True, 33.0, "no memory"), ["-", "-", "-", "failed"]),
+        (FullModelReport("resnet50", None, None, None, False, False, 33.0, None, {}), ["-", "-", "-", "not yet"]),
+        (FullModelReport("resnet50", None, None, None, False, True, 33.0, "no memory", {}), ["-", "-", "-", "failed"]),
         (replace(WHOLE, energy_j=None, power_w=None, reason="no meter"), ["12.35 ms", "-", "-", "now"]),
     ],
 )

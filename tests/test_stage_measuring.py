@@ -20,7 +20,7 @@ from opcost.measuring.retries import RETRIES
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, InputValues
-from opcost.running.campaign import OVERHEAD_S
+from opcost.running.plan import OVERHEAD_S
 from opcost.running.request import (
     COUNTS,
     FILTERED_COUNTS,
@@ -300,6 +300,37 @@ def test_a_dry_run_writes_and_measures_nothing_and_says_how_long_it_takes(campai
     assert sorted(campaign.folder.rglob("*")) == before
     assert campaign.built == []
     assert campaign.with_meter == [False, False]
+
+
+def test_a_dry_run_says_why_what_is_lacking_is_to_be_measured(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 3, GELU: 1})
+    run(campaign)
+    run_full(campaign)
+    campaign.add_model("b", {GELU: 5, SILU: 1})
+    assert [report.planned for report in run(campaign, dry_run=True)] == [{}, {"missing": 1}]
+    assert [report.planned for report in run(campaign, dry_run=True, protocol=FULL)] == [
+        {"shorter or less precise than asked": 2},
+        {"missing": 1},
+    ]
+    assert run_full(campaign, dry_run=True, protocol=FULL)[0].planned == {"shorter or less precise than asked": 1}
+
+
+@pytest.mark.parametrize("notes", ["", "uneven: clocks still low; another process"])
+def test_notes_of_rows_change_no_plan_and_no_report(campaign: SimulatedCampaign, notes: str) -> None:
+    campaign.add_model("a", {RELU: 3, GELU: 1})
+    campaign.add_model("b", {GELU: 5, SILU: 1})
+    run(campaign)
+    table = campaign.request().database.operator_measurements
+    flags = {"torch.nn.GELU": (Flag.UNEVEN,), "torch.nn.ReLU": (Flag.POWER_CAPPED,)}
+    kept = [
+        replace(row, measurement=replace(row.measurement, flags=flags.get(row.operator, ()), notes="as it was"))
+        for row in table.rows()
+    ]
+    table.path.write_text(table.text(kept))
+    before = run(campaign, dry_run=True)
+    assert [report.planned for report in before] == [{"flagged": 1}, {}]
+    table.path.write_text(table.text([replace(row, measurement=replace(row.measurement, notes=notes)) for row in kept]))
+    assert run(campaign, dry_run=True) == before
 
 
 # Stopped and started again
@@ -617,7 +648,16 @@ def test_an_operator_without_energy_is_measured_again_by_a_meter_that_works(tmp_
 def test_energy_is_given_up_after_some_attempts(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, LOADS, meter=DEAD_METER)
     campaign.add_model("a", {RELU: 1})
-    assert [run(campaign)[0].measured for _ in range(RETRIES.runs + 1)] == [1] * RETRIES.runs + [0]
+    reports = [run(campaign)[0] for _ in range(RETRIES.runs + 1)]
+    assert [report.measured for report in reports] == [1] * RETRIES.runs + [0]
+    # The last one settles it.
+    assert [report.remaining for report in reports] == [1] * (RETRIES.runs - 1) + [0, 0]
+
+
+def test_where_no_energy_can_be_measured_none_is_lacking(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, LOADS, device="cpu", meter=DEAD_METER, has_meter=False)
+    campaign.add_model("a", {RELU: 1})
+    assert [(report.measured, report.remaining) for report in (run(campaign)[0], run(campaign)[0])] == [(1, 0), (0, 0)]
 
 
 def test_an_operator_that_something_disturbed_is_measured_again_by_later_runs(campaign: SimulatedCampaign) -> None:

@@ -80,7 +80,7 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
         if report.remaining and not dry_run:
             print_line(f"{report.name}: {report.remaining} failed or were disturbed: a later run measures them again")
     if dry_run:
-        print_line(f"time needed in all: {duration(sum(report.expected_s for report in reports))}")
+        _print_plan(reports)
 
 
 def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None:
@@ -99,10 +99,19 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
     ]
     print_table("Whole models, per run" + _dry(dry_run, "nothing was measured"), columns, rows)
     if dry_run:
-        print_line(f"time needed in all: {duration(sum(report.expected_s for report in reports))}")
+        _print_plan(reports)
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
+
+
+def _print_plan(reports: Sequence[OperatorsReport] | Sequence[FullModelReport]) -> None:
+    """Print what is to be measured and why, and how long that takes."""
+    for report in reports:
+        if report.planned:
+            reasons = ", ".join(f"{number} {reason}" for reason, number in report.planned.items())
+            print_line(f"{report.name}: to be measured: {reasons}")
+    print_line(f"time needed in all: {duration(sum(report.expected_s for report in reports))}")
 
 
 def _when(report: FullModelReport) -> str:

@@ -1,52 +1,34 @@
-"""A campaign: everything that some models want measured on a device, each operator once, and on disk at once."""
+"""A campaign: what is lacking of some models is measured, item by item, and each is on disk at once."""
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.conditions import measurement_key
-from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
-from opcost.measuring.record import FailureRow, MeasurementRow, doubts_of, is_doubtful
-from opcost.measuring.retries import RETRIES
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.record import FailureRow, MeasurementRow, doubts_of
 from opcost.operators.subjects import Subject, about
 from opcost.operators.values import NORMAL_DATA
 from opcost.progress import Progress
 from opcost.running.bench import Bench, measured_row
 from opcost.running.drift_check import Sentinel
+from opcost.running.plan import Demand, KnownRows, PlanItem, PlannedWork, Work, make_plan
 from opcost.running.request import Request
-from opcost.storage.configs import ModelConfig
 from opcost.storage.table import CsvTable
-from opcost.summing.index import best_rows
 from opcost.units import millijoules, milliseconds
-
-OVERHEAD_S = 0.1
-"""What building an operator, its capture and the last rows of the log take on an H200."""
-
-PRECISE_LOOP_S = 0.3
-"""What a loop to within 1 % takes on an H200 on average."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """What one model wants measured."""
-
-    config: ModelConfig
-    subjects: tuple[Subject, ...]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a campaign did for one piece of work; rows and reasons of failures by key.
+    """What a campaign did for one model; rows and reasons of failures by key.
 
-    Of the keys ``found`` were settled before and ``measured`` got a row; ``remaining`` are not settled yet.
+    Of the keys that the model wants ``found`` were settled before and ``measured`` got a row; ``remaining`` are not
+    settled yet. ``expected_s`` is how long these take, but for what a model before wants, too.
     """
 
-    keys: tuple[str, ...]
+    work: PlannedWork
     rows: Mapping[str, MeasurementRow]
     failures: Mapping[str, str]
     found: int
@@ -56,14 +38,16 @@ class Outcome:
 
 
 class Campaign:
-    """Measures the operators of some works that a table lacks, each once, however many models want it.
+    """Plans what a bench is to measure for some models, and carries the plan out.
 
-    With an ``order_seed`` in the protocol each model's operators come in shuffled order, so that drifts do not follow
-    its layers. Where the bench has a sentinel, that is measured first, last, and now and then in between.
+    Where the bench has a sentinel, that is measured first, last, and now and then in between.
 
-    A row settles its operator if its loop was at least as long or precise as the one asked for now, and if nothing
-    disturbed it and it has energy, or there is no meter; or if there are ``RETRIES.runs`` rows. Rows of other boards
-    settle nothing if the request is for the ``same_board``.
+    Args:
+        bench: measures.
+        protocol: how long or precisely.
+        request: names the database, and says whether rows of other boards count.
+        table: the rows that there are, and where new ones go.
+        works: what is wanted.
     """
 
     def __init__(
@@ -75,145 +59,87 @@ class Campaign:
         works: Sequence[Work],
     ) -> None:
         self._bench = bench
-        self._works = works
-        self._protocol = protocol
-        # Asked for now: where a bench's process ends with its first operator, it answers no more.
-        self._circumstances = bench.circumstances(protocol)
         self._table = table
         self._failures = request.database.failures
-        asked = (protocol.loop_s, protocol.relative_error, FULL_LOOP_S)
-        wanted = about(subject.operator for work in works for subject in work.subjects)
-        rows = [row for row in self._table.rows(wanted) if row.circumstances.is_as_good_as(*asked)]
-        if request.same_board:
-            rows = [row for row in rows if row.circumstances.device_uuid == self._circumstances.device_uuid]
-        self._rows = best_rows(rows)
-        self._attempts = Counter(row.key for row in rows)
-        self._sentinel = Sentinel(bench, protocol, request.database.sentinel_measurements)
-        self._tried: set[str] = set()
         self._failed: dict[str, str] = {}
-        self._failed_before = {row.key for row in self._failures.rows()}
+        # Asked for now: where a bench's process ends with its first operator, it answers no more.
+        self._circumstances = bench.circumstances(protocol)
+        boards = (self._circumstances.device_uuid,) if request.same_board else None
+        wanted = about(subject.operator for work in works for subject in work.subjects)
+        self._known = KnownRows(Demand(protocol, bench.has_meter, boards), table.rows(wanted))
+        conditions = {work.precision: bench.conditions(work.precision) for work in works}
+        failed_keys = {row.key for row in self._failures.rows()}
+        self.plan = make_plan(works, self._known, protocol, conditions, failed_keys)
+        self._sentinel = Sentinel(bench, protocol, request.database.sentinel_measurements)
 
-    def run(self, progress: Progress, dry_run: bool) -> Iterator[tuple[Work, Outcome]]:
-        """Measure what is lacking, and yield each model's outcome as soon as the model is complete.
+    def outlook(self) -> list[Outcome]:
+        """Return what there is of each model, and what is to be measured."""
+        return [self._outcome(work, found=self._settled(work), measured=0) for work in self.plan.works]
 
-        What failed before comes last: it may be what ended the last campaign.
-        """
-        works = sorted(
-            self._works, key=lambda work: any(self._is_suspect(self._key(work, one)) for one in work.subjects)
-        )
-        lacking = self._newly_lacking(works)
-        progress.start(sum(lacking), self._item_s)
+    def run(self, progress: Progress) -> Iterator[Outcome]:
+        """Measure what is lacking, and yield each model's outcome as soon as the model is complete."""
+        progress.start(len(self.plan.items), self.plan.item_s)
         try:
-            for work, newly_lacking in zip(works, lacking, strict=True):
-                yield work, self._outcome(work, newly_lacking, progress, dry_run)
+            for work in self.plan.works:
+                found = self._settled(work)
+                measured = sum(self._measure(item, progress) for item in work.items)
+                yield self._outcome(work, found, measured)
             self._sentinel.look_last()
         finally:
             progress.end()
             self._sentinel.tell_drift()
 
-    def _outcome(self, work: Work, newly_lacking: int, progress: Progress, dry_run: bool) -> Outcome:
-        keys = [self._key(work, subject) for subject in work.subjects]
-        found = sum(map(self._is_settled, keys))
-        subjects = sorted(self._in_order(work.subjects), key=lambda subject: self._turn(work, subject))
-        measured = 0 if dry_run else sum(self._measure(work, subject, progress) for subject in subjects)
-        remaining = sum(not self._is_settled(key) for key in keys)
+    def _settled(self, work: PlannedWork) -> int:
+        return sum(self._known.reason(key) is None for key in work.keys)
+
+    def _outcome(self, work: PlannedWork, found: int, measured: int) -> Outcome:
+        lacking = sum(self._known.reason(item.key) is not None for item in work.items)
         return Outcome(
-            keys=tuple(keys),
-            rows=self._rows,
+            work=work,
+            rows=self._known.best,
             failures=self._failed,
             found=found,
             measured=measured,
-            remaining=remaining,
-            expected_s=(newly_lacking if dry_run else remaining) * self._item_s,
+            remaining=len(work.keys) - self._settled(work),
+            expected_s=lacking * self.plan.item_s,
         )
 
-    def _in_order(self, subjects: tuple[Subject, ...]) -> list[Subject]:
-        """Return subjects shuffled by the seed, if there is one: neighbours in a model are not neighbours in time."""
-        shuffled = list(subjects)
-        if self._protocol.order_seed is not None:
-            random.Random(self._protocol.order_seed).shuffle(shuffled)
-        return shuffled
-
-    @property
-    def _item_s(self) -> float:
-        loop_s = self._protocol.loop_s if self._protocol.relative_error is None else PRECISE_LOOP_S
-        return self._protocol.warm_up_s + loop_s + OVERHEAD_S
-
-    def _newly_lacking(self, works: list[Work]) -> list[int]:
-        """Return how many operators each model adds to what is settled and what the models before it want."""
-        known: set[str] = set()
-        numbers = []
-        for work in works:
-            wanted = {key for subject in work.subjects if not self._is_settled(key := self._key(work, subject))}
-            numbers.append(len(wanted - known))
-            known |= wanted
-        return numbers
-
-    def _key(self, work: Work, subject: Subject) -> str:
-        return measurement_key(subject, self._bench.conditions(work.config.precision))
-
-    def _is_settled(self, key: str) -> bool:
-        row = self._rows.get(key)
-        if row is None:
-            return False
-        lacks_energy = row.measurement.energy_j is None and self._bench.has_meter
-        return not (lacks_energy or is_doubtful(row.measurement)) or self._attempts[key] >= RETRIES.runs
-
-    def _turn(self, work: Work, subject: Subject) -> tuple[bool, bool]:
-        """Return by what subjects are sorted: first those without a row, last those that may end the campaign."""
-        key = self._key(work, subject)
-        return self._is_suspect(key), key in self._rows
-
-    def _has_suspects(self, work: Work) -> bool:
-        return any(self._is_suspect(self._key(work, subject)) for subject in work.subjects)
-
-    def _is_suspect(self, key: str) -> bool:
-        return key in self._failed_before and not self._is_settled(key)
-
-    def _measure(self, work: Work, subject: Subject, progress: Progress) -> bool:
-        """Measure one operator unless it is settled or was tried in this run; return whether a row was added."""
-        key = self._key(work, subject)
-        if key in self._tried or self._is_settled(key):
-            return False
-        self._tried.add(key)
-        self._sentinel.look_if_due(work.config.precision)
-        progress.begin(_name(subject))
+    def _measure(self, item: PlanItem, progress: Progress) -> bool:
+        """Measure one item and return whether a row was added."""
+        self._sentinel.look_if_due(item.precision)
+        progress.begin(_name(item.subject))
         try:
-            row = measured_row(self._bench, subject, work.config.precision, self._protocol, self._circumstances)
+            row = measured_row(self._bench, item.subject, item.precision, self.plan.protocol, self._circumstances)
         except CannotMeasureError as error:
-            self._fail(key, subject, work.config.precision, str(error))
+            self._fail(item, str(error))
             progress.fail(str(error))
             return False
         except Exception as error:
             # A bug, or a fault that the process does not survive: the next campaign takes this operator last.
-            self._fail(key, subject, work.config.precision, f"{type(error).__name__}: {error}")
+            self._fail(item, f"{type(error).__name__}: {error}")
             raise
         row = self._sentinel.doubted(row)
-        self._add(row)
+        self._table.append(row)
+        self._known.add([row])
         energy = "no energy" if row.measurement.energy_j is None else millijoules(row.measurement.energy_j)
         doubts = "".join(f"  ({doubt.meaning})" for doubt in doubts_of(row.measurement))
         progress.finish(f"{milliseconds(row.measurement.time_s)}  {energy}{doubts}")
         return True
 
-    def _add(self, row: MeasurementRow) -> None:
-        self._table.append(row)
-        self._attempts[row.key] += 1
-        known = [self._rows[row.key]] if row.key in self._rows else []
-        self._rows |= best_rows([*known, row])
-
-    def _fail(self, key: str, subject: Subject, precision: str, reason: str) -> None:
-        self._failed[key] = reason
+    def _fail(self, item: PlanItem, reason: str) -> None:
+        operator = item.subject.operator
+        self._failed[item.key] = reason
         self._failures.append(
             FailureRow(
-                key=key,
-                operator=subject.operator.operator,
+                key=item.key,
+                operator=operator.operator,
                 reason=reason,
                 failed_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                parameters=subject.operator.parameters_text,
-                inputs=subject.operator.inputs_text,
-                training_mode=subject.operator.mode,
-                input_data=str(subject.input_data),
-                conditions=self._bench.conditions(precision),
+                parameters=operator.parameters_text,
+                inputs=operator.inputs_text,
+                training_mode=operator.mode,
+                input_data=str(item.subject.input_data),
+                conditions=self._bench.conditions(item.precision),
                 circumstances=self._circumstances,
             )
         )

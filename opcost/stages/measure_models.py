@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opcost.measuring.protocol import ProtocolFor
 from opcost.operators.subjects import Subject
 from opcost.progress import Progress
 from opcost.running.bench import OpenBench
-from opcost.running.campaign import Campaign, Outcome, Work
+from opcost.running.campaign import Campaign, Outcome
+from opcost.running.plan import Work
 from opcost.running.request import Request, model_tuple
 from opcost.sources.registry import check_config
 
 
 @dataclass(frozen=True)
 class FullModelReport:
-    """What the full-model script found or measured of one model; time and energy per run, None if not measured."""
+    """What the full-model script found or measured of one model; time and energy per run, None if not measured.
+
+    ``planned`` counts what was to be measured, by the reason.
+    """
 
     name: str
     time_s: float | None
@@ -25,6 +30,7 @@ class FullModelReport:
     failed: bool
     expected_s: float
     reason: str | None
+    planned: Mapping[str, int]
 
 
 def measure_full_models(
@@ -32,19 +38,20 @@ def measure_full_models(
 ) -> list[FullModelReport]:
     """Measure each chosen model as a whole, where the database lacks it."""
     configs = request.configs(check_config)
-    works = [Work(config, (Subject(model_tuple(config)),)) for config in configs]
+    works = [Work(config.name, config.precision, (Subject(model_tuple(config)),)) for config in configs]
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         protocol = protocol_for(bench.is_gpu)
         campaign = Campaign(bench, protocol, request, request.database.full_model_measurements, works)
-        reports = [_full_model_report(*result) for result in campaign.run(progress, request.dry_run)]
+        outcomes = campaign.outlook() if request.dry_run else campaign.run(progress)
+        reports = [_full_model_report(outcome) for outcome in outcomes]
     return sorted(reports, key=lambda report: report.name)
 
 
-def _full_model_report(work: Work, outcome: Outcome) -> FullModelReport:
-    (key,) = outcome.keys
+def _full_model_report(outcome: Outcome) -> FullModelReport:
+    (key,) = outcome.work.keys
     row = outcome.rows.get(key)
     return FullModelReport(
-        name=work.config.name,
+        name=outcome.work.name,
         time_s=row.measurement.time_s if row else None,
         energy_j=row.measurement.energy_j if row else None,
         power_w=row.measurement.power_w if row else None,
@@ -52,4 +59,5 @@ def _full_model_report(work: Work, outcome: Outcome) -> FullModelReport:
         failed=key in outcome.failures,
         expected_s=outcome.expected_s,
         reason=outcome.failures.get(key) or (row.measurement.energy_missing_reason if row else None),
+        planned=outcome.work.reasons,
     )

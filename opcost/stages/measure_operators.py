@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opcost.errors import UserError
@@ -12,7 +13,8 @@ from opcost.operators.subjects import CAPTURED, subjects_of
 from opcost.operators.tuples import META
 from opcost.progress import Progress
 from opcost.running.bench import OpenBench
-from opcost.running.campaign import Campaign, Outcome, Work
+from opcost.running.campaign import Campaign, Outcome
+from opcost.running.plan import Work
 from opcost.running.request import (
     BLOCK_0,
     Request,
@@ -30,8 +32,8 @@ class OperatorsReport:
 
     ``wanted`` are operators, each on every kind of values that it sees in the model; of these ``found`` were in the
     database already, ``measured`` and ``failed`` in this run, and ``remaining`` are still lacking. ``expected_s`` is
-    how long the remaining ones take if nothing disturbs them; of a dry run, without those that an earlier model of the
-    run wants too.
+    how long the remaining ones take if nothing disturbs them, without those that an earlier model of the run wants too.
+    ``planned`` counts what was to be measured, by the reason.
     """
 
     name: str
@@ -45,6 +47,7 @@ class OperatorsReport:
     reasons: tuple[str, ...]
     without_energy: int
     energy_missing_reasons: tuple[str, ...]
+    planned: Mapping[str, int]
 
 
 def measure_operators(
@@ -65,20 +68,24 @@ def measure_operators(
     """
     models = selected(request, request.open_configs())
     _tell_of_unknown_values(models, input_data)
-    works = [Work(model.config, tuple(subjects_of(model.kept.counts, input_data))) for model in models]
-    on_own_values = [work for work, model in zip(works, models, strict=True) if _has_values(model.kept, input_data)]
+    works = [
+        Work(model.config.name, model.config.precision, tuple(subjects_of(model.kept.counts, input_data)))
+        for model in models
+    ]
+    by_name = {model.config.name: model for model in models}
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         if not request.dry_run:
             ship_counts(request, [model.config for model in models])
         protocol = protocol_for(bench.is_gpu)
         campaign = Campaign(bench, protocol, request, request.database.operator_measurements, works)
         reports = []
-        for work, outcome in campaign.run(progress, request.dry_run):
-            is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None
-            is_full_protocol = is_full and bench.is_gpu
-            is_due = is_full_protocol and not outcome.remaining and not request.dry_run and work in on_own_values
-            done = (is_due and _set_done(work.config)) or work.config.done
-            reports.append(_operators_report(work, outcome, done))
+        is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None and bench.is_gpu
+        for outcome in campaign.outlook() if request.dry_run else campaign.run(progress):
+            model = by_name[outcome.work.name]
+            is_complete = is_full and not outcome.remaining and _has_values(model.kept, input_data)
+            is_due = is_complete and not request.dry_run
+            done = (is_due and _set_done(model.config)) or model.config.done
+            reports.append(_operators_report(outcome, done))
         if not request.dry_run:
             find_chains_if_unknown(bench, request.database.calls_in_chains)
     return sorted(reports, key=lambda report: report.name)
@@ -106,13 +113,14 @@ def _set_done(config: ModelConfig) -> bool:
     return True
 
 
-def _operators_report(work: Work, outcome: Outcome, done: bool) -> OperatorsReport:
-    reasons = [outcome.failures[key] for key in outcome.keys if key in outcome.failures]
-    rows = [outcome.rows[key].measurement for key in outcome.keys if key in outcome.rows]
+def _operators_report(outcome: Outcome, done: bool) -> OperatorsReport:
+    keys = outcome.work.keys
+    reasons = [outcome.failures[key] for key in keys if key in outcome.failures]
+    rows = [outcome.rows[key].measurement for key in keys if key in outcome.rows]
     without_energy = [str(row.energy_missing_reason) for row in rows if row.energy_j is None]
     return OperatorsReport(
-        name=work.config.name,
-        wanted=len(outcome.keys),
+        name=outcome.work.name,
+        wanted=len(keys),
         found=outcome.found,
         measured=outcome.measured,
         failed=len(reasons),
@@ -122,4 +130,5 @@ def _operators_report(work: Work, outcome: Outcome, done: bool) -> OperatorsRepo
         reasons=tuple(dict.fromkeys(reasons)),
         without_energy=len(without_energy),
         energy_missing_reasons=tuple(dict.fromkeys(without_energy)),
+        planned=outcome.work.reasons,
     )

@@ -1,0 +1,180 @@
+"""What is planned to be measured, and why, given rows of a database."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, simulated_row
+
+from opcost.measuring.flags import Flag, Flags
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.record import MeasurementRow
+from opcost.measuring.retries import RETRIES
+from opcost.operators.subjects import Subject
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.running.plan import OVERHEAD_S, Demand, KnownRows, Plan, Reason, Work, make_plan
+
+SECOND = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
+FP32 = replace(SIMULATED_CONDITIONS, precision="fp32")
+CONDITIONS = {"torch-default": SIMULATED_CONDITIONS, "fp32": FP32}
+RELU, GELU, SILU, LINEAR = (
+    Subject(OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),)))
+    for name in ("ReLU", "GELU", "SiLU", "Linear")
+)
+MEASURED = simulated_row(RELU.operator, circumstances=replace(SIMULATED_CIRCUMSTANCES, loop_s=1.0))
+
+
+def row(
+    subject: Subject = RELU,
+    flags: Flags = (),
+    loop_s: float = 1.0,
+    board: str | None = "simulated-0",
+    has_energy: bool = True,
+) -> MeasurementRow:
+    measurement = replace(MEASURED.measurement, flags=flags)
+    if not has_energy:
+        measurement = replace(measurement, energy_j=None, energy_standard_error_j=None)
+    circumstances = replace(MEASURED.circumstances, loop_s=loop_s, device_uuid=board)
+    key = f"{subject.key}-{SIMULATED_CONDITIONS.key}"
+    return replace(MEASURED, key=key, measurement=measurement, circumstances=circumstances)
+
+
+def work(*subjects: Subject, name: str = "a", precision: str = "torch-default") -> Work:
+    return Work(name, precision, subjects)
+
+
+def plan(
+    works: Sequence[Work],
+    rows: Sequence[MeasurementRow] = (),
+    demand: Demand | None = None,
+    failed: Sequence[MeasurementRow] = (),
+) -> Plan:
+    demand = demand or Demand(SECOND, has_meter=True)
+    return make_plan(works, KnownRows(demand, rows), demand.protocol, CONDITIONS, {row.key for row in failed})
+
+
+def reasons(rows: Sequence[MeasurementRow], demand: Demand | None = None) -> list[Reason]:
+    return [item.reason for item in plan([work(RELU)], rows, demand).items]
+
+
+def names(planned: Plan) -> list[list[str]]:
+    return [[item.subject.operator.short_name for item in part.items] for part in planned.works]
+
+
+UNEVEN = row(flags=(Flag.UNEVEN,))
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([], [Reason.MISSING]),
+        ([row(GELU)], [Reason.MISSING]),
+        ([row()], []),
+        ([row(loop_s=2.0)], []),
+        ([row(loop_s=0.5)], [Reason.SHORTER]),
+        ([row(loop_s=0.5), row()], []),
+        ([row(has_energy=False)], [Reason.LACKS_ENERGY]),
+        ([row(has_energy=False), row()], []),
+        ([UNEVEN], [Reason.FLAGGED]),
+        ([UNEVEN, row()], []),
+        # What says nothing against a figure is no reason.
+        ([row(flags=(Flag.AT_POWER_LIMIT, Flag.IMPRECISE, Flag.NO_KERNEL))], []),
+        # What stays as it is is left so.
+        ((RETRIES.runs - 1) * [UNEVEN], [Reason.FLAGGED]),
+        (RETRIES.runs * [UNEVEN], []),
+        (RETRIES.runs * [row(has_energy=False)], []),
+        ([*(RETRIES.runs - 1) * [UNEVEN], row(has_energy=False)], []),
+        # Rows that do not count are no attempts.
+        ([UNEVEN, *RETRIES.runs * [row(loop_s=0.5)]], [Reason.FLAGGED]),
+    ],
+)
+def test_what_is_lacking_has_a_reason(rows: list[MeasurementRow], expected: list[Reason]) -> None:
+    assert reasons(rows) == expected
+
+
+def test_where_there_is_no_meter_no_energy_is_lacking() -> None:
+    assert reasons([row(has_energy=False)], Demand(SECOND, has_meter=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("boards", "expected"), [(None, []), (("here",), [Reason.OTHER_BOARD]), (("there", "here"), []), ((None,), [])]
+)
+def test_rows_of_other_boards_count_unless_boards_are_named(
+    boards: tuple[str | None, ...] | None, expected: list[Reason]
+) -> None:
+    """A CPU's board has no name."""
+    rows = [row(board=None if boards == (None,) else "there")]
+    assert reasons(rows, Demand(SECOND, has_meter=True, boards=boards)) == expected
+
+
+def test_a_precision_is_settled_by_one_as_good() -> None:
+    precise = MeasurementProtocol(0.1, 30.0, relative_error=0.01)
+    found = [
+        replace(row(), circumstances=replace(MEASURED.circumstances, loop_s=None, relative_error=relative_error))
+        for relative_error in (0.02, 0.01)
+    ]
+    demand = Demand(precise, has_meter=True)
+    assert reasons([*found[:1], row()], demand) == [Reason.SHORTER]
+    assert reasons(found, demand) == []
+    assert reasons([row(loop_s=30.0)], demand) == []
+
+
+def test_what_two_models_want_is_measured_for_the_first_one() -> None:
+    planned = plan([work(RELU, GELU), work(GELU, SILU, name="b")])
+    assert names(planned) == [["ReLU", "GELU"], ["SiLU"]]
+    assert [len(part.keys) for part in planned.works] == [2, 2]
+    assert len(planned.items) == 3
+
+
+def test_each_precision_is_measured_for_itself() -> None:
+    planned = plan([work(RELU), work(RELU, name="b", precision="fp32")], [row()])
+    assert names(planned) == [[], ["ReLU"]]
+    (item,) = planned.items
+    assert (item.precision, item.key) == ("fp32", f"{RELU.key}-{FP32.key}")
+
+
+def test_what_has_no_row_comes_first_and_what_has_failed_last() -> None:
+    rows = [UNEVEN]
+    planned = plan([work(RELU, SILU, GELU), work(LINEAR, name="b")], rows, failed=[row(SILU)])
+    assert names(planned) == [["Linear"], ["GELU", "ReLU", "SiLU"]]
+    assert [item.has_failed for item in planned.items] == [False, False, False, True]
+    # What failed and was measured since is nothing to fear.
+    assert names(plan([work(RELU, SILU), work(LINEAR, name="b")], [row(SILU)], failed=[row(SILU)])) == [
+        ["ReLU"],
+        ["Linear"],
+    ]
+
+
+def test_a_plan_tells_how_many_are_to_be_measured_for_which_reason_and_how_long_one_takes() -> None:
+    planned = plan([work(RELU, GELU, SILU, LINEAR)], [UNEVEN, row(LINEAR)])
+    assert planned.works[0].reasons == {"missing": 2, "flagged": 1}
+    assert planned.item_s == SECOND.warm_up_s + SECOND.loop_s + OVERHEAD_S
+
+
+def test_a_plan_is_data_that_another_process_may_be_handed() -> None:
+    planned = plan([work(RELU, GELU)], [UNEVEN])
+    assert pickle.loads(pickle.dumps(planned)) == planned
+    assert hash(planned)
+
+
+def test_rows_that_are_added_settle_what_they_should() -> None:
+    known = KnownRows(Demand(SECOND, has_meter=True), [row(loop_s=0.5)])
+    key = row().key
+    found = []
+    for _ in range(RETRIES.runs):
+        known.add([UNEVEN])
+        found.append(known.reason(key))
+    assert found == [*(RETRIES.runs - 1) * [Reason.FLAGGED], None]
+    known.add([row()])
+    assert known.best[key].measurement.flags == ()
+
+
+@pytest.mark.parametrize("notes", ["", "out of memory: shared with another process; uneven; not within 1 %"])
+def test_notes_change_nothing(notes: str) -> None:
+    rows = [UNEVEN, row(GELU), row(SILU, has_energy=False), row(LINEAR, loop_s=0.5)]
+    works = [work(RELU, GELU), work(SILU, LINEAR, name="b")]
+    noted = [replace(one, measurement=replace(one.measurement, notes=notes)) for one in rows]
+    assert plan(works, noted) == plan(works, rows)
