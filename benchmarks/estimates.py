@@ -18,7 +18,8 @@ from tables import markdown
 from opcost.command.options import DATABASE, MEASUREMENTS, Parser, add_options
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCounts
-from opcost.prediction.rates import fitted, known_costs
+from opcost.prediction.port import known_costs
+from opcost.prediction.rates import fitted
 from opcost.running.request import COUNTS, Request, counted
 from opcost.storage.database import Database
 from opcost.summing.index import Measurements

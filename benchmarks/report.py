@@ -24,12 +24,13 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from opcost.comparing.compare import compare
+from opcost.comparing.compare import Evidence, compare
 from opcost.measuring.conditions import GRAPH, measurement_key
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import Constant, OperatorTuple, model_operator
+from opcost.operators.whitelist import Selection
 from opcost.reporting.report import write_report
 from opcost.running.request import Request
 from opcost.stages.compare import ModelComparisons, keep_comparisons
@@ -136,7 +137,9 @@ def models_of(
         model = model_operator(f"model{number}", None, (32, 3, 224, 224))
         total = OperatorCounts(model, counts, FLOP * len(used), MEMORY_BYTES * len(used), 0, "2.11.0", "cuda")
         config: Any = SimpleNamespace(name=f"model{number}_32x3x224x224")
-        yield ModelComparisons(config, (compare(total, whole, measurements),), (None,))
+        yield ModelComparisons(
+            config, (compare(Selection(total, replace(total, counts=())), whole, Evidence(measurements)),), (None,)
+        )
 
 
 def time_in_browser(path: Path) -> None:

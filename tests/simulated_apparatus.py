@@ -22,7 +22,7 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Apparatus
-from opcost.running.request import FILTERED_COUNTS, Request, model_tuple
+from opcost.running.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, model_tuple
 from opcost.storage.configs import ModelConfig, load_configs
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
@@ -63,6 +63,9 @@ class SimulatedCampaign:
     def __post_init__(self) -> None:
         self.machine = SimulatedMachine(device=Device(white_noise_w=2.0), meter=self.meter, seed=1)
         self.measurements.mkdir(exist_ok=True)
+        whitelist = self.measurements / WHITELIST
+        if not whitelist.exists():
+            whitelist.write_text('operators: ["*"]\n')
 
     @property
     def measurements(self) -> Path:
@@ -90,9 +93,7 @@ class SimulatedCampaign:
         (config,) = load_configs(self.measurements, [name])
         counts = tuple(OperatorCount(operator, number, FLOP, FLOP) for operator, number in occurrences.items())
         whole = FLOP * sum(occurrences.values())
-        write_counts(
-            FILTERED_COUNTS.path(config), OperatorCounts(model_tuple(config), counts, whole, whole, 7, "2.11.0", "cuda")
-        )
+        write_both(config, OperatorCounts(model_tuple(config), counts, whole, whole, 7, "2.11.0", "cuda"))
         return config
 
     @contextmanager
@@ -122,6 +123,12 @@ class SimulatedCampaign:
     def _precision(self, name: str) -> Iterator[None]:
         self.precisions.append(name)
         yield
+
+
+def write_both(config: ModelConfig, counts: OperatorCounts) -> None:
+    """Pickle counts as blocks 0 and 1 do where the whitelist leaves out nothing."""
+    for kind in (COUNTS, FILTERED_COUNTS):
+        write_counts(kind.path(config), counts)
 
 
 class RecordedProgress:

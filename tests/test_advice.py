@@ -27,7 +27,8 @@ from opcost.comparing.coverage import (
 from opcost.measuring.flags import Flag
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.prediction.rates import CostModel, KnownCost, Rates, fitted, kind_of, known_costs, quartiles
+from opcost.prediction.port import KnownCost, known_costs, quartiles
+from opcost.prediction.rates import CostModel, Rates, fitted, kind_of
 from opcost.stages.scipy_cover import smallest_cover
 from opcost.summing.index import Measurements
 from opcost.summing.summation import sum_operators
@@ -47,6 +48,12 @@ def costs(**times_and_energies: tuple[float, float | None]) -> dict[str, Operato
     return {name: OperatorCost(time_s, energy_j) for name, (time_s, energy_j) in times_and_energies.items()}
 
 
+def known_cost(
+    flop: int, memory_bytes: int, time_s: float, energy_j: float | None = None, name: str = "ReLU"
+) -> KnownCost:
+    return KnownCost(OperatorCount(operator(name), 1, flop, memory_bytes), time_s, energy_j)
+
+
 # Rates
 
 
@@ -60,12 +67,13 @@ def test_declared_rates_explain_the_costs_that_they_make(
     rates: tuple[float, float, float], sizes: list[tuple[int, int]]
 ) -> None:
     declared = Rates(*rates)
-    known = [KnownCost(flop, size, declared.cost(flop, size), 5 * declared.cost(flop, size)) for flop, size in sizes]
+    known = [known_cost(flop, size, declared.cost(flop, size), 5 * declared.cost(flop, size)) for flop, size in sizes]
     found = fitted(known)
     assert found.energy is not None
     for one in known:
-        assert found.time.cost(one.flop, one.memory_bytes) == pytest.approx(one.time_s, rel=1e-3)
-        assert found.energy.cost(one.flop, one.memory_bytes) == pytest.approx(one.energy_j, rel=1e-3)
+        work = one.count.flop, one.count.memory_bytes
+        assert found.time.cost(*work) == pytest.approx(one.time_s, rel=1e-3)
+        assert found.energy.cost(*work) == pytest.approx(one.energy_j, rel=1e-3)
 
 
 def test_costs_that_scatter_by_a_share_of_themselves_are_right_together() -> None:
@@ -75,11 +83,11 @@ def test_costs_that_scatter_by_a_share_of_themselves_are_right_together() -> Non
     known = []
     for flop, size in sizes:
         time_s = declared.cost(int(flop), int(size)) * random.gamma(2.0, 0.5)
-        known.append(KnownCost(int(flop), int(size), time_s, None))
+        known.append(known_cost(int(flop), int(size), time_s))
     found = fitted(known).time
     for rate, truth in zip((found.per_flop, found.per_byte, found.per_call), (1e-14, 4e-13, 2e-6), strict=True):
         assert rate == pytest.approx(truth, rel=0.15)
-    estimated_s = sum(found.cost(one.flop, one.memory_bytes) for one in known)
+    estimated_s = sum(found.cost(one.count.flop, one.count.memory_bytes) for one in known)
     assert estimated_s == pytest.approx(sum(one.time_s for one in known), rel=0.1)
 
 
@@ -88,7 +96,7 @@ def test_costs_that_scatter_by_a_share_of_themselves_are_right_together() -> Non
 )
 def test_no_rate_is_below_zero(known: list[tuple[int, int, float]]) -> None:
     """Whatever was measured: an operator that does more never costs less."""
-    found = fitted([KnownCost(flop, size, time_s, None) for flop, size, time_s in known])
+    found = fitted([known_cost(flop, size, time_s) for flop, size, time_s in known])
     assert min(found.time.per_flop, found.time.per_byte, found.time.per_call) >= 0
     assert found.energy is None
 
@@ -99,8 +107,8 @@ def test_what_neither_computes_nor_moves_costs_nothing() -> None:
 
 
 def test_a_kind_of_which_enough_is_measured_has_its_own_rates() -> None:
-    cheap = [KnownCost(0, size, 1e-9 * size, 1e-7 * size, "ReLU") for size in range(100, 1300, 100)]
-    dear = [KnownCost(0, size, 9e-9 * size, None, "SiLU") for size in range(100, 1200, 100)]
+    cheap = [known_cost(0, size, 1e-9 * size, 1e-7 * size) for size in range(100, 1300, 100)]
+    dear = [known_cost(0, size, 9e-9 * size, name="SiLU") for size in range(100, 1200, 100)]
     found = fitted([*cheap, *dear])
     assert set(found.of_kind) == {"ReLU"}
     relu, silu, gelu = (OperatorCount(operator(name), 1, 0, 1000) for name in ("ReLU", "SiLU", "GELU"))
@@ -147,7 +155,7 @@ def test_costs_are_as_measured_and_else_estimated() -> None:
     assert found["GELU"] == OperatorCost(pytest.approx(2 * 2e-3 + 5e-4), pytest.approx(2.0), 0.0)
     assert measured_ratio(found) == pytest.approx(0.003 / 0.0075, rel=0.01)
     (known,) = known_costs(counts.counts, measurements, SIMULATED_CONDITIONS)
-    assert (known.memory_bytes, known.time_s) == (100, row.measurement.time_s)
+    assert (known.count.memory_bytes, known.time_s) == (100, row.measurement.time_s)
 
 
 def test_what_was_disturbed_is_told_apart() -> None:

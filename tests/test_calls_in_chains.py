@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, write_both
 from simulated_machine import SIMULATED_CONDITIONS, Device, Load, simulated_row
 
 from opcost.comparing import cache_chains
@@ -55,12 +55,11 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.bench import Bench
-from opcost.running.request import FILTERED_COUNTS
+from opcost.running.request import COUNTS
 from opcost.stages.cache_chains import find_chains, find_chains_if_unknown
 from opcost.stages.compare import compare_models, find_comparisons
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
-from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
 from opcost.torch_backend.cache_chains import ChainBehindAStream
 from opcost.torch_backend.capture import capture
@@ -549,8 +548,8 @@ def test_block_2_finds_it_out_after_it_has_measured_something(tmp_path: Path, on
 def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_size: None) -> None:
     campaign = campaign_in(tmp_path)
     config = campaign.add_model("a", {RELU: 3})
-    counts = read_counts(FILTERED_COUNTS.path(config), "")
-    write_counts(FILTERED_COUNTS.path(config), replace(counts, total_memory_bytes=STREAM_BYTES + 1))
+    counts = COUNTS.read(config)
+    write_both(config, replace(counts, total_memory_bytes=STREAM_BYTES + 1))
     campaign.loads = {**campaign.loads, counts.model: Load(time_s=MODEL_S, power_w=400.0)}
     measure_model(campaign)
     protocol = MeasurementProtocol(0.5, 1.0)
@@ -567,7 +566,7 @@ def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_
     errors = (row.correction_time_standard_error_s, row.correction_energy_standard_error_j)
     assert errors == (pytest.approx(0.6), pytest.approx(0.3))
     # What moves less than the stream is not corrected.
-    write_counts(FILTERED_COUNTS.path(config), replace(counts, total_memory_bytes=STREAM_BYTES))
+    write_both(config, replace(counts, total_memory_bytes=STREAM_BYTES))
     assert told_of_caches(campaign) == [
         "no cache correction: a run moves 268.4 MB; of less than 268.4 MB much may stay in caches"
     ]

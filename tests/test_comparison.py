@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
+from opcost.comparing import compare as comparing
 from opcost.comparing.cache_chains import SIDES, STREAM_BYTES, Excess, chain_row, chains_of
-from opcost.comparing.compare import compare
-from opcost.comparing.comparison import OperatorRuns
+from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
 from opcost.comparing.remarks import TEXTS, RemarkKind, worded
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import CACHES, measurement_key
@@ -15,6 +15,7 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
+from opcost.operators.whitelist import Selection
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements
 
@@ -57,6 +58,12 @@ def row_of(operator, time, energy, conditions=SIMULATED_CONDITIONS, meter="simul
 CONVOLUTION_ROW = row_of(CONVOLUTION, (2.0, 0.0), (10.0, 0.0))
 RELU_ROW = row_of(RELU, (1.0, 0.1), (5.0, 0.3))
 FULL = row_of(MODEL, (10.0, 0.3), (25.0, 1.0))
+
+
+def compare(counts, full, measurements, runs=USUAL_RUNS, chains=()):
+    """Compare where the whitelist leaves out nothing."""
+    selection = Selection(counts, replace(counts, counts=()))
+    return comparing.compare(selection, full, comparing.Evidence(measurements, chains), runs)
 
 
 def compared(*rows, full=FULL):
@@ -284,7 +291,6 @@ def test_simulated_parts_make_the_simulated_whole():
 
 
 MUCH = replace(COUNTS, total_memory_bytes=STREAM_BYTES + 1)
-NOTHING = replace(COUNTS, counts=())
 
 
 def in_graphs(row):
@@ -298,7 +304,7 @@ def gap_knowing(counts, chains=(), cache="warm"):
         for operator, figures, energy in ((CONVOLUTION, (2.0, 0.0), (10.0, 0.0)), (RELU, (1.0, 0.1), (5.0, 0.3)))
     ]
     full = in_graphs(FULL)
-    return compare(counts, full, Measurements(rows), OperatorRuns(cache=cache), dropped=NOTHING, chains=chains).gap
+    return compare(counts, full, Measurements(rows), OperatorRuns(cache=cache), chains).gap
 
 
 def chain_rows_of(time_s, energy_j):
@@ -347,5 +353,5 @@ def test_rates_of_a_small_part_of_a_model_tell_nothing_of_the_rest():
     for large_bytes, is_told in ((100, True), (10_000, False)):
         relu = OperatorCount(RELU, 1, 1, large_bytes)
         counts = replace(COUNTS, counts=(*small, relu), total_memory_bytes=500 + large_bytes)
-        gap = compare(counts, FULL, Measurements(known), dropped=NOTHING).gap
+        gap = compare(counts, FULL, Measurements(known)).gap
         assert (gap.unmeasured.time_s is not None) == is_told

@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 
-from opcost.comparing.compare import compare
+from opcost.comparing.compare import Evidence, compare
 from opcost.comparing.eager_regime import EagerCost, eager_cost
 from opcost.comparing.remarks import worded
 from opcost.measuring.conditions import EAGER, GRAPH, measurement_key
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.whitelist import Selection
 from opcost.summing.index import Measurements
 from opcost.summing.summation import sum_operators
 
@@ -133,10 +134,12 @@ def test_an_energy_on_other_values_is_none():
 def test_the_comparison_tells_what_an_eager_run_waits_for():
     graph, eager = rows_of("ReLU", 1, 2e-6)
     whole = row(MODEL, 65e-6, 0.01, EAGER)
-    found = compare(counts_of({("ReLU", 1): 10}), whole, Measurements([graph, eager]))
+    counts = counts_of({("ReLU", 1): 10})
+    selection = Selection(counts, replace(counts, counts=()))
+    found = compare(selection, whole, Evidence(Measurements([graph, eager])))
     assert found.eager.is_launch_bound
     assert list(map(worded, found.remarks)) == [
         "an eager run of the summed operators is launch-bound: 0.06000 ms of launches, 0.02000 ms on the device; "
         "the longer is 92.3 % of the whole model"
     ]
-    assert compare(counts_of({("ReLU", 1): 10}), row(MODEL, 65e-6, 0.01, GRAPH), Measurements([graph])).eager is None
+    assert compare(selection, row(MODEL, 65e-6, 0.01, GRAPH), Evidence(Measurements([graph]))).eager is None

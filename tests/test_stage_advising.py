@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +18,10 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.running.request import (
     COUNTS,
-    FILTERED_COUNTS,
     WHITELIST,
     model_tuple,
 )
+from opcost.running.shipped_counts import ship_counts
 from opcost.stages.advise import Advice, ModelAdvice, advise
 from opcost.stages.compare import compare_models
 from opcost.stages.measure_models import measure_full_models
@@ -125,8 +126,6 @@ def test_of_several_boards_sum_and_whole_are_of_the_one_that_the_comparison_take
         table.path.unlink()
         table.append_missing(rows)
     write_whitelist(campaign, 'operators: ["*"]\n')
-    (config,) = load_configs(campaign.measurements, ["a"])
-    shutil.copy(COUNTS.path(config), FILTERED_COUNTS.path(config))
     _, first = advised(campaign, 0.85)
     ((row,),) = (report.comparisons for report in compare_models(campaign.request("a")))
     assert row.conditions.device_product == "simulated machine"
@@ -207,6 +206,18 @@ def test_costs_are_those_of_the_device_on_which_these_models_are_measured(campai
     for operator in operators:
         table.append(simulated_row(operator, conditions=elsewhere))
     assert advised(campaign, 0.9, "a")[0].conditions.device_product == "simulated machine"
+
+
+def test_counts_that_ship_with_the_rows_do_where_there_are_no_pickles(campaign: SimulatedCampaign) -> None:
+    pickled = advised(campaign, 0.7, "b")
+    configs = load_configs(campaign.measurements, ["*"])
+    for config in configs:
+        # Later than what was shipped when the operators were measured.
+        os.utime(COUNTS.path(config), (later_s := time.time() + 10, later_s))
+    ship_counts(campaign.request(), configs)
+    for config in configs:
+        COUNTS.path(config).unlink()
+    assert advised(campaign, 0.7, "b") == pickled
 
 
 def test_what_the_smallest_whitelist_leaves_out_is_told(campaign: SimulatedCampaign) -> None:

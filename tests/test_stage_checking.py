@@ -52,7 +52,7 @@ def test_what_is_wrong_is_told_by_file_and_line(
 ) -> None:
     folders = ("--measurements", campaign.measurements, "--database", campaign.database.folder)
     assert status(monkeypatch, "check", *folders) == 0
-    assert capsys.readouterr().out == "3 files read, no mistakes\n"
+    assert capsys.readouterr().out == "4 files read, no mistakes\n"
     model = campaign.measurements / "a"
     (model / "summary.yml").write_text((model / "summary.yml").read_text().replace("resnet18", "resnet18 19"))
     campaign.add_model("b", {RELU: 1})
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_told_by_file_and_line(
         f"{campaign.measurements / 'operator_whitelist.yml'}": "operators",
     }.items():
         assert any(line.startswith(file) and problem in line for line in problems), file
-    assert last == f"5 files read, {len(problems)} mistakes"
+    assert last == f"7 files read, {len(problems)} mistakes"
 
 
 def test_repairing_keeps_the_good_lines_and_the_old_file(

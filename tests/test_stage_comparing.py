@@ -214,23 +214,74 @@ def test_a_whole_that_is_not_measured_is_said_with_the_remedy(campaign: Simulate
 # Which models
 
 
-def test_models_without_counts_are_left_out_unless_they_are_named(campaign: SimulatedCampaign) -> None:
-    campaign.add_model("b", OCCURRENCES)
-    (campaign.measurements / "b" / "operators_filtered.pkl").unlink()
+@pytest.mark.parametrize("names", [(), ("*",), ("a", "*")])
+def test_models_without_counts_are_left_out_with_one_line_unless_they_are_named(
+    campaign: SimulatedCampaign, names: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("b", "c"):
+        campaign.add_model(name, OCCURRENCES)
+        (campaign.measurements / name / "operators.pkl").unlink()
     campaign.database.folder.mkdir(exist_ok=True)
-    assert [report.name for report in compare(campaign)] == ["a"]
-    with pytest.raises(UserError, match=r"b/operators_filtered\.pkl: not there yet"):
-        compare(campaign, "b")
+    assert [report.name for report in compare(campaign, *names)] == ["a"]
+    (line,) = caplog.messages
+    assert line == "2 models have no operators.pkl yet and are left out; general_pipeline_block0.py makes it"
 
 
-def test_no_counts_at_all_are_one_line(campaign: SimulatedCampaign) -> None:
-    (campaign.measurements / "a" / "operators_filtered.pkl").unlink()
+@pytest.mark.parametrize("name", ["b", "{measurements}/b", "{measurements}/b/summary.yml"])
+def test_a_model_without_counts_that_is_named_is_a_mistake(campaign: SimulatedCampaign, name: str) -> None:
+    campaign.add_model("b", OCCURRENCES)
+    (campaign.measurements / "b" / "operators.pkl").unlink()
+    for names in ((name,), (name, "*")):
+        with pytest.raises(UserError, match=r"b/operators\.pkl: not there yet; run general_pipeline_block0\.py b"):
+            compare(campaign, *(one.format(measurements=campaign.measurements) for one in names))
+
+
+def test_damaged_counts_are_a_mistake_of_a_named_model_only(
+    campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture
+) -> None:
+    campaign.add_model("b", OCCURRENCES)
+    (campaign.measurements / "b" / "operators.pkl").write_bytes(b"no pickle")
+    campaign.database.folder.mkdir(exist_ok=True)
+    assert [report.name for report in compare(campaign, "*")] == ["a"]
+    assert "left out: " in caplog.text
+    with pytest.raises(UserError, match=r"b/operators\.pkl"):
+        compare(campaign, "b", "*")
+    with pytest.raises(UserError, match=r"b/operators\.pkl"):
+        compare(campaign, "b*")
+
+
+@pytest.mark.parametrize(("names", "said"), [((), ""), (("*",), " '*'")])
+def test_no_counts_at_all_are_one_line(campaign: SimulatedCampaign, names: tuple[str, ...], said: str) -> None:
+    (campaign.measurements / "a" / "operators.pkl").unlink()
     with pytest.raises(UserError) as caught:
-        compare(campaign)
+        compare(campaign, *names)
     assert caught.value.lines == (
-        f"{campaign.measurements}: no model has an operators_filtered.pkl yet; "
-        "run general_pipeline_block0.py and general_pipeline_block1.py first",
+        f"{campaign.measurements}: no model has an operators.pkl yet; run general_pipeline_block0.py{said} first",
     )
+
+
+def test_counts_that_ship_with_the_rows_do_where_there_are_no_pickles(campaign: SimulatedCampaign) -> None:
+    measure_parts(campaign)
+    measure_whole(campaign)
+    (pickled,) = compare(campaign)
+    campaign.add_model("b", {RELU: 1}, batch=3)
+    for name in ("a", "b"):
+        (campaign.measurements / name / "operators.pkl").unlink()
+    for names in ((), ("*",), ("a", "*")):
+        (shipped,) = compare(campaign, *names)
+        ours, theirs = shipped.comparisons[0], pickled.comparisons[0]
+        assert replace(ours, compared_at=theirs.compared_at) == theirs
+    with pytest.raises(UserError, match=r"b/operators\.pkl: not there yet"):
+        compare(campaign, "a", "b")
+
+
+def test_a_comparison_follows_the_whitelist_as_it_is(campaign: SimulatedCampaign) -> None:
+    measure_parts(campaign)
+    measure_whole(campaign)
+    (campaign.measurements / WHITELIST).write_text("operators: [ReLU]\n")
+    row = compared_row(campaign)
+    assert row.time_s == pytest.approx(3 * 0.001, rel=1e-6)
+    assert row.dropped_time_s == pytest.approx(0.002 + 2 * 0.003, rel=1e-6)
 
 
 def test_done_models_are_compared_too(tmp_path: Path) -> None:
@@ -412,14 +463,6 @@ def test_figures_show_each_comparison_with_its_kinds_of_operators(
     assert all(path.stat().st_size > 1000 for path in files)
     assert draw_comparisons([ComparingReport("a", (), "not measured")], explained.folder / "none") == []
     assert not (explained.folder / "none").exists()
-
-
-def test_without_the_counts_of_block_0_nobody_knows_what_was_dropped(campaign: SimulatedCampaign) -> None:
-    measure_parts(campaign)
-    measure_whole(campaign)
-    row = compared_row(campaign)
-    assert (row.dropped_time_s, row.unexplained_time_s, row.unexplained_energy_j) == (None, None, None)
-    assert row.unmeasured_time_s == 0.0
 
 
 def test_too_few_measurements_leave_what_is_missing_unknown(explained: SimulatedCampaign) -> None:

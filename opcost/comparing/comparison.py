@@ -37,16 +37,15 @@ class Comparison:
     """One model under one set of conditions: its summed operators beside the measured whole.
 
     ``counts`` are those that should be summed, ``runs`` which runs of them, ``full`` is the whole. ``left_out`` is the
-    cost of what is not summed on purpose, None where that is not known. ``gap`` names what makes the whole; ``eager``
-    is what an eager run of the summed operators should cost, None where that is not known. ``remarks`` are what the
-    reader must know.
+    cost of what is not summed on purpose. ``gap`` names what makes the whole; ``eager`` is what an eager run of the
+    summed operators should cost, None where that is not known. ``remarks`` are what the reader must know.
     """
 
     counts: OperatorCounts
     runs: OperatorRuns
     full: MeasurementRow
     cost: ModelCost
-    left_out: ModelCost | None
+    left_out: ModelCost
     gap: Gap
     eager: EagerCost | None
     remarks: tuple[Remark, ...] = ()

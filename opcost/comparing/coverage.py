@@ -10,7 +10,7 @@ import numpy as np
 
 from opcost.estimates import FloatArray, total_if_known
 from opcost.measuring.record import is_doubtful
-from opcost.prediction.rates import CostModel
+from opcost.prediction.port import Predictor
 from opcost.summing.summation import ModelCost
 
 Cover: TypeAlias = Callable[[FloatArray, float], Sequence[int]]
@@ -74,19 +74,19 @@ class Addition:
     share: CostShare
 
 
-def costs_of(cost: ModelCost, model: CostModel) -> Costs:
-    """Return what each operator costs in a model: as measured, and where it was not, as a cost model has it."""
+def costs_of(cost: ModelCost, predictor: Predictor) -> Costs:
+    """Return what each operator costs in a model: as measured, and where it was not, as a predictor has it."""
     by_operator = {count.operator: count for count in cost.summed}
     found: dict[str, OperatorCost] = {}
     for part in cost.parts:
         name, energy_j = part.subject.operator.short_name, part.energy_j
         if energy_j is None:
-            _, energy_j = model.cost(by_operator[part.subject.operator], part.occurrences)
+            _, energy_j = predictor.cost(by_operator[part.subject.operator], part.occurrences)
         doubtful_s = part.time_s if is_doubtful(part.row.measurement) else 0.0
         cost_of_part = OperatorCost(part.time_s, energy_j, part.time_s, doubtful_s)
         found[name] = found.get(name, OperatorCost()).plus(cost_of_part)
     for count in cost.missing:
-        name, cost_of_calls = count.operator.short_name, OperatorCost(*model.cost(count, count.occurrences))
+        name, cost_of_calls = count.operator.short_name, OperatorCost(*predictor.cost(count, count.occurrences))
         found[name] = found.get(name, OperatorCost()).plus(cost_of_calls)
     return found
 

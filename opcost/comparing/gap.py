@@ -11,7 +11,7 @@ from opcost.comparing.cache_corrections import Corrections
 from opcost.estimates import total_if_known, value_of
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount
-from opcost.prediction.rates import CostModel
+from opcost.prediction.port import Predictor
 from opcost.summing.summation import ModelCost, Part
 
 
@@ -33,7 +33,7 @@ class Constants:
     longer among others; None where too little is known to tell.
     """
 
-    rates: CostModel | None = None
+    predictor: Predictor | None = None
     corrections: Corrections | None = None
 
 
@@ -55,17 +55,12 @@ class Gap:
     unexplained: Piece
 
 
-def gap(
-    cost: ModelCost,
-    dropped: ModelCost | None,
-    full: MeasurementRow,
-    constants: Constants,
-) -> Gap:
+def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Constants) -> Gap:
     """Return what makes a whole model.
 
     Args:
         cost: the sum of its operators.
-        dropped: the sum of those that are left out of it on purpose, None where they are not known.
+        dropped: the sum of those that are left out of it on purpose, with energies like those of the sum.
         full: the measured whole.
         constants: what is known of the device.
     """
@@ -73,10 +68,8 @@ def gap(
         _measured([part for part in cost.parts if part.subject.operator.is_function == is_function])
         for is_function in (False, True)
     )
-    left_out = Piece(None, None)
-    if dropped is not None:
-        left_out = _measured(dropped.parts).plus(_estimated(dropped.missing, constants.rates))
-    unmeasured = _estimated(cost.missing, constants.rates)
+    left_out = _measured(dropped.parts).plus(_estimated(dropped.missing, constants.predictor))
+    unmeasured = _estimated(cost.missing, constants.predictor)
     correction = None if constants.corrections is None else constants.corrections.of(cost.summed)
     known = modules.plus(functions).plus(left_out).plus(unmeasured).plus(_piece(correction))
     return Gap(
@@ -102,12 +95,12 @@ def _measured(parts: Sequence[Part]) -> Piece:
     return Piece(math.fsum(part.time_s for part in parts), total_if_known(part.energy_j for part in parts))
 
 
-def _estimated(counts: Sequence[OperatorCount], model: CostModel | None) -> Piece:
+def _estimated(counts: Sequence[OperatorCount], predictor: Predictor | None) -> Piece:
     if not counts:
         return Piece()
-    if model is None:
+    if predictor is None:
         return Piece(None, None)
-    costs = [model.cost(count, count.occurrences) for count in counts]
+    costs = [predictor.cost(count, count.occurrences) for count in counts]
     return Piece(math.fsum(time_s for time_s, _ in costs), total_if_known(energy_j for _, energy_j in costs))
 
 

@@ -109,8 +109,7 @@ def tuple_costs(comparisons: Sequence[Comparison]) -> list[TupleCost]:
     found: dict[tuple[str, ...], TupleCost] = {}
     for index, comparison in enumerate(comparisons):
         for cost, is_summed in ((comparison.cost, True), (comparison.left_out, False)):
-            if cost is not None:
-                _add(found, comparison, cost, Place(index, is_summed))
+            _add(found, comparison, cost, Place(index, is_summed))
     return sorted(found.values(), key=_total_time_s, reverse=True)
 
 

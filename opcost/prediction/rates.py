@@ -13,12 +13,10 @@ from itertools import combinations
 
 import numpy as np
 
-from opcost.estimates import FloatArray, value_of
-from opcost.measuring.conditions import Conditions
+from opcost.estimates import FloatArray
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple
-from opcost.summing.energy import EnergyBasis
-from opcost.summing.index import Measurements
+from opcost.prediction.port import KnownCost
 
 MINIMUM_KNOWN = 3
 """Measured operators that a fit of three rates needs."""
@@ -31,20 +29,6 @@ ITERATIONS = 10
 
 NEGLIGIBLE_RATIO = 1e-3
 """Of its cost: below that an operator's expectation gets no more weight."""
-
-
-@dataclass(frozen=True)
-class KnownCost:
-    """What one call of a measured operator computes, moves and costs; the energy is None where it is not known.
-
-    ``kind`` is as of ``kind_of``.
-    """
-
-    flop: int
-    memory_bytes: int
-    time_s: float
-    energy_j: float | None
-    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,7 +48,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Rates of time in s and of energy in J; those of energy are None where too few energies are known.
+    """A predictor by rates of time in s and of energy in J; those of energy are None where too few energies are known.
 
     ``of_kind`` holds those of kinds that have their own.
     """
@@ -93,27 +77,6 @@ def kind_of(operator: OperatorTuple) -> str:
     return f"{operator.short_name}, {'depthwise' if groups == parameters.get('in_channels') else 'in groups'}"
 
 
-def known_costs(
-    counts: Iterable[OperatorCount],
-    measurements: Measurements,
-    conditions: Conditions,
-    basis: EnergyBasis = EnergyBasis.MEASURED,
-) -> list[KnownCost]:
-    """Return what operators cost that compute something and were measured under these conditions, on any values."""
-    return [
-        KnownCost(
-            count.flop,
-            count.memory_bytes,
-            row.measurement.time_s,
-            value_of(basis.energy_of(row)),
-            kind_of(count.operator),
-        )
-        for count in {count.operator: count for count in counts}.values()
-        for row in measurements.of_operator(count.operator.key)
-        if count.computes and row.conditions.key == conditions.key
-    ]
-
-
 def fitted(known: Sequence[KnownCost]) -> CostModel:
     """Return the rates that explain measured costs best, if these scatter about them by a share of themselves.
 
@@ -125,7 +88,7 @@ def fitted(known: Sequence[KnownCost]) -> CostModel:
     """
     kinds: dict[str, list[KnownCost]] = {}
     for one in known:
-        kinds.setdefault(one.kind, []).append(one)
+        kinds.setdefault(kind_of(one.count.operator), []).append(one)
     of_kind = {kind: _fitted_alike(those) for kind, those in kinds.items() if len(those) >= ENOUGH_OF_A_KIND}
     return replace(_fitted_alike(known), of_kind=of_kind)
 
@@ -136,18 +99,11 @@ def _fitted_alike(known: Sequence[KnownCost]) -> CostModel:
     return CostModel(_rates([(one, one.time_s) for one in known]), _rates(with_energy) if is_enough else None)
 
 
-def quartiles(model: CostModel, known: Sequence[KnownCost]) -> tuple[float, float, float]:
-    """Return the quartiles of estimated over measured time: how far estimates can be trusted."""
-    ratios = [model.own(one.kind).time.cost(one.flop, one.memory_bytes) / one.time_s for one in known]
-    lower, middle, upper = map(float, np.quantile(ratios, (0.25, 0.5, 0.75)))
-    return lower, middle, upper
-
-
 def _rates(known: Sequence[tuple[KnownCost, float]]) -> Rates:
     """Return rates by iteratively reweighted least squares: a generalized linear model with a constant coefficient of
     variation and the identity as its link (McCullagh and Nelder, Generalized Linear Models, chapter 8).
     """
-    factors = np.array([(one.flop, one.memory_bytes, 1.0) for one, _ in known])
+    factors = np.array([(one.count.flop, one.count.memory_bytes, 1.0) for one, _ in known])
     costs = expected = np.array([cost for _, cost in known])
     for _ in range(ITERATIONS):
         rates = _not_negative_least_squares(factors / expected[:, np.newaxis], costs / expected)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias
 
 from opcost.errors import UserError
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import OperatorTuple, model_operator
 from opcost.operators.whitelist import select
-from opcost.storage.configs import ModelConfig, load_configs, load_whitelist
+from opcost.storage.configs import ModelConfig, load_configs, load_whitelist, wanted_name
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
 
@@ -67,6 +69,10 @@ class Request:
         """Return the configs that are named, done or not; all that are not done if none is named."""
         return [config for config in self.configs(check) if self.names or not config.done]
 
+    def is_named(self, config: ModelConfig) -> bool:
+        """Return whether the user named this model itself, and not only by a glob."""
+        return any(wanted_name(self.measurements, name) == config.name for name in self.names)
+
     def whitelist(self) -> tuple[str, ...]:
         """Return the operator names of the whitelist."""
         return load_whitelist(self.measurements / WHITELIST)
@@ -112,6 +118,8 @@ class CountsFile:
         return " and ".join(f"{script} {arguments}".strip() for script in scripts)
 
 
+NOTHING_SHIPPED: Mapping[str, OperatorCounts] = MappingProxyType({})
+
 COUNTS = CountsFile("operators.pkl", BLOCK_0)
 FILTERED_COUNTS = CountsFile("operators_filtered.pkl", BLOCK_1)
 
@@ -121,94 +129,88 @@ def is_counted(config: ModelConfig) -> bool:
     return COUNTS.path(config).exists()
 
 
-def counted(request: Request, configs: list[ModelConfig], kind: CountsFile) -> list[tuple[ModelConfig, OperatorCounts]]:
-    """Return the configs with their counts.
+def counts_of(config: ModelConfig, kind: CountsFile, shipped: Mapping[str, OperatorCounts]) -> OperatorCounts:
+    """Return a model's counts.
 
-    Where the user named models, each must have counts. Where none is named, those without, and those whose counts are
-    wrong, are left out with a warning.
+    Args:
+        config: the model's.
+        kind: of pickle.
+        shipped: counts by the config's name that stand for pickles; see ``shipped_counts``.
+
+    Raises:
+        UserError: there are none, or they are wrong.
+    """
+    return shipped[config.name] if config.name in shipped else kind.read(config)
+
+
+def counted(
+    request: Request,
+    configs: Sequence[ModelConfig],
+    kind: CountsFile,
+    shipped: Mapping[str, OperatorCounts] = NOTHING_SHIPPED,
+) -> list[tuple[ModelConfig, OperatorCounts]]:
+    """Return the configs with their counts, see ``counts_of``.
+
+    Each model that is named must have counts. Of models that a glob matches, or of all where none is named, those
+    without, and those whose counts are wrong, are left out with a warning.
 
     Raises:
         UserError: with one line for each model whose counts are missing or wrong.
     """
-    wanted = configs if request.names else [config for config in configs if kind.path(config).exists()]
+    lacking = [
+        config
+        for config in configs
+        if not (config.name in shipped or kind.path(config).exists() or request.is_named(config))
+    ]
     found: list[tuple[ModelConfig, OperatorCounts]] = []
-    mistakes: list[str] = []
-    for config in wanted:
-        try:
-            found.append((config, kind.read(config)))
-        except UserError as error:
-            mistakes.extend(error.lines)
-    _leave_out(mistakes, unless=bool(request.names) or not found)
+    mistakes: list[tuple[ModelConfig, UserError]] = []
+    for config in configs:
+        if config not in lacking:
+            try:
+                found.append((config, counts_of(config, kind, shipped)))
+            except UserError as error:
+                mistakes.append((config, error))
+    _leave_out(request, mistakes, unless=not found)
     if configs and not found:
-        scripts = kind.scripts("", any(map(is_counted, configs)))
+        scripts = kind.scripts(shlex.join(request.names), any(map(is_counted, configs)))
         raise UserError(f"{request.measurements}: no model has an {kind.file_name} yet; run {scripts} first")
-    if len(wanted) < len(configs):
+    if lacking:
         text = "%d models have no %s yet and are left out; %s makes it"
-        logging.getLogger(__name__).warning(text, len(configs) - len(wanted), kind.file_name, kind.made_by)
+        logging.getLogger(__name__).warning(text, len(lacking), kind.file_name, kind.made_by)
     return found
 
 
-def _leave_out(mistakes: list[str], unless: bool) -> None:
+def _leave_out(request: Request, mistakes: Sequence[tuple[ModelConfig, UserError]], unless: bool) -> None:
     """Warn of models that are left out for a mistake, unless that is more than the user would want."""
-    if mistakes and unless:
-        raise UserError(*mistakes)
-    for mistake in mistakes:
-        logging.getLogger(__name__).warning("left out: %s", mistake)
+    lines = [line for _, error in mistakes for line in error.lines]
+    if lines and (unless or any(request.is_named(config) for config, _ in mistakes)):
+        raise UserError(*lines)
+    for line in lines:
+        logging.getLogger(__name__).warning("left out: %s", line)
 
 
-@dataclass(frozen=True)
-class SelectedModel:
-    """A config with what the whitelist keeps of its counts, and what it drops, None where block 0's are not here."""
+def selected(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[ModelConfig, OperatorCounts]]:
+    """Return the configs with their filtered counts, if these are what the whitelist keeps, and not empty (they would
+    be done at once).
 
-    config: ModelConfig
-    kept: OperatorCounts
-    dropped: OperatorCounts | None
-
-
-def selected(
-    request: Request, configs: list[ModelConfig], shipped: Mapping[str, OperatorCounts] | None = None
-) -> list[SelectedModel]:
-    """Return the configs with their filtered counts, if these are not empty (they would be done at once) and what the
-    whitelist keeps.
-
-    Where none is named, the others are left out with a warning.
-
-    Args:
-        request: which models.
-        configs: theirs.
-        shipped: counts by the config's name that stand for pickles; see ``shipped_counts``.
+    Other models are left out, or are a mistake, as those without counts; see ``counted``.
 
     Raises:
         UserError: with one line for each model that is named or, where no other is left, found.
     """
-    found = _shipped(request, configs, shipped) if shipped else []
-    pickled = [config for config in configs if not shipped or config.name not in shipped]
-    if found and not (request.names or any(FILTERED_COUNTS.path(config).exists() for config in pickled)):
-        return found
-    return sorted([*found, *_pickled(request, pickled)], key=lambda model: model.config.name)
-
-
-def _pickled(request: Request, configs: list[ModelConfig]) -> list[SelectedModel]:
     models = counted(request, configs, FILTERED_COUNTS)
-    whitelist = request.whitelist() if any(COUNTS.path(config).exists() for config, _ in models) else ()
-    found: list[SelectedModel] = []
-    mistakes: list[str] = []
-    for config, kept in models:
-        path = FILTERED_COUNTS.path(config)
-        selection = select(COUNTS.read(config), whitelist) if COUNTS.path(config).exists() else None
-        if not kept.counts:
-            mistakes.append(f"{path}: the whitelist keeps no operator; mend it and run {BLOCK_1} {config.name}")
-        elif selection is not None and selection.kept != kept:
-            mistakes.append(f"{path}: no longer what the whitelist keeps of operators.pkl; run {BLOCK_1} {config.name}")
-        else:
-            found.append(SelectedModel(config, kept, None if selection is None else selection.dropped))
-    _leave_out(mistakes, unless=bool(request.names) or not found)
+    whitelist = request.whitelist() if any(is_counted(config) for config, _ in models) else ()
+    mistakes = [(config, UserError(text)) for config, kept in models if (text := _mistake(config, kept, whitelist))]
+    wrong = [config for config, _ in mistakes]
+    found = [(config, kept) for config, kept in models if config not in wrong]
+    _leave_out(request, mistakes, unless=not found)
     return found
 
 
-def _shipped(
-    request: Request, configs: list[ModelConfig], shipped: Mapping[str, OperatorCounts]
-) -> list[SelectedModel]:
-    whitelist = request.whitelist()
-    selections = [(config, select(shipped[config.name], whitelist)) for config in configs if config.name in shipped]
-    return [SelectedModel(config, selection.kept, selection.dropped) for config, selection in selections]
+def _mistake(config: ModelConfig, kept: OperatorCounts, whitelist: tuple[str, ...]) -> str | None:
+    path = FILTERED_COUNTS.path(config)
+    if not kept.counts:
+        return f"{path}: the whitelist keeps no operator; fix it and run {BLOCK_1} {config.name}"
+    if is_counted(config) and select(COUNTS.read(config), whitelist).kept != kept:
+        return f"{path}: no longer what the whitelist keeps of {COUNTS.file_name}; run {BLOCK_1} {config.name}"
+    return None

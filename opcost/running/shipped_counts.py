@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
 from opcost.errors import UserError
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.model_rows import ModelOperatorRow, ShippedCounts, counts_of, rows_of
-from opcost.running.request import COUNTS, Request, model_tuple
+from opcost.running.request import COUNTS, Request, counted, model_tuple
 from opcost.storage.configs import ModelConfig
 from opcost.storage.table import CsvTable
 
@@ -31,6 +31,15 @@ def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mappin
         and shipped.counts.composites == config.composites
         and not _is_as_new(COUNTS.path(config), shipped)
     }
+
+
+def counted_or_shipped(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[ModelConfig, OperatorCounts]]:
+    """Return the configs with what block 0 counted, or with the table's counts where no pickle is newer.
+
+    Raises:
+        UserError: see ``counted``.
+    """
+    return counted(request, configs, COUNTS, shipped_counts(request, configs))
 
 
 def ship_counts(request: Request, configs: Collection[ModelConfig]) -> None:

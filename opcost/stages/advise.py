@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from opcost.comparing.coverage import (
     Addition,
@@ -26,16 +26,18 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.subjects import about
 from opcost.operators.whitelist import names_kept
-from opcost.prediction.rates import MINIMUM_KNOWN, fitted, known_costs, quartiles
+from opcost.prediction.port import known_costs, quartiles
+from opcost.prediction.rates import MINIMUM_KNOWN, fitted
 from opcost.running.request import (
     BLOCK_1,
     COUNTS,
     WHITELIST,
     Request,
-    counted,
+    counts_of,
 )
+from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.stages.scipy_cover import smallest_cover
-from opcost.storage.configs import ModelConfig, replace_whitelist
+from opcost.storage.configs import SUMMARY_NAME, ModelConfig, load_configs, replace_whitelist
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import ModelCost, sum_beside, sum_operators, whole_rank
 
@@ -93,7 +95,7 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     Raises:
         UserError: nothing is counted, or too little is measured.
     """
-    models = counted(request, request.configs(), COUNTS)
+    models = counted_or_shipped(request, request.configs())
     whitelist = names_kept(request.whitelist(), (count for _, counts in models for count in counts.counts))
     rows = _rows_of(request)
     conditions = _most_common(rows, {count.operator.key for _, counts in models for count in counts.counts})
@@ -107,10 +109,10 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
             f"measured on {conditions.device_product} ({conditions.execution}), too few to tell what others cost; "
             "measure more with block 2, or count a model that is measured with block 0"
         )
-    model = fitted(known)
+    predictor = fitted(known)
     wholes = _wholes(request, models, conditions)
     sums = {config.name: _sum_of(counts, wholes, measurements, conditions) for config, counts in models}
-    costs = {name: costs_of(found.cost, model) for name, found in sums.items()}
+    costs = {name: costs_of(found.cost, predictor) for name, found in sums.items()}
     advised = [_advice(name, costs[name], whitelist, target_ratio, found) for name, found in sums.items()]
     smallest = smallest_whitelist(list(costs.values()), target_ratio, smallest_cover)
     if write and not request.dry_run:
@@ -121,7 +123,7 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     return Advice(
         target_ratio=target_ratio,
         conditions=conditions,
-        estimated_ratios=quartiles(model, known),
+        estimated_ratios=quartiles(predictor, known),
         models=tuple(advised),
         all_models=_on_average(advised, additions),
         smallest=smallest,
@@ -164,11 +166,14 @@ def _most_common(rows: Sequence[MeasurementRow], operator_keys: set[str]) -> Con
 
 def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return all models that are counted, also those that are not asked for; those with mistakes are left out."""
-    found = []
-    for path in sorted(request.measurements.glob(f"*/{COUNTS.file_name}")):
-        alone = replace(request, names=(path.parent.name,))
+    configs = []
+    for path in sorted(request.measurements.glob(f"*/{SUMMARY_NAME}")):
         with suppress(UserError):
-            found += counted(alone, alone.configs(), COUNTS)
+            configs += load_configs(request.measurements, [path.parent.name])
+    shipped, found = shipped_counts(request, configs), []
+    for config in configs:
+        with suppress(UserError):
+            found.append((config, counts_of(config, COUNTS, shipped)))
     return found
 
 

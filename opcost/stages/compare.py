@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 
-from opcost.comparing.compare import compare
+from opcost.comparing.compare import Evidence, compare
 from opcost.comparing.comparison import USUAL_RUNS, Comparison, KindCost, OperatorRuns, kinds_of, labels_of
 from opcost.comparing.kernel_times import KernelErrors, kernel_errors
 from opcost.comparing.remark_rules import remarks_on_kernels
@@ -17,12 +17,12 @@ from opcost.estimates import standard_error_of, value_of
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.subjects import about
+from opcost.operators.whitelist import Selection, select
 from opcost.running.request import (
     FULL_MODEL_SCRIPT,
     Request,
-    selected,
 )
-from opcost.running.shipped_counts import shipped_counts
+from opcost.running.shipped_counts import counted_or_shipped
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import whole_rank
@@ -76,27 +76,32 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
         request: which models.
         runs: which runs of operators are summed.
     """
-    configs = request.configs()
-    models = selected(request, configs, shipped_counts(request, configs))
+    models = _selections(request)
     request.database.must_exist()
-    counts = [counts for model in models for counts in (model.kept, model.dropped) if counts is not None]
-    of_operators = about(count.operator for one in counts for count in one.counts)
-    operators = request.database.operator_measurements.rows(of_operators)
-    measurements = Measurements(operators)
-    chains = request.database.calls_in_chains.rows()
-    of_models = about(model.kept.model for model in models)
-    wholes = request.database.full_model_measurements.rows(of_models)
-    full_rows = best_of_each_board(wholes)
+    evidence = _evidence(request, [selection for _, selection in models])
+    of_models = about(selection.kept.model for _, selection in models)
+    wholes = best_of_each_board(request.database.full_model_measurements.rows(of_models))
     kernels = request.database.kernel_times.rows()
     found = []
-    for model in models:
-        own = [row for row in full_rows if _is_whole(row, model.config, model.kept, request.device)]
-        comparisons = _of_one_board_mostly(
-            compare(model.kept, whole, measurements, runs, model.dropped, chains) for whole in own
-        )
-        errors = [kernel_errors(kernels, model.kept.model.key, one.conditions) for one in comparisons]
-        found.append(ModelComparisons(model.config, tuple(comparisons), tuple(errors)))
+    for config, selection in models:
+        own = [row for row in wholes if _is_whole(row, config, selection.kept, request.device)]
+        comparisons = _of_one_board_mostly(compare(selection, whole, evidence, runs) for whole in own)
+        errors = [kernel_errors(kernels, selection.kept.model.key, one.conditions) for one in comparisons]
+        found.append(ModelComparisons(config, tuple(comparisons), tuple(errors)))
     return found
+
+
+def _selections(request: Request) -> list[tuple[ModelConfig, Selection]]:
+    """Return the chosen models with what the whitelist keeps of their counts, and what it drops."""
+    models, whitelist = counted_or_shipped(request, request.configs()), request.whitelist()
+    return [(config, select(counts, whitelist)) for config, counts in models]
+
+
+def _evidence(request: Request, selections: Iterable[Selection]) -> Evidence:
+    """Return the rows of these models' operators, and of chains."""
+    counts = (count for one in selections for count in (*one.kept.counts, *one.dropped.counts))
+    rows = request.database.operator_measurements.rows(about(count.operator for count in counts))
+    return Evidence(Measurements(rows), request.database.calls_in_chains.rows())
 
 
 def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> list[ComparingReport]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opcost.errors import UserError
@@ -18,7 +18,6 @@ from opcost.running.plan import Work
 from opcost.running.request import (
     BLOCK_0,
     Request,
-    SelectedModel,
     selected,
 )
 from opcost.running.shipped_counts import ship_counts
@@ -69,22 +68,21 @@ def measure_operators(
     models = selected(request, request.open_configs())
     _tell_of_unknown_values(models, input_data)
     works = [
-        Work(model.config.name, model.config.precision, tuple(subjects_of(model.kept.counts, input_data)))
-        for model in models
+        Work(config.name, config.precision, tuple(subjects_of(kept.counts, input_data))) for config, kept in models
     ]
-    by_name = {model.config.name: model for model in models}
+    by_name = {config.name: (config, kept) for config, kept in models}
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         if not request.dry_run:
-            ship_counts(request, [model.config for model in models])
+            ship_counts(request, [config for config, _ in models])
         protocol = protocol_for(bench.is_gpu)
         campaign = Campaign(bench, protocol, request, request.database.operator_measurements, works)
         reports = []
         is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None and bench.is_gpu
         for outcome in campaign.outlook() if request.dry_run else campaign.run(progress):
-            model = by_name[outcome.work.name]
-            is_complete = is_full and not outcome.remaining and _has_values(model.kept, input_data)
+            config, kept = by_name[outcome.work.name]
+            is_complete = is_full and not outcome.remaining and _has_values(kept, input_data)
             is_due = is_complete and not request.dry_run
-            done = (is_due and _set_done(model.config)) or model.config.done
+            done = (is_due and _set_done(config)) or config.done
             reports.append(_operators_report(outcome, done))
         if not request.dry_run:
             find_chains_if_unknown(bench, request.database.calls_in_chains)
@@ -96,8 +94,8 @@ def _has_values(counts: OperatorCounts, input_data: str) -> bool:
     return input_data == CAPTURED and counts.device_type != META
 
 
-def _tell_of_unknown_values(models: list[SelectedModel], input_data: str) -> None:
-    names = [model.config.name for model in models if model.kept.device_type == META]
+def _tell_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]], input_data: str) -> None:
+    names = [config.name for config, kept in models if kept.device_type == META]
     if names and input_data == CAPTURED:
         text = "%s: counted on shapes only, so operators are measured on normal values; %s without --meta looks at them"
         logging.getLogger(__name__).warning(text, ", ".join(names), BLOCK_0)

@@ -164,7 +164,7 @@ def _choose_names(measurements: Path, patterns: Sequence[str]) -> tuple[list[str
     chosen: set[str] = set()
     lines = []
     for pattern in patterns:
-        wanted = _wanted_name(measurements, pattern)
+        wanted = wanted_name(measurements, pattern)
         matches = [name for name in folders if name == wanted or fnmatchcase(name, wanted)]
         chosen.update(matches)
         if not matches:
@@ -172,8 +172,8 @@ def _choose_names(measurements: Path, patterns: Sequence[str]) -> tuple[list[str
     return sorted(chosen), lines
 
 
-def _wanted_name(measurements: Path, pattern: str) -> str:
-    """Return the name or glob that a pattern means: of a path into ``measurements``, the part that names the folder."""
+def wanted_name(measurements: Path, pattern: str) -> str:
+    """Return the folder's name or the glob that a pattern means: of a path into ``measurements``, its last part."""
     if "/" not in pattern:
         return pattern
     path = Path(pattern)

@@ -1,0 +1,53 @@
+"""The port of prediction: what a predictor learns from, what it is asked, and how far its answers can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from opcost.estimates import value_of
+from opcost.measuring.conditions import Conditions
+from opcost.operators.counts import OperatorCount
+from opcost.summing.energy import EnergyBasis
+from opcost.summing.index import Measurements
+
+
+@dataclass(frozen=True)
+class KnownCost:
+    """What one call of a measured operator costs, in s and J; the energy is None where it is not known."""
+
+    count: OperatorCount
+    time_s: float
+    energy_j: float | None
+
+
+class Predictor(Protocol):
+    """Estimates what operators cost that were not measured."""
+
+    def cost(self, count: OperatorCount, calls: int) -> tuple[float, float | None]:
+        """Return time in s and energy in J of so many calls of an operator; the energy is None where it is unknown."""
+
+
+def known_costs(
+    counts: Iterable[OperatorCount],
+    measurements: Measurements,
+    conditions: Conditions,
+    basis: EnergyBasis = EnergyBasis.MEASURED,
+) -> list[KnownCost]:
+    """Return what operators cost that compute something and were measured under these conditions, on any values."""
+    return [
+        KnownCost(count, row.measurement.time_s, value_of(basis.energy_of(row)))
+        for count in {count.operator: count for count in counts}.values()
+        for row in measurements.of_operator(count.operator.key)
+        if count.computes and row.conditions.key == conditions.key
+    ]
+
+
+def quartiles(predictor: Predictor, known: Sequence[KnownCost]) -> tuple[float, float, float]:
+    """Return the quartiles of estimated over measured time: how far estimates can be trusted."""
+    ratios = [predictor.cost(one.count, 1)[0] / one.time_s for one in known]
+    lower, middle, upper = map(float, np.quantile(ratios, (0.25, 0.5, 0.75)))
+    return lower, middle, upper
