@@ -308,5 +308,5 @@ def test_unusual_counts_come_back(tmp_path: Path, value: OperatorCounts) -> None
 
 
 def test_an_object_without_its_fields_is_refused(tmp_path: Path) -> None:
-    counts_class = stack_global("opcost.operators.tuples", "OperatorCounts")
+    counts_class = stack_global("opcost.operators.counts", "OperatorCounts")
     assert "it has an empty OperatorCounts" in error_of(signed(tmp_path, within_counts(counts_class + b")\x81")))

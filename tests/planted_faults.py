@@ -1,0 +1,374 @@
+"""Plants faults in the ideas and in storage, one at a time, and lists those that no test notices: ``make mutation``.
+
+Faults are drawn at random (``--seed``) from all that mutmut's operators make, and a few more (``ADDED``), within
+functions of the packages. Left out is what no test should notice: texts, annotations, messages of errors.
+
+First every test file runs once, and coverage.py writes down which test runs which line. Each fault is then planted in
+a copy of the project and tried against the tests that run its line, those first that import its module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import itertools
+import os
+import queue
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import libcst as cst
+from coverage import CoverageData
+from libcst.metadata import MetadataWrapper, PositionProvider
+from mutmut.mutation import mutators
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ["operators", "power", "measuring", "summing", "prediction", "comparing", "storage", "estimates", "units"]
+WITHOUT = frozenset(
+    {"test_gpu.py", "test_killed_campaigns.py", "test_packaging.py", "test_benchmarks.py", "test_pipeline.py"}
+)
+"""Test files that run other programs, or nothing here: no line of theirs is seen, and they take minutes."""
+
+TRIED_S = 90.0
+"""A fault is tried against tests that take so long without it, more or less; those that take longest are left out."""
+
+HANG_S, HANG_RATIO = 60.0, 4.0
+"""A fault that makes its tests run longer than that, or so many times longer, is noticed by whoever waits."""
+
+OBSERVED_S = 900.0
+"""The longest that a test file may take without a fault."""
+
+COVERAGE_SETTINGS = """
+[run]
+source = opcost
+relative_files = true
+dynamic_context = test_function
+data_file = {data_file}
+"""
+
+
+# Faults
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A change in a statement, at ``line``. ``lines`` are the first and the last of the statement."""
+
+    path: str
+    line: int
+    lines: tuple[int, int]
+    kind: str
+    changed: str
+
+    def described(self) -> str:
+        """Return file, line, and the lines before and after, one below the other."""
+        before = (ROOT / self.path).read_text(encoding="utf-8").splitlines()
+        changes = difflib.unified_diff(before, self.changed.splitlines(), n=0, lineterm="")
+        return "\n".join([f"{self.path}:{self.line}", *(f"    {text}" for text in list(changes)[3:])])
+
+
+def swapped_names(node: cst.Call) -> Iterator[cst.Call]:
+    """``min`` for ``max``, ``any`` for ``all``."""
+    swaps = {"min": "max", "max": "min", "any": "all", "all": "any"}
+    if isinstance(node.func, cst.Name) and node.func.value in swaps:
+        yield node.with_changes(func=cst.Name(swaps[node.func.value]))
+
+
+def unwrapped_calls(node: cst.Call) -> Iterator[cst.BaseExpression]:
+    """``abs(x)`` without ``abs``."""
+    name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
+    wrappers = {"abs", "sorted", "reversed", "round", "sqrt", "floor", "ceil", "strip", "lower", "casefold"}
+    if isinstance(name, cst.Name) and name.value in wrappers:
+        yield from (
+            argument.value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()]) for argument in node.args[:1]
+        )
+
+
+def dropped_statements(node: cst.SimpleStatementLine) -> Iterator[cst.SimpleStatementLine]:
+    """A call that is made for what it does, such as ``os.fsync(file)``, is not made."""
+    if isinstance(node.body[0], cst.Expr) and isinstance(node.body[0].value, cst.Call):
+        yield node.with_changes(body=[cst.Pass()])
+
+
+def decided_branches(node: cst.If) -> Iterator[cst.If]:
+    """A branch that is never taken, or always."""
+    yield from (node.with_changes(test=cst.Name(name)) for name in ("True", "False"))
+
+
+Operator = tuple[type, Callable[[Any], Iterable[cst.CSTNode]]]
+ADDED: list[Operator] = [
+    (cst.Call, swapped_names),
+    (cst.Call, unwrapped_calls),
+    (cst.SimpleStatementLine, dropped_statements),
+    (cst.If, decided_branches),
+]
+OPERATORS = [*(pair for pair in mutators.mutation_operators if pair[1] is not mutators.operator_string), *ADDED]
+
+SAME_ARGUMENTS = frozenset({"strict", "encoding"})
+"""Arguments without which calls do the same where they are right."""
+
+
+class FaultFinder(cst.CSTVisitor):
+    """Collects what may be changed within functions: node, what to put in its place, kind, line, statement's lines."""
+
+    METADATA_DEPENDENCIES = (PositionProvider,)
+
+    def __init__(self) -> None:
+        self.found: list[tuple[cst.CSTNode, cst.CSTNode, str, int, tuple[int, int]]] = []
+        self._functions = 0
+        self._statements: list[tuple[int, int]] = []
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.FunctionDef):
+            self._functions += 1
+        if isinstance(node, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
+            self._statements.append(self._lines_of(node))
+        if isinstance(node, (cst.Annotation, cst.Decorator, cst.Raise)):
+            return False
+        if isinstance(node, cst.Call) and getattr(node.func, "value", None) in ("len", "isinstance", "cast"):
+            return False
+        if self._functions:
+            self._collect(node)
+        return True
+
+    def on_leave(self, original_node: cst.CSTNode) -> None:
+        if isinstance(original_node, cst.FunctionDef):
+            self._functions -= 1
+        if isinstance(original_node, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
+            self._statements.pop()
+
+    def _collect(self, node: cst.CSTNode) -> None:
+        for cls, operator in OPERATORS:
+            if isinstance(node, cls):
+                line = self.get_metadata(PositionProvider, node, None)
+                begin = line.start.line if line else self._statements[-1][0]
+                for other in operator(node):
+                    if is_worth_trying(node, other):
+                        lines = self._lines_of(node.body[0]) if isinstance(node, cst.SimpleStatementLine) else None
+                        self.found.append((node, other, operator.__name__, begin, lines or self._statements[-1]))
+
+    def _lines_of(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Return the lines of a statement; of one with a body, those of its head."""
+        position = self.get_metadata(PositionProvider, node)
+        body = getattr(node, "body", None)
+        if not isinstance(body, cst.IndentedBlock):
+            return position.start.line, position.end.line
+        body_begin = self.get_metadata(PositionProvider, body.body[0]).start.line
+        return position.start.line, max(position.start.line, body_begin - 1)
+
+
+def is_worth_trying(node: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Return whether a change is neither the same by another name nor one that no run could miss (an argument None)."""
+    if not (isinstance(node, cst.Call) and isinstance(other, cst.Call) and node.func is other.func):
+        return True
+    kept = [argument.keyword.value for argument in other.args if argument.keyword]
+    gone = {argument.keyword.value for argument in node.args if argument.keyword} - set(kept)
+    return len(other.args) < len(node.args) and not gone & SAME_ARGUMENTS
+
+
+def faults_of(path: Path) -> Iterator[Callable[[], Fault]]:
+    """Yield makers of all faults of a module: the change of a file takes time, and few are drawn."""
+    wrapper = MetadataWrapper(cst.parse_module(path.read_text(encoding="utf-8")))
+    finder = FaultFinder()
+    wrapper.visit(finder)
+    for node, other, kind, line, lines in finder.found:
+        name = path.relative_to(ROOT).as_posix()
+        yield lambda name=name, node=node, other=other, kind=kind, line=line, lines=lines: Fault(  # type: ignore[misc]
+            name, line, lines, kind, wrapper.module.deep_replace(node, other).code
+        )
+
+
+def drawn_faults(packages: Sequence[str], number: int, seed: int) -> list[Fault]:
+    """Return so many different faults, drawn from all of these packages and modules."""
+    folders = [ROOT / "opcost" / package for package in packages]
+    paths = [path for folder in folders for path in (sorted(folder.glob("*.py")) or [folder.with_suffix(".py")])]
+    makers = [maker for path in paths for maker in faults_of(path)]
+    drawn = random.Random(seed).sample(makers, min(number, len(makers)))
+    print(f"{len(drawn)} of {len(makers)} faults in {len(paths)} modules, seed {seed}", flush=True)
+    return sorted((maker() for maker in drawn), key=lambda fault: (fault.path, fault.line))
+
+
+# Tests
+
+
+@dataclass(frozen=True)
+class Tests:
+    """What tests do without a fault: how long each takes, and which run a line of a module."""
+
+    time_s: Mapping[str, float]
+    of_line: Mapping[tuple[str, int], frozenset[str]]
+
+    def of(self, fault: Fault) -> list[list[str]]:
+        """Return the tests to try one group after the other: first those of files that import the module."""
+        first, last = fault.lines
+        found = frozenset[str]().union(*(self.of_line.get((fault.path, line), ()) for line in range(first, last + 1)))
+        quick_first = sorted(found, key=lambda test: (self.time_s.get(test, 0.0), test))
+        total_s = itertools.accumulate(self.time_s.get(test, 0.0) for test in quick_first)
+        tried = [test for test, so_far_s in zip(quick_first, total_s, strict=True) if so_far_s <= TRIED_S]
+        tried = tried or quick_first[:1]
+        module = fault.path.removesuffix(".py").replace("/", ".")
+        near = [test for test in tried if imports(test.partition("::")[0], module)]
+        return [group for group in (near, [test for test in tried if test not in near]) if group]
+
+
+def imports(test_file: str, module: str) -> bool:
+    """Return whether a test file imports a module itself."""
+    package, _, name = module.rpartition(".")
+    return any(
+        f"from {line} " in (ROOT / test_file).read_text(encoding="utf-8")
+        for line in (f"{module} import", f"{package} import {name}")
+    )
+
+
+def observed_tests(packages: Sequence[str], copies: queue.Queue[Path], results: Path) -> Tests:
+    """Run every test file that names one of the packages once, without a fault; tests that fail are left out."""
+    named = re.compile(rf"opcost(\.| import )({'|'.join(packages)})\b")
+    paths = [path for path in (ROOT / "tests").glob("test_*.py") if path.name not in WITHOUT]
+    files = [path.name for path in sorted(paths) if named.search(path.read_text(encoding="utf-8"))]
+    with ThreadPoolExecutor(copies.qsize()) as pool:
+        list(pool.map(lambda name: observe(name, copies, results), files))
+    time_s: dict[str, float] = defaultdict(float)
+    of_line: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for name in files:
+        of_file = times_of(name, results / f"{name}.xml")
+        time_s.update(of_file)
+        data = CoverageData(str(results / f"{name}.coverage"))
+        data.read()
+        for path in data.measured_files():
+            for line, contexts in data.contexts_by_lineno(path).items():
+                tests = {f"tests/{name}::{context.rpartition('.')[2]}" for context in contexts}
+                # What runs outside tests, in fixtures, any test of the file may need.
+                of_line[path, line].update(tests if tests <= of_file.keys() else of_file)
+    return Tests(time_s, {line: frozenset(tests) for line, tests in of_line.items()})
+
+
+def times_of(name: str, report: Path) -> dict[str, float]:
+    """Return how long each test of a file took, that of all its parameters; without those that fail."""
+    time_s: dict[str, float] = defaultdict(float)
+    failed = set()
+    for case in ElementTree.parse(report).iter("testcase"):
+        test = f"tests/{name}::{case.get('name', '').partition('[')[0]}"
+        time_s[test] += float(case.get("time", "0"))
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed.add(test)
+    if failed:
+        print(f"left out, since they fail without a fault: {', '.join(sorted(failed))}", flush=True)
+    return {test: seconds for test, seconds in time_s.items() if test not in failed}
+
+
+def observe(name: str, copies: queue.Queue[Path], results: Path) -> None:
+    """Run a test file under coverage.py, and keep what ran and how long it took."""
+    settings = results / f"{name}.ini"
+    settings.write_text(COVERAGE_SETTINGS.format(data_file=results / f"{name}.coverage"), encoding="utf-8")
+    command = ["-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", f"tests/{name}", "-q"]
+    copy = copies.get()
+    try:
+        run_python(copy, [*command, f"--junitxml={results / name}.xml"], OBSERVED_S)
+    finally:
+        copies.put(copy)
+
+
+def run_python(folder: Path, arguments: Sequence[str], limit_s: float) -> int | None:
+    """Run Python in a folder; return its exit status, None if it was ended after so many seconds."""
+    with subprocess.Popen(
+        [sys.executable, *arguments, "-p", "no:cacheprovider", "--hypothesis-seed=0"],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        try:
+            return process.wait(limit_s)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                return None
+            raise
+
+
+# Trials
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a fault."""
+
+    fault: Fault
+    tests: int
+    is_noticed: bool
+    time_s: float
+
+
+def tried(fault: Fault, tests: Tests, copies: queue.Queue[Path]) -> Trial:
+    """Plant a fault in one of the copies, run its tests until one fails, and take the fault out."""
+    groups = tests.of(fault)
+    begin_s = time.monotonic()
+    copy = copies.get()
+    original = (ROOT / fault.path).read_text(encoding="utf-8")
+    try:
+        (copy / fault.path).write_text(fault.changed, encoding="utf-8")
+        is_noticed = any(fails(copy, group, sum(tests.time_s.get(test, 0.0) for test in group)) for group in groups)
+    finally:
+        (copy / fault.path).write_text(original, encoding="utf-8")
+        copies.put(copy)
+    trial = Trial(fault, sum(map(len, groups)), is_noticed, time.monotonic() - begin_s)
+    word = "noticed " if is_noticed else "SURVIVED"
+    print(f"{word} {trial.time_s:5.1f} s  {fault.path}:{fault.line} {fault.kind}, {trial.tests} tests", flush=True)
+    return trial
+
+
+def fails(copy: Path, tests: Sequence[str], clean_s: float) -> bool:
+    return run_python(copy, ["-m", "pytest", "-x", "-q", *tests], HANG_S + HANG_RATIO * clean_s) != 0
+
+
+def copy_of_project(folder: Path) -> Path:
+    """Copy what git knows, or would, to a folder."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+    for name in filter(None, names):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("packages", nargs="*", default=PACKAGES, help="packages or modules of opcost (default: all)")
+    parser.add_argument("--faults", type=int, default=100, help="how many are drawn (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw (default: %(default)s)")
+    parser.add_argument("--at-a-time", type=int, default=2, help="faults tried side by side (default: %(default)s)")
+    arguments = parser.parse_args()
+    faults = drawn_faults(arguments.packages, arguments.faults, arguments.seed)
+    copies: queue.Queue[Path] = queue.Queue()
+    with tempfile.TemporaryDirectory(prefix="opcost-faults-") as folder:
+        for number in range(arguments.at_a_time):
+            copies.put(copy_of_project(Path(folder, str(number))))
+        begin_s = time.monotonic()
+        tests = observed_tests(arguments.packages, copies, Path(folder))
+        print(f"{len(tests.time_s)} tests pass without a fault ({time.monotonic() - begin_s:.0f} s)", flush=True)
+        with ThreadPoolExecutor(arguments.at_a_time) as pool:
+            trials = list(pool.map(lambda fault: tried(fault, tests, copies), faults))
+    survivors = [trial for trial in trials if not trial.is_noticed]
+    for trial in survivors:
+        print(f"\n{trial.fault.described()}  ({trial.tests} tests)")
+    counted = Counter(trial.fault.path.split("/")[1].removesuffix(".py") for trial in survivors)
+    where = f": {', '.join(f'{number} in {name}' for name, number in sorted(counted.items()))}" if survivors else ""
+    print(f"\n{len(survivors)} of {len(trials)} faults survived{where}")
+
+
+if __name__ == "__main__":
+    main()
