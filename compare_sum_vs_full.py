@@ -38,14 +38,16 @@ def main() -> int:
         if unused:
             parser.error(f"--coverage-target: it has no --{unused[0].replace('_', '-')}; leave that out")
         log_run(arguments.verbose)
-        return tell_coverage(arguments)
+        return report_coverage(arguments)
     if arguments.write_whitelist:
         parser.error("--write-whitelist: it needs --coverage-target, such as 0.9")
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
+    return compare(arguments)
 
+
+def compare(arguments: Namespace) -> int:
     from opcost.comparing.comparison import OperatorRuns
     from opcost.reporting.comparison_tables import print_comparisons
-    from opcost.reporting.figures import draw_comparisons
     from opcost.reporting.tables import print_files, print_json
     from opcost.running.request import Request
     from opcost.stages.compare import find_comparisons, keep_comparisons
@@ -57,26 +59,23 @@ def main() -> int:
     request = Request.from_arguments(arguments)
     models = find_comparisons(request, runs)
     reports = keep_comparisons(request, models)
-    if arguments.json:
-        print_json(reports)
-    else:
-        print_comparisons(reports, arguments.dry_run)
-    status = int(bool(arguments.names) and any(report.lacks_a_sum for report in reports))
+    print_json(reports) if arguments.json else print_comparisons(reports, arguments.dry_run)
     if arguments.dry_run:
         wanted = [path for path in (arguments.figures, arguments.report) if path is not None]
         print_files("not written, since nothing is in a dry run", wanted)
-        return status
-    if arguments.figures is not None:
+    elif arguments.figures is not None:
+        from opcost.reporting.figures import draw_comparisons
+
         print_files("written", draw_comparisons(reports, arguments.figures))
-    if arguments.report is not None:
+    if arguments.report is not None and not arguments.dry_run:
         from opcost.reporting.report import write_report
 
         write_report(arguments.report, request.database, models, reports)
         print_files("written", [arguments.report])
-    return status
+    return int(bool(arguments.names) and any(report.lacks_a_sum for report in reports))
 
 
-def tell_coverage(arguments: Namespace) -> int:
+def report_coverage(arguments: Namespace) -> int:
     from opcost.reporting.advice_tables import print_advice
     from opcost.reporting.tables import print_json
     from opcost.running.request import Request
@@ -84,10 +83,7 @@ def tell_coverage(arguments: Namespace) -> int:
 
     advice = advise(Request.from_arguments(arguments), arguments.coverage_target, arguments.write_whitelist)
     is_written = arguments.write_whitelist and not arguments.dry_run
-    if arguments.json:
-        print_json([advice])
-    else:
-        print_advice(advice, is_written)
+    print_json([advice]) if arguments.json else print_advice(advice, is_written)
     return int(not (is_written or advice.all_models.is_reached))
 
 

@@ -446,6 +446,18 @@ def test_figures_without_matplotlib_are_refused_before_anything_is_written(
     assert (table.read_bytes() if table.exists() else None) == before
 
 
+def test_only_figures_need_matplotlib(
+    project: Project, whole: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    assert whole.returncode == 0
+    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('gone', name='matplotlib')\n")
+    page = tmp_path / "report.html"
+    options = ("--dry-run", "--report", str(page))
+    result = project.run("compare_sum_vs_full.py", "a_resnet", *options, PYTHONPATH=str(tmp_path))
+    assert "matplotlib" not in result.stderr
+    assert result.returncode == 0
+
+
 def test_a_whitelist_is_not_written_without_a_target(tmp_path: Path) -> None:
     result = new_project(tmp_path, MODELS).run("compare_sum_vs_full.py", "--write-whitelist")
     assert (result.returncode, result.stdout) == (2, "")
