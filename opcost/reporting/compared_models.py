@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from opcost.comparing.comparison import KindCost
-from opcost.estimates import Estimate
+from opcost.comparing.row import ComparisonRow
+from opcost.estimates import Estimate, estimate_of
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 """Those of Okabe and Ito, which colour-blind eyes can tell apart."""
@@ -99,3 +100,17 @@ def largest_kinds(models: Sequence[ComparedModel]) -> list[str]:
         for kind in model.kinds:
             shares[kind.operator] = shares.get(kind.operator, 0.0) + kind.time_s / model.full_time_s.value
     return sorted(shares, key=lambda operator: (-shares[operator], operator))[:KINDS_SHOWN]
+
+
+def compared_model(label: str, row: ComparisonRow, kinds: tuple[KindCost, ...]) -> ComparedModel:
+    """Return what figures show of a comparison."""
+    return ComparedModel(
+        name=label,
+        time_s=estimate_of(row.time_s, row.time_standard_error_s),
+        full_time_s=Estimate(row.full_time_s, row.full_time_standard_error_s),
+        energy_j=estimate_of(row.energy_j, row.energy_standard_error_j),
+        full_energy_j=estimate_of(row.full_energy_j, row.full_energy_standard_error_j),
+        kinds=kinds,
+        correction_time_s=estimate_of(row.correction_time_s, row.correction_time_standard_error_s),
+        correction_energy_j=estimate_of(row.correction_energy_j, row.correction_energy_standard_error_j),
+    )

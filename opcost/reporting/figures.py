@@ -16,15 +16,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter, StrMethodFormatter
 
-from opcost.comparing.comparison import KindCost
-from opcost.comparing.row import ComparisonRow
-from opcost.estimates import NORMAL_QUANTILE, Estimate, estimate_of
+from opcost.estimates import NORMAL_QUANTILE, Estimate
 from opcost.reporting.compared_models import (
     COLOURS,
     HATCHES,
     OTHERS,
     QUANTITIES,
     ComparedModel,
+    compared_model,
     largest_kinds,
     without_sizes,
 )
@@ -178,17 +177,3 @@ def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[P
     if lacking:
         logging.getLogger(__name__).warning("figures: %d comparisons whose sums lack operators are left out", lacking)
     return write_figures(models, folder) if models else []
-
-
-def compared_model(label: str, row: ComparisonRow, kinds: tuple[KindCost, ...]) -> ComparedModel:
-    """Return what figures show of a comparison."""
-    return ComparedModel(
-        name=label,
-        time_s=estimate_of(row.time_s, row.time_standard_error_s),
-        full_time_s=Estimate(row.full_time_s, row.full_time_standard_error_s),
-        energy_j=estimate_of(row.energy_j, row.energy_standard_error_j),
-        full_energy_j=estimate_of(row.full_energy_j, row.full_energy_standard_error_j),
-        kinds=kinds,
-        correction_time_s=estimate_of(row.correction_time_s, row.correction_time_standard_error_s),
-        correction_energy_j=estimate_of(row.correction_energy_j, row.correction_energy_standard_error_j),
-    )

@@ -19,8 +19,7 @@ from opcost.comparing.tuple_costs import FLAGS, TupleCost
 from opcost.estimates import Estimate
 from opcost.operators.subjects import ALL
 from opcost.reporting import svg, svg_charts
-from opcost.reporting.compared_models import QUANTITIES, ComparedModel, without_sizes
-from opcost.reporting.figures import compared_model
+from opcost.reporting.compared_models import QUANTITIES, ComparedModel, compared_model, without_sizes
 from opcost.reporting.html import Markup, code, figure, folded, items, paragraph, table
 from opcost.reporting.next_steps import Candidate, next_steps
 from opcost.reporting.svg_charts import Deviation, RooflinePlot

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+
 from opcost.comparing.coverage import (
     Addition,
     Costs,
@@ -20,7 +23,7 @@ from opcost.comparing.coverage import (
     to_add,
 )
 from opcost.errors import UserError
-from opcost.estimates import value_of
+from opcost.estimates import FloatArray, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCounts
@@ -36,10 +39,12 @@ from opcost.running.request import (
     counts_of,
 )
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
-from opcost.stages.scipy_cover import smallest_cover
 from opcost.storage.configs import SUMMARY_NAME, ModelConfig, load_configs, replace_whitelist
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import ModelCost, sum_beside, sum_operators, whole_rank
+
+TIE_WEIGHT = 0.5
+"""Of the mean sum, which is at most 1: of equally small choices the one that reaches most."""
 
 
 @dataclass(frozen=True)
@@ -239,3 +244,29 @@ def _on_average(advised: Sequence[ModelAdvice], additions: tuple[Addition, ...])
         is_reached=all(one.is_reached for one in advised),
         additions=additions,
     )
+
+
+def smallest_cover(shares: FloatArray, target_ratio: float) -> tuple[int, ...]:
+    """Return the fewest columns, at least one, whose sum reaches a target in each row, and of several choices the best.
+
+    Args:
+        shares: what each column has of each row, shape (rows, columns), none below 0, each row's sum about 1.
+        target_ratio: what is wanted in each row, above 0 and below 1.
+
+    Raises:
+        ValueError: all columns together do not reach it.
+    """
+    columns = shares.shape[1]
+    solution = milp(
+        c=1 - TIE_WEIGHT * shares.mean(axis=0),
+        constraints=[
+            LinearConstraint(shares, lb=target_ratio),
+            LinearConstraint(np.ones((1, columns)), lb=1.0),
+        ],
+        bounds=Bounds(0, 1),
+        integrality=np.ones(columns),
+        options={"mip_rel_gap": 0.0},
+    )
+    if not solution.success:
+        raise ValueError(f"no columns reach {target_ratio:g}: {solution.message}")
+    return tuple(int(index) for index in np.flatnonzero(np.round(solution.x)))
