@@ -14,6 +14,7 @@ from pathlib import Path
 
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Device, Load, MeterModel, SimulatedMachine
 
+from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
@@ -23,6 +24,7 @@ from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Apparatus
 from opcost.running.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, model_tuple
+from opcost.stages.compare import ComparingReport, find_comparisons, keep_comparisons
 from opcost.storage.configs import ModelConfig, load_configs
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
@@ -123,6 +125,11 @@ class SimulatedCampaign:
     def _precision(self, name: str) -> Iterator[None]:
         self.precisions.append(name)
         yield
+
+
+def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:
+    """Compare as the script does."""
+    return keep_comparisons(request, find_comparisons(request, runs))
 
 
 def write_both(config: ModelConfig, counts: OperatorCounts) -> None:

@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_apparatus import RecordedProgress, SimulatedCampaign, write_both
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, compare_models, write_both
 from simulated_machine import SIMULATED_CONDITIONS, Device, Load, simulated_row
 
 from opcost.comparing import cache_chains
@@ -57,7 +57,7 @@ from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.bench import Bench
 from opcost.running.request import COUNTS
 from opcost.stages.cache_chains import find_chains, find_chains_if_unknown
-from opcost.stages.compare import compare_models, find_comparisons
+from opcost.stages.compare import find_comparisons
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
 from opcost.storage.database import Database

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from opcost.comparing.comparison import OperatorRuns
 from opcost.running.request import Request
-from opcost.stages.compare import compare_models
+from opcost.stages.compare import find_comparisons, keep_comparisons
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parent.parent
@@ -39,6 +39,7 @@ def sums(folder, whitelist):
         (measurements / "operator_whitelist.yml").write_text(f"operators: {whitelist}\n")
     runs = [OperatorRuns(), OperatorRuns(counted="leaf"), OperatorRuns(input_data="normal")]
     for run in runs if whitelist else runs[:1]:
-        for report in compare_models(Request((), measurements, Database(ROOT / "database"), dry_run=True), run):
+        request = Request((), measurements, Database(ROOT / "database"), dry_run=True)
+        for report in keep_comparisons(request, find_comparisons(request, run)):
             for row in report.comparisons:
                 yield ",".join("" if getattr(row, name) is None else str(getattr(row, name)) for name in EXACT)

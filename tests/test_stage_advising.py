@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, compare_models
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
 from opcost.errors import UserError
@@ -23,7 +23,6 @@ from opcost.running.request import (
 )
 from opcost.running.shipped_counts import ship_counts
 from opcost.stages.advise import Advice, ModelAdvice, advise
-from opcost.stages.compare import compare_models
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
 from opcost.storage.configs import load_configs, load_whitelist

@@ -9,7 +9,7 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 
 import pytest
-from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand, compare_models
 from simulated_machine import Load, MeterModel
 
 from opcost.comparing.comparison import OperatorRuns
@@ -27,7 +27,7 @@ from opcost.running.request import (
     WHITELIST,
     model_tuple,
 )
-from opcost.stages.compare import ComparingReport, compare_models
+from opcost.stages.compare import ComparingReport
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
 from opcost.storage.configs import ModelConfig

@@ -34,14 +34,6 @@ class Work:
     arithmetic: str = FP32
 
     @property
-    def flop_per_s(self) -> float:
-        return self.flop / self.time_s
-
-    @property
-    def bytes_per_s(self) -> float:
-        return self.memory_bytes / self.time_s
-
-    @property
     def flop_per_byte(self) -> float | None:
         """The arithmetic intensity; None of what moves nothing."""
         return self.flop / self.memory_bytes if self.memory_bytes else None

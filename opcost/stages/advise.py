@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.subjects import about
 from opcost.operators.whitelist import names_kept
-from opcost.prediction.port import known_costs, quartiles
+from opcost.prediction.port import Predictor, known_costs, quartiles
 from opcost.prediction.rates import MINIMUM_KNOWN, fitted
 from opcost.running.request import (
     BLOCK_1,
@@ -102,38 +102,52 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     """
     models = counted_or_shipped(request, request.configs())
     whitelist = names_kept(request.whitelist(), (count for _, counts in models for count in counts.counts))
+    known = _known(request, models)
+    sums = {config.name: _sum_of(counts, known) for config, counts in models}
+    costs = {name: costs_of(found.cost, known.predictor) for name, found in sums.items()}
+    advised = [_advice(name, costs[name], whitelist, target_ratio, found) for name, found in sums.items()]
+    smallest = smallest_whitelist(list(costs.values()), target_ratio, smallest_cover)
+    if write and not request.dry_run:
+        _refuse_guesses(costs, known.conditions)
+        replace_whitelist(request.measurements / WHITELIST, smallest)
+        logging.getLogger(__name__).warning("%s: replaced; now run %s", request.measurements / WHITELIST, BLOCK_1)
+    return Advice(
+        target_ratio=target_ratio,
+        conditions=known.conditions,
+        estimated_ratios=known.estimated_ratios,
+        models=tuple(advised),
+        all_models=_on_average(advised, tuple(over_all(list(costs.values()), whitelist))),
+        smallest=smallest,
+        no_longer=tuple(name for name in whitelist if name not in smallest),
+    )
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known under some conditions: rows of operators and of wholes, and what estimates other operators."""
+
+    conditions: Conditions
+    measurements: Measurements
+    wholes: tuple[MeasurementRow, ...]
+    predictor: Predictor
+    estimated_ratios: tuple[float, float, float]
+
+
+def _known(request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]]) -> _Known:
     rows = _rows_of(request)
     conditions = _most_common(rows, {count.operator.key for _, counts in models for count in counts.counts})
     measurements = Measurements(rows)
     everything = _all_counted(request) if request.names else models
-    counts = [count for _, counts in everything for count in counts.counts]
-    known = known_costs(counts, measurements, conditions)
+    known = known_costs((count for _, counts in everything for count in counts.counts), measurements, conditions)
     if len(known) < MINIMUM_KNOWN:
         raise UserError(
             f"{request.database.operator_measurements.path}: of all counted models {len(known)} operators are "
-            f"measured on {conditions.device_product} ({conditions.execution}), too few to tell what others cost; "
+            f"measured on {conditions.device_product} ({conditions.execution}), too few to estimate what others cost; "
             "measure more with block 2, or count a model that is measured with block 0"
         )
     predictor = fitted(known)
     wholes = _wholes(request, models, conditions)
-    sums = {config.name: _sum_of(counts, wholes, measurements, conditions) for config, counts in models}
-    costs = {name: costs_of(found.cost, predictor) for name, found in sums.items()}
-    advised = [_advice(name, costs[name], whitelist, target_ratio, found) for name, found in sums.items()]
-    smallest = smallest_whitelist(list(costs.values()), target_ratio, smallest_cover)
-    if write and not request.dry_run:
-        _refuse_guesses(costs, conditions)
-        replace_whitelist(request.measurements / WHITELIST, smallest)
-        logging.getLogger(__name__).warning("%s: replaced; now run %s", request.measurements / WHITELIST, BLOCK_1)
-    additions = tuple(over_all(list(costs.values()), whitelist))
-    return Advice(
-        target_ratio=target_ratio,
-        conditions=conditions,
-        estimated_ratios=quartiles(predictor, known),
-        models=tuple(advised),
-        all_models=_on_average(advised, additions),
-        smallest=smallest,
-        no_longer=tuple(name for name in whitelist if name not in smallest),
-    )
+    return _Known(conditions, measurements, wholes, predictor, quartiles(predictor, known))
 
 
 def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:
@@ -184,11 +198,11 @@ def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
 
 def _wholes(
     request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]], conditions: Conditions
-) -> list[MeasurementRow]:
+) -> tuple[MeasurementRow, ...]:
     """Return the measured wholes of models under these conditions, one for each board."""
     operators = about(counts.model for _, counts in models)
     rows = request.database.full_model_measurements.rows(operators)
-    return [row for row in best_of_each_board(rows) if row.conditions.key == conditions.key]
+    return tuple(row for row in best_of_each_board(rows) if row.conditions.key == conditions.key)
 
 
 @dataclass(frozen=True)
@@ -199,14 +213,16 @@ class _Sum:
     whole: MeasurementRow | None
 
 
-def _sum_of(
-    counts: OperatorCounts, wholes: Iterable[MeasurementRow], measurements: Measurements, conditions: Conditions
-) -> _Sum:
+def _sum_of(counts: OperatorCounts, known: _Known) -> _Sum:
     """Return a model's sum beside its whole: of several boards as comparisons choose it, but by all operators."""
     is_own = about([counts.model])
-    pairs = [(whole, sum_beside(whole, counts, measurements, conditions)) for whole in wholes if is_own(whole.key)]
+    pairs = [
+        (whole, sum_beside(whole, counts, known.measurements, known.conditions))
+        for whole in known.wholes
+        if is_own(whole.key)
+    ]
     if not pairs:
-        return _Sum(sum_operators(counts, measurements, conditions), None)
+        return _Sum(sum_operators(counts, known.measurements, known.conditions), None)
     # Of equals the last.
     whole, cost = max(reversed(pairs), key=lambda pair: whole_rank(*pair))
     return _Sum(cost, whole)

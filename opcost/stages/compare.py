@@ -61,11 +61,6 @@ class ModelComparisons:
     kernels: tuple[KernelErrors | None, ...]
 
 
-def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:
-    """Compare each chosen model and keep the result; see ``find_comparisons``."""
-    return keep_comparisons(request, find_comparisons(request, runs))
-
-
 def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ModelComparisons]:
     """Compare each chosen model under every set of conditions in which the whole model was measured.
 
