@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from opcost.comparing.comparison import Comparison
-from opcost.comparing.tuple_costs import DOUBTFUL, NOT_PRECISE, TupleCost
+from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.estimates import Estimate
 from opcost.reporting.next_steps import Candidate, Step, next_steps
 
@@ -28,7 +28,7 @@ def candidate(
     return Candidate(name, cast("Comparison", comparison), False, counts_all)
 
 
-def measured(flag: str, relative_error: float | None, loop_s: float | None) -> TupleCost:
+def measured(flag: TupleFlag, relative_error: float | None, loop_s: float | None) -> TupleCost:
     circumstances = SimpleNamespace(relative_error=relative_error, loop_s=loop_s)
     use = SimpleNamespace(comparison=0, calls=2, is_summed=True)
     cost = {"flags": {flag}, "uses": [use], "time_s": Estimate(0.001, 0.0)}
@@ -46,14 +46,14 @@ def commands(candidates: list[Candidate], *tuples: Any) -> list[str]:
 def test_what_is_measured_again_is_so_by_the_protocol_of_the_rest(
     relative_error: float | None, loop_s: float | None, options: str
 ) -> None:
-    doubtful = measured(DOUBTFUL, relative_error, loop_s)
+    doubtful = measured(TupleFlag.DOUBTFUL, relative_error, loop_s)
     assert commands([candidate("a")], doubtful) == [f"python general_pipeline_block2.py a --execution graph{options}"]
     on_cpu = commands([candidate("a", device="cpu")], doubtful)
     assert on_cpu == [f"python general_pipeline_block2.py a --device cpu{options}"]
 
 
 def test_what_was_imprecise_runs_for_30_s() -> None:
-    imprecise = measured(NOT_PRECISE, 0.01, None)
+    imprecise = measured(TupleFlag.NOT_PRECISE, 0.01, None)
     assert commands([candidate("a")], imprecise) == ["python general_pipeline_block2.py a --execution graph"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.roofline import FP32, TF32, Roofline, Work, roofline_of
@@ -21,29 +22,39 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.summation import ModelCost, Part
 
-DOUBTFUL = "doubtful"
-NOT_PRECISE = "imprecise"
-DUTY_CYCLE = "duty cycle"
-POWER_LIMIT = "power limit"
-BY_PYTHON = "eager"
-OTHER_VALUES = "other values"
-OTHER_BOARD = "other board"
-NO_ENERGY = "no energy"
-NOT_MEASURED = "not measured"
-DROPPED = "not in the whitelist"
-FLAGS = {
-    DOUBTFUL: "something disturbed the measurement, or its meters disagree: a later run measures it again",
-    NOT_PRECISE: "target precision not reached",
-    DUTY_CYCLE: "measured with pauses, since the power limit would have held clocks down",
-    POWER_LIMIT: "at the power limit: where it lasts it is slower than this",
-    BY_PYTHON: "run by Python's calls, not in a CUDA graph",
-    OTHER_VALUES: "measured on other values than the model's",
-    OTHER_BOARD: "measured on another board than the whole model",
-    NO_ENERGY: "no meter told the energy",
-    NOT_MEASURED: "there is no row under the model's conditions",
-    DROPPED: "left out of the sum: the whitelist does not name it",
+
+class TupleFlag(Enum):
+    """What is to be known of a tuple in the comparisons that use it. The value is how tables show it."""
+
+    DOUBTFUL = "doubtful"
+    NOT_PRECISE = "imprecise"
+    DUTY_CYCLE = "duty cycle"
+    POWER_LIMIT = "power limit"
+    EAGER = "eager"
+    OTHER_VALUES = "other values"
+    OTHER_BOARD = "other board"
+    NO_ENERGY = "no energy"
+    NOT_MEASURED = "not measured"
+    DROPPED = "not in the whitelist"
+
+    @property
+    def meaning(self) -> str:
+        """What that means, in a few words."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    TupleFlag.DOUBTFUL: "something disturbed the measurement, or its meters disagree: a later run measures it again",
+    TupleFlag.NOT_PRECISE: "target precision not reached",
+    TupleFlag.DUTY_CYCLE: "measured with pauses: without them it would be throttled by the power limit",
+    TupleFlag.POWER_LIMIT: "at the power limit: slower where the load lasts",
+    TupleFlag.EAGER: "launched by Python's calls, not in a CUDA graph",
+    TupleFlag.OTHER_VALUES: "measured on other values than the model's",
+    TupleFlag.OTHER_BOARD: "measured on another board than the whole model",
+    TupleFlag.NO_ENERGY: "no meter gave its energy",
+    TupleFlag.NOT_MEASURED: "there is no row under the model's conditions",
+    TupleFlag.DROPPED: "left out of the sum: the whitelist does not name it",
 }
-"""What a table says of a tuple in a word or two, and what that means."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,7 @@ class TupleCost:
     flop: int
     memory_bytes: int
     uses: list[Use] = field(default_factory=list)
-    flags: set[str] = field(default_factory=set)
+    flags: set[TupleFlag] = field(default_factory=set)
 
     @property
     def time_s(self) -> Estimate | None:
@@ -131,7 +142,7 @@ def _add(found: dict[tuple[str, ...], TupleCost], comparison: Comparison, cost: 
     for subject, calls, count in _missing(cost, comparison.runs.input_data):
         known = found.setdefault((subject.key, comparison.conditions.key), _entry(subject, None, count))
         known.uses.append(Use(place.comparison, calls, place.is_summed))
-        known.flags.update({NOT_MEASURED, *([] if place.is_summed else [DROPPED])})
+        known.flags.update({TupleFlag.NOT_MEASURED, *([] if place.is_summed else [TupleFlag.DROPPED])})
 
 
 def _entry(subject: Subject, row: MeasurementRow | None, count: OperatorCount) -> TupleCost:
@@ -145,19 +156,19 @@ def _missing(cost: ModelCost, input_data: str) -> Iterator[tuple[Subject, int, O
                 yield subject, calls, count
 
 
-def _flags_of(part: Part, comparison: Comparison, is_summed: bool) -> Iterator[str]:
+def _flags_of(part: Part, comparison: Comparison, is_summed: bool) -> Iterator[TupleFlag]:
     measured = part.row.measurement
     board = comparison.full.circumstances.device_uuid
     held = {
-        DOUBTFUL: is_doubtful(measured),
-        NOT_PRECISE: Flag.IMPRECISE in measured.flags,
-        DUTY_CYCLE: Flag.DUTY_CYCLE in measured.flags,
-        POWER_LIMIT: not {Flag.AT_POWER_LIMIT, Flag.POWER_CAPPED}.isdisjoint(measured.flags),
-        BY_PYTHON: part.row.conditions.device_type != "cpu" and measured.executed_as == EAGER,
-        OTHER_VALUES: part.is_on_other_values,
-        OTHER_BOARD: part.row.circumstances.device_uuid != board,
-        NO_ENERGY: EnergyBasis.MEASURED.energy_of(part.row) is None,
-        DROPPED: not is_summed,
+        TupleFlag.DOUBTFUL: is_doubtful(measured),
+        TupleFlag.NOT_PRECISE: Flag.IMPRECISE in measured.flags,
+        TupleFlag.DUTY_CYCLE: Flag.DUTY_CYCLE in measured.flags,
+        TupleFlag.POWER_LIMIT: not {Flag.AT_POWER_LIMIT, Flag.POWER_CAPPED}.isdisjoint(measured.flags),
+        TupleFlag.EAGER: part.row.conditions.device_type != "cpu" and measured.executed_as == EAGER,
+        TupleFlag.OTHER_VALUES: part.is_on_other_values,
+        TupleFlag.OTHER_BOARD: part.row.circumstances.device_uuid != board,
+        TupleFlag.NO_ENERGY: EnergyBasis.MEASURED.energy_of(part.row) is None,
+        TupleFlag.DROPPED: not is_summed,
     }
     return (flag for flag, is_held in held.items() if is_held)
 
@@ -168,4 +179,4 @@ def _total_time_s(cost: TupleCost) -> float:
 
 def roofline_of_tuples(costs: Iterable[TupleCost]) -> Roofline | None:
     """Return the roofline of measured tuples, those left out that something disturbed."""
-    return roofline_of(cost.work for cost in costs if cost.work is not None and DOUBTFUL not in cost.flags)
+    return roofline_of(cost.work for cost in costs if cost.work is not None and TupleFlag.DOUBTFUL not in cost.flags)

@@ -9,7 +9,7 @@ from itertools import product
 
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.remark_rules import NOTICEABLE_RATIO
-from opcost.comparing.tuple_costs import DOUBTFUL, NOT_MEASURED, NOT_PRECISE, OTHER_BOARD, TupleCost
+from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.measuring.conditions import EXECUTIONS
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.units import percent
@@ -77,10 +77,10 @@ def next_steps(candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> 
     return [*steps, *_dropped(candidates), *_far_off(candidates)]
 
 
-def _how(flag: str, device: str, execution: str, tuples: Sequence[TupleCost]) -> str:
+def _how(flag: TupleFlag, device: str, execution: str, tuples: Sequence[TupleCost]) -> str:
     """Return the options with which most rows were measured: under others all would be measured anew."""
     where = " --device cpu" if device == "cpu" else f" --execution {execution}"
-    if flag == NOT_PRECISE:
+    if flag is TupleFlag.NOT_PRECISE:
         return where
     protocols = Counter(
         (one.row.circumstances.relative_error, one.row.circumstances.loop_s) for one in tuples if one.row is not None
@@ -96,16 +96,16 @@ def _is_summed_in(one: TupleCost, comparisons: Sequence[int]) -> bool:
 
 
 REMEDIES = (
-    (NOT_MEASURED, "measure {number} tuples that have no row", "sums without them are too small", ""),
-    (DOUBTFUL, "measure {number} doubtful tuples again", "something disturbed them", ""),
+    (TupleFlag.NOT_MEASURED, "measure {number} tuples that have no row", "sums without them are too small", ""),
+    (TupleFlag.DOUBTFUL, "measure {number} doubtful tuples again", "something disturbed them", ""),
     (
-        OTHER_BOARD,
+        TupleFlag.OTHER_BOARD,
         "measure {number} tuples on the whole model's board",
         "boards of one kind differ by up to 15 % in energy",
         " --same-board",
     ),
     (
-        NOT_PRECISE,
+        TupleFlag.NOT_PRECISE,
         "run {number} imprecise tuples for 30 s",
         "loops ended before they were as precise as asked; all else of these models without such a loop runs, too "
         "(--dry-run says how long that takes)",
@@ -114,7 +114,7 @@ REMEDIES = (
 )
 
 
-def _shares(flag: str, candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> dict[int, float | None]:
+def _shares(flag: TupleFlag, candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> dict[int, float | None]:
     """Return for each comparison that has such tuples in its sum their share of the whole's time, None if unknown."""
     shares: dict[int, float | None] = {}
     for one in tuples:

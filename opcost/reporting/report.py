@@ -10,7 +10,7 @@ from typing import Any
 
 from opcost import __version__
 from opcost.comparing.roofline import Roofline
-from opcost.comparing.tuple_costs import FLAGS, TupleCost, roofline_of_tuples, tuple_costs
+from opcost.comparing.tuple_costs import TupleCost, TupleFlag, roofline_of_tuples, tuple_costs
 from opcost.errors import UserError
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import Circumstances, Conditions
@@ -141,7 +141,7 @@ def _data(
     names = list(dict.fromkeys(name for entry in entries for name in entry))
     return {
         "models": [{"label": one.label, "full_time_s": one.row.full_time_s} for one in found],
-        "flags": FLAGS,
+        "flags": {flag.value: flag.meaning for flag in TupleFlag},
         "fields": names,
         "tuples": [[entry.get(name) for name in names] for entry in entries],
         "conditions": conditions.values,
@@ -166,7 +166,7 @@ def _entry(one: TupleCost, roofline: Roofline | None) -> dict[str, Any]:
         "memory_bytes": one.memory_bytes,
         "side": roof.side(work) if roof and work else None,
         "roof_ratio": _plain(roof.reached(work, work.time_s)) if roof and work else None,
-        "flags": [flag for flag in FLAGS if flag in one.flags],
+        "flags": [flag.value for flag in TupleFlag if flag in one.flags],
         "uses": [[use.comparison, use.calls, int(use.is_summed)] for use in one.uses],
     }
 

@@ -15,7 +15,7 @@ from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 from opcost.comparing.remarks import Remark, worded
 from opcost.comparing.roofline import Roof, Roofline
 from opcost.comparing.row import ComparisonRow
-from opcost.comparing.tuple_costs import FLAGS, TupleCost
+from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.estimates import Estimate
 from opcost.operators.subjects import ALL
 from opcost.reporting import svg, svg_charts
@@ -187,12 +187,12 @@ def doubts(found: Sequence[Compared], tuples: Sequence[TupleCost]) -> str:
     """Return how many tuples have something to be known, and for what share of the models' time."""
     whole_s = math.fsum(one.row.full_time_s for one in found)
     cells = []
-    for flag, meaning in FLAGS.items():
+    for flag in TupleFlag:
         flagged = [one for one in tuples if flag in one.flags]
         times_s = [one.time_s.value * sum(use.calls for use in one.uses) for one in flagged if one.time_s is not None]
         share = math.fsum(times_s) / whole_s if whole_s and times_s else None
         if flagged:
-            cells.append((flag, str(len(flagged)), percent(share), meaning))
+            cells.append((flag.value, str(len(flagged)), percent(share), flag.meaning))
     if not cells:
         return paragraph("No tuple has a doubt.")
     columns = ("flag", "tuples", "share of all models' time", "what it means")
