@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import short_hash
@@ -15,6 +15,9 @@ EAGER = "eager"
 GRAPH = "graph"
 EXECUTIONS = (GRAPH, EAGER)
 """How operators and models are run: by Python's calls, or as CUDA graphs where they can be captured."""
+
+Precision: TypeAlias = Literal["torch-default", "fp32", "tf32"]
+"""What a config may ask for; ``torch_backend.switches`` sets it."""
 
 TORCH_DEFAULT: Final = "torch-default"
 """The precision that torch has unasked: TF32 in cuDNN's convolutions, fp32 in matrix products."""

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from pydantic_core import ErrorDetails
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import TORCH_DEFAULT
+from opcost.measuring.conditions import TORCH_DEFAULT, Precision
 from opcost.operators.tuples import DEFAULT_SEED
 from opcost.storage.config_nodes import (
     REFUSED,
@@ -249,9 +249,7 @@ class _Summary(_Schema):
         description="input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)",
     )
     done: bool = Field(description="done: false (true or false, no quotes)")
-    precision: Literal["torch-default", "fp32", "tf32"] = Field(
-        default=TORCH_DEFAULT, description="precision: torch-default (or fp32, or tf32)"
-    )
+    precision: Precision = Field(default=TORCH_DEFAULT, description="precision: torch-default (or fp32, or tf32)")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         default=DEFAULT_SEED, description="seed: 0 (a whole number from 0 up, for random weights and the input)"
     )
