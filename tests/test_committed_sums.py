@@ -4,15 +4,27 @@
 on a least-squares fit, whose last digit depends on numpy's build.
 """
 
+import re
+import runpy
 import shutil
+import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from opcost.comparing.cache_chains import unsettled_sides
 from opcost.comparing.comparison import OperatorRuns
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.running.plan import Demand, KnownRows
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, keep_comparisons
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parent.parent
+COMMITTED = Database(ROOT / "database")
+SCRIPT = ROOT / "compare_sum_vs_full.py"
 GOLDEN = ROOT / "tests" / "golden" / "sums.csv"
 EXACT = (
     "name key input_data counted time_s time_standard_error_s energy_j energy_standard_error_j full_time_s "
@@ -33,13 +45,77 @@ def test_sums_of_all_committed_rows_are_the_same_to_the_last_digit(tmp_path, pyt
 
 def sums(folder, whitelist):
     """Yield a line for each sum: of everything, of leaf modules, and on normal values; or by the usual whitelist."""
-    measurements = folder / "measurements"
-    shutil.copytree(ROOT / "measurements", measurements, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.pkl"))
+    measurements = measurements_in(folder)
     if whitelist is not None:
         (measurements / "operator_whitelist.yml").write_text(f"operators: {whitelist}\n")
     runs = [OperatorRuns(), OperatorRuns(counted="leaf"), OperatorRuns(input_data="normal")]
     for run in runs if whitelist else runs[:1]:
-        request = Request((), measurements, Database(ROOT / "database"), dry_run=True)
-        for report in keep_comparisons(request, find_comparisons(request, run)):
-            for row in report.comparisons:
-                yield ",".join("" if getattr(row, name) is None else str(getattr(row, name)) for name in EXACT)
+        yield from lines_of(measurements, COMMITTED, run)
+
+
+def measurements_in(folder):
+    """Return a copy of the models' folders, without what was counted here."""
+    ignore = shutil.ignore_patterns("*.pkl")
+    return shutil.copytree(ROOT / "measurements", folder / "measurements", dirs_exist_ok=True, ignore=ignore)
+
+
+def lines_of(measurements, database, run):
+    request = Request((), measurements, database, dry_run=True)
+    for report in keep_comparisons(request, find_comparisons(request, run)):
+        for row in report.comparisons:
+            yield ",".join("" if getattr(row, name) is None else str(getattr(row, name)) for name in EXACT)
+
+
+@pytest.fixture(scope="module")
+def blanked(tmp_path_factory):
+    """The committed database without any text that is for people only."""
+    database = Database(tmp_path_factory.mktemp("blanked"))
+    for committed, copy in zip(COMMITTED.tables, database.tables, strict=True):
+        if committed.path.exists():
+            copy.path.write_text(copy.text([without_texts(row) for row in committed.rows()]), encoding="utf-8")
+    return database
+
+
+def without_texts(row):
+    texts = {name: "" for name in ("notes", "remarks") if hasattr(row, name)}
+    if hasattr(row, "measurement"):
+        texts["measurement"] = replace(row.measurement, notes="")
+    return replace(row, **texts)
+
+
+def test_without_notes_and_remarks_sums_are_the_same(tmp_path, blanked):
+    assert any(row.measurement.notes for row in COMMITTED.operator_measurements.rows())
+    measurements = measurements_in(tmp_path)
+    (measurements / "operator_whitelist.yml").write_text('operators: ["*"]\n')
+    golden = GOLDEN.read_text(encoding="utf-8").splitlines()[1:]
+    lines = list(lines_of(measurements, blanked, OperatorRuns()))
+    assert lines == golden[: len(lines)]
+    assert len(lines) > 50
+
+
+@pytest.mark.parametrize(("options", "expected"), [([], 0), (["--device", "cpu"], 1)])
+def test_without_notes_and_remarks_the_script_says_the_same(tmp_path, blanked, monkeypatch, capsys, options, expected):
+    told = []
+    for database in (COMMITTED, blanked):
+        folders = ["--measurements", str(measurements_in(tmp_path)), "--database", str(database.folder)]
+        arguments = ["resnet34_32x3x56x56", "vgg1[19]_32*", *options, *folders, "--json", "--dry-run"]
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
+        status = runpy.run_path(str(SCRIPT))["main"]()
+        told.append((status, re.sub(r'"compared_at": "[^"]*"', "", capsys.readouterr().out)))
+    assert told[0] == told[1]
+    assert told[0][0] == expected
+
+
+@pytest.mark.parametrize(("loop_s", "relative_error"), [(1.0, 0.01), (30.0, None)])
+def test_without_notes_and_remarks_the_same_is_to_be_measured(blanked, loop_s, relative_error):
+    demand = Demand(MeasurementProtocol(warm_up_s=0.1, loop_s=loop_s, relative_error=relative_error), has_meter=True)
+    reasons = Counter()
+    for name in ("operator_measurements", "full_model_measurements"):
+        rows = getattr(COMMITTED, name).rows()
+        known, known_blanked = KnownRows(demand, rows), KnownRows(demand, getattr(blanked, name).rows())
+        for key in {row.key for row in rows}:
+            assert known_blanked.reason(key) == known.reason(key)
+            reasons[known.reason(key)] += 1
+    assert len(reasons) > 1
+    chains = [database.calls_in_chains.rows() for database in (COMMITTED, blanked)]
+    assert unsettled_sides(chains[0]) == unsettled_sides(chains[1])
