@@ -30,10 +30,7 @@ def main() -> int:
     request = Request.from_arguments(arguments)
     protocol = partial(protocol_for, loop_s=arguments.seconds, relative_error=arguments.relative_error)
     reports = measure_full_models(request, protocol, bench, progress_on_stderr())
-    if arguments.json:
-        print_json(reports)
-    else:
-        print_full_models(reports, arguments.dry_run)
+    print_json(reports) if arguments.json else print_full_models(reports, arguments.dry_run)
     return 1 if any(report.failed for report in reports) else 0
 
 

@@ -21,10 +21,7 @@ def main() -> int:
     from opcost.stages.filter import filter_operators
 
     reports = filter_operators(Request.from_arguments(arguments))
-    if arguments.json:
-        print_json(reports)
-    else:
-        print_selections(reports, arguments.dry_run)
+    print_json(reports) if arguments.json else print_selections(reports, arguments.dry_run)
     return 0
 
 

@@ -33,10 +33,7 @@ def main() -> int:
     seed = random.SystemRandom().getrandbits(32)
     protocol = partial(protocol_for, loop_s=arguments.seconds, relative_error=arguments.relative_error, order_seed=seed)
     reports = measure_operators(request, protocol, bench, progress_on_stderr(), arguments.input_data)
-    if arguments.json:
-        print_json(reports)
-    else:
-        print_operator_measurements(reports, arguments.dry_run)
+    print_json(reports) if arguments.json else print_operator_measurements(reports, arguments.dry_run)
     return 1 if any(report.failed for report in reports) else 0
 
 

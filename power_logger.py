@@ -85,8 +85,7 @@ def qualify(arguments: argparse.Namespace) -> int:
     from opcost.running.qualification import qualify_meters
     from opcost.storage.database import Database
 
-    database = Database(arguments.database)
-    with open_apparatus(device_of_gpu(arguments.gpu), database) as apparatus:
+    with open_apparatus(device_of_gpu(arguments.gpu), database := Database(arguments.database)) as apparatus:
         report("qualifying takes half a minute")
         print_qualification(qualify_meters(apparatus, database.meter_qualifications))
     return 0

@@ -337,3 +337,22 @@ def test_clean_leaves_what_was_measured_and_installed(checkout: Checkout) -> Non
 def test_the_readme_explains_every_column_of_a_measurement() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name in columns(MeasurementRow) if f"`{name}`" not in readme] == []
+
+
+def test_importing_the_package_imports_nothing_heavy_and_its_names_are_there_when_asked_for() -> None:
+    program = (
+        "import sys, opcost\nassert not {'numpy', 'torch'} & set(sys.modules)\nfrom opcost import *\n"
+        "assert Database and OperatorTuple and best_rows and parse_operator\nassert 'torch' not in sys.modules\n"
+        "assert not hasattr(opcost, 'no_such_name')"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_the_example_of_the_readme_reads_the_database() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n([^`]*from opcost [^`]*)```", readme)
+    result = subprocess.run([sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert len(lines) > 100
+    assert all(re.match(r"torch\.nn\.Conv2d\(.*\) on \(.*\) eval NVIDIA .* \d", line) for line in lines)

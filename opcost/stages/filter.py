@@ -9,8 +9,9 @@ from difflib import get_close_matches
 from opcost.errors import UserError
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.subjects import CAPTURED, subjects_of
-from opcost.operators.whitelist import Share, by_operator, outside, select, share
+from opcost.operators.whitelist import Selection, Share, by_operator, outside, select, share
 from opcost.running.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, counted
+from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
 
 LIKE_RATIO = 0.85
@@ -51,13 +52,16 @@ def filter_operators(request: Request) -> list[FilterReport]:
     present = {name for _, counts in models for name in by_operator(counts)}
     _check_spelling(request, whitelist, present)
     _warn_of_unknown_names(whitelist, present)
-    for config, counts in models:
-        kept = select(counts, whitelist).kept
-        if not kept.counts:
-            logging.getLogger(__name__).warning("%s: the whitelist keeps no operator of it", config.name)
-        if not request.dry_run:
-            write_counts(FILTERED_COUNTS.path(config), kept)
-    return [_filter_report(config.name, counts, whitelist) for config, counts in models]
+    return [_filter(request, config, counts, whitelist) for config, counts in models]
+
+
+def _filter(request: Request, config: ModelConfig, counts: OperatorCounts, whitelist: tuple[str, ...]) -> FilterReport:
+    selection = select(counts, whitelist)
+    if not selection.kept.counts:
+        logging.getLogger(__name__).warning("%s: the whitelist keeps no operator of it", config.name)
+    if not request.dry_run:
+        write_counts(FILTERED_COUNTS.path(config), selection.kept)
+    return _filter_report(config.name, counts, selection)
 
 
 def _check_spelling(request: Request, whitelist: tuple[str, ...], present: set[str]) -> None:
@@ -77,7 +81,7 @@ def _check_spelling(request: Request, whitelist: tuple[str, ...], present: set[s
 
 def _warn_of_unknown_names(whitelist: tuple[str, ...], present: set[str]) -> None:
     """Warn of names that match no operator and are very like one that the whitelist lacks."""
-    for name in set(whitelist) - present:
+    for name in sorted(set(whitelist) - present):
         for like in get_close_matches(name, present - set(whitelist), n=1, cutoff=LIKE_RATIO):
             logging.getLogger(__name__).warning("%s in the whitelist matches no operator; is %s meant?", name, like)
 
@@ -86,8 +90,7 @@ def _spelling(name: str) -> str:
     return name[:1] + name[1:].casefold()
 
 
-def _filter_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...]) -> FilterReport:
-    selection = select(counts, whitelist)
+def _filter_report(name: str, counts: OperatorCounts, selection: Selection) -> FilterReport:
     kept_names = {count.operator.short_name for count in selection.kept.counts}
     operators = tuple(
         OperatorShare(operator, operator in kept_names, len(group), share(group, counts))

@@ -13,6 +13,7 @@ from torch import nn
 
 from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
 from opcost.errors import CannotMeasureError, UserError
+from opcost.estimates import total_if_known
 from opcost.measuring.conditions import EAGER, WARM, Conditions
 from opcost.operators.tuples import OperatorTuple
 from opcost.progress import Progress
@@ -206,30 +207,22 @@ def _kinds(
     calls: dict[OperatorTuple, list[Launched]], alone: dict[OperatorTuple, Launched | str]
 ) -> list[KindOfOperator]:
     """Return the kinds of operators, the one that takes most time in the model first."""
-    kinds: dict[str, KindOfOperator] = {}
+    pairs: dict[str, list[tuple[Launched, Launched | str]]] = {}
     for operator, launched in calls.items():
-        own = alone[operator]
-        new = KindOfOperator(
-            operator=operator.short_name,
-            calls=len(launched),
-            in_model_s=sum(call.time_s for call in launched),
-            alone_s=None if isinstance(own, str) else own.time_s * len(launched),
+        pairs.setdefault(operator.short_name, []).extend((call, alone[operator]) for call in launched)
+    kinds = [
+        KindOfOperator(
+            operator=name,
+            calls=len(group),
+            in_model_s=sum(call.time_s for call, _ in group),
+            alone_s=total_if_known(None if isinstance(own, str) else own.time_s for _, own in group),
             same_kernels_s=sum(
-                call.time_s for call in launched if not isinstance(own, str) and call.names == own.names
+                call.time_s for call, own in group if not isinstance(own, str) and call.names == own.names
             ),
         )
-        kinds[new.operator] = _together(kinds[new.operator], new) if new.operator in kinds else new
-    return sorted(kinds.values(), key=lambda kind: -kind.in_model_s)
-
-
-def _together(one: KindOfOperator, other: KindOfOperator) -> KindOfOperator:
-    return KindOfOperator(
-        operator=one.operator,
-        calls=one.calls + other.calls,
-        in_model_s=one.in_model_s + other.in_model_s,
-        alone_s=None if one.alone_s is None or other.alone_s is None else one.alone_s + other.alone_s,
-        same_kernels_s=one.same_kernels_s + other.same_kernels_s,
-    )
+        for name, group in pairs.items()
+    ]
+    return sorted(kinds, key=lambda kind: -kind.in_model_s)
 
 
 def _differences(calls: dict[OperatorTuple, list[Launched]], alone: dict[OperatorTuple, Launched | str]) -> list[str]:
