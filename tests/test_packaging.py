@@ -356,3 +356,9 @@ def test_the_example_of_the_readme_reads_the_database() -> None:
     lines = result.stdout.splitlines()
     assert len(lines) > 100
     assert all(re.match(r"torch\.nn\.Conv2d\(.*\) on \(.*\) eval NVIDIA .* \d", line) for line in lines)
+
+
+def test_files_that_the_readme_names_are_there() -> None:
+    named = set(re.findall(r"`(opcost/[\w/*]+\.\w+)`", (ROOT / "README.md").read_text(encoding="utf-8")))
+    assert len(named) > 30
+    assert [pattern for pattern in sorted(named) if not any(ROOT.glob(pattern))] == []
