@@ -40,7 +40,7 @@ WHOLE = "whole"
 def measured(apparatus: Apparatus, subject: Subject, precision: str) -> Measurement:
     """Measure how long a subject takes."""
     with apparatus.precision(precision), apparatus.workload(subject) as workload:
-        return measure(workload, apparatus.meters.meter("none"), apparatus.clock, PRECISE)
+        return measure(workload, apparatus.instruments("none"), PRECISE)
 
 
 def runs_otherwise(measurement: Measurement) -> bool:

@@ -58,12 +58,11 @@ def on_one_build(
     apparatus: Apparatus, subject: Subject, share: float, protocols: Sequence[MeasurementProtocol]
 ) -> list[Measurement]:
     """Measure an operator that is built once, so that it stays where it is in memory, in several loops."""
-    known = apparatus.known(TORCH_DEFAULT)
     with apparatus.precision(TORCH_DEFAULT), apparatus.workload(subject, share) as workload:
         found = []
         for number, protocol in enumerate(protocols):
-            asked, meter = replace(protocol, duty_cycle=share), apparatus.meters.meter(f"loop-{number}")
-            found.append(measure(workload, meter, apparatus.clock, asked, known))
+            asked = replace(protocol, duty_cycle=share)
+            found.append(measure(workload, apparatus.instruments(f"loop-{number}"), asked))
             if leaves_clocks_low(found[-1]):
                 apparatus.pause(SLOWED_FOR_S)
         return found

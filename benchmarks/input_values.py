@@ -92,7 +92,7 @@ def main() -> int:
 def measured(apparatus: Apparatus, operator: OperatorTuple, values: InputValues) -> tuple[object, ...]:
     """Return a row's figures for one kind of values."""
     workload = operator_workload(operator, apparatus.device, InputData((values,)))
-    row = measure(workload, apparatus.meters.meter("values"), apparatus.clock, PROTOCOL)
+    row = measure(workload, apparatus.instruments("values"), PROTOCOL)
     kind = (values.zeros_ratio, values.mean, values.spread)
     return (*kind, row.time_s, row.energy_j, row.energy_standard_error_j)
 

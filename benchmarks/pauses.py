@@ -77,10 +77,12 @@ def samples_of(apparatus: Apparatus, calls_in_turn: int, pause_s: float) -> tupl
     calls = operator_workload(CONVOLUTION.operator, apparatus.device).calls
     paused = with_pauses_of(replace(calls, relocated=None), apparatus.device, calls_in_turn, pause_s)
     workload = in_graphs(apparatus, EagerWorkload(paused, apparatus.device))
-    meter = apparatus.meters.meter("pauses")
-    meter.start()
-    loop = run_loop(workload, apparatus.clock, LOOP, meter)
-    return fresh_rows(meter.stop(), loop.window)
+    instruments = apparatus.instruments("pauses")
+    instruments.meter.start()
+    loop = run_loop(workload, instruments, LOOP)
+    for observer in instruments.observers:
+        observer.after_finish()
+    return fresh_rows(instruments.stop(), loop.window)
 
 
 def add_rows(path: Path, database: Path, limit_s: float) -> None:

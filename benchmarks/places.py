@@ -19,6 +19,7 @@ from opcost.command.options import Parser
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import GRAPH
+from opcost.measuring.instruments import Instruments
 from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
@@ -51,7 +52,7 @@ def times_s(subject: Subject, in_places: bool, clock: Clock) -> Iterator[tuple[f
         workload = built(subject, in_places)
         kept.append(workload)
         if workload.execution == GRAPH:
-            yield measure(workload, NoMeter("only times are wanted"), clock, LOOK).time_s, workload.places
+            yield measure(workload, Instruments(NoMeter("only times are wanted"), clock), LOOK).time_s, workload.places
 
 
 def line(subject: Subject, clock: Clock) -> list[str] | None:

@@ -34,8 +34,9 @@ from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol
 from opcost.measuring.record import Measurement
 from opcost.operators.counts import OperatorCount
 from opcost.operators.subjects import CAPTURED, Subject, subjects_of
-from opcost.running.apparatus import Apparatus, Workloads, open_apparatus
+from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.qualification import qualified
+from opcost.running.workloads import Workloads
 from opcost.storage.database import Database
 from opcost.torch_backend.workload import EagerWorkload, GraphWorkload, as_graph, operator_workload
 
@@ -81,8 +82,7 @@ def in_graphs(apparatus: Apparatus, eager: EagerWorkload) -> GraphWorkload | Eag
 
 def looked_at(apparatus: Apparatus, workload: Workload) -> Measurement:
     """Measure something for a moment."""
-    known = apparatus.known(TORCH_DEFAULT)
-    return measure(workload, apparatus.meters.meter("short"), apparatus.clock, LOOK, known)
+    return measure(workload, apparatus.instruments("short"), LOOK)
 
 
 def energy_j(measurement: Measurement) -> float:

@@ -168,7 +168,7 @@ def results(case: Case, seeds: int) -> list[Measurement]:
         SimulatedMachine(case.load, case.device, case.meter, seed=seed, checks=case.checks) for seed in range(seeds)
     )
     return [
-        measure(workload(case, machine), machine, machine, case.protocol, KnownDevice(case.slope, LIMIT_W))
+        measure(workload(case, machine), machine.instruments(KnownDevice(case.slope, LIMIT_W)), case.protocol)
         for machine in machines
     ]
 

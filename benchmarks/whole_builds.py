@@ -22,15 +22,16 @@ from growing_csv import append, growing_parser, parsed
 from tables import markdown
 
 from opcost.measuring.conditions import GRAPH, WARM
+from opcost.measuring.instruments import Instruments
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol
 from opcost.meters.clock import SystemClock
 from opcost.meters.opening import NoMeter
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
-from opcost.running.apparatus import Workloads
 from opcost.running.devices import facts_of
 from opcost.running.request import model_tuple
+from opcost.running.workloads import Workloads
 from opcost.storage.configs import load_configs
 
 BUILDS = 10
@@ -51,7 +52,7 @@ def rows(models: Mapping[str, OperatorTuple], workloads: Workloads, seed: int) -
             for config, operator in models.items():
                 size = sizes.randrange(LARGEST_BYTES)
                 between.append(torch.empty(size, dtype=torch.uint8, device=workloads.device))
-                measured = measure(kept.enter_context(workloads(Subject(operator))), meter, clock, LOOK)
+                measured = measure(kept.enter_context(workloads(Subject(operator))), Instruments(meter, clock), LOOK)
                 yield {
                     "config": config,
                     **process,

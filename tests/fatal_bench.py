@@ -18,7 +18,8 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.running.worker_bench import BUILDING, RUNNING, Opening, answer
+from opcost.running.heartbeat import BUILDING, RUNNING
+from opcost.running.worker_bench import Opening, answer
 from opcost.running.worker_process import Answering, Tell
 
 
@@ -68,7 +69,7 @@ class FatalBench:
             time.sleep(LIFE_S)
             self.tell(RUNNING)
         machine = SimulatedMachine(LOAD)
-        return measure(machine, machine, machine, protocol)
+        return measure(machine, machine.instruments(), protocol)
 
 
 @contextmanager

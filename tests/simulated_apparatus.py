@@ -16,6 +16,7 @@ from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Dev
 
 from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
 from opcost.measuring.conditions import Circumstances, Conditions
+from opcost.measuring.known_device import known_beforehand
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.meters.opening import Meters
@@ -23,6 +24,7 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Apparatus
+from opcost.running.devices import is_gpu
 from opcost.running.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, model_tuple
 from opcost.stages.compare import ComparingReport, find_comparisons, keep_comparisons
 from opcost.storage.configs import ModelConfig, load_configs
@@ -111,6 +113,7 @@ class SimulatedCampaign:
             circumstances=circumstances,
             precision=self._precision,
             has_meter=self.has_meter,
+            known=known_beforehand(is_gpu(self.device), self.conditions.device_power_limit_w),
             pause=self.machine.idle,
             sentinel=self.sentinel,
         )

@@ -6,9 +6,9 @@ What is true is declared (``Load``, ``Device``), and so is every fault of the me
 Time is virtual: running a workload advances the machine's clock and nothing sleeps. The same seed gives the same run.
 
     machine = SimulatedMachine(Load(time_s=0.002, power_w=400.0), meter=MeterModel(averaging_time_s=1.0), seed=7)
-    measurement = measure(machine, machine, machine, MeasurementProtocol(warm_up_s=2.0, loop_s=3.0))
+    measurement = measure(machine, machine.instruments(), MeasurementProtocol(warm_up_s=2.0, loop_s=3.0))
 
-Several workloads on one machine: ``measure(machine.workload(other_load), machine, machine, protocol)``.
+Several workloads on one machine: ``measure(machine.workload(other_load), machine.instruments(), protocol)``.
 
 The faults of real meters, and the parameters that act them out:
 
@@ -34,6 +34,9 @@ from opcost.estimates import FloatArray
 from opcost.measuring.conditions import EAGER, Circumstances, Conditions, measurement_key
 from opcost.measuring.duty_cycle import stretch
 from opcost.measuring.flags import Flag, Flags
+from opcost.measuring.instruments import Instruments
+from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice
+from opcost.measuring.observers import Observer
 from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
@@ -305,6 +308,10 @@ class SimulatedMachine(SimulatedWorkload):
         self.has_pauses |= duty_cycle < 1
         return SimulatedWorkload(self, load, duty_cycle)
 
+    def instruments(self, device: KnownDevice = UNKNOWN_DEVICE, *observers: Observer) -> Instruments:
+        """Return what its workloads are measured with: its own meter and clock."""
+        return Instruments(self, self, device, observers)
+
     def place_ratios(self, load: Load) -> FloatArray:
         """Return what iterations of a load take in each of its places, over its declared time."""
         spread = self._random.standard_normal(load.places) if load.place_spread_ratio else np.zeros(load.places)
@@ -510,7 +517,7 @@ def simulated_row(
     return MeasurementRow(
         key=measurement_key(Subject(operator, input_data), conditions),
         operator=operator.operator,
-        measurement=measure(machine.workload(load or Load()), machine, machine, protocol),
+        measurement=measure(machine.workload(load or Load()), machine.instruments(), protocol),
         parameters=operator.parameters_text,
         inputs=operator.inputs_text,
         training_mode=operator.mode,

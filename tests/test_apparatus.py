@@ -10,52 +10,17 @@ from simulated_apparatus import SimulatedCampaign
 from simulated_machine import Device, Load, simulated_row
 
 from opcost.measuring.flags import Flag, Flags
+from opcost.measuring.observers import ProcessWatch
 from opcost.measuring.procedure import SLOWED_FOR_S
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import is_doubtful, is_held_back, leaves_clocks_low
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.power.trace import PowerTrace, no_trace
-from opcost.running.apparatus import FilledMeter
 
 MEANWHILE = "another process came meanwhile"
 RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
 HEAVY = replace(RELU, inputs=(TensorSpec((3,), "float32"),))
 TOO_MUCH = Load(time_s=0.001, power_w=800.0)
-
-
-class Recorded:
-    """Plays meter and filler, and keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def start(self) -> None:
-        self.told.append("start")
-
-    def log(self) -> PowerTrace:
-        self.told.append("log")
-        return no_trace("played")
-
-    def stop(self) -> PowerTrace:
-        self.told.append("stop")
-        return no_trace("played")
-
-    def pause(self) -> None:
-        self.told.append("pause")
-
-    def resume(self) -> None:
-        self.told.append("resume")
-
-
-def test_a_device_is_kept_at_work_between_measurements_and_never_within_one() -> None:
-    recorded = Recorded()
-    meter = FilledMeter(recorded, recorded)  # type: ignore[arg-type]
-    for _ in range(2):
-        meter.start()
-        meter.log()
-        meter.stop()
-    assert recorded.told == ["pause", "start", "log", "resume", "stop"] * 2
 
 
 def test_a_device_rests_after_a_load_that_its_clocks_went_down_under(tmp_path: Path) -> None:
@@ -91,7 +56,7 @@ def test_what_runs_on_a_gpu_differ_by_is_known(tmp_path: Path, device: str, is_g
     """It was measured on GPUs only."""
     campaign = SimulatedCampaign(tmp_path, {}, device=device)
     with campaign.open_apparatus(None, campaign.database, True) as apparatus:
-        assert (apparatus.known("fp32").repeatability.time_ratio > 0) == is_gpu
+        assert (apparatus.known.repeatability.time_ratio > 0) == is_gpu
 
 
 def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
@@ -106,7 +71,8 @@ def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
             remarks = [remark for later in told for remark in ("another process came before", later)]
             names: list[str] = []
             meters = replace(opened.meters, meter=lambda name, names=names: names.append(name) or campaign.machine)
-            apparatus = replace(opened, meters=meters, disturbance=lambda remarks=remarks: remarks.pop(0))
+            watch = ProcessWatch(lambda remarks=remarks: remarks.pop(0))
+            apparatus = replace(opened, meters=meters, observers=(watch,))
             measured = apparatus.measure(Subject(RELU), "fp32", MeasurementProtocol(0.5, 1.0), "log")
             assert (measured.notes, is_doubtful(measured), remarks) == (notes, bool(notes), [])
             assert len(campaign.built) == tries

@@ -29,7 +29,7 @@ from opcost.estimates import Estimate
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag
-from opcost.measuring.known_device import UNKNOWN_DEVICE
+from opcost.measuring.instruments import Instruments
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.meters.clock import SystemClock
@@ -37,7 +37,7 @@ from opcost.meters.opening import NoMeter
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.running.apparatus import Workloads
+from opcost.running.workloads import Workloads
 from opcost.storage.database import Database
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -388,12 +388,8 @@ def test_operators_in_turn_take_what_they_take_together(benchmark, monkeypatch):
     monkeypatch.setattr(script, "DEVICE", "cpu")
     monkeypatch.setattr(script, "as_graph", lambda eager: eager)
     monkeypatch.setattr(script, "LOOK", MeasurementProtocol(0.0, 0.05))
-    apparatus = SimpleNamespace(
-        known=lambda _: UNKNOWN_DEVICE,
-        meters=SimpleNamespace(meter=lambda _: NoMeter("only times are wanted")),
-        clock=SystemClock(),
-        workload=None,
-    )
+    instruments = Instruments(NoMeter("only times are wanted"), SystemClock())
+    apparatus = SimpleNamespace(instruments=lambda _: instruments, workload=None)
     called = Counter()
     members = [script.Member(name, Calls(partial(called.update, [name])), 8, 1e-6, 1e-3) for name in "ab"]
     row = script.row("different", members, apparatus)
@@ -569,7 +565,7 @@ def test_pauses_of_all_periods_are_measured_until_time_is_up(benchmark, tmp_path
 def test_too_few_loops_at_full_clocks_are_no_reference(benchmark):
     script = benchmark("fast_vs_reference")
     machine = SimulatedMachine(Load(), Device(white_noise_w=1.0), RING)
-    loop = measure(machine, machine, machine, script.SHORT)
+    loop = measure(machine, machine.instruments(), script.SHORT)
     slowed = replace(loop, flags=(Flag.POWER_CAPPED,))
     assert script.mean_of([slowed, *[loop] * 5]).time_s == pytest.approx(loop.time_s)
     with pytest.raises(CannotMeasureError, match="only 4 of 6 short loops ran at full clocks"):

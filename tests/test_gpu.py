@@ -22,6 +22,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.calls import Call, Calls
 from opcost.measuring.conditions import CHAINED, COLD, WARM, Conditions
 from opcost.measuring.flags import Flag
+from opcost.measuring.observers import ProcessWatch
 from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
@@ -39,6 +40,7 @@ from opcost.running.worker_bench import open_child_bench
 from opcost.stages.cache_chains import find_chains
 from opcost.stages.kernels import compare_kernels
 from opcost.storage.database import Database
+from opcost.torch_backend.background_load import BackgroundLoad
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.cuda_graph import PLACES, capture_calls
 from opcost.torch_backend.flops import CostCounter, OperationCost
@@ -78,7 +80,7 @@ def apparatus(database: Database) -> Iterator[Apparatus]:
 def product(database: Database) -> Measurement:
     """One second of matrix products."""
     with open_apparatus(GPU, database) as opened:
-        return measure(matrix_product(), opened.meters.meter("matrix_product"), opened.clock, ONE_SECOND)
+        return measure(matrix_product(), opened.instruments("matrix_product"), ONE_SECOND)
 
 
 def matrix_product() -> EagerWorkload:
@@ -116,6 +118,11 @@ def test_nvidia_smi_tells_what_torch_sees() -> None:
     assert told.memory_bytes == pytest.approx(properties.total_memory, rel=0.05)
     assert told.driver_version[0].isdigit()
     assert told.power_limit_w is None or 20 < told.power_limit_w < 2000
+
+
+def test_a_gpu_is_kept_at_work_and_watched(apparatus: Apparatus) -> None:
+    """In this order: it is at work again as soon as a loop has ended."""
+    assert [type(observer) for observer in apparatus.observers] == [BackgroundLoad, ProcessWatch]
 
 
 def test_conditions_of_a_gpu_are_complete(apparatus: Apparatus) -> None:
@@ -228,7 +235,7 @@ def test_a_linear_layer_is_not_faster_cold_or_chained_and_is_captured(
     times_s = {}
     for mode in (WARM, cache):
         with open_apparatus(GPU, database, with_meter=False, cache=mode) as opened, opened.workload(subject) as work:
-            times_s[mode] = measure(work, opened.meters.meter("none"), opened.clock, HALF_A_SECOND)
+            times_s[mode] = measure(work, opened.instruments("none"), HALF_A_SECOND)
             assert work.execution == "graph"
     assert times_s[cache].time_s > 0.8 * times_s[WARM].time_s
     assert times_s[cache].energy_j is None
@@ -416,8 +423,8 @@ def test_a_qualification_knows_the_card_and_is_made_once(
 ) -> None:
     with qualified(open_apparatus, GPU, qualified_database, True) as apparatus:
         assert "qualified first" not in caplog.text
-        assert apparatus.power_per_kelvin is not None
-        assert 0 < apparatus.power_per_kelvin.value < 0.02
+        assert apparatus.known.power_per_kelvin is not None
+        assert 0 < apparatus.known.power_per_kelvin.value < 0.02
     rows = qualified_database.meter_qualifications.rows()
     by_meter = {row.quality.meter: row for row in rows}
     assert len(by_meter) == len(rows) >= 2

@@ -30,6 +30,7 @@ from opcost.estimates import BATCHES, Estimate, student_quantile
 from opcost.measuring.duty_cycle import DUTY_CYCLES, LOOK_S, OUT_OF_STEP, stretch
 from opcost.measuring.evaluation import at_reference, evaluate
 from opcost.measuring.flags import Flag
+from opcost.measuring.instruments import Instruments
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
 from opcost.measuring.loop import Loop, run_loop
 from opcost.measuring.overhead import without_overhead
@@ -55,7 +56,7 @@ STUDENT = {3: 4.303, 5: 2.776, 15: 2.145}
 
 def measured(load=LOAD, device=NOISY, meter=None, protocol=SHORT, clock_step=None, seed=0):
     machine = SimulatedMachine(load, device, meter, clock_step, seed)
-    return measure(machine, machine, machine, protocol)
+    return measure(machine, machine.instruments(), protocol)
 
 
 def many(**settings):
@@ -125,7 +126,7 @@ def test_interval_of_a_load_that_warms_up_holds_the_mean_of_the_loop():
     """Readings spread with the temperature too, so the interval is wider than the noise demands."""
     warming = Device(cold_power_ratio=0.95, warming_time_s=5.0, white_noise_w=5.0)
     machine = SimulatedMachine(LOAD, warming)
-    loop = run_loop(machine, machine, SHORT, machine)
+    loop = run_loop(machine, machine.instruments(), SHORT)
     truth_j = LOAD.time_s * machine.true_power_w(loop.begin.epoch_s, loop.end.epoch_s)
     assert truth_j < 0.98 * LOAD.energy_j
     assert energy_coverage(many(device=warming), truth_j) >= 0.95
@@ -335,7 +336,7 @@ def test_a_chunk_that_is_stalled_beyond_the_first_look_is_not_all_of_a_loop():
             return super().run(rounds)
 
     machine.start()
-    loop = run_loop(Stalled(machine, machine.load), machine, PRECISE, machine)
+    loop = run_loop(Stalled(machine, machine.load), machine.instruments(), PRECISE)
     assert loop.chunk_durations_s == pytest.approx((0.32, 0.02), abs=1e-3)
     assert loop.runs_nothing
 
@@ -352,7 +353,8 @@ def at_full_clocks(load, device, protocol=PRECISE):
     machine = SimulatedMachine(load, device, RING)
     protocol = replace(protocol, at_full_clocks=True)
     return undisturbed(
-        lambda asked: measure(machine.workload(load, asked.duty_cycle), machine, machine, asked, LIMITED), protocol
+        lambda asked: measure(machine.workload(load, asked.duty_cycle), machine.instruments(LIMITED), asked),
+        protocol,
     )
 
 
@@ -432,7 +434,7 @@ def test_pauses_mislead_no_meter_that_sees_a_part_of_the_time(time_s, ring):
     load = replace(CAPPED, time_s=time_s)
     ring = replace(ring, row_period_s=ring.update_period_s)
     machine = SimulatedMachine(load, CAPPING, ring)
-    result = measure(machine.workload(load, 0.75), machine, machine, replace(PRECISE, duty_cycle=0.75), LIMITED)
+    result = measure(machine.workload(load, 0.75), machine.instruments(LIMITED), replace(PRECISE, duty_cycle=0.75))
     assert result.energy_j == pytest.approx(load.energy_j, rel=0.01)
     assert result.loop_time_s < 3.0
     assert (result.flags, result.duty_cycle) == (PAUSED, 0.75)
@@ -442,10 +444,10 @@ def test_a_meter_for_steady_loads_checks_no_load_with_pauses():
     """The instant field sees a quarter of the time: it read 4 % less on an H200."""
     instant = replace(RING, scale=0.96, source=PowerSource("instant", 0.06, 0.02, 0.02, is_for_steady_loads=True))
     machine = SimulatedMachine(CAPPED, CAPPING, RING, checks=(instant,))
-    steady = measure(machine, machine, machine, PRECISE)
+    steady = measure(machine, machine.instruments(), PRECISE)
     assert Flag.METERS_DISAGREE in steady.flags
     protocol = replace(PRECISE, duty_cycle=0.75)
-    result = measure(machine.workload(CAPPED, 0.75), machine, machine, protocol, LIMITED)
+    result = measure(machine.workload(CAPPED, 0.75), machine.instruments(LIMITED), protocol)
     assert (result.flags, result.duty_cycle) == (PAUSED, 0.75)
     assert result.temperature_c is not None
 
@@ -476,7 +478,7 @@ def test_pauses_are_measured_again_while_clocks_are_low_from_the_load_before(low
     """On an H200 they were for up to 0.7 s; all was then measured again, each time a little sooner after it."""
     machine = SimulatedMachine(CAPPED, CAPPING, RING)
     protocol = replace(PRECISE, duty_cycle=0.75)
-    result = measure(machine.workload(CAPPED, 0.75), LowAtFirst(machine, low), machine, protocol, LIMITED)
+    result = measure(machine.workload(CAPPED, 0.75), Instruments(LowAtFirst(machine, low), machine, LIMITED), protocol)
     assert Flag.DUTY_CYCLE in result.flags
     assert is_doubtful(result) == is_told
     assert (Flag.CLOCKS_STILL_LOW in result.flags) == is_told
@@ -490,7 +492,7 @@ def test_a_light_load_is_not_held_down_by_the_limit_but_measured_again():
 
     def once(asked):
         shares.append(asked.duty_cycle)
-        return measure(machine.workload(light, asked.duty_cycle), meter, machine, asked, LIMITED)
+        return measure(machine.workload(light, asked.duty_cycle), Instruments(meter, machine, LIMITED), asked)
 
     assert is_doubtful(once(protocol))
     meter._left = 1
@@ -514,7 +516,7 @@ def test_another_meter_that_reads_more_does_not_end_a_loop(scale, is_wrong):
     other = replace(RING, scale=scale, source=PowerSource("counter", 0.06, 0.02, 0.02, False, is_wrong=is_wrong))
     load, device = replace(CAPPED, power_w=682.0), Device(white_noise_w=8.0)
     machine = SimulatedMachine(load, device, RING, checks=(other,))
-    result = measure(machine, machine, machine, replace(PRECISE, relative_error=0.003, at_full_clocks=True), LIMITED)
+    result = measure(machine, machine.instruments(LIMITED), replace(PRECISE, relative_error=0.003, at_full_clocks=True))
     assert result.flags == ()
     assert result.loop_time_s > 0.3
 
@@ -523,24 +525,24 @@ def test_a_loop_whose_clocks_are_held_down_ends_at_the_first_look_if_full_clocks
     noisy = replace(CAPPING, white_noise_w=200.0)
     machine = SimulatedMachine(CAPPED, noisy, RING)
     wanted = replace(PRECISE, relative_error=0.001, at_full_clocks=True)
-    result = measure(machine, machine, machine, wanted, LIMITED)
+    result = measure(machine, machine.instruments(LIMITED), wanted)
     assert result.flags == (Flag.IMPRECISE, Flag.POWER_CAPPED)
     machine = SimulatedMachine(CAPPED, noisy, RING)
-    as_it_is = measure(machine, machine, machine, replace(wanted, at_full_clocks=False), LIMITED)
+    as_it_is = measure(machine, machine.instruments(LIMITED), replace(wanted, at_full_clocks=False))
     assert as_it_is.loop_time_s > 1.0
     assert is_held_back(as_it_is)
 
 
 def test_a_long_loop_at_the_power_limit_is_slowed_down_and_says_so():
     machine = SimulatedMachine(CAPPED, CAPPING, RING)
-    result = measure(machine, machine, machine, MeasurementProtocol(2.0, 5.0), LIMITED)
+    result = measure(machine, machine.instruments(LIMITED), MeasurementProtocol(2.0, 5.0))
     assert result.time_s == pytest.approx(CAPPED.time_s * 735 / 700, rel=0.002)
     assert result.flags == (Flag.POWER_CAPPED,)
 
 
 def test_a_load_below_the_power_limit_is_nothing_to_remark():
     machine = SimulatedMachine(replace(CAPPED, power_w=680.0), CAPPING, RING)
-    result = measure(machine, machine, machine, PRECISE, LIMITED)
+    result = measure(machine, machine.instruments(LIMITED), PRECISE)
     assert result.loop_time_s < 0.5
     assert result.flags == ()
 
@@ -590,7 +592,7 @@ def test_errors_hold_what_differs_between_runs_once_and_loops_do_not_wait_for_it
     machines = [SimulatedMachine(LOAD, NOISY, RING) for _ in range(2)]
     protocol = replace(PRECISE, duty_cycle=duty_cycle)
     alone, one_of_many = (
-        measure(machine.workload(LOAD, duty_cycle), machine, machine, protocol, device)
+        measure(machine.workload(LOAD, duty_cycle), machine.instruments(device), protocol)
         for machine, device in zip(machines, (UNKNOWN_DEVICE, known), strict=True)
     )
     assert one_of_many.loop_time_s == alone.loop_time_s
@@ -616,7 +618,7 @@ def test_a_log_of_the_device_that_has_ended_makes_a_row_doubtful():
 
 def loop_and_trace(machine):
     machine.start()
-    loop = run_loop(machine, machine, SHORT, machine)
+    loop = run_loop(machine, machine.instruments(), SHORT)
     return loop, machine.stop()
 
 
@@ -718,7 +720,7 @@ def test_a_device_that_runs_ahead_is_timed_by_the_rounds_that_ended():
         def finish(self):
             self.run(0)
 
-    result = measure(Ahead(machine, LOAD), machine, machine, SHORT)
+    result = measure(Ahead(machine, LOAD), machine.instruments(), SHORT)
     assert result.time_s == pytest.approx(LOAD.time_s, rel=0.01)
     assert result.iterations * LOAD.time_s == pytest.approx(result.loop_time_s, rel=0.01)
 
@@ -738,7 +740,7 @@ def test_a_device_that_tells_how_long_its_rounds_took_is_believed():
             self.ended_s = machine.read().monotonic_s - begin
             return ended
 
-    result = measure(Moving(machine, steady), machine, machine, replace(PRECISE, relative_error=0.003))
+    result = measure(Moving(machine, steady), machine.instruments(), replace(PRECISE, relative_error=0.003))
     assert result.time_s == pytest.approx(LOAD.time_s, rel=1e-6)
     assert result.energy_j == pytest.approx(LOAD.energy_j, rel=0.005)
     assert result.iterations * LOAD.time_s < 0.9 * result.loop_time_s
@@ -758,7 +760,7 @@ def test_a_device_whose_launches_wait_is_timed_right_from_the_first_chunk_on():
             return ended
 
     workload = Waiting(machine, replace(LOAD, time_s=0.01, jitter_ratio=0.0))
-    result = measure(workload, machine, machine, PRECISE)
+    result = measure(workload, machine.instruments(), PRECISE)
     assert result.time_s == pytest.approx(0.01, rel=1e-9)
     assert result.flags == ()
 
@@ -768,7 +770,7 @@ def test_a_round_may_hold_several_iterations(iterations_per_round):
     machine = SimulatedMachine(LOAD, seed=3)
     workload = machine.workload(LOAD)
     workload.iterations_per_round = iterations_per_round
-    result = measure(workload, machine, machine, SHORT)
+    result = measure(workload, machine.instruments(), SHORT)
     assert result.time_s == pytest.approx(LOAD.time_s, rel=0.01)
     assert result.iterations % iterations_per_round == 0
 
@@ -783,7 +785,7 @@ def evicted(device=NOISY, load=EVICTED, eviction=EVICTION, meter=None, protocol=
     machine = SimulatedMachine(load, device, meter, seed=3)
     workload = machine.workload(load)
     workload.overhead = machine.workload(eviction)
-    return measure(workload, machine, machine, protocol)
+    return measure(workload, machine.instruments(), protocol)
 
 
 def test_an_overhead_is_measured_and_subtracted():
@@ -894,7 +896,7 @@ def test_what_another_meter_says_stands_beside():
             trace = machine.stop()
             return replace(trace, checks=(replace(trace, power_w=0.9 * trace.power_w),))
 
-    result = measure(machine, Checked(), machine, SHORT)
+    result = measure(machine, Instruments(Checked(), machine), SHORT)
     assert result.check_power_w == pytest.approx(0.9 * result.power_w)
     assert result.check_meter == "simulated"
     assert result.flags == (Flag.METERS_DISAGREE,)
@@ -911,7 +913,7 @@ def test_an_interruption_moves_the_mean_and_not_the_other_averages():
                 machine.idle(0.5)
             return super().run(rounds)
 
-    result = measure(Interrupted(machine, LOAD), machine, machine, SHORT)
+    result = measure(Interrupted(machine, LOAD), machine.instruments(), SHORT)
     assert result.time_s > 1.1 * LOAD.time_s
     assert result.time_median_s == pytest.approx(LOAD.time_s, rel=0.01)
     assert result.time_without_outliers_s == pytest.approx(LOAD.time_s, rel=0.01)
@@ -928,7 +930,7 @@ def test_without_a_meter_there_are_no_averages_of_power():
 def test_where_the_best_meter_has_nothing_to_say_the_next_one_counts():
     machine = SimulatedMachine(LOAD, seed=3)
     machine.start()
-    loop = run_loop(machine, machine, SHORT, machine)
+    loop = run_loop(machine, machine.instruments(), SHORT)
     trace = machine.stop()
     silent = replace(trace, power_w=np.full(len(trace.power_w), np.nan), checks=(trace,))
     result = evaluate(loop, silent)
@@ -984,14 +986,14 @@ def test_clocks_that_are_still_low_from_what_was_before_do_not_hold_the_power(po
             return self.log()
 
     known = KnownDevice(SLOPE, 700.0)
-    result = measure(machine, Slowed(), machine, SHORT, known)
+    result = measure(machine, Instruments(Slowed(), machine, known), SHORT)
     assert result.power_capped_ratio == 1.0
     assert (result.energy_at_reference_j != result.energy_j) == follows
 
 
 def test_a_measurement_says_what_its_energy_is_at_the_reference_temperature():
     machine = SimulatedMachine(LOAD, Device(cold_power_ratio=0.95), seed=3)
-    result = measure(machine, machine, machine, SHORT, KnownDevice(SLOPE))
+    result = measure(machine, machine.instruments(KnownDevice(SLOPE)), SHORT)
     expected = at_reference(energy_of(result), result.temperature_c, SLOPE)
     assert result.energy_at_reference_j == expected.value
     assert result.energy_at_reference_standard_error_j == expected.standard_error
@@ -1120,7 +1122,7 @@ def test_the_meter_is_stopped_when_the_workload_fails(error):
 
     failing = Failing()
     with pytest.raises(type(error)):
-        measure(failing, machine, machine, SHORT)
+        measure(failing, machine.instruments(), SHORT)
     assert failing.was_logging
     assert not machine.is_logging
 
@@ -1158,7 +1160,7 @@ def test_slow_first_call_does_not_spoil_the_size_of_chunks(loop_s, time_s, itera
 
 def looped(load, protocol):
     machine = SimulatedMachine(load)
-    loop = run_loop(machine, machine, protocol, machine)
+    loop = run_loop(machine, machine.instruments(), protocol)
     assert isinstance(loop, Loop)
     assert loop.iterations <= machine.iterations
     return loop
@@ -1199,14 +1201,14 @@ def test_flags_and_notes_of_the_workload_go_with_the_figure():
     machine = SimulatedMachine(LOAD)
     workload = machine.workload(LOAD)
     workload.notes, workload.flags = "eager instead of a graph", B
-    result = measure(workload, machine, machine, SHORT)
+    result = measure(workload, machine.instruments(), SHORT)
     assert (result.notes, result.flags) == ("eager instead of a graph", B)
 
 
 def test_one_machine_measures_several_loads_one_after_the_other():
     machine = SimulatedMachine(device=QUIET)
     loads = [Load(time_s=0.001, power_w=300.0), Load(time_s=0.01, power_w=650.0)]
-    results = [measure(machine.workload(load), machine, machine, SHORT) for load in loads]
+    results = [measure(machine.workload(load), machine.instruments(), SHORT) for load in loads]
     assert [result.energy_j for result in results] == pytest.approx([load.energy_j for load in loads], rel=1e-3)
     assert results[0].ended_at < results[1].started_at
 

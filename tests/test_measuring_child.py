@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -28,19 +29,15 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.subjects import Subject
 from opcost.running import worker_bench
+from opcost.running.heartbeat import BUILDING, RUNNING, SIGN_OF_LIFE_S, Heartbeat
 from opcost.running.worker_bench import (
-    BUILDING,
     FACTS,
     FAULTS_IN_A_ROW,
-    RUNNING,
-    SIGN_OF_LIFE_S,
     USUAL_LIMITS,
     BenchFacts,
     Limits,
     Question,
-    Steps,
     open_child_bench,
-    telling,
 )
 from opcost.running.worker_process import ChildFaultError
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
@@ -173,20 +170,23 @@ def test_an_apparatus_tells_of_each_step(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, {RELU: LOAD})
     told: list[str] = []
     with campaign.open_apparatus(None, campaign.database, True) as apparatus:
-        told_of = telling(apparatus, told.append)
+        observed = replace(apparatus, observers=(Heartbeat(told.append),))
         campaign.before = lambda _: told.append("built")
         for _ in range(2):
-            told_of.measure(Subject(RELU), "fp32", SHORT, "log")
+            observed.measure(Subject(RELU), "fp32", SHORT, "log")
     assert told == [BUILDING, "built", RUNNING] * 2
 
 
 def test_a_step_that_goes_on_is_told_now_and_then() -> None:
     told: list[tuple[float, str]] = []
     seconds = 0.0
-    steps = Steps(lambda step: told.append((seconds, step)), lambda: seconds)
+    heartbeat = Heartbeat(lambda step: told.append((seconds, step)), lambda: seconds)
     for hundredth in range(1200):
         seconds = hundredth / 100
-        steps.goes_on(BUILDING if hundredth < 10 else RUNNING)
+        if hundredth < 10:
+            heartbeat.before_build()
+        else:
+            heartbeat.during()
     assert told == [(0.0, BUILDING), (0.1, RUNNING), (5.1, RUNNING), (10.1, RUNNING)]
 
 
@@ -204,6 +204,7 @@ from pathlib import Path
 from opcost.running import worker_bench
 from opcost.stages import measure_operators
 from opcost.running.bench import USUAL
+from opcost.running.heartbeat import BUILDING, RUNNING, SIGN_OF_LIFE_S, Heartbeat
 from opcost.running.worker_bench import Opening, Question
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.measuring.protocol import MeasurementProtocol
@@ -214,16 +215,19 @@ RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
 BOXES = TensorSpec((4, 4), "float32"), TensorSpec((4,), "float32", identity=1), 0.5
 NMS = OperatorTuple("torch.ops.torchvision.nms", (), BOXES, mode=None)
 
+told = []
+
 def tell():
     print(*[name for name in ("torch", "torch._dynamo", "torchvision") if name in sys.modules], sep=",")
 
 tell()
-with worker_bench.answering(Opening("cpu", Database(Path(sys.argv[1])), False, USUAL), tell=str) as answer:
+with worker_bench.answering(Opening("cpu", Database(Path(sys.argv[1])), False, USUAL), tell=told.append) as answer:
     protocol = MeasurementProtocol(0.01, 0.05)
     answer(Question("circumstances", (protocol,)))
     for operator in (RELU, NMS):
         answer(Question("measure", (Subject(operator), "fp32", protocol, "log")))
         tell()
+print(*told)
 """
 
 
@@ -231,4 +235,7 @@ def test_only_what_needs_torchvision_waits_for_it(tmp_path: Path) -> None:
     """It takes seconds to import, as torch's compiler does; without it torch does not know operators of its own."""
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
-    assert result.stdout == "\ntorch\ntorch,torch._dynamo,torchvision\n"
+    *imported, told = result.stdout.splitlines()
+    assert imported == ["", "torch", "torch,torch._dynamo,torchvision"]
+    # What the process that asks knows of one that hangs.
+    assert told == "building running building running"

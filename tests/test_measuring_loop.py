@@ -9,6 +9,7 @@ import pytest
 
 from opcost.estimates import Estimate, half_width_ratio
 from opcost.measuring.conditions import EAGER
+from opcost.measuring.instruments import Instruments
 from opcost.measuring.loop import Loop, Prospect, is_precise, is_slowed, run_loop
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
@@ -64,7 +65,7 @@ class Script:
 
 def chunks_until(relative_error: float, script: Script) -> int:
     """Return after how many chunks a loop ends that is to be as precise."""
-    loop = run_loop(script, script, MeasurementProtocol(0.0, 30.0, relative_error), script)
+    loop = run_loop(script, Instruments(script, script), MeasurementProtocol(0.0, 30.0, relative_error))
     return len(loop.chunk_durations_s)
 
 
@@ -72,7 +73,7 @@ def test_a_loop_ends_when_it_is_a_tenth_more_precise_than_asked_at_the_first_loo
     """Looks are after 0.2 s and whenever a loop has become longer by 30 %: after 10, 13, 17, 23 chunks."""
     scattered = (0.9 * CHUNK_S, 1.09 * CHUNK_S)
     script = Script(scattered)
-    loop = run_loop(script, script, MeasurementProtocol(0.0, 30.0, 1.0), script)
+    loop = run_loop(script, Instruments(script, script), MeasurementProtocol(0.0, 30.0, 1.0))
     assert loop.chunk_durations_s[:3] == pytest.approx((*scattered, CHUNK_S))
     assert len(loop.chunk_durations_s) == 10
     found = half_width_ratio(loop.time_s, 10)
@@ -86,7 +87,7 @@ def test_a_loop_ends_when_it_is_a_tenth_more_precise_than_asked_at_the_first_loo
 
 def test_the_device_is_idle_when_a_loop_has_ended() -> None:
     script = Script()
-    run_loop(script, script, MeasurementProtocol(0.0, 0.5), script)
+    run_loop(script, Instruments(script, script), MeasurementProtocol(0.0, 0.5))
     assert script.calls.count("finish") == 2
     assert script.calls[-1] == "finish"
 
@@ -141,6 +142,6 @@ def test_clocks_that_were_low_for_hardly_any_of_the_time_slow_nothing_down(ratio
 
 def test_a_loop_of_a_length_has_at_least_five_chunks() -> None:
     script = Script((1.0,))
-    loop = run_loop(script, script, MeasurementProtocol(0.0, 0.03), script)
+    loop = run_loop(script, Instruments(script, script), MeasurementProtocol(0.0, 0.03))
     assert len(loop.chunk_durations_s) == MINIMUM_CHUNKS
     assert math.isclose(loop.duration_s, sum(loop.chunk_durations_s))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,7 @@ from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.flags import Flag
 from opcost.measuring.known_device import KnownDevice
-from opcost.measuring.known_meter import KnownMeter
+from opcost.measuring.known_meters import KnownMeters
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.qualification import GOOD, MeterQuality, QualificationRow
@@ -70,8 +71,8 @@ def test_a_board_is_qualified_once_and_its_slope_goes_into_what_is_measured(
     campaign.machine.device = Device(cold_power_ratio=0.95, warming_time_s=3.0, white_noise_w=1.0)
     for _ in range(2):
         with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-            assert apparatus.power_per_kelvin is not None
-            assert apparatus.power_per_kelvin.value == pytest.approx(0.05 / 20, rel=0.1)
+            assert apparatus.known.power_per_kelvin is not None
+            assert apparatus.known.power_per_kelvin.value == pytest.approx(0.05 / 20, rel=0.1)
     assert len(table.rows()) == 1
 
 
@@ -101,7 +102,7 @@ def test_another_driver_asks_for_another_qualification(
 
 def test_a_look_at_conditions_qualifies_nothing(campaign: SimulatedCampaign, table: CsvTable[QualificationRow]) -> None:
     with qualified(campaign.open_apparatus, None, campaign.database, False) as apparatus:
-        assert apparatus.power_per_kelvin is None
+        assert apparatus.known.power_per_kelvin is None
     assert table.rows() == []
 
 
@@ -114,11 +115,11 @@ def test_a_meter_that_was_found_wrong_comes_last(campaign: SimulatedCampaign, ca
     )
     machine.meter, machine.checks = wrong, (right,)
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-        meter = apparatus.meters.meter("log")
-        meter.start()
+        instruments = apparatus.instruments("log")
+        instruments.meter.start()
         machine.idle(1.0)
-        assert sources_of(meter.log()) == sources_of(meter.stop()) == [REFERENCE, "broken"]
-        assert meter.stop().checks_stand_in
+        assert sources_of(instruments.log()) == sources_of(instruments.stop()) == [REFERENCE, "broken"]
+        assert instruments.stop().checks_stand_in
     assert "broken: -20.0% off under a steady load; others come before it" in caplog.text
 
 
@@ -177,7 +178,7 @@ def with_real_meters(campaign: SimulatedCampaign) -> None:
 def row_by(campaign: SimulatedCampaign, meter_name: str, protocol: MeasurementProtocol) -> Measurement:
     workload = campaign.machine.workload(Load(time_s=0.01, power_w=500.0))
     with qualified(campaign.open_apparatus, None, campaign.database, True, meter_name) as apparatus:
-        return measure(workload, apparatus.meters.meter("log"), apparatus.clock, protocol)
+        return measure(workload, apparatus.instruments("log"), protocol)
 
 
 @pytest.mark.parametrize(
@@ -257,12 +258,17 @@ def test_a_meter_that_a_device_cannot_have_is_told_in_a_dry_run_too(
 def test_noise_of_every_tick_is_not_that_of_a_tick_in_a_second(campaign: SimulatedCampaign) -> None:
     found = MeterQuality(COUNTER, 0.1, 0.15, None, None, 0.03, 0.05, 0.0, 0.0, GOOD)
     with_real_meters(campaign)
-    meter = KnownMeter(campaign.machine, {COUNTER: found, SAMPLES: replace(found, meter=SAMPLES, update_period_s=0.02)})
-    meter.start()
-    campaign.machine.idle(1.0)
-    trace = meter.stop()
+    trace = known_log(campaign.machine, {COUNTER: found, SAMPLES: replace(found, meter=SAMPLES, update_period_s=0.02)})
     noises = {logged.source.name: logged.source.noise_ratio for logged in (trace, *trace.checks)}
     assert noises == {SAMPLES: 0.03, COUNTER: 0.0, INSTANT: 0.0}
+
+
+def known_log(machine: SimulatedMachine, found: Mapping[str, MeterQuality]) -> PowerTrace:
+    """Return what an idle machine's meters log in a second, of which something is known."""
+    instruments = machine.instruments(KnownDevice(meters=KnownMeters(found)))
+    instruments.meter.start()
+    machine.idle(1.0)
+    return instruments.stop()
 
 
 def quality_of(meter: str, verdict: str, averaging_time_s: float | None = None) -> MeterQuality:
@@ -275,10 +281,7 @@ def test_a_meter_that_said_nothing_when_it_was_qualified_comes_after_those_that_
     models = [MeterModel(source=source) for source in (SAMPLES_SOURCE, INSTANT_SOURCE, CAMPAIGN_SOURCE)]
     machine = SimulatedMachine(meter=models[0], checks=tuple(models[1:]))
     found = {INSTANT: quality_of(INSTANT, GOOD), SAMPLES: quality_of(SAMPLES, "+25.0% off under a steady load")}
-    meter = KnownMeter(machine, found)
-    meter.start()
-    machine.idle(1.0)
-    trace = meter.stop()
+    trace = known_log(machine, found)
     order = [logged.source.name for logged in (trace, *trace.checks)]
     assert order == [INSTANT, COUNTER, SAMPLES]
     assert [logged.source.is_wrong for logged in (trace, *trace.checks)] == [False, False, True]
@@ -291,7 +294,8 @@ def test_a_slow_meter_that_was_asked_for_gives_energy_at_the_power_limit_as_well
         Load(time_s=0.002, power_w=735.0), Device(white_noise_w=5.0, capping_delay_s=0.55), ring, checks=(slow,)
     )
     protocol = MeasurementProtocol(0.25, 30.0, relative_error=0.01)
-    result = measure(machine, KnownMeter(machine, {}, "instant"), machine, protocol, KnownDevice(power_limit_w=700.0))
+    known = KnownDevice(power_limit_w=700.0, meters=KnownMeters(chosen="instant"))
+    result = measure(machine, machine.instruments(known), protocol)
     assert result.meter == INSTANT
     assert result.energy_j is not None
 
@@ -302,8 +306,8 @@ def test_an_average_that_calls_itself_instant_counts_as_one() -> None:
     machine = SimulatedMachine(Load(time_s=0.01), meter=average)
     errors_j = []
     for averaging_time_s in (None, 1.0):
-        known = KnownMeter(machine, {INSTANT: quality_of(INSTANT, GOOD, averaging_time_s)})
-        measurement = measure(machine, known, machine, MeasurementProtocol(2.0, 5.0))
+        known = KnownDevice(meters=KnownMeters({INSTANT: quality_of(INSTANT, GOOD, averaging_time_s)}))
+        measurement = measure(machine, machine.instruments(known), MeasurementProtocol(2.0, 5.0))
         errors_j.append(measurement.energy_standard_error_j or 0.0)
     assert errors_j[1] > 2 * errors_j[0] > 0
 
@@ -315,7 +319,7 @@ def test_a_check_that_is_known_to_be_wrong_makes_no_row_doubtful(campaign: Simul
     for verdict, is_flagged in ((GOOD, True), ("+25.0% off under a steady load", False)):
         machine = SimulatedMachine(Load(time_s=0.01), meter=ring, checks=(wrong,))
         found = {SAMPLES: quality_of(SAMPLES, GOOD), INSTANT: quality_of(INSTANT, verdict)}
-        result = measure(machine, KnownMeter(machine, found), machine, protocol)
+        result = measure(machine, machine.instruments(KnownDevice(meters=KnownMeters(found))), protocol)
         assert result.check_meter == INSTANT
         assert (Flag.METERS_DISAGREE in result.flags) == is_flagged
 
@@ -329,7 +333,7 @@ def test_a_board_that_cannot_be_qualified_is_measured_all_the_same(
 
     campaign.before = fail
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-        assert apparatus.power_per_kelvin is None
+        assert apparatus.known.power_per_kelvin is None
     assert f"not qualified, so energies are not referred to one temperature: {error}" in caplog.text
 
 
@@ -342,7 +346,7 @@ def test_a_board_whose_temperature_did_not_move_is_tried_again_another_day(
     def rows_after_a_campaign(busy_temperature_c: float) -> int:
         campaign.machine.device = Device(busy_temperature_c=busy_temperature_c, warming_time_s=3.0)
         with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-            assert (apparatus.power_per_kelvin is None) == (busy_temperature_c == 34.5)
+            assert (apparatus.known.power_per_kelvin is None) == (busy_temperature_c == 34.5)
         return len(table.rows())
 
     assert rows_after_a_campaign(34.5) == 1
@@ -361,7 +365,7 @@ def test_a_slope_of_which_little_is_known_is_drawn_to_that_of_such_cards(
         idle_temperature_c=50.0, busy_temperature_c=53.5, warming_time_s=3.0, cold_power_ratio=1.0
     )
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-        slope = apparatus.power_per_kelvin
+        slope = apparatus.known.power_per_kelvin
     (row,) = table.rows()
     assert row.power_per_kelvin_ratio == pytest.approx(0.0, abs=0.001)
     assert slope is not None
@@ -382,18 +386,18 @@ def test_a_slope_that_was_found_stays_when_a_later_qualification_finds_none(
         with campaign.open_apparatus(None, campaign.database, True) as apparatus:
             qualify_meters(apparatus, table)
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-        assert apparatus.power_per_kelvin is not None
+        assert apparatus.known.power_per_kelvin is not None
     assert [row.power_per_kelvin_ratio is None for row in table.rows()] == [False, True]
 
 
 def test_what_was_found_of_a_meter_goes_into_its_traces(campaign: SimulatedCampaign) -> None:
     campaign.machine.device = Device(white_noise_w=1.0, correlated_noise_w=10.0, correlation_time_s=0.5)
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-        meter = apparatus.meters.meter("log")
-        meter.start()
+        instruments = apparatus.instruments("log")
+        instruments.meter.start()
         campaign.machine.idle(3.0)
-        assert meter.log().source == meter.stop().source
-        source = meter.stop().source
+        assert instruments.log().source == instruments.stop().source
+        source = instruments.stop().source
     assert source.correlation_time_s == pytest.approx(0.4, abs=0.25)
     assert source.noise_ratio == pytest.approx(10.0 / 500.0, rel=0.5)
     assert source.rise_time_s >= campaign.machine.meter.power_source.rise_time_s

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from opcost.estimates import Estimate
+from opcost.measuring.known_meters import KnownMeters
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,18 @@ class KnownDevice:
 
     ``power_per_kelvin`` is the share by which its power rises with each kelvin, ``power_limit_w`` the power at which it
     slows down. ``repeatability`` is by how much what is built and measured once more differs beyond its own errors.
+    ``meters`` are what its meters are worth.
     """
 
     power_per_kelvin: Estimate | None = None
     power_limit_w: float | None = None
     repeatability: Repeatability = Repeatability()
+    meters: KnownMeters = field(default_factory=KnownMeters)
 
 
 UNKNOWN_DEVICE = KnownDevice()
+
+
+def known_beforehand(is_gpu: bool, power_limit_w: float | None) -> KnownDevice:
+    """Return what is known of a device whose meters are not qualified."""
+    return KnownDevice(None, power_limit_w, GPU_REPEATABILITY if is_gpu else Repeatability())

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from opcost.estimates import Estimate, FloatArray, half_width_ratio, mean_over_places, without_places
+from opcost.measuring.instruments import Instruments
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
 from opcost.power.mean import MeteredPower, power_and_check
-from opcost.power.ports import Clock, ClockReading, Meter
+from opcost.power.ports import ClockReading
 from opcost.power.trace import DeviceState, Window, device_state
 
 MINIMUM_PRECISE_CHUNKS = 10
@@ -107,12 +108,7 @@ class Loop:
         return Window(self.begin.epoch_s, self.end.epoch_s)
 
 
-def run_loop(
-    workload: Workload,
-    clock: Clock,
-    protocol: MeasurementProtocol,
-    meter: Meter,
-) -> Loop:
+def run_loop(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Loop:
     """Warm up for at least ``warm_up_s``, then run chunks of equal size until the protocol is satisfied.
 
     A first round comes before the warm-up: it may take seconds (libraries load, algorithms are chosen) in which the
@@ -120,13 +116,13 @@ def run_loop(
     """
     workload.run(1)
     workload.finish()
-    load_begin = clock.read()
-    rounds = _warm_up(workload, clock, protocol)
-    loops = _growing_loop(workload, clock, rounds, load_begin)
+    load_begin = _now(instruments)
+    rounds = _warm_up(workload, instruments, protocol)
+    loops = _growing_loop(workload, instruments, rounds, load_begin)
     if protocol.relative_error is None:
         loop = next(loop for loop in loops if _is_long(loop, protocol.loop_s))
     else:
-        loop = _precise_loop(loops, protocol, meter)
+        loop = _precise_loop(loops, protocol, instruments)
     workload.finish()
     return loop
 
@@ -140,7 +136,15 @@ def energy_of_iteration_j(loop: Loop, power: MeteredPower) -> Estimate | None:
     return None if power.mean.estimate_w is None else power.mean.estimate_w.multiplied_by(loop.time_s)
 
 
-def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, meter: Meter) -> Loop:
+def _now(instruments: Instruments) -> ClockReading:
+    """Read the clock, and let observers know that something has ended."""
+    now = instruments.clock.read()
+    for observer in instruments.observers:
+        observer.during()
+    return now
+
+
+def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, instruments: Instruments) -> Loop:
     """Return a loop as soon as its figures are precise enough, or will not be, or full clocks are not to be had.
 
     How much its places differ is not counted here: a longer loop would find the same.
@@ -153,7 +157,7 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, meter: M
         if _is_long(loop, protocol.loop_s):
             return loop
         if loop.duration_s >= look_s:
-            trace = meter.log()
+            trace = instruments.log()
             power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
             looks += len(loop.chunk_durations_s) >= MINIMUM_PRECISE_CHUNKS
             is_enough = is_precise(loop.in_one_place, power, relative_error)
@@ -252,31 +256,33 @@ def _is_told_enough(loop: Loop, power: MeteredPower) -> bool:
     return told >= MINIMUM_PRECISE_CHUNKS
 
 
-def _growing_loop(workload: Workload, clock: Clock, rounds: int, load_begin: ClockReading) -> Iterator[Loop]:
+def _growing_loop(
+    workload: Workload, instruments: Instruments, rounds: int, load_begin: ClockReading
+) -> Iterator[Loop]:
     """Run chunk after chunk; yield the loop so far after each from the second on: the first tells no error."""
-    begin = now = clock.read()
+    begin = now = _now(instruments)
     durations_s: list[float] = []
     iterations: list[int] = []
     while True:
         ended = workload.run(rounds)
-        previous, now = now, clock.read()
+        previous, now = now, _now(instruments)
         durations_s.append(_ended_s(workload, previous, now))
         iterations.append(ended * workload.iterations_per_round)
         if len(durations_s) > 1:
             yield Loop(load_begin, begin, now, tuple(durations_s), tuple(iterations), workload.places)
 
 
-def _warm_up(workload: Workload, clock: Clock, protocol: MeasurementProtocol) -> int:
+def _warm_up(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> int:
     """Run for at least the warm-up's time and return how many rounds make a chunk of the loop when warm.
 
     Short chunks cost more per round, so the answer comes from one with at least half as many as wanted. What is started
     last is such a chunk: a device may tell late what has ended, always by one chunk, so all must be equal.
     """
-    begin = now = clock.read()
+    begin = now = _now(instruments)
     rounds = 1
     while True:
         ended = workload.run(rounds)
-        previous, now = now, clock.read()
+        previous, now = now, _now(instruments)
         if ended:
             per_round_s = max(_ended_s(workload, previous, now) / ended, 1e-9)
             wanted = max(1, round(protocol.chunk_s / per_round_s))

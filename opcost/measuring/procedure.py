@@ -1,7 +1,7 @@
 """The measuring procedure: from a loop and a power trace to time and energy per iteration.
 
-It knows nothing of torch or NVIDIA: it is handed a workload, a meter and a clock. Operators and whole models are
-measured by the same code.
+It knows nothing of torch or NVIDIA: it is handed a workload and instruments. Operators and whole models are measured by
+the same code.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import partial
 from opcost.errors import CannotMeasureError
 from opcost.measuring.duty_cycle import DUTY_CYCLES
 from opcost.measuring.evaluation import Execution, evaluate, with_repeatability
-from opcost.measuring.flags import Flag, Flags
-from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice
+from opcost.measuring.flags import Flag, Flags, joined_notes
+from opcost.measuring.instruments import Instruments
 from opcost.measuring.loop import Loop, is_precise, run_loop
 from opcost.measuring.overhead import without_overhead
 from opcost.measuring.ports import Workload
@@ -23,7 +23,6 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, is_doubtful, is_held_back
 from opcost.measuring.retries import RETRIES, repeated
 from opcost.power.mean import power_and_check
-from opcost.power.ports import Clock, Meter
 from opcost.power.trace import PowerTrace
 
 SLOWED_FOR_S = 0.2
@@ -62,23 +61,15 @@ def _tried(measure_once: Callable[[MeasurementProtocol], Measurement], protocol:
     return repeated(partial(measure_once, protocol), is_final, RETRIES.at_once)
 
 
-def measure(
-    workload: Workload,
-    meter: Meter,
-    clock: Clock,
-    protocol: MeasurementProtocol,
-    device: KnownDevice = UNKNOWN_DEVICE,
-) -> Measurement:
+def measure(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Measurement:
     """Warm a workload up, run it in a loop while the meter logs, and evaluate both.
 
     Where a workload has an overhead, that is measured in the same way before it, and subtracted.
 
     Args:
         workload: what is measured.
-        meter: logs the power.
-        clock: tells the time.
+        instruments: what it is measured with.
         protocol: how long or precisely.
-        device: what is known of the device.
 
     Raises:
         CannotMeasureError: the overhead alone takes as long.
@@ -86,32 +77,37 @@ def measure(
     # An overhead comes first, so that the log that the meter keeps is the workload's.
     overhead = None
     if workload.overhead is not None:
-        measure_overhead = partial(_measure, workload.overhead, meter, clock, protocol, device)
+        measure_overhead = partial(_measure, workload.overhead, instruments, protocol)
         overhead = repeated(measure_overhead, lambda one: Flag.CLOCKS_STILL_LOW not in one.flags, RETRIES.overhead)
-    measurement = _measure(workload, meter, clock, protocol, device)
+    measurement = _measure(workload, instruments, protocol)
     if overhead is not None:
         measurement = without_overhead(measurement, overhead, protocol.relative_error)
     # Last, since the overhead is of the same build and run.
-    return with_repeatability(measurement, device.repeatability)
+    return with_repeatability(measurement, instruments.device.repeatability)
 
 
-def _measure(
-    workload: Workload, meter: Meter, clock: Clock, protocol: MeasurementProtocol, device: KnownDevice
-) -> Measurement:
-    meter.start()
+def _measure(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Measurement:
+    for observer in instruments.observers:
+        observer.before_start()
+    instruments.meter.start()
     try:
-        loop = run_loop(workload, clock, protocol, meter)
+        loop = run_loop(workload, instruments, protocol)
     finally:
-        trace = meter.stop()
+        findings = [observer.after_finish() for observer in instruments.observers]
+        trace = instruments.stop()
     if protocol.duty_cycle < 1:
         trace = _seen_with_pauses(trace)
     execution = Execution(
         executed_as=workload.execution,
         duty_cycle=protocol.duty_cycle if Flag.DUTY_CYCLE in workload.flags else None,
-        flags=(*workload.flags, *_imprecision(loop, trace, protocol)),
-        notes=workload.notes,
+        flags=(
+            *workload.flags,
+            *_imprecision(loop, trace, protocol),
+            *(flag for finding in findings for flag in finding.flags),
+        ),
+        notes=joined_notes(workload.notes, *(finding.notes for finding in findings)),
     )
-    return evaluate(loop, trace, device, execution)
+    return evaluate(loop, trace, instruments.device, execution)
 
 
 def _seen_with_pauses(trace: PowerTrace) -> PowerTrace:

@@ -46,9 +46,14 @@ def device_of_gpu(uuid_or_index: str) -> str:
     raise UserError(f"--gpu {uuid_or_index}: torch does not see it; check CUDA_VISIBLE_DEVICES")
 
 
+def is_gpu(device: str) -> bool:
+    """Return whether a torch device is a GPU."""
+    return device.startswith("cuda")
+
+
 def product_of(device: str) -> str:
     """Return what a device calls itself."""
-    return str(torch.cuda.get_device_name(device)) if device.startswith("cuda") else cpu_product()
+    return str(torch.cuda.get_device_name(device)) if is_gpu(device) else cpu_product()
 
 
 def facts_of(device: str) -> DeviceFacts:
@@ -57,7 +62,7 @@ def facts_of(device: str) -> DeviceFacts:
     Raises:
         NvidiaSmiError: nvidia-smi does not answer.
     """
-    if device.startswith("cuda"):
+    if is_gpu(device):
         return _gpu_facts(device)
     return DeviceFacts(None, cpu_product(), host_memory_bytes(), None, None)
 

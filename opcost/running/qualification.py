@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of, weighted_mean
 from opcost.measuring.conditions import TORCH_DEFAULT
-from opcost.measuring.known_meter import KnownMeter
+from opcost.measuring.known_meters import KnownMeters
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.qualification import (
     MeterQuality,
@@ -73,15 +73,9 @@ def qualified(
             rows += _qualified_if_possible(apparatus, table)
         found = {row.quality.meter: row.quality for row in rows}
         _tell_of_wrong_meters(found, meter_name)
-        yield replace(
-            apparatus,
-            power_per_kelvin=_power_per_kelvin(rows),
-            meters=replace(
-                apparatus.meters,
-                meter=lambda log_name: KnownMeter(apparatus.meters.meter(log_name), found, meter_name),
-            ),
-            sentinel=STEADY_LOAD if apparatus.is_gpu else None,
-        )
+        meters = KnownMeters(found, meter_name)
+        known = replace(apparatus.known, power_per_kelvin=_power_per_kelvin(rows), meters=meters)
+        yield replace(apparatus, known=known, sentinel=STEADY_LOAD if apparatus.is_gpu else None)
 
 
 def _check_name(apparatus: Apparatus, with_meter: bool, meter_name: str) -> None:

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions
-from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
 from opcost.operators.subjects import Subject
-from opcost.power.ports import Clock, ClockReading
 from opcost.running.bench import USUAL, Bench, MeasuringOptions
+from opcost.running.heartbeat import BUILDING, RUNNING, Heartbeat
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, Tell
 from opcost.storage.database import Database
-
-if TYPE_CHECKING:
-    from opcost.running.apparatus import Apparatus, MakeWorkload
-
-BUILDING = "building"
-RUNNING = "running"
-"""The steps of a measurement: until its first call has ended, and from then on, loop after loop."""
-
-SIGN_OF_LIFE_S = 5.0
-"""How often a process tells that it still runs: it does so between two chunks, in some 20 us."""
 
 CPU_PATIENCE = 10.0
 """How much longer a CPU may be silent: a call of a model that takes seconds on a GPU takes minutes there."""
@@ -212,7 +200,9 @@ def answering(opening: Opening, *, tell: Tell) -> Iterator[Answering]:
     options = opening.options
     open_device = partial(open_apparatus, execution=options.execution, cache=options.cache)
     with qualified(open_device, opening.device, opening.database, opening.with_meter, options.meter_name) as apparatus:
-        yield partial(answer, telling(apparatus, tell))
+        # First, so that it is known what the others hang in.
+        observed = replace(apparatus, observers=(Heartbeat(tell), *apparatus.observers))
+        yield partial(answer, observed)
 
 
 def answer(bench: Bench, question: Question) -> object:
@@ -220,47 +210,3 @@ def answer(bench: Bench, question: Question) -> object:
     if question.method == FACTS:
         return BenchFacts(bench.is_gpu, bench.has_meter, bench.sentinel)
     return getattr(bench, question.method)(*question.arguments)
-
-
-def telling(apparatus: Apparatus, tell: Tell) -> Apparatus:
-    """Return an apparatus that tells of the steps of its measurements."""
-    steps = Steps(tell)
-    workload = partial(_built, apparatus.workload, steps)
-    return replace(apparatus, clock=TellingClock(apparatus.clock, steps), workload=workload)
-
-
-class Steps:
-    """Tells of each step as it begins, and every ``SIGN_OF_LIFE_S`` while it goes on."""
-
-    def __init__(self, tell: Tell, now: Callable[[], float] = time.monotonic) -> None:
-        self._tell = tell
-        self._now = now
-        self._last = ("", 0.0)
-
-    def goes_on(self, step: str) -> None:
-        """Say that a step begins or goes on."""
-        told, told_s = self._last
-        now_s = self._now()
-        if step != told or now_s - told_s >= SIGN_OF_LIFE_S:
-            self._last = step, now_s
-            self._tell(step)
-
-
-class TellingClock:
-    """A clock that is read after each chunk of a loop, and tells so: only who gets that far reads it."""
-
-    def __init__(self, clock: Clock, steps: Steps) -> None:
-        self._clock = clock
-        self._steps = steps
-
-    def read(self) -> ClockReading:
-        """Return the present time."""
-        self._steps.goes_on(RUNNING)
-        return self._clock.read()
-
-
-def _built(
-    make_workload: MakeWorkload, steps: Steps, subject: Subject, duty_cycle: float = 1.0
-) -> AbstractContextManager[Workload]:
-    steps.goes_on(BUILDING)
-    return make_workload(subject, duty_cycle)

@@ -11,6 +11,7 @@ import torch
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
+from opcost.measuring.observers import NOTHING, Finding, Observer
 from opcost.measuring.ports import Workload
 from opcost.torch_backend.workload import EagerWorkload, as_graph, refused_calls
 
@@ -19,8 +20,11 @@ ELEMENTS = 2**22
 on average, while more would draw nearly the 700 W at which clocks go down."""
 
 
-class Filler:
-    """Runs a workload from ``resume`` to ``pause``, in a thread; it is made at the first ``resume``."""
+class BackgroundLoad(Observer):
+    """Runs a workload from ``resume`` to ``pause``, in a thread; it is made at the first ``resume``.
+
+    As an observer it rests in loops, and goes on as soon as one has ended, also while its logs are cut.
+    """
 
     def __init__(self, make_workload: Callable[[], Workload]) -> None:
         self._make_workload = make_workload
@@ -29,6 +33,15 @@ class Filler:
         self._is_closing = self._is_refused = False
         self._round = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def before_start(self) -> None:
+        """Rest: the next loop has the device for itself."""
+        self.pause()
+
+    def after_finish(self) -> Finding:
+        """Go on."""
+        self.resume()
+        return NOTHING
 
     def resume(self) -> None:
         """Keep the device at work from now on; where it has no room for that, let it idle."""
@@ -69,7 +82,7 @@ class Filler:
 
 
 def additions(device: str) -> Workload:
-    """Return a load for a filler.
+    """Return a load for the background.
 
     Raises:
         CannotMeasureError: the device has no room for it.

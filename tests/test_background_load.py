@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from opcost.errors import CannotMeasureError
-from opcost.torch_backend.background_load import Filler
+from opcost.measuring.observers import NOTHING
+from opcost.torch_backend.background_load import BackgroundLoad
 
 PATIENCE_S = 10.0
 
@@ -49,48 +50,64 @@ def workload() -> Recorded:
 
 
 @pytest.fixture
-def filler(workload: Recorded) -> Iterator[Filler]:
-    filler = Filler(lambda: workload)
-    yield filler
-    filler.close()
+def background(workload: Recorded) -> Iterator[BackgroundLoad]:
+    background = BackgroundLoad(lambda: workload)
+    yield background
+    background.close()
 
 
-def test_it_runs_from_resume_to_pause_again_and_again(workload: Recorded, filler: Filler) -> None:
+def test_it_runs_from_resume_to_pause_again_and_again(workload: Recorded, background: BackgroundLoad) -> None:
     for _ in range(3):
-        filler.resume()
-        filler.resume()
+        background.resume()
+        background.resume()
         assert workload.await_more()
         assert workload.await_more()
-        filler.pause()
+        background.pause()
         rounds = workload.rounds
         assert workload.finished_at == rounds
         time.sleep(0.02)
         assert workload.rounds == rounds
 
 
-def test_a_pause_before_any_work_is_nothing(workload: Recorded, filler: Filler) -> None:
-    filler.pause()
+def test_as_an_observer_it_rests_in_loops_and_goes_on_when_they_end(
+    workload: Recorded, background: BackgroundLoad
+) -> None:
+    background.resume()
+    for _ in range(2):
+        assert workload.await_more()
+        background.before_build()
+        assert workload.await_more()
+        background.before_start()
+        rounds = workload.rounds
+        background.during()
+        time.sleep(0.02)
+        assert workload.rounds == rounds
+        assert background.after_finish() == NOTHING
+
+
+def test_a_pause_before_any_work_is_nothing(workload: Recorded, background: BackgroundLoad) -> None:
+    background.pause()
     assert workload.rounds == 0
     assert workload.finished_at == -1
 
 
 def test_it_ends_when_it_is_closed(workload: Recorded) -> None:
     before = threading.active_count()
-    filler = Filler(lambda: workload)
-    filler.resume()
+    background = BackgroundLoad(lambda: workload)
+    background.resume()
     assert workload.await_more()
-    filler.close()
+    background.close()
     assert threading.active_count() == before
-    Filler(lambda: workload).close()
+    BackgroundLoad(lambda: workload).close()
 
 
 def test_where_there_is_no_room_the_device_idles(caplog: pytest.LogCaptureFixture) -> None:
     def refuse() -> Recorded:
         raise CannotMeasureError("out of memory")
 
-    filler = Filler(refuse)
+    background = BackgroundLoad(refuse)
     for _ in range(3):
-        filler.resume()
-        filler.pause()
-    filler.close()
+        background.resume()
+        background.pause()
+    background.close()
     assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == ["out of memory"]

@@ -1,0 +1,77 @@
+"""What qualifications found of a device's meters: which trace comes first, how fast and noisy each is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from opcost.measuring.qualification import STEADY_ONLY, MeterQuality
+from opcost.power.meter_names import AUTO, short_name
+from opcost.power.trace import PowerSource, PowerTrace, joined, no_trace
+
+LONGER_READINGS = 2.0
+"""A meter whose readings are this much further apart than in its qualification has another noise."""
+
+
+@dataclass(frozen=True)
+class KnownMeters:
+    """What qualifications found of a device's meters.
+
+    ``found`` is by the meter's name. ``chosen`` is the short name of the only one that energies are taken from, or
+    ``AUTO`` for the best that has any.
+    """
+
+    found: Mapping[str, MeterQuality] = field(default_factory=dict)
+    chosen: str = AUTO
+
+    @property
+    def are_unknown(self) -> bool:
+        """Whether all traces are as good as their meters say."""
+        return not self.found and self.chosen == AUTO
+
+    def is_chosen(self, trace: PowerTrace) -> bool:
+        """Return whether a trace is that of the chosen meter."""
+        return short_name(trace.source.name) == self.chosen
+
+    def rank(self, trace: PowerTrace) -> int:
+        """Return by what traces are sorted: those of wrong meters last, before them those of unknown ones."""
+        quality = self.found.get(trace.source.name)
+        if self.is_chosen(trace):
+            return 0
+        if quality is None:
+            return 2
+        return 1 if quality.is_right_when_steady else 3
+
+    def source(self, source: PowerSource) -> PowerSource:
+        """Return what is known of a meter."""
+        quality = self.found.get(source.name)
+        if quality is None:
+            return source
+        source = replace(
+            source,
+            rise_time_s=max(source.rise_time_s, quality.rise_time_s or 0.0),
+            averaging_time_s=max(source.averaging_time_s, quality.averaging_time_s or 0.0),
+            is_wrong=not quality.is_right_when_steady,
+            is_for_steady_loads=quality.verdict == STEADY_ONLY,
+        )
+        if source.update_period_s > LONGER_READINGS * (quality.update_period_s or 0.0):
+            # The noise was found in other readings: campaigns look at the counter more rarely.
+            return source
+        correlation_time_s, noise_ratio = quality.correlation_time_s or 0.0, quality.noise_ratio or 0.0
+        return replace(source, correlation_time_s=correlation_time_s, noise_ratio=noise_ratio)
+
+
+def known_trace(trace: PowerTrace, meters: KnownMeters) -> PowerTrace:
+    """Return a trace with its checks in the light of what is known of their meters.
+
+    Meters that were found wrong come last, and before them those that said nothing then. One that is chosen by name
+    comes first, and no other stands in for it.
+    """
+    if meters.are_unknown:
+        return trace
+    apart = (replace(trace, checks=()), *trace.checks)
+    traces = [replace(logged, source=meters.source(logged.source)) for logged in apart]
+    if meters.chosen != AUTO and not any(map(meters.is_chosen, traces)):
+        nothing = no_trace(f"the meter {meters.chosen} logged nothing", PowerSource(meters.chosen, 0.0, 0.0))
+        traces.insert(0, nothing)
+    return replace(joined(traces, meters.rank), checks_stand_in=meters.chosen == AUTO)

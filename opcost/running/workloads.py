@@ -1,0 +1,57 @@
+"""What runs on a device, built as it is to be executed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from opcost.measuring.calls import Calls
+from opcost.measuring.conditions import GRAPH
+from opcost.measuring.ports import Workload
+from opcost.operators.subjects import Subject
+from opcost.sources.models import resolve
+from opcost.torch_backend.background_load import BackgroundLoad
+from opcost.torch_backend.pauses import with_pauses
+from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
+
+
+class MakeWorkload(Protocol):
+    """Builds an operator or a model for a while, to run for a share of the time."""
+
+    def __call__(self, subject: Subject, duty_cycle: float = 1.0) -> AbstractContextManager[Workload]: ...
+
+
+@dataclass(frozen=True)
+class Workloads:
+    """Builds what runs on a device, as it is to be executed; the background load, if there is one, rests meanwhile."""
+
+    device: str
+    execution: str
+    cache: str
+    background: BackgroundLoad | None = None
+
+    @contextmanager
+    def __call__(self, subject: Subject, duty_cycle: float = 1.0) -> Iterator[Workload]:
+        """Build an operator or a model while the device is kept at work, and let that go on afterwards."""
+        eager = self._eager(subject)
+        self.rest()
+        try:
+            if duty_cycle < 1:
+                eager = EagerWorkload(with_pauses(eager.calls, self.device, duty_cycle), self.device)
+            yield as_graph(eager) if self.execution == GRAPH else eager
+        finally:
+            if self.background is not None:
+                self.background.resume()
+
+    def rest(self) -> None:
+        """Stop what keeps the device at work until the next measurement ends: no graph runs while one is captured."""
+        if self.background is not None:
+            self.background.pause()
+
+    def _eager(self, subject: Subject) -> EagerWorkload:
+        if subject.operator.is_model:
+            model, inputs = resolve(subject.operator).with_inputs(self.device)
+            return EagerWorkload(Calls(lambda: model(*inputs)), self.device)
+        return operator_workload(subject.operator, self.device, subject.input_data, self.cache)
