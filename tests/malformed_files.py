@@ -124,7 +124,7 @@ def read_pickle(path: Path) -> None:
 def row_types() -> dict[str, type[Any]]:
     """Return what the rows of each table are."""
     # It imports torch, which the harness's own tests need not wait for.
-    from opcost.measuring.qualification import QualificationRow
+    from opcost.measuring.meter_quality import QualificationRow
 
     return {
         "operator_measurements.csv": MeasurementRow,

@@ -3,16 +3,19 @@ from dataclasses import fields, replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.measuring.conditions import Conditions, measurement_key
+from opcost.measuring.conditions import COLD, GRAPH, Conditions, measurement_key
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 
 OTHER_VALUES = {bool: lambda value: not value, int: lambda value: value + 1, float: lambda value: value + 1.0}
+OTHERS_OF_A_FEW = {"cpu_threads": 4, "execution": GRAPH, "cache": COLD}
 
 
 def changed(field_name):
     """Return conditions that differ in one field."""
     value = getattr(SIMULATED_CONDITIONS, field_name)
+    if field_name in OTHERS_OF_A_FEW:
+        return replace(SIMULATED_CONDITIONS, **{field_name: OTHERS_OF_A_FEW[field_name]})
     other = OTHER_VALUES.get(type(value), lambda value: f"{value} or not")(value)
     return replace(SIMULATED_CONDITIONS, **{field_name: other})
 

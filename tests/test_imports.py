@@ -21,6 +21,7 @@ IDEAS = (
     "units",
     "progress",
     "errors",
+    "columns",
     "operators",
     "power",
     "measuring",

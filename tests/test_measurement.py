@@ -581,7 +581,7 @@ def test_places_that_differ_too_much_end_a_loop_all_the_same_and_the_row_says_so
     ],
 )
 def test_what_nothing_can_cost_is_no_measurement(field, value):
-    with pytest.raises(ValueError, match=f"{field}: .* is no number"):
+    with pytest.raises(ValueError, match=f"{field}: .* is not "):
         replace(measured(), **{field: value})
 
 

@@ -11,13 +11,9 @@ import pandas as pd
 import pytest
 from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
+from opcost.measuring.meter_quality import GOOD, REFERENCE, STEADY_ONLY, UNCHECKED, MeterQuality
 from opcost.measuring.qualification import (
-    GOOD,
-    REFERENCE,
-    STEADY_ONLY,
-    UNCHECKED,
     Course,
-    MeterQuality,
     Pulses,
     idle_power_w,
     qualities,
@@ -42,6 +38,7 @@ def meter(name: str, repeats: bool = True, **settings: float) -> MeterModel:
 COUNTER = meter("counter", update_period_s=0.1, averaging_time_s=0.1)
 SAMPLES = meter("samples", repeats=False, update_period_s=0.02, averaging_time_s=0.02)
 AVERAGE = meter("average", update_period_s=0.1, averaging_time_s=1.0)
+DEAD = meter("dead", update_period_s=0.1, scale=0.0)
 INSTANT = meter("instant", update_period_s=0.1, averaging_time_s=0.025)
 
 
@@ -65,6 +62,17 @@ def test_declared_meters_are_found_again() -> None:
     assert rises["samples"] == pytest.approx(0.03, abs=0.02)
     assert rises["counter"] == pytest.approx(0.15, abs=0.06)
     assert rises["average"] == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize("meters", [(COUNTER, DEAD), (DEAD, COUNTER), (DEAD,)])
+def test_a_meter_that_shows_no_power_is_worth_nothing_and_no_reference(meters: tuple[MeterModel, ...]) -> None:
+    course, trace = course_of(*meters)
+    by_name = {quality.meter: quality for quality in qualities(course, trace, None)}
+    assert not by_name["dead"].is_right_when_steady
+    assert by_name["dead"].noise_ratio is None
+    assert len(by_name) == len(meters)
+    if meters[0] is DEAD:
+        assert watts_per_kelvin(course, trace) is None
 
 
 def test_averages_are_told_from_meters_that_are_only_late() -> None:

@@ -437,7 +437,7 @@ def test_kernels_that_were_profiled_are_told_by_kind(explained: SimulatedCampaig
     key = kernel_key(row.key.partition("-")[0], row.conditions)
     for operator, in_model_s, alone_s in (("ReLU", 0.006, 0.0055), ("add", 0.004, 0.0042)):
         kernels = (in_model_s, alone_s, in_model_s)
-        table.append(KernelTimeRow(key, row.name, operator, 1, *kernels, "2026-11-22", row.conditions))
+        table.append(KernelTimeRow(key, row.name, operator, 1, *kernels, "2026-11-22T08:00:00+00:00", row.conditions))
     row = compared_row(explained)
     assert row.kernel_error_ratio == pytest.approx(-0.03)
     assert row.absolute_kernel_error_ratio == pytest.approx(0.07)

@@ -12,10 +12,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+from opcost.columns import ABOVE_0, COUNT_FROM_1, MOMENT, SIGNED, Column, Columns
 from opcost.estimates import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
-from opcost.measuring.conditions import GRAPH, WARM, Conditions
+from opcost.measuring.conditions import DEVICE_UUID, GRAPH, WARM, Conditions
 from opcost.measuring.flags import joined_notes, meanings
 from opcost.measuring.record import MeasurementRow, is_doubtful, is_held_back, time_of
 from opcost.measuring.retries import RETRIES
@@ -137,26 +138,25 @@ class Excess:
 
 
 @dataclass(frozen=True)
-class ChainRow:
+class ChainRow(Columns):
     """What a call of one kind that moves so many bytes takes longer in a chain than in a loop of itself.
 
-    ``time_s`` and ``energy_j`` are of one call and below 0 where it takes less, errors one standard error; energies are
-    at the reference temperature where all are known there, None where one is not known at all. A time of None is one
-    that was refused, and ``notes`` say why; else they are those of the chain's measurement. ``calls`` are those of this
-    kind in the chain. ``design`` tells rows of different chains apart.
+    A time of None is one that was refused.
     """
 
-    kind: str
-    memory_bytes: int
-    calls: int
-    time_s: float | None
-    time_standard_error_s: float | None
-    energy_j: float | None
-    energy_standard_error_j: float | None
-    measured_at: str
-    device_uuid: str | None
-    notes: str
-    design: str
+    kind: Annotated[str, Column("the kind of operator")]
+    memory_bytes: Annotated[int, Column("bytes that a call reads and writes, without weights", COUNT_FROM_1)]
+    calls: Annotated[int, Column("calls of this kind in the chain", COUNT_FROM_1)]
+    time_s: Annotated[float | None, Column("of one call; below 0 where it takes less, empty if refused", SIGNED)]
+    time_standard_error_s: Annotated[float | None, Column("one standard error of the time", ABOVE_0)]
+    energy_j: Annotated[
+        float | None, Column("of one call, at 50 °C if all are known there; below 0 where it takes less", SIGNED)
+    ]
+    energy_standard_error_j: Annotated[float | None, Column("one standard error of the energy", ABOVE_0)]
+    measured_at: Annotated[str, Column("when it was measured", MOMENT)]
+    device_uuid: Annotated[str | None, DEVICE_UUID]
+    notes: Annotated[str, Column("those of the chain's measurement, or why it was refused")]
+    design: Annotated[str, Column("tells rows of different chains apart")]
     conditions: Conditions
 
     @property

@@ -9,28 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+from opcost.columns import COUNT, FROM_0, MOMENT, Column, Columns
 from opcost.estimates import total_if_known
 from opcost.measuring.conditions import EAGER, WARM, Conditions
 
 
 @dataclass(frozen=True)
-class KernelTimeRow:
-    """One row of ``kernel_times.csv``: one kind of operator in one run of a model.
+class KernelTimeRow(Columns):
+    """One kind of operator in one run of a model; times are those of the kernels of all calls."""
 
-    ``key`` is the model's and the conditions'. Times are those of the kernels of all ``calls``; ``alone_time_s`` is
-    None where one does not run alone. ``same_kernels_time_s`` is the part of the time in the model in calls that launch
-    the same kernels alone.
-    """
-
-    key: str
-    name: str
-    operator: str
-    calls: int
-    in_model_time_s: float
-    alone_time_s: float | None
-    same_kernels_time_s: float
-    profiled_at: str
+    key: Annotated[str, Column("the model and the conditions as two hashes")]
+    name: Annotated[str, Column("the model's folder in measurements/")]
+    operator: Annotated[str, Column("the kind of operator, such as `torch.nn.Conv2d`")]
+    calls: Annotated[int, Column("calls in one run", COUNT)]
+    in_model_time_s: Annotated[float, Column("in the model", FROM_0)]
+    alone_time_s: Annotated[float | None, Column("of the same calls alone; empty where one does not run alone", FROM_0)]
+    same_kernels_time_s: Annotated[
+        float, Column("part of that in the model in calls that launch the same kernels alone", FROM_0)
+    ]
+    profiled_at: Annotated[str, Column("when it was profiled", MOMENT)]
     conditions: Conditions
 
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
+from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import short_hash
 
@@ -31,36 +32,41 @@ weights, or the output of a layer like itself as its input. Whole models run as 
 """
 
 
+DEVICE_PRODUCT = Column("name of the device")
+DEVICE_UUID = Column("which board of this name")
+DRIVER_VERSION = Column("version of the device's driver")
+TORCH_VERSION = Column("version of torch")
+
+
 @dataclass(frozen=True)
-class Conditions:
+class Conditions(Columns):
     """What must be equal before two figures may be summed or compared.
 
     What a device does not have is None: a CPU has no driver, a GPU figure does not depend on CPU threads.
-    ``precision`` is ``torch-default``, ``fp32`` or ``tf32``; the switches behind it are recorded one by one.
     """
 
-    device_type: str
-    device_product: str
-    device_memory_bytes: int
-    device_power_limit_w: float | None
-    driver_version: str | None
-    torch_version: str
-    cuda_version: str | None
-    cudnn_version: str | None
-    cpu_threads: int | None
-    precision: str
-    matmul_tf32: bool
-    cudnn_tf32: bool
-    cudnn_benchmark: bool
-    cudnn_deterministic: bool
-    deterministic_algorithms: bool
-    sdpa_flash: bool
-    sdpa_memory_efficient: bool
-    sdpa_cudnn: bool
-    sdpa_math: bool
-    mode: str = "inference"
-    execution: str = EAGER
-    cache: str = WARM
+    device_type: Annotated[str, Column("`cuda` or `cpu`")]
+    device_product: Annotated[str, DEVICE_PRODUCT]
+    device_memory_bytes: Annotated[int, Column("memory of the device", COUNT)]
+    device_power_limit_w: Annotated[float | None, Column("power limit of the device", ABOVE_0)]
+    driver_version: Annotated[str | None, DRIVER_VERSION]
+    torch_version: Annotated[str, TORCH_VERSION]
+    cuda_version: Annotated[str | None, Column("version of CUDA that torch was built with")]
+    cudnn_version: Annotated[str | None, Column("version of cuDNN")]
+    cpu_threads: Annotated[int | None, Column("threads of torch, on a CPU only", COUNT_FROM_1)]
+    precision: Annotated[str, Column("precision that was asked for: `torch-default`, `fp32` or `tf32`")]
+    matmul_tf32: Annotated[bool, Column("whether matrix products may use TF32")]
+    cudnn_tf32: Annotated[bool, Column("whether cuDNN may use TF32")]
+    cudnn_benchmark: Annotated[bool, Column("whether cuDNN chooses algorithms by timing them")]
+    cudnn_deterministic: Annotated[bool, Column("whether cuDNN may use deterministic algorithms only")]
+    deterministic_algorithms: Annotated[bool, Column("whether torch may use deterministic algorithms only")]
+    sdpa_flash: Annotated[bool, Column("whether attention may use the flash kernel")]
+    sdpa_memory_efficient: Annotated[bool, Column("whether attention may use the memory-efficient kernel")]
+    sdpa_cudnn: Annotated[bool, Column("whether attention may use cuDNN's kernel")]
+    sdpa_math: Annotated[bool, Column("whether attention may use plain matrix products")]
+    mode: Annotated[str, Column("which pass ran: `inference`")] = "inference"
+    execution: Annotated[str, Column("how operators are run where they can be", one_of(*EXECUTIONS))] = EAGER
+    cache: Annotated[str, Column("what an operator finds in the device's cache", one_of(*CACHES))] = WARM
 
     @property
     def key(self) -> str:
@@ -77,17 +83,27 @@ class Conditions:
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class Circumstances(Columns):
     """What may differ between figures that are summed, and is listed instead: which board, which host, how long."""
 
-    device_uuid: str | None
-    host_cpu: str
-    python_version: str
-    opcost_version: str
-    torchvision_version: str | None
-    warm_up_s: float
-    loop_s: float | None
-    relative_error: float | None = None
+    device_uuid: Annotated[str | None, DEVICE_UUID]
+    host_cpu: Annotated[str, Column("the processor of the host")]
+    python_version: Annotated[str, Column("version of Python")]
+    opcost_version: Annotated[str, Column("version of opcost")]
+    torchvision_version: Annotated[str | None, Column("version of torchvision")]
+    warm_up_s: Annotated[float, Column("length of the warm-up that was asked for", FROM_0)]
+    loop_s: Annotated[float | None, Column("length of the loop that was asked for; empty: a precision was", ABOVE_0)]
+    relative_error: Annotated[float | None, Column("precision that was asked for; empty: a time was", ABOVE_0)] = None
+
+    def __post_init__(self) -> None:
+        """Check all values.
+
+        Raises:
+            ValueError: one cannot be, or neither a time nor a precision was asked for.
+        """
+        super().__post_init__()
+        if self.loop_s is None and self.relative_error is None:
+            raise ValueError("loop_s, relative_error: both are empty")
 
     @property
     def protocol(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from opcost.measuring.qualification import STEADY_ONLY, MeterQuality
+from opcost.measuring.meter_quality import STEADY_ONLY, MeterQuality
 from opcost.power.meter_names import AUTO, short_name
 from opcost.power.trace import PowerSource, PowerTrace, joined, no_trace
 

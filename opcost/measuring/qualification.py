@@ -15,6 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from opcost.estimates import Estimate, correlation_length
+from opcost.measuring.meter_quality import GOOD, REFERENCE, STEADY_ONLY, UNCHECKED, MeterQuality
 from opcost.measuring.ports import Workload
 from opcost.power.ports import Clock, Meter
 from opcost.power.trace import PowerTrace, Window, device_state, fresh_readings, fresh_rows
@@ -48,13 +49,11 @@ GOOD_RATIO = 0.02
 GOOD_PULSED_RATIO = 0.05
 """How far under pulses: their edges fall somewhere into a reading of any meter."""
 
-GOOD = "good"
-REFERENCE = "the reference"
-UNCHECKED = "the only measure of the others: not checked"
-STEADY_ONLY = "for steady loads only"
 STEP_RATIO = 0.005
 """By so much powers of H200s step without a change of load or temperature (a standard deviation; the largest of some
 minutes are 2 %, ``docs/results.md``): a slope over few degrees may be one of these."""
+
+MINIMUM_READINGS = 3
 
 MINIMUM_TEMPERATURES = 3
 """Different temperatures (meters round to a degree) that a slope needs."""
@@ -82,39 +81,6 @@ class Course:
     def settled(self) -> Window:
         """The part of the step in which all known meters show its power."""
         return Window(self.step.begin_s + SETTLED_S, self.step.end_s)
-
-
-@dataclass(frozen=True)
-class MeterQuality:
-    """What one meter is worth. What could not be found is None.
-
-    ``rise_time_s`` is how long after a step it shows the new power to within 5 %. It is on its way from ``lag_s`` on
-    for ``averaging_time_s``: both None where that is shorter than three readings. ``update_period_s`` is the time from
-    one new reading to the next; ``noise_ratio`` is the standard deviation of a reading over the power, slow changes
-    left out, and ``correlation_time_s`` for how long readings are alike. Deviations are from the reference meter, for
-    ``pulsed_deviation_ratio`` the worst of all pulses.
-    """
-
-    meter: str
-    update_period_s: float | None
-    rise_time_s: float | None
-    lag_s: float | None
-    averaging_time_s: float | None
-    noise_ratio: float | None
-    correlation_time_s: float | None
-    steady_deviation_ratio: float | None
-    pulsed_deviation_ratio: float | None
-    verdict: str
-
-    @property
-    def is_good(self) -> bool:
-        """Whether it may be trusted with any load."""
-        return self.verdict in (GOOD, REFERENCE)
-
-    @property
-    def is_right_when_steady(self) -> bool:
-        """Whether it may be trusted with a load that does not change, as every measured operator is one."""
-        return self.verdict in (GOOD, STEADY_ONLY, REFERENCE, UNCHECKED)
 
 
 def run_course(
@@ -171,7 +137,7 @@ def ratio_of_means(trace: PowerTrace, load: Window, name: str, other_name: str) 
     if not len(epoch_s):
         return None
     other_w = fresh_readings(theirs, Window(float(epoch_s[0]) - ours.source.averaging_time_s, float(epoch_s[-1])))
-    return float(power_w.mean() / other_w.mean()) if len(other_w) else None
+    return float(power_w.mean() / other_w.mean()) if other_w.any() else None
 
 
 def qualities(course: Course, trace: PowerTrace, reference: str | None) -> list[MeterQuality]:
@@ -183,10 +149,13 @@ def qualities(course: Course, trace: PowerTrace, reference: str | None) -> list[
         reference: the name of the meter that is right, None for the first one.
     """
     traces = [logged for logged in (trace, *trace.checks) if logged.missing_reason is None]
-    right = next((logged for logged in traces if logged.source.name == reference), None)
-    qualities = [_quality(course, logged, right or traces[0]) for logged in traces]
-    own = right.source.name if right else traces[0].source.name if traces else None
-    verdict = REFERENCE if right else UNCHECKED
+    sound = [logged for logged in traces if _shows_power(logged, course.settled)]
+    right = next((logged for logged in sound if logged.source.name == reference), sound[0] if sound else None)
+    if right is None:
+        return [_worthless(logged) for logged in traces]
+    own = right.source.name
+    verdict = REFERENCE if own == reference else UNCHECKED
+    qualities = [_quality(course, logged, right) for logged in traces]
     return [replace(quality, verdict=verdict) if quality.meter == own else quality for quality in qualities]
 
 
@@ -233,7 +202,7 @@ def watts_per_kelvin(course: Course, trace: PowerTrace) -> Estimate | None:
     temperature_c = np.interp(epoch_s, logs[0].epoch_s, logs[0].temperature_c)
     rounded_c = np.round(temperature_c)
     degrees, readings = np.unique(rounded_c, return_counts=True)
-    if len(degrees) < MINIMUM_TEMPERATURES:
+    if len(degrees) < MINIMUM_TEMPERATURES or not power_w.any():
         return None
     at_degree_w = np.array([power_w[rounded_c == degree].mean() for degree in degrees])
     at_degree_c = np.array([temperature_c[rounded_c == degree].mean() for degree in degrees])
@@ -267,9 +236,9 @@ def _pulses(workload: Workload, clock: Clock, pause: Callable[[float], None], on
 
 
 def _quality(course: Course, trace: PowerTrace, reference: PowerTrace) -> MeterQuality:
+    if not _shows_power(trace, course.settled):
+        return _worthless(trace)
     epoch_s, power_w = fresh_rows(trace, course.settled)
-    if len(power_w) < MINIMUM_TEMPERATURES:
-        return MeterQuality(trace.source.name, None, None, None, None, None, None, None, None, "no readings")
     steady = _deviation(trace, reference, course.settled)
     pulsed = [_deviation(trace, reference, _after_rise(pulses.window, trace)) for pulses in course.pulses]
     worst = max((ratio for ratio in pulsed if ratio is not None), key=abs, default=None)
@@ -291,6 +260,15 @@ def _quality(course: Course, trace: PowerTrace, reference: PowerTrace) -> MeterQ
     )
 
 
+def _shows_power(trace: PowerTrace, window: Window) -> bool:
+    readings = fresh_readings(trace, window)
+    return len(readings) >= MINIMUM_READINGS and float(readings.mean()) > 0
+
+
+def _worthless(trace: PowerTrace) -> MeterQuality:
+    return MeterQuality(trace.source.name, None, None, None, None, None, None, None, None, "shows no power")
+
+
 def _verdict(steady: float | None, pulsed: float | None) -> str:
     if steady is None or abs(steady) > GOOD_RATIO:
         return "not in agreement" if steady is None else f"{steady:+.1%} off under a steady load"
@@ -300,7 +278,7 @@ def _verdict(steady: float | None, pulsed: float | None) -> str:
 def _deviation(trace: PowerTrace, reference: PowerTrace, window: Window) -> float | None:
     """Return by what share a meter's mean differs from the reference's."""
     ours, theirs = (fresh_readings(logged, window) for logged in (trace, reference))
-    return float(ours.mean() / theirs.mean()) - 1 if len(ours) and len(theirs) else None
+    return float(ours.mean() / theirs.mean()) - 1 if len(ours) and theirs.any() else None
 
 
 def _after_rise(window: Window, trace: PowerTrace) -> Window:
@@ -334,28 +312,3 @@ def _smoothing_s(trace: PowerTrace, course: Course, rise_time_s: float | None) -
         return None, None
     slope, at_begin = np.polyfit(epoch_s[on_the_way] - step.begin_s, share[on_the_way], 1)
     return (float(-at_begin / slope), float(1 / slope)) if slope > 0 else (None, None)
-
-
-@dataclass(frozen=True)
-class QualificationRow:
-    """One meter of one board under one driver.
-
-    ``power_per_kelvin_ratio`` is the board's, as a share of power. ``idle_power_w`` is that before anything ran (clocks
-    down, if the board had rested), by NVML's samples, None where it was not steady; ``idle_power_after_load_w``, by
-    this meter, that right after the load (clocks up). ``read_time_s`` is how long a read takes, None where that cannot
-    be timed. ``polling_deviation_ratio`` is by how much more the energy counter shows while each of its ticks is read
-    than while one in a second is; None for other meters.
-    """
-
-    device_uuid: str | None
-    driver_version: str | None
-    quality: MeterQuality
-    read_time_s: float | None
-    polling_deviation_ratio: float | None
-    power_per_kelvin_ratio: float | None
-    power_per_kelvin_standard_error_ratio: float | None
-    idle_power_w: float | None
-    idle_power_after_load_w: float | None
-    qualified_at: str
-    device_product: str
-    torch_version: str

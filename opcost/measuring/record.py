@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import Annotated
 
+from opcost.columns import ABOVE_0, COUNT, FROM_0, MOMENT, SHARE, SIGNED, Column, Columns, one_of
 from opcost.estimates import Estimate
-from opcost.measuring.conditions import Circumstances, Conditions
+from opcost.measuring.conditions import EXECUTIONS, Circumstances, Conditions
 from opcost.measuring.flags import HELD_BACK, LEAVING_CLOCKS_LOW, Flag, Flags
+from opcost.operators.columns import INPUT_DATA, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 
 REFERENCE_TEMPERATURE_C = 50.0
 """To which energies are referred, so that figures from a cool and a warm device can be compared: in the midst of what
@@ -21,99 +23,68 @@ SLOPE_ERROR_PER_KELVIN = 0.001
 """How well a board's slope is known, as a share of the power, where rows do not tell: 0.03 to 0.1 % per kelvin."""
 
 
-POSITIVE = ("time_s", "energy_j", "energy_at_reference_j", "power_w", "loop_time_s")
-ERRORS = (
-    "time_standard_error_s",
-    "energy_standard_error_j",
-    "energy_at_reference_standard_error_j",
-    "power_standard_error_w",
-)
-"""Columns of a measurement that are above 0 where they are known, and those that may be 0."""
-
-
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(Columns):
     """Time and energy per iteration, and what they rest on.
 
-    ``time_s`` and ``energy_j`` are per iteration, their errors one standard error. Energy and power are None where
-    no meter gave enough readings; ``energy_missing_reason`` says why. ``energy_at_reference_j`` is the energy at
-    ``REFERENCE_TEMPERATURE_C``, None where it is not known how the device's power follows its temperature.
-    Beside the plain means stand, in rows of this version, medians and means without outliers (beyond three standard
-    deviations), of chunks and of readings. ``power_readings`` counts independent ones. ``check_power_w`` is what the
-    next best meter said meanwhile. State fields are means over the loop: ``temperature_c`` of the chip,
-    ``memory_temperature_c`` of its memory, ``busy_ratio`` the share of the time in which a kernel ran (nvidia-smi's
-    figures, each over some 0.2 s before its row). ``executed_as`` is ``graph`` or ``eager``: not every call fits into
-    a graph. ``duty_cycle`` is the share of the time in which the load ran at most, None where it ran without pauses.
-    ``flags`` are for programs, ``notes`` for people: no code reads them.
+    Energy and power are None where no meter gave enough readings. Outliers are beyond three standard deviations. Few
+    ``power_readings`` (3 to 10) want Student's factor. ``busy_ratio`` is from figures each over some 0.2 s. Beside the
+    ``power_log`` are NVML's samples and the energy counter's ticks, in files ``…-samples.csv`` and ``…-counter.csv``.
+    Flags are for programs, notes for people: no code reads them.
     """
 
-    time_s: float
-    energy_j: float | None
-    time_standard_error_s: float
-    energy_standard_error_j: float | None
-    energy_missing_reason: str | None
-    time_median_s: float | None
-    time_without_outliers_s: float | None
-    power_median_w: float | None
-    power_without_outliers_w: float | None
-    energy_at_reference_j: float | None
-    energy_at_reference_standard_error_j: float | None
-    power_w: float | None
-    power_standard_error_w: float | None
-    power_readings: int
-    meter: str
-    check_power_w: float | None
-    check_power_standard_error_w: float | None
-    check_meter: str | None
-    iterations: int
-    loop_time_s: float
-    started_at: str
-    ended_at: str
-    temperature_c: float | None
-    memory_temperature_c: float | None
-    sm_clock_hz: float | None
-    power_capped_ratio: float | None
-    thermal_slowdown_ratio: float | None
-    busy_ratio: float | None
-    power_log: str | None
-    executed_as: str
-    duty_cycle: float | None
-    flags: Flags
-    notes: str
-
-    def __post_init__(self) -> None:
-        """Refuse what nothing can cost.
-
-        Raises:
-            ValueError: a time, energy or power is no number above 0, or an error none from 0 on.
-        """
-        for name in POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}: {value!r} is no number above 0")
-        for name in ERRORS:
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise ValueError(f"{name}: {value!r} is no number from 0 on")
+    time_s: Annotated[float, Column("per iteration", ABOVE_0)]
+    energy_j: Annotated[float | None, Column("per iteration", ABOVE_0)]
+    time_standard_error_s: Annotated[float, Column("one standard error of the time", FROM_0)]
+    energy_standard_error_j: Annotated[float | None, Column("one standard error of the energy", FROM_0)]
+    energy_missing_reason: Annotated[str | None, Column("why the energy is empty")]
+    time_median_s: Annotated[float | None, Column("median of the loop's chunks", ABOVE_0)]
+    time_without_outliers_s: Annotated[float | None, Column("mean of the loop's chunks, outliers left out", ABOVE_0)]
+    power_median_w: Annotated[float | None, Column("median of the readings", FROM_0)]
+    power_without_outliers_w: Annotated[float | None, Column("mean of the readings, outliers left out", FROM_0)]
+    energy_at_reference_j: Annotated[
+        float | None, Column("energy at 50 °C; empty if the board is not qualified", ABOVE_0)
+    ]
+    energy_at_reference_standard_error_j: Annotated[float | None, Column("one standard error of that", FROM_0)]
+    power_w: Annotated[float | None, Column("mean power in the loop", ABOVE_0)]
+    power_standard_error_w: Annotated[float | None, Column("one standard error of the mean power", FROM_0)]
+    power_readings: Annotated[int, Column("independent readings that the mean power rests on", COUNT)]
+    meter: Annotated[str, Column("which meter and field the power is from")]
+    check_power_w: Annotated[float | None, Column("mean power by the next best meter", FROM_0)]
+    check_power_standard_error_w: Annotated[float | None, Column("one standard error of that", FROM_0)]
+    check_meter: Annotated[str | None, Column("which meter and field that is")]
+    iterations: Annotated[int, Column("counted iterations of the loop", COUNT)]
+    loop_time_s: Annotated[float, Column("length of the loop, iterations that do not count included", ABOVE_0)]
+    started_at: Annotated[str, Column("when the loop began", MOMENT)]
+    ended_at: Annotated[str, Column("when the loop ended", MOMENT)]
+    temperature_c: Annotated[float | None, Column("mean temperature of the chip in the loop", SIGNED)]
+    memory_temperature_c: Annotated[float | None, Column("mean temperature of the memory in the loop", SIGNED)]
+    sm_clock_hz: Annotated[float | None, Column("mean clock of the multiprocessors in the loop", FROM_0)]
+    power_capped_ratio: Annotated[float | None, Column("share of the loop throttled by the power limit", SHARE)]
+    thermal_slowdown_ratio: Annotated[float | None, Column("share of the loop throttled by temperature", SHARE)]
+    busy_ratio: Annotated[float | None, Column("share of the loop in which a kernel ran, by nvidia-smi", SHARE)]
+    power_log: Annotated[str | None, Column("file in `power_logs/` with the raw readings (not in git)")]
+    executed_as: Annotated[str, Column("how it ran; what no CUDA graph can hold runs eagerly", one_of(*EXECUTIONS))]
+    duty_cycle: Annotated[float | None, Column("largest share of the time in which the load ran; empty: all", SHARE)]
+    flags: Annotated[Flags, Column("what programs must know of the measurement, separated by `|`")]
+    notes: Annotated[str, Column("what people may want to know: how the run differs from that in the model")]
 
 
 @dataclass(frozen=True)
-class MeasurementRow:
-    """One row of the database: what was measured, under what, with what result.
+class MeasurementRow(Columns):
+    """What was measured, under what, with what result; a whole model is an operator like any other.
 
-    ``operator``, ``parameters``, ``inputs`` and ``training_mode`` are the operator tuple's texts for people, and
-    ``input_data`` that of the values it ran on; ``key`` (see ``conditions.measurement_key``) is what programs join on.
-    ``order_seed`` shuffled the operators of the campaign, None if they came in the model's order.
+    Rows with equal keys (``conditions.measurement_key``) repeat a measurement.
     """
 
-    key: str
-    operator: str
+    key: Annotated[str, Column("operator tuple, values and conditions as three hashes")]
+    operator: Annotated[str, OPERATOR]
     measurement: Measurement
-    parameters: str
-    inputs: str
-    training_mode: str | None
-    input_data: str
-    order_seed: int | None
+    parameters: Annotated[str, PARAMETERS]
+    inputs: Annotated[str, INPUTS]
+    training_mode: Annotated[str | None, TRAINING_MODE]
+    input_data: Annotated[str, INPUT_DATA]
+    order_seed: Annotated[int | None, Column("seed of the order of the run's operators; empty: the model's order")]
     conditions: Conditions
     circumstances: Circumstances
 
@@ -144,16 +115,16 @@ def leaves_clocks_low(measurement: Measurement) -> bool:
 
 
 @dataclass(frozen=True)
-class FailureRow:
+class FailureRow(Columns):
     """One operator or model that could not be measured, and why."""
 
-    key: str
-    operator: str
-    reason: str
-    failed_at: str
-    parameters: str
-    inputs: str
-    training_mode: str | None
-    input_data: str
+    key: Annotated[str, Column("that of the row that is lacking")]
+    operator: Annotated[str, OPERATOR]
+    reason: Annotated[str, Column("why it could not be measured")]
+    failed_at: Annotated[str, Column("when that was found", MOMENT)]
+    parameters: Annotated[str, PARAMETERS]
+    inputs: Annotated[str, INPUTS]
+    training_mode: Annotated[str | None, TRAINING_MODE]
+    input_data: Annotated[str, INPUT_DATA]
     conditions: Conditions
     circumstances: Circumstances

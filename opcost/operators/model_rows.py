@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
+from opcost.columns import COUNT, MOMENT, Column, Columns, Values
+from opcost.operators.columns import INPUT_DATA, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
 from opcost.operators.subjects import CAPTURED, Subject, subjects_of
@@ -22,51 +24,36 @@ SEPARATOR = " | "
 MAXIMUM_CALLS = 1_000_000
 """Of one operator in one run of a model: each call's values are kept in memory."""
 
+_CALLS = Values(f"a count from 1 to {MAXIMUM_CALLS}", lambda calls: 1 <= calls <= MAXIMUM_CALLS)
+
 
 @dataclass(frozen=True)
-class ModelOperatorRow:
+class ModelOperatorRow(Columns):
     """One operator tuple on one kind of values in one run of a model.
 
-    The first row of a model is the model itself as an operator tuple: its ``calls`` are 1, its ``flop`` and
-    ``memory_bytes`` those of the whole run, and only there stand ``weights`` (the number of the model's parameters),
-    ``outside`` (operations in no operator tuple) and ``composites`` (classes counted as one operator besides those
-    that always are).
-
-    ``key`` is the beginning of a measurement's key: that of the operator tuple and of ``input_data``. ``flop`` and
-    ``memory_bytes`` are those of one call. ``input_data`` of a model that was counted on the meta device is unknown
-    and says ``normal``. ``outputs`` describes what the first call returned. ``counted_on`` is ``cpu``, ``cuda`` or
-    ``meta``.
+    The first row of a model is the model itself as an operator tuple, with the FLOPs and bytes of the whole run. Its
+    ``composites`` are those besides the ones that always are. ``input_data`` of a model that was counted on the meta
+    device is unknown and says ``normal``.
     """
 
-    model_key: str
-    key: str
-    model: str
-    operator: str
-    parameters: str
-    inputs: str
-    training_mode: str | None
-    input_data: str
-    calls: int
-    flop: int
-    memory_bytes: int
-    outputs: str | None
-    weights: int | None
-    outside: str | None
-    composites: str | None
-    torch_version: str
-    counted_on: str
-    counted_at: str
-
-    def __post_init__(self) -> None:
-        """Refuse what no count can be.
-
-        Raises:
-            ValueError: a count is negative, or there are no calls or too many.
-        """
-        if not 1 <= self.calls <= MAXIMUM_CALLS:
-            raise ValueError(f"calls: {self.calls} is not between 1 and {MAXIMUM_CALLS}")
-        if self.flop < 0 or self.memory_bytes < 0:
-            raise ValueError("flop, memory_bytes: a count is negative")
+    model_key: Annotated[str, Column("the model as a hash")]
+    key: Annotated[str, Column("operator tuple and values as two hashes: how a measurement's key begins")]
+    model: Annotated[str, Column("the model's folder in measurements/")]
+    operator: Annotated[str, OPERATOR]
+    parameters: Annotated[str, PARAMETERS]
+    inputs: Annotated[str, INPUTS]
+    training_mode: Annotated[str | None, TRAINING_MODE]
+    input_data: Annotated[str, INPUT_DATA]
+    calls: Annotated[int, Column("calls on such values in one run; 1 for the model itself", _CALLS)]
+    flop: Annotated[int, Column("floating-point operations of one call", COUNT, "FLOP")]
+    memory_bytes: Annotated[int, Column("bytes that one call reads and writes", COUNT)]
+    outputs: Annotated[str | None, Column("what the first call returned")]
+    weights: Annotated[int | None, Column("the model's parameters, in its own row only", COUNT)]
+    outside: Annotated[str | None, Column("operations in no operator tuple, in the model's own row only")]
+    composites: Annotated[str | None, Column("classes counted as one operator, in the model's own row only")]
+    torch_version: Annotated[str, Column("version of torch that counted")]
+    counted_on: Annotated[str, Column("device that it was counted on: `cpu`, `cuda` or `meta`")]
+    counted_at: Annotated[str, Column("when it was counted", MOMENT)]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opcost.measuring.qualification import MeterQuality, QualificationRow
+from opcost.measuring.meter_quality import MeterQuality, QualificationRow
 from opcost.reporting.tables import _dry
 from opcost.reporting.terminal import print_line, print_table
 from opcost.stages.measure_models import FullModelReport

@@ -8,7 +8,7 @@ from datetime import datetime
 from statistics import median
 
 from opcost.estimates import value_of
-from opcost.measuring.qualification import REFERENCE, QualificationRow
+from opcost.measuring.meter_quality import REFERENCE, QualificationRow
 from opcost.measuring.record import MeasurementRow
 from opcost.reporting import svg_charts
 from opcost.reporting.compared_models import QUANTITIES

@@ -12,10 +12,9 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of, weighted_mean
 from opcost.measuring.conditions import TORCH_DEFAULT
 from opcost.measuring.known_meters import KnownMeters
+from opcost.measuring.meter_quality import MeterQuality, QualificationRow
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.qualification import (
-    MeterQuality,
-    QualificationRow,
     idle_power_w,
     qualities,
     ratio_of_means,

@@ -13,7 +13,7 @@ from opcost.comparing.cache_chains import ChainRow
 from opcost.comparing.kernel_times import KernelTimeRow
 from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
-from opcost.measuring.qualification import QualificationRow
+from opcost.measuring.meter_quality import QualificationRow
 from opcost.measuring.record import FailureRow, MeasurementRow
 from opcost.operators.model_rows import ModelOperatorRow
 from opcost.storage.table import TORN, CsvTable

@@ -1,4 +1,4 @@
-"""Rows of a table as lines of CSV: a frozen dataclass and, behind its cells, their checksum.
+"""Rows of a table as lines of CSV: a frozen dataclass of ``Columns`` and, behind its cells, their checksum.
 
 A row's fields are str, int, float, bool, optional ones of these, tuples of an enum's members, or such dataclasses,
 which are flattened. None is an empty cell. A line that was damaged, or changed by hand, is told from what was measured
@@ -10,16 +10,17 @@ from __future__ import annotations
 import csv
 import io
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial
-from types import NoneType
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
+from opcost.columns import Columns, Field, columns_of, fields_of
 from opcost.storage.former_tables import UPGRADES
 
-Row = TypeVar("Row")
+Row = TypeVar("Row", bound=Columns)
+_Reader: TypeAlias = Callable[[Iterator[str]], Any]
 
 CHECKSUM = "checksum"
 """The last column: CRC-32 of the line's other cells as 8 hexadecimal digits; empty for rows that have none."""
@@ -58,44 +59,14 @@ class LineError(ValueError):
         self.remedy = remedy
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """A row's dataclass with its fields: a converter for a cell, or the layout of a nested dataclass."""
-
-    row_type: type[Any]
-    parts: tuple[tuple[str, _Layout | _Cell], ...]
-
-    def cells(self) -> Iterator[tuple[str, _Cell]]:
-        for name, part in self.parts:
-            yield from part.cells() if isinstance(part, _Layout) else [(name, part)]
-
-    def decode(self, cells: Iterator[str]) -> Any:
-        values = {name: _decode(name, part, cells) for name, part in self.parts}
-        try:
-            return self.row_type(**values)
-        except ValueError as error:
-            raise LineError(str(error)) from None
-
-
-@dataclass(frozen=True)
-class _Cell:
-    """How a cell becomes a value, and whether it may be empty."""
-
-    convert: Callable[[str], object]
-    is_optional: bool
-    empty: object = None
-
-    def value(self, cell: str) -> object:
-        return self.empty if self.is_optional and cell == "" else self.convert(cell)
-
-
 class RowLines(Generic[Row]):
     """Lines of rows of one dataclass."""
 
     def __init__(self, row_type: type[Row]) -> None:
-        self._layout = _layout(row_type)
+        self._fields = tuple(columns_of(row_type))
+        self._read = _row_reader(row_type)
         self._upgrade = UPGRADES.get(row_type, dict)
-        self.columns = [*columns(row_type), CHECKSUM]
+        self.columns = [*(field.name for field in self._fields), CHECKSUM]
 
     def header(self) -> str:
         """Return the first line of a table."""
@@ -115,7 +86,7 @@ class RowLines(Generic[Row]):
             LineError: the header is that of a newer version, or of something else.
         """
         found = _cells(header)
-        optional = {name for name, cell in self._layout.cells() if cell.is_optional} | {CHECKSUM}
+        optional = {field.name for field in self._fields if field.may_be_empty} | {CHECKSUM}
         missing = [name for name in self.columns if name not in found]
         kept = [name for name in self.columns if name in found]
         if found != kept or not optional.issuperset(missing) or not found:
@@ -136,7 +107,7 @@ class RowLines(Generic[Row]):
         if checksum and checksum != _checksum(list(values.values())):
             raise LineError(CHANGED, "delete the line, or empty its last cell if it is right")
         values = self._upgrade(values)
-        row: Row = self._layout.decode(values.get(name, "") for name in self.columns[:-1])
+        row: Row = self._read(values.get(name, "") for name in self.columns[:-1])
         return row
 
     def _header_problem(self, header: list[str]) -> LineError:
@@ -154,7 +125,7 @@ class RowLines(Generic[Row]):
 
 def columns(row_type: type[Any]) -> list[str]:
     """Return the column names of a row's dataclass, nested ones flattened in place, without the checksum's."""
-    return [name for name, _ in _layout(row_type).cells()]
+    return [field.name for field in columns_of(row_type)]
 
 
 def encode(row: Any) -> list[str]:
@@ -166,30 +137,39 @@ def encode(row: Any) -> list[str]:
     return cells
 
 
-def _layout(row_type: type[Any]) -> _Layout:
-    hints: dict[str, Any] = get_type_hints(row_type)
-    return _Layout(row_type, tuple((field.name, _part(hints[field.name])) for field in fields(row_type)))
+def _row_reader(row_type: Any) -> _Reader:
+    """Return what makes a dataclass of the next cells, one for each of its columns."""
+    parts = [
+        (field.name, _row_reader(field.kind) if field.is_group else _cell_reader(field))
+        for field in fields_of(row_type)
+    ]
+
+    def read(cells: Iterator[str]) -> Any:
+        values = {name: part(cells) for name, part in parts}
+        try:
+            return row_type(**values)
+        except ValueError as error:
+            raise LineError(str(error)) from None
+
+    return read
 
 
-def _part(kind: Any) -> _Layout | _Cell:
-    if isinstance(kind, type) and is_dataclass(kind):
-        return _layout(kind)
-    if get_origin(kind) is tuple:
-        return _Cell(partial(_members, get_args(kind)[0]), is_optional=True, empty=())
-    kinds = get_args(kind) or (kind,)
-    base = next(candidate for candidate in kinds if candidate is not NoneType)
-    special: dict[Any, Callable[[str], object]] = {bool: {"True": True, "False": False}.__getitem__, str: _text}
-    return _Cell(special.get(base, base), NoneType in kinds)
+def _cell_reader(field: Field) -> _Reader:
+    """Return what makes a column's value of the next cell."""
+    is_set = get_origin(field.kind) is tuple
+    convert = partial(_members, get_args(field.kind)[0]) if is_set else CONVERSIONS.get(field.kind, field.kind)
+    empty = () if is_set else None
 
+    def read(cells: Iterator[str]) -> object:
+        cell = next(cells)
+        if cell == "" and field.may_be_empty:
+            return empty
+        try:
+            return convert(cell)
+        except (ValueError, KeyError):
+            raise LineError(f"{field.name}: {_quoted(cell)} is not understood") from None
 
-def _decode(name: str, part: _Layout | _Cell, cells: Iterator[str]) -> object:
-    if isinstance(part, _Layout):
-        return part.decode(cells)
-    cell = next(cells)
-    try:
-        return part.value(cell)
-    except (ValueError, KeyError):
-        raise LineError(f"{name}: {_quoted(cell)} is not understood") from None
+    return read
 
 
 def _members(kind: type[Enum], cell: str) -> tuple[Enum, ...]:
@@ -198,6 +178,10 @@ def _members(kind: type[Enum], cell: str) -> tuple[Enum, ...]:
 
 def _text(cell: str) -> str:
     return cell[1:] if cell.startswith(SIGNED_TEXTS) else cell
+
+
+CONVERSIONS: Mapping[Any, Callable[[str], object]] = {bool: {"True": True, "False": False}.__getitem__, str: _text}
+"""What makes a value of a cell, where its type does not."""
 
 
 def _cell(value: object) -> str:

@@ -17,11 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Generic, TypeVar
 
+from opcost.columns import Columns
 from opcost.errors import UserError
 from opcost.storage.files import replace_file
 from opcost.storage.rows import LineError, RowLines
 
-Row = TypeVar("Row")
+Row = TypeVar("Row", bound=Columns)
 
 BLOCK_BYTES = 65536
 TORN, OLD = ".torn", ".old"
@@ -38,6 +39,7 @@ class CsvTable(Generic[Row]):
 
     def __init__(self, path: Path, row_type: type[Row]) -> None:
         self.path = path
+        self.row_type = row_type
         self._lines = RowLines(row_type)
 
     def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
