@@ -184,8 +184,8 @@ def counted(name: str, memory_bytes: int, occurrences: int = 1, flop: int = 0) -
     return OperatorCount(OperatorTuple(name, (), ()), occurrences, flop, memory_bytes)
 
 
-def convolution(**parameters: object) -> OperatorCount:
-    operator = OperatorTuple("torch.nn.Conv2d", tuple(parameters.items()))  # type: ignore[arg-type]
+def convolution(name: str = "Conv2d", **parameters: object) -> OperatorCount:
+    operator = OperatorTuple(f"torch.nn.{name}", tuple(parameters.items()))  # type: ignore[arg-type]
     return OperatorCount(operator, 1, 5, 10)
 
 
@@ -209,6 +209,8 @@ def of_function(*shapes: tuple[int, ...]) -> OperatorCount:
         (convolution(in_channels=1, out_channels=64, kernel_size=3), FILTER),
         (counted("torch.nn.Conv2d", 10, flop=5), FILTER),
         (counted("torch.nn.ConvTranspose2d", 10, flop=5), FILTER),
+        (convolution("ConvTranspose2d", in_channels=64, out_channels=8, kernel_size=1), FILTER),
+        (convolution("ConvTranspose2d", in_channels=64, out_channels=64, kernel_size=3, groups=64), FILTER),
         (counted("torchvision.ops.deform_conv2d", 10, flop=5), FILTER),
         (of_function((2, 64, 8, 8), (64, 1, 3, 3)), DEPTHWISE),
         (of_function((64, 8, 8), (64, 1, 3, 3)), DEPTHWISE),
@@ -229,7 +231,9 @@ def test_each_operator_is_of_one_kind(count: OperatorCount, kind: str) -> None:
     assert kind_of(count) == kind
 
 
-@pytest.mark.parametrize("field", ["device_product", "torch_version", "driver_version", "cuda_version", "mode"])
+@pytest.mark.parametrize(
+    "field", ["device_product", "torch_version", "driver_version", "cuda_version", "cudnn_version", "mode"]
+)
 def test_what_was_found_holds_for_cards_of_the_kind_with_their_software(field: str) -> None:
     others = of_all_sizes(1.0, **{field: "another"})
     assert corrections_under(others, GRAPHS) is None
@@ -262,6 +266,15 @@ def test_a_curve_without_an_end_or_much_of_its_middle_is_none(lacking: tuple[int
     rows = [row for row in of_all_sizes(1.0) if row.memory_bytes not in refused]
     settled = [row for row in of_all_sizes(None) if row.memory_bytes in refused]
     assert corrections_under([*rows, *RETRIES.runs * settled], GRAPHS) is None
+
+
+def test_a_curve_of_which_three_quarters_are_known_does() -> None:
+    refused = {Chain(NORM, side).memory_bytes for side in SIDES[1:4]}
+    rows = [row for row in of_all_sizes(1.0) if row.kind != NORM or row.memory_bytes not in refused]
+    settled = [row for row in of_all_sizes(None) if row.kind == NORM and row.memory_bytes in refused]
+    found = corrections_under([*rows, *RETRIES.runs * settled], GRAPHS)
+    assert found is not None
+    assert len(found.curves[NORM].points) == 0.75 * len(SIDES)
 
 
 @pytest.mark.parametrize("other", [Chain(NORM, 8, 1).design, "six blocks, 2"])

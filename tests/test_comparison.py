@@ -7,6 +7,7 @@ from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 from opcost.comparing import compare as comparing
 from opcost.comparing.cache_chains import SIDES, STREAM_BYTES, Excess, chain_row, chains_of
 from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
+from opcost.comparing.gap import Piece
 from opcost.comparing.remarks import TEXTS, RemarkKind, worded
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import CACHES, measurement_key
@@ -19,8 +20,8 @@ from opcost.operators.whitelist import Selection
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements
 
-CONVOLUTION, RELU = (
-    OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((32, 64), "float32"),)) for name in ["Conv2d", "ReLU"]
+CONVOLUTION, RELU, GELU = (
+    OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((32, 64), "float32"),)) for name in ["Conv2d", "ReLU", "GELU"]
 )
 MODEL = model_operator("resnet18", None, (32, 64))
 COUNTS = OperatorCounts(
@@ -187,6 +188,12 @@ def test_circumstances_that_differ_are_told_with_their_share_of_the_summed_time(
     }
 
 
+def test_another_execution_than_the_whole_s_is_told():
+    in_a_graph = replace(RELU_ROW, measurement=replace(RELU_ROW.measurement, executed_as="graph"))
+    (remark,) = remarks_of(compared(CONVOLUTION_ROW, in_a_graph))
+    assert remark == "40.0 % of the summed time was measured under another executed_as: graph (whole model: eager)"
+
+
 SEEN = tuple((InputStatistics(ratio, 0.0, 1.0),) for ratio in (0.0, 0.5, 0.5, 1.0))
 LOOKED_AT = replace(COUNTS, counts=(COUNTS.counts[0], replace(COUNTS.counts[1], statistics=SEEN)))
 
@@ -290,6 +297,26 @@ def test_simulated_parts_make_the_simulated_whole():
     assert comparison.remarks == ()
 
 
+def test_what_is_left_out_has_rows_and_energies_like_those_of_the_sum():
+    """Of the whole's own board, and normalised where the sum is; a row that cannot be makes its energy unknown."""
+
+    def normalised(row, energy_j):
+        return replace(row, measurement=replace(row.measurement, energy_at_reference_j=energy_j))
+
+    def dropped(*rows):
+        parts = [normalised(CONVOLUTION_ROW, 11.0), normalised(RELU_ROW, 6.0)]
+        left_out = replace(COUNTS, counts=(OperatorCount(GELU, 2, 10, 1),))
+        evidence = comparing.Evidence(Measurements([*parts, *rows]))
+        return comparing.compare(Selection(COUNTS, left_out), normalised(FULL, 90.0), evidence).gap
+
+    ours = normalised(row_of(GELU, (1.5, 0.1), (7.0, 0.1)), 8.0)
+    theirs = normalised(row_of(GELU, (0.5, 0.1), (3.0, 0.1), device_uuid="another board"), 4.0)
+    for rows in ((ours, theirs), (theirs, ours)):
+        assert dropped(*rows).dropped == Piece(3.0, 16.0)
+    assert dropped(ours).unexplained.energy_j == pytest.approx(90.0 - 57.0 - 16.0)
+    assert dropped(row_of(GELU, (1.5, 0.1), (7.0, 0.1))).dropped == Piece(3.0, None)
+
+
 MUCH = replace(COUNTS, total_memory_bytes=STREAM_BYTES + 1)
 
 
@@ -317,12 +344,16 @@ def chain_rows_of(time_s, energy_j):
 def test_what_calls_take_longer_among_others_is_a_part_of_its_own():
     chains = chain_rows_of(0.02, 0.1)
     without, gap = gap_knowing(MUCH), gap_knowing(MUCH, chains)
+    of_time = gap_knowing(MUCH, [replace(row, energy_j=None) for row in chains])
     assert without.correction is None
     assert gap.correction.time_s.value == pytest.approx(7 * 0.02)
     assert 7 * 0.003 / math.sqrt(2) < gap.correction.time_s.standard_error <= 7 * 0.003
     assert gap.correction.energy_j.value == pytest.approx(7 * 0.1)
     assert without.unexplained.time_s - gap.unexplained.time_s == pytest.approx(7 * 0.02)
     assert without.unexplained.energy_j - gap.unexplained.energy_j == pytest.approx(7 * 0.1)
+    # An unknown correction of the energy is a part of what is unexplained.
+    assert of_time.correction.energy_j is None
+    assert of_time.unexplained == replace(gap.unexplained, energy_j=without.unexplained.energy_j)
     known = [gap.modules, gap.functions, gap.dropped, gap.unmeasured, gap.unexplained]
     assert sum(piece.time_s for piece in known) + gap.correction.time_s.value == pytest.approx(10.0)
     # What moves little finds its code in the caches; operators that were run cold need no correction.

@@ -1,7 +1,7 @@
 from dataclasses import fields, replace
 
 import pytest
-from simulated_machine import SIMULATED_CONDITIONS
+from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS
 
 from opcost.measuring.conditions import COLD, GRAPH, Conditions, measurement_key
 from opcost.operators.subjects import Subject
@@ -51,6 +51,24 @@ def test_what_is_unknown_differs_from_a_text_that_says_so():
         replace(SIMULATED_CONDITIONS, driver_version=None).key
         != replace(SIMULATED_CONDITIONS, driver_version="None").key
     )
+
+
+@pytest.mark.parametrize(
+    ("measured", "asked", "is_enough"),
+    [
+        ((None, 0.01), (1.0, 0.01), True),
+        ((None, 0.009), (1.0, 0.01), True),
+        ((None, 0.011), (1.0, 0.01), False),
+        ((None, 0.001), (1.0, None), False),
+        ((1.0, None), (1.0, None), True),
+        ((0.9, None), (1.0, None), False),
+        ((29.0, None), (1.0, 0.01), False),
+        ((30.0, None), (1.0, 0.01), True),
+    ],
+)
+def test_as_long_or_as_precise_as_asked_is_good_enough(measured, asked, is_enough):
+    circumstances = replace(SIMULATED_CIRCUMSTANCES, loop_s=measured[0], relative_error=measured[1])
+    assert circumstances.is_as_good_as(*asked, full_loop_s=30.0) == is_enough
 
 
 def test_keys_stay_what_they_are():
