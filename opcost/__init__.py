@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from opcost.summing.index import best_rows
 
 __all__ = ["Database", "OperatorTuple", "best_rows", "parse_operator"]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def __getattr__(name: str) -> object:
