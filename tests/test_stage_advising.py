@@ -171,7 +171,7 @@ def test_a_whitelist_of_everything_lacks_nothing(campaign: SimulatedCampaign) ->
 
 
 def test_without_a_measurement_nothing_can_be_said(campaign: SimulatedCampaign) -> None:
-    with pytest.raises(UserError, match=r"no operator is measured on cpu, so nothing tells what others cost"):
+    with pytest.raises(UserError, match=r"no operator is measured on cpu, so the cost of others is unknown"):
         advise(campaign.request(device="cpu"), 0.9, False)
 
 

@@ -1,4 +1,4 @@
-"""Sums corrected for what calls take longer in a model than alone, by kind and bytes, as chains of operators tell."""
+"""Cache corrections: what calls take longer in a model than in a loop of themselves, by kind and bytes."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ FLOATING_BITS = re.compile(r"b?float(\d+)")
 
 
 def kind_of(count: OperatorCount) -> str:
-    """Return which chain tells of an operator."""
+    """Return which kind of chain holds for an operator."""
     if count.flop:
         return _product_kind(count.operator)
     return NORM if "norm" in count.operator.short_name.lower() else ELEMENTWISE
 
 
 def _product_kind(operator: OperatorTuple) -> str:
-    """Return which chain tells of what multiplies."""
+    """Return which kind of chain holds for an operator that multiplies."""
     name = operator.short_name.lower()
     if "conv" not in name:
         return MATRIX
@@ -97,7 +97,7 @@ class Curve:
     points: tuple[tuple[int, Excess], ...]
 
     def shares(self, memory_bytes: int) -> Mapping[int, float]:
-        """Return the numbers of the points that tell of a size, and their shares."""
+        """Return the numbers of the points next to a size, and their shares."""
         sizes = [size for size, _ in self.points]
         upper = bisect_right(sizes, memory_bytes)
         if upper in (0, len(sizes)):

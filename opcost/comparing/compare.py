@@ -22,7 +22,7 @@ from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost, sum_beside, sum_operators
 
 MOSTLY_KNOWN_RATIO = 0.5
-"""Of the bytes that operators move: where less is measured, rates fitted to that tell nothing of the rest."""
+"""Of the bytes that operators move: where less is measured, rates fitted to that do not hold for the rest."""
 
 
 @dataclass(frozen=True)

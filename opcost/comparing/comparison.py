@@ -98,7 +98,7 @@ def kinds_of(cost: ModelCost) -> tuple[KindCost, ...]:
 
 
 CONDITIONS_SHOWN = ("device_product", "execution", "cache", "precision", "mode", "torch_version", "driver_version")
-"""By which comparisons of one model are told apart."""
+"""By which labels distinguish the comparisons of one model."""
 
 
 def labels_of(name: str, conditions: Sequence[Conditions]) -> list[str]:

@@ -23,7 +23,7 @@ ROUNDING = 2e-6
 
 @dataclass(frozen=True)
 class OperatorCost:
-    """What all calls of one operator's name cost in a model, in s and J; the energy is None where nothing tells it.
+    """What all calls of one operator's name cost in a model, in s and J; the energy is None where it is unknown.
 
     ``measured_time_s`` is the part of the time that is measured, ``doubtful_time_s`` the part of that whose rows say
     that something was amiss.

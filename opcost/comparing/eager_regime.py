@@ -23,7 +23,7 @@ LONG_RATIO = 1.1
 two eager kernels: 1 to 4 us where they take 40 us and more (H200)."""
 
 WAITING_RATIO = 1.25
-"""One that takes so much longer than graph and gap waits for the host: what it takes is a launch."""
+"""A loop that takes so much longer than graph and gap is launch-bound: what it takes is a launch."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class EagerCost:
 
     @property
     def is_launch_bound(self) -> bool:
-        """Whether the whole waits for the host."""
+        """Whether launches take longer than the device's work."""
         return self.launch_time_s > self.device_time_s
 
 
@@ -82,7 +82,7 @@ class Twins:
 def eager_cost(cost: ModelCost, measurements: Measurements) -> EagerCost | None:
     """Return what an eager run of summed operators should cost.
 
-    None where the sum is of no eager runs, an operator has no row in a graph, or no loop waits for the host, so that
+    None where the sum is of no eager runs, an operator has no row in a graph, or no loop is launch-bound, so that
     nothing is known of launches. A launch takes what it takes for the kind of operator, whatever its size: the median
     of the loops that wait for it; where none does, that of all kinds, but no more than the shortest loop of its kind.
     On the device a call takes what its eager loop takes, if that is well above its launch, else what it takes in a

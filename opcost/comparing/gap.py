@@ -29,8 +29,8 @@ class Piece:
 
 @dataclass(frozen=True)
 class Constants:
-    """What is known of a device from operators alone: what those cost that were not measured, and what calls take
-    longer among others; None where too little is known to tell.
+    """What is known of a device from operators alone: what predicts the cost of operators that were not measured, and
+    the cache corrections; None where too little is known.
     """
 
     predictor: Predictor | None = None
@@ -41,10 +41,10 @@ class Constants:
 class Gap:
     """The pieces of a whole model. ``modules`` and ``functions`` are the sum.
 
-    ``correction`` is what the summed calls take longer among others than each in a loop of itself, for what caches hold
-    (below 0 where they take less), and a part of what is ``unexplained`` where that is not known. ``dropped`` is what
-    is not summed on purpose, measured or estimated; ``unmeasured`` what should be summed and has no measurement,
-    estimated. ``unexplained`` is what is left, below 0 where the rest is more than the whole.
+    ``correction`` is the cache correction: what the summed calls take longer in the model than each in a loop of itself
+    (below 0 where they take less); where it is not known it is a part of ``unexplained``. ``dropped`` is what is not
+    summed on purpose, measured or estimated; ``unmeasured`` what should be summed and has no measurement, estimated.
+    ``unexplained`` is what is left, below 0 where the rest is more than the whole.
     """
 
     modules: Piece

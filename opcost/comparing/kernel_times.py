@@ -1,4 +1,4 @@
-"""Kernel times that a profiler told: of each kind of operator in its model, and of the same calls alone.
+"""Kernel times from a profiler: of each kind of operator in its model, and of the same calls alone.
 
 A sum can be right by cancellation: one kind too long, another too short. Kernels in the model are the only measure of
 each kind there; they are without the gaps between kernels, so they are held against kernels of the operators alone.

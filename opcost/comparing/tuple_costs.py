@@ -178,5 +178,5 @@ def _total_time_s(cost: TupleCost) -> float:
 
 
 def roofline_of_tuples(costs: Iterable[TupleCost]) -> Roofline | None:
-    """Return the roofline of measured tuples, those left out that something disturbed."""
+    """Return the roofline of measured tuples, those left out whose figures are in doubt."""
     return roofline_of(cost.work for cost in costs if cost.work is not None and TupleFlag.DOUBTFUL not in cost.flags)

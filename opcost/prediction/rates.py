@@ -2,7 +2,7 @@
 
 Time and energy are each a sum of three parts: so much for each FLOP, for each byte and for each call, after Choi,
 Bedard, Fowler and Vuduc, "A Roofline Model of Energy" (IPDPS 2013), with no overlap of the three. A kind of operator of
-which enough is measured has rates of its own. It is good enough to tell large parts of a model from small ones.
+which enough is measured has rates of its own. It is good enough to distinguish large parts of a model from small ones.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def kind_of(operator: OperatorTuple) -> str:
 def fitted(known: Sequence[KnownCost]) -> CostModel:
     """Return the rates that explain measured costs best, if these scatter about them by a share of themselves.
 
-    So all of them together cost what was measured, as far as three rates can tell. (Where differences are held against
+    So all of them together cost what was measured, as far as three rates allow. (Where differences are held against
     the measured costs instead, rates come out low: half of all operators by 35 % in time, by 68 % in energy.)
 
     Args:

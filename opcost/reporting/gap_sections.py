@@ -29,10 +29,9 @@ def gaps(found: Sequence[Compared]) -> str:
         )
         rows += [(bar.name, quantity, *map(percent, bar.shares)) for bar in bars]
     caption = (
-        "What makes the whole (100 %). Modules and functions are the sum; caches is what calls take longer among "
-        "others than alone, or less where it lies left of zero; dropped and not measured are estimated where they have "
-        "no row. What is not explained lies left of zero where the rest is more than the whole. A missing piece is not "
-        "known."
+        "What makes the whole (100 %). Modules and functions are the sum. Caches is the cache correction, left of zero "
+        "where calls take less time in the model than alone. Dropped and not measured are estimated where they have no "
+        "row. Not explained lies left of zero where the rest is more than the whole. A missing piece is unknown."
     )
     legend = [svg.swatch(number) + name for number, name in enumerate(PIECES)]
     numbers = table(("model", "of", *PIECES), sorted(rows), "The same in figures, as shares of the whole.")

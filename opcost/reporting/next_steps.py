@@ -151,7 +151,7 @@ def _far_off(candidates: Sequence[Candidate]) -> list[Step]:
     if not far:
         return []
     what = f"look at the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
-    why = "nothing is missing there: kernels in the model and alone tell which kind of operator is off"
+    why = "nothing is missing there: kernels in the model and alone show which kind of operator is off"
     return [Step(what, why, f"python -m opcost compare-kernels {_named(candidates, far)}", far)]
 
 

@@ -33,7 +33,7 @@ _PATH = re.compile(r"(?<![\w/.])~?(?:/[\w.+~@-]+)+/([\w.+~@-]+)")
 
 
 def without_places(text: str) -> str:
-    """Return a text for strangers: boards by four digits of their UUID, files without their folders."""
+    """Return a text fit to be published: boards by four digits of their UUID, files without their folders."""
     return _PATH.sub(r"…/\1", _UUID.sub(r"\1 \2", text))
 
 

@@ -52,7 +52,7 @@ class ModelAdvice:
     """What a whitelist reaches of one model, or of all on average (``name`` is None), and what it lacks.
 
     Ratios are shares of the time and energy of all operators of the model, of which ``measured_ratio`` of the time is
-    measured (``doubtful_ratio`` of it by rows that something disturbed) and the rest estimated from FLOPs and bytes;
+    measured (``doubtful_ratio`` of it by flagged rows) and the rest estimated from FLOPs and bytes;
     energies are None where too few are known. ``whole_..._ratio`` are shares of the measured whole model, None where it
     is not measured. ``additions`` come in the order of what they contribute: for one model those that reach the target,
     for all models together all that is lacking.
@@ -170,7 +170,7 @@ def _rows_of(request: Request) -> list[MeasurementRow]:
     if not found:
         where = "" if device_type is None else f" on {device_type}"
         raise UserError(
-            f"{table.path}: no operator is measured{where}, so nothing tells what others cost; run block 2 for "
+            f"{table.path}: no operator is measured{where}, so the cost of others is unknown; run block 2 for "
             "one model, or name another folder with --database"
         )
     return found
