@@ -13,7 +13,7 @@ from test_reports import COMPARED
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.roofline import FP32, Roof, Roofline
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag, Use
-from opcost.measuring.qualification import GOOD, REFERENCE, MeterQuality, QualificationRow
+from opcost.measuring.meter_quality import GOOD, REFERENCE, MeterQuality, QualificationRow
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec

@@ -57,8 +57,8 @@ class Measurements:
 
 
 def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[str, MeasurementRow]:
-    """Return one row for each key: one with energy if there is any, of these one without a flag that casts doubt, of these one
-    of the board that is asked for, of these the longest loop, of these the last.
+    """Return one row for each key: one with energy if there is any, of these one without a flag that casts doubt, of
+    these one of the board that is asked for, of these the longest loop, of these the last.
     """
     best: dict[str, MeasurementRow] = {}
     for row in rows:
