@@ -18,18 +18,17 @@ def main() -> int:
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 
     from opcost.measuring.protocol import protocol_for
+    from opcost.measuring.setting import Setting
     from opcost.reporting.measurement_tables import print_full_models
     from opcost.reporting.tables import print_json
     from opcost.reporting.terminal import progress_on_stderr
-    from opcost.running.bench import MeasuringOptions
     from opcost.running.request import Request
     from opcost.running.worker_bench import open_child_bench
     from opcost.stages.measure_models import measure_full_models
 
-    bench = partial(open_child_bench, options=MeasuringOptions(arguments.execution, meter_name=arguments.meter))
-    request = Request.from_arguments(arguments)
+    request = Request.from_arguments(arguments, Setting(execution=arguments.execution, meter=arguments.meter))
     protocol = partial(protocol_for, loop_s=arguments.seconds, relative_error=arguments.relative_error)
-    reports = measure_full_models(request, protocol, bench, progress_on_stderr())
+    reports = measure_full_models(request, protocol, open_child_bench, progress_on_stderr())
     print_json(reports) if arguments.json else print_full_models(reports, arguments.dry_run)
     return 1 if any(report.failed for report in reports) else 0
 

@@ -20,19 +20,19 @@ def main() -> int:
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 
     from opcost.measuring.protocol import protocol_for
+    from opcost.measuring.setting import Setting
     from opcost.reporting.measurement_tables import print_operator_measurements
     from opcost.reporting.tables import print_json
     from opcost.reporting.terminal import progress_on_stderr
-    from opcost.running.bench import MeasuringOptions
     from opcost.running.request import Request
     from opcost.running.worker_bench import open_child_bench
     from opcost.stages.measure_operators import measure_operators
 
-    bench = partial(open_child_bench, options=MeasuringOptions(arguments.execution, arguments.cache, arguments.meter))
-    request = Request.from_arguments(arguments)
+    setting = Setting(execution=arguments.execution, cache=arguments.cache, meter=arguments.meter)
+    request = Request.from_arguments(arguments, setting)
     seed = random.SystemRandom().getrandbits(32)
     protocol = partial(protocol_for, loop_s=arguments.seconds, relative_error=arguments.relative_error, order_seed=seed)
-    reports = measure_operators(request, protocol, bench, progress_on_stderr(), arguments.input_data)
+    reports = measure_operators(request, protocol, open_child_bench, progress_on_stderr(), arguments.input_data)
     print_json(reports) if arguments.json else print_operator_measurements(reports, arguments.dry_run)
     return 1 if any(report.failed for report in reports) else 0
 

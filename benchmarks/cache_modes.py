@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -25,6 +25,7 @@ from opcost.measuring.flags import Flag
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
+from opcost.measuring.setting import Setting
 from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.request import COUNTS, model_tuple
@@ -37,9 +38,9 @@ WHOLE = "whole"
 """The kind of a row that holds a model."""
 
 
-def measured(apparatus: Apparatus, subject: Subject, precision: str) -> Measurement:
+def measured(apparatus: Apparatus, subject: Subject, setting: Setting) -> Measurement:
     """Measure how long a subject takes."""
-    with apparatus.precision(precision), apparatus.workload(subject) as workload:
+    with apparatus.workload(subject, setting) as workload:
         return measure(workload, apparatus.instruments("none"), PRECISE)
 
 
@@ -56,10 +57,10 @@ def wanted(config: ModelConfig) -> Iterator[tuple[Subject, str, int]]:
         yield subject, subject.operator.short_name, calls
 
 
-def row(apparatuses: Mapping[str, Apparatus], subject: Subject, kind: str, precision: str) -> dict[str, object]:
+def row(apparatus: Apparatus, subject: Subject, kind: str, precision: str) -> dict[str, object]:
     """Measure a subject in each mode; a model as it runs."""
     modes = (WARM,) if kind == WHOLE else CACHES
-    found = {mode: measured(apparatuses[mode], subject, precision) for mode in modes}
+    found = {mode: measured(apparatus, subject, Setting(precision, GRAPH, mode)) for mode in modes}
     return {f"{mode}_s": found[mode].time_s if mode in found else None for mode in CACHES} | {
         "cold_standard_error_s": found[COLD].time_standard_error_s if COLD in found else None,
         "has_cold": COLD in found and runs_otherwise(found[COLD]),
@@ -67,7 +68,7 @@ def row(apparatuses: Mapping[str, Apparatus], subject: Subject, kind: str, preci
     }
 
 
-def add_rows(path: Path, configs: list[ModelConfig], apparatuses: Mapping[str, Apparatus], limit_s: float) -> None:
+def add_rows(path: Path, configs: list[ModelConfig], apparatus: Apparatus, limit_s: float) -> None:
     """Measure what a file lacks, until a time is up."""
     begin_s, done = time.monotonic(), known(path, "subject")
     for config in configs:
@@ -79,7 +80,7 @@ def add_rows(path: Path, configs: list[ModelConfig], apparatuses: Mapping[str, A
             if name in done:
                 continue
             try:
-                found = row(apparatuses, subject, kind, config.precision)
+                found = row(apparatus, subject, kind, config.precision)
             except CannotMeasureError as error:
                 print(f"left out: {name}: {error}", file=sys.stderr)
                 continue
@@ -117,11 +118,10 @@ def _line(name: str, rows: pd.DataFrame, whole_s: float) -> list[str]:
 
 
 @contextmanager
-def opened(device: str) -> Iterator[Mapping[str, Apparatus]]:
-    """Open a device in each of the modes, without its meters."""
-    with ExitStack() as stack:
-        database = Database(Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        yield {cache: stack.enter_context(open_apparatus(device, database, False, GRAPH, cache)) for cache in CACHES}
+def opened(device: str) -> Iterator[Apparatus]:
+    """Open a device without its meters."""
+    with tempfile.TemporaryDirectory() as folder, open_apparatus(device, Database(Path(folder)), False) as apparatus:
+        yield apparatus
 
 
 def main() -> int:
@@ -132,8 +132,8 @@ def main() -> int:
     if arguments is None:
         return 0
     configs = load_configs(Path("measurements"), arguments.names)
-    with opened(arguments.device) as apparatuses:
-        add_rows(arguments.output, configs, apparatuses, arguments.limit_seconds)
+    with opened(arguments.device) as apparatus:
+        add_rows(arguments.output, configs, apparatus, arguments.limit_seconds)
     return 0
 
 

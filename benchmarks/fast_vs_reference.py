@@ -20,10 +20,10 @@ from growing_csv import append, growing_parser, known, parsed
 from operators_in_turn import by_length, counts_of
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.conditions import TORCH_DEFAULT
 from opcost.measuring.procedure import SLOWED_FOR_S, measure
 from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.measuring.record import Measurement, is_held_back, leaves_clocks_low
+from opcost.measuring.setting import USUAL
 from opcost.operators.subjects import Subject
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.qualification import qualified
@@ -51,14 +51,14 @@ def duty_cycle(measurement: Measurement) -> float:
 def timed(apparatus: Apparatus, subject: Subject) -> tuple[Measurement, float]:
     """Measure an operator as block 2 does; return how long that took, too, in s, with all around it."""
     begin_s = time.perf_counter()
-    return apparatus.measure(subject, TORCH_DEFAULT, SHORT, "fast"), time.perf_counter() - begin_s
+    return apparatus.measure(subject, USUAL, SHORT, "fast"), time.perf_counter() - begin_s
 
 
 def on_one_build(
     apparatus: Apparatus, subject: Subject, share: float, protocols: Sequence[MeasurementProtocol]
 ) -> list[Measurement]:
     """Measure an operator that is built once, so that it stays where it is in memory, in several loops."""
-    with apparatus.precision(TORCH_DEFAULT), apparatus.workload(subject, share) as workload:
+    with apparatus.workload(subject, USUAL, share) as workload:
         found = []
         for number, protocol in enumerate(protocols):
             asked = replace(protocol, duty_cycle=share)

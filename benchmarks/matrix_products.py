@@ -98,6 +98,7 @@ def measure_products(path: Path, database: Path, seed: int, limit_s: float) -> N
     import torch
 
     from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol
+    from opcost.measuring.setting import Setting
     from opcost.operators.subjects import Subject
     from opcost.running.apparatus import open_apparatus
     from opcost.running.qualification import qualified
@@ -113,7 +114,7 @@ def measure_products(path: Path, database: Path, seed: int, limit_s: float) -> N
                 break
             left = torch.empty(m, SIDE, dtype=torch.bfloat16, device="meta")
             product = Subject(function_tuple(torch.matmul, (left, weight), {}))
-            row = apparatus.measure(product, PRECISION, protocol, f"product-{m}")
+            row = apparatus.measure(product, Setting(PRECISION), protocol, f"product-{m}")
             board = {BOARD: apparatus.circumstances(protocol).device_uuid}
             append(path, {"m": m} | {name: getattr(row, name) for name in COLUMNS} | board)
 

@@ -34,6 +34,7 @@ from opcost.running.qualification import qualified
 from opcost.storage.database import Database
 from opcost.torch_backend.cuda_graph import time_in_graph_s
 from opcost.torch_backend.pauses import with_pauses_of
+from opcost.torch_backend.switches import precision
 from opcost.torch_backend.workload import EagerWorkload, operator_workload
 
 CONVOLUTION = Subject(
@@ -89,7 +90,7 @@ def add_rows(path: Path, database: Path, limit_s: float) -> None:
     """Measure the periods in all duty cycles that a file lacks of this board, until a time is up."""
     begin_s = time.monotonic()
     done = set() if not path.exists() else set(pd.read_csv(path).groupby(LOOP_OF).groups)
-    with qualified(open_apparatus, "cuda", Database(database), True) as apparatus, apparatus.precision(TORCH_DEFAULT):
+    with qualified(open_apparatus, "cuda", Database(database), True) as apparatus, precision(TORCH_DEFAULT):
         call = operator_workload(CONVOLUTION.operator, apparatus.device).calls.cycle
         call_s = time_in_graph_s(call, PROBE_CALLS, apparatus.device) / PROBE_CALLS
         board = str(apparatus.circumstances(LOOP).device_uuid)

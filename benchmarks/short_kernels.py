@@ -38,6 +38,7 @@ from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.qualification import qualified
 from opcost.running.workloads import Workloads
 from opcost.storage.database import Database
+from opcost.torch_backend.switches import precision
 from opcost.torch_backend.workload import EagerWorkload, GraphWorkload, as_graph, operator_workload
 
 DEVICE = "cuda"
@@ -255,7 +256,7 @@ def main() -> int:
     wanted = short_operators(counts_of(arguments.names), arguments.seed)
     with (
         qualified(open_apparatus, DEVICE, Database(arguments.database), True) as apparatus,
-        apparatus.precision(TORCH_DEFAULT),
+        precision(TORCH_DEFAULT),
     ):
         members = measured(wanted, arguments.operators, apparatus)
         add_rows(arguments.output, members, apparatus, arguments.limit_seconds)

@@ -21,10 +21,10 @@ import torch
 from growing_csv import append, growing_parser, parsed
 from tables import markdown
 
-from opcost.measuring.conditions import GRAPH, WARM
 from opcost.measuring.instruments import Instruments
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol
+from opcost.measuring.setting import USUAL
 from opcost.meters.clock import SystemClock
 from opcost.meters.opening import NoMeter
 from opcost.operators.subjects import Subject
@@ -52,7 +52,9 @@ def rows(models: Mapping[str, OperatorTuple], workloads: Workloads, seed: int) -
             for config, operator in models.items():
                 size = sizes.randrange(LARGEST_BYTES)
                 between.append(torch.empty(size, dtype=torch.uint8, device=workloads.device))
-                measured = measure(kept.enter_context(workloads(Subject(operator))), Instruments(meter, clock), LOOK)
+                measured = measure(
+                    kept.enter_context(workloads(Subject(operator), USUAL)), Instruments(meter, clock), LOOK
+                )
                 yield {
                     "config": config,
                     **process,
@@ -81,7 +83,7 @@ def add_rows(path: Path, names: list[str], seed: int, limit_s: float) -> None:
     """Build and measure models in turn, the next until a time is up; what the file holds of other processes stays."""
     end_s = time.monotonic() + limit_s
     models = {config.name: model_tuple(config) for config in load_configs(Path("measurements"), names)}
-    for row in rows(models, Workloads("cuda", GRAPH, WARM, None), seed):
+    for row in rows(models, Workloads("cuda"), seed):
         append(path, row)
         if time.monotonic() > end_s:
             break

@@ -16,6 +16,7 @@ from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
+from opcost.measuring.setting import Setting
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.heartbeat import BUILDING, RUNNING
@@ -46,13 +47,13 @@ class FatalBench:
     has_meter = True
     sentinel = None
 
-    def conditions(self, precision: str) -> Conditions:
-        return replace(SIMULATED_CONDITIONS, precision=precision)
+    def conditions(self, setting: Setting) -> Conditions:
+        return replace(SIMULATED_CONDITIONS, precision=setting.precision)
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
         return replace(SIMULATED_CIRCUMSTANCES, warm_up_s=protocol.warm_up_s, loop_s=protocol.loop_s)
 
-    def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+    def measure(self, subject: Subject, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         if subject.operator in FATALS:
             os.kill(os.getpid(), signal.SIGKILL)
         if subject.operator == LARGE:

@@ -22,6 +22,7 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
+from opcost.measuring.setting import Setting
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
 from opcost.running import worker_bench
@@ -49,7 +50,7 @@ REASONS = {
 class FaultyBench(FatalBench):
     """Measures one load for every operator, but for those whose names are faults."""
 
-    def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+    def measure(self, subject: Subject, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure, or do what the operator's name says."""
         name = subject.operator.short_name
         if name in ("OutOfMemory", "Unsupported"):
@@ -64,7 +65,7 @@ class FaultyBench(FatalBench):
             os._exit(3)
         if name == "Hanging":
             time.sleep(1000)
-        return super().measure(subject, precision, protocol, log_name)
+        return super().measure(subject, setting, protocol, log_name)
 
 
 @contextmanager

@@ -19,7 +19,8 @@ from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.known_device import known_beforehand
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.meters.opening import Meters
+from opcost.measuring.setting import Setting
+from opcost.meters.opening import Meters, no_meters
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
@@ -61,7 +62,7 @@ class SimulatedCampaign:
     meter_names: tuple[str, ...] = ("simulated",)
     before: Callable[[OperatorTuple], None] = lambda _: None
     built: list[OperatorTuple] = field(default_factory=list)
-    precisions: list[str] = field(default_factory=list)
+    settings: list[Setting] = field(default_factory=list)
     with_meter: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -107,27 +108,28 @@ class SimulatedCampaign:
         yield Apparatus(
             device=self.device,
             clock=self.machine,
-            meters=Meters(lambda _: self.machine, lambda _: self.machine, names=self.meter_names),
+            meters=Meters(lambda _: self.machine, lambda _: self.machine, names=self.meter_names)
+            if with_meter
+            else no_meters(self.device),
             workload=self._workload,
-            conditions=lambda precision: replace(self.conditions, precision=precision),
+            conditions_of=self._conditions,
             circumstances=circumstances,
-            precision=self._precision,
             has_meter=self.has_meter,
             known=known_beforehand(is_gpu(self.device), self.conditions.device_power_limit_w),
             pause=self.machine.idle,
             sentinel=self.sentinel,
         )
 
+    def _conditions(self, setting: Setting) -> Conditions:
+        execution = setting.execution or self.conditions.execution
+        return replace(self.conditions, precision=setting.precision, execution=execution, cache=setting.cache)
+
     @contextmanager
-    def _workload(self, subject: Subject, duty_cycle: float = 1.0) -> Iterator[Workload]:
+    def _workload(self, subject: Subject, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
+        self.settings.append(setting)
         self.before(subject.operator)
         self.built.append(subject.operator)
         yield self.machine.workload(self.loads_on.get(subject, self.loads[subject.operator]), duty_cycle)
-
-    @contextmanager
-    def _precision(self, name: str) -> Iterator[None]:
-        self.precisions.append(name)
-        yield
 
 
 def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -423,15 +423,18 @@ def test_operators_are_measured_in_each_cache_mode_once(benchmark, tmp_path, mon
     operator, model = count_of("torch.nn.ReLU", 8, 4).operator, count_of("torchvision.models.m", 8, 4).operator
     config = SimpleNamespace(name="m", precision="fp32")
     monkeypatch.setattr(script, "wanted", lambda _: [(Subject(model), "whole", 1), (Subject(operator), "ReLU", 3)])
-    with ExitStack() as stack:
-        opened = {}
-        for cache, time_s in (("warm", 0.001), ("cold", 0.002), ("chained", 0.0015)):
-            folder = tmp_path / cache
-            folder.mkdir()
-            campaign = SimulatedCampaign(folder, {operator: Load(time_s=time_s), model: Load(time_s=0.01)})
-            opened[cache] = stack.enter_context(campaign.open_apparatus(None, campaign.database, True))
+    campaign = SimulatedCampaign(tmp_path, {})
+    times_s = {"warm": 0.001, "cold": 0.002, "chained": 0.0015}
+
+    @contextmanager
+    def workload(subject, setting, duty_cycle=1.0):
+        assert (setting.precision, setting.execution) == ("fp32", "graph")
+        time_s = 0.01 if subject.operator == model else times_s[setting.cache]
+        yield campaign.machine.workload(Load(time_s=time_s), duty_cycle)
+
+    with campaign.open_apparatus(None, campaign.database, True) as opened:
         for _ in range(2):
-            script.add_rows(tmp_path / "rows.csv", [config], opened, 60.0)
+            script.add_rows(tmp_path / "rows.csv", [config], replace(opened, workload=workload), 60.0)
     rows = pd.read_csv(tmp_path / "rows.csv")
     assert list(rows.kind) == ["whole", "ReLU"]
     assert rows.operators[0] == 1
@@ -747,7 +750,7 @@ def test_whole_models_are_built_again_and_again_in_turn(benchmark, monkeypatch):
     monkeypatch.setattr(builds, "LARGEST_BYTES", 1000)
     names = {"a": "squeezenet1_1", "b": "alexnet"}
     models = {config: model_operator(name, None, (1, 3, 64, 64)) for config, name in names.items()}
-    found = list(builds.rows(models, Workloads("cpu", "eager", "warm", None), seed=0))
+    found = list(builds.rows(models, Workloads("cpu"), seed=0))
     assert [(row["config"], row["build"]) for row in found] == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
     assert all(row["time_s"] > 0 and row["executed_as"] == "eager" and row["board"] == "cpu" for row in found)
 

@@ -51,6 +51,7 @@ from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.measuring.retries import RETRIES
+from opcost.measuring.setting import Setting
 from opcost.operators.counts import OperatorCount
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
@@ -380,9 +381,9 @@ class Graphs:
     def __getattr__(self, name: str) -> object:
         return getattr(self._bench, name)
 
-    def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+    def measure(self, subject: Subject, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         return replace(
-            self._bench.measure(subject, precision, protocol, log_name), executed_as="graph", flags=self._flags
+            self._bench.measure(subject, setting, protocol, log_name), executed_as="graph", flags=self._flags
         )
 
 
@@ -522,18 +523,18 @@ def test_a_campaign_is_not_lost_by_what_it_finds_out_last(
 
 
 @pytest.mark.parametrize(
-    ("device", "conditions"),
+    ("device", "setting"),
     [
-        ("cuda:0", {"execution": "eager"}),
-        ("cuda:0", {"cache": "cold"}),
-        ("cpu", {"execution": "eager"}),
-        ("cpu", {}),
+        ("cuda:0", Setting(execution="eager")),
+        ("cuda:0", Setting(cache="cold")),
+        ("cpu", Setting(execution="eager")),
+        ("cpu", Setting()),
     ],
 )
-def test_it_is_not_found_out_where_it_does_not_hold(tmp_path: Path, device: str, conditions: dict[str, str]) -> None:
-    campaign = replace(campaign_in(tmp_path), device=device, conditions=replace(GRAPHS, **conditions))  # type: ignore[arg-type]
+def test_it_is_not_found_out_where_it_does_not_hold(tmp_path: Path, device: str, setting: Setting) -> None:
+    campaign = replace(campaign_in(tmp_path), device=device)
     with campaign.open_apparatus(None, campaign.database, True) as bench:
-        find_chains_if_unknown(bench, campaign.database.calls_in_chains)
+        find_chains_if_unknown(bench, campaign.database.calls_in_chains, setting)
     assert campaign.built == []
 
 

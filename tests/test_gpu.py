@@ -27,6 +27,7 @@ from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.measuring.record import Measurement, is_held_back
+from opcost.measuring.setting import USUAL, Setting
 from opcost.meters.nvidia_smi import GpuFacts, gpu_facts
 from opcost.meters.nvml import NvmlGpu
 from opcost.operators.counts import OperatorCounts
@@ -126,21 +127,22 @@ def test_a_gpu_is_kept_at_work_and_watched(apparatus: Apparatus) -> None:
 
 
 def test_conditions_of_a_gpu_are_complete(apparatus: Apparatus) -> None:
-    conditions = apparatus.conditions("torch-default")
+    conditions = apparatus.conditions(USUAL)
     unknown = {field.name for field in fields(Conditions) if getattr(conditions, field.name) is None}
     assert unknown <= {"cpu_threads", "device_power_limit_w"}
     assert "cpu_threads" in unknown
     assert conditions.device_type == "cuda"
     assert conditions.device_product == facts().product
     assert (conditions.matmul_tf32, conditions.cudnn_tf32) == (False, True)
-    assert conditions.key == apparatus.conditions("torch-default").key
+    assert conditions.key == apparatus.conditions(USUAL).key
 
 
 def test_each_precision_has_conditions_of_its_own(apparatus: Apparatus) -> None:
     names = ("torch-default", "fp32", "tf32")
-    switches = [(apparatus.conditions(name).matmul_tf32, apparatus.conditions(name).cudnn_tf32) for name in names]
+    conditions = [apparatus.conditions(Setting(name)) for name in names]
+    switches = [(one.matmul_tf32, one.cudnn_tf32) for one in conditions]
     assert switches == [(False, True), (False, False), (True, True)]
-    assert len({apparatus.conditions(name).key for name in names}) == 3
+    assert len({one.key for one in conditions}) == 3
 
 
 def test_circumstances_name_the_board_and_the_protocol(apparatus: Apparatus) -> None:
@@ -234,7 +236,7 @@ def test_a_linear_layer_is_not_faster_cold_or_chained_and_is_captured(
     subject = Subject(module_tuple(layer, (torch.zeros(64, channels),), {}))
     times_s = {}
     for mode in (WARM, cache):
-        with open_apparatus(GPU, database, with_meter=False, cache=mode) as opened, opened.workload(subject) as work:
+        with open_apparatus(GPU, database, False) as opened, opened.workload(subject, Setting(cache=mode)) as work:
             times_s[mode] = measure(work, opened.instruments("none"), HALF_A_SECOND)
             assert work.execution == "graph"
     assert times_s[cache].time_s > 0.8 * times_s[WARM].time_s
@@ -395,10 +397,10 @@ def test_a_gpu_times_its_rounds_as_the_host_does() -> None:
 def test_an_operator_beyond_the_power_limit_is_measured_at_full_clocks_in_a_duty_cycle(apparatus: Apparatus) -> None:
     side = TensorSpec((8192, 8192), "bfloat16")
     product = Subject(OperatorTuple("torch.matmul", (), (side, replace(side, identity=1)), mode=None))
-    lasting = apparatus.measure(product, "torch-default", MeasurementProtocol(GPU_WARM_UP_S, 3.0), "lasting")
+    lasting = apparatus.measure(product, USUAL, MeasurementProtocol(GPU_WARM_UP_S, 3.0), "lasting")
     if not is_held_back(lasting):
         pytest.skip("a product of 8192 x 8192 matrices does not reach this GPU's power limit")
-    row = apparatus.measure(product, "torch-default", PRECISE, "precise")
+    row = apparatus.measure(product, USUAL, PRECISE, "precise")
     assert Flag.DUTY_CYCLE in row.flags
     assert row.time_s < lasting.time_s
     assert row.power_w is not None
@@ -408,9 +410,9 @@ def test_an_operator_beyond_the_power_limit_is_measured_at_full_clocks_in_a_duty
 
 def test_a_precise_measurement_takes_well_under_a_second_and_agrees_with_a_long_one(apparatus: Apparatus) -> None:
     subject = Subject(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((32, 64, 112, 112), "float32"),)))
-    apparatus.measure(subject, "torch-default", PRECISE, "first")
-    short = apparatus.measure(subject, "torch-default", PRECISE, "short")
-    long = apparatus.measure(subject, "torch-default", MeasurementProtocol(GPU_WARM_UP_S, 3.0), "long")
+    apparatus.measure(subject, USUAL, PRECISE, "first")
+    short = apparatus.measure(subject, USUAL, PRECISE, "short")
+    long = apparatus.measure(subject, USUAL, MeasurementProtocol(GPU_WARM_UP_S, 3.0), "long")
     assert short.loop_time_s < 1.0
     assert short.executed_as == long.executed_as == "graph"
     assert short.time_s == pytest.approx(long.time_s, rel=0.01)
@@ -441,8 +443,8 @@ def test_a_bench_in_another_process_survives_a_cuda_fault(qualified_database: Da
     )
     with open_child_bench(GPU, qualified_database, True) as bench:
         with pytest.raises(CannotMeasureError):
-            bench.measure(Subject(fatal), "torch-default", PRECISE, "fatal")
-        measured = bench.measure(Subject(PRODUCT), "torch-default", PRECISE, "product")
+            bench.measure(Subject(fatal), USUAL, PRECISE, "fatal")
+        measured = bench.measure(Subject(PRODUCT), USUAL, PRECISE, "product")
     assert measured.energy_j is not None
 
 

@@ -27,6 +27,7 @@ from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.setting import Setting
 from opcost.operators.subjects import Subject
 from opcost.running import worker_bench
 from opcost.running.heartbeat import BUILDING, RUNNING, SIGN_OF_LIFE_S, Heartbeat
@@ -132,13 +133,13 @@ def test_operators_that_end_the_process_are_counted_anew_after_each_that_does_no
         for faults in (1, FAULTS_IN_A_ROW - 1, FAULTS_IN_A_ROW - 1):
             for _ in range(faults):
                 with pytest.raises(CannotMeasureError, match="it ended the measuring process: ended by SIGKILL"):
-                    bench.measure(fatal, "fp32", SHORT, "log")
-            assert bench.measure(Subject(RELU), "fp32", SHORT, "log") == "measured"
+                    bench.measure(fatal, Setting("fp32"), SHORT, "log")
+            assert bench.measure(Subject(RELU), Setting("fp32"), SHORT, "log") == "measured"
         for _ in range(FAULTS_IN_A_ROW - 1):
             with pytest.raises(CannotMeasureError):
-                bench.measure(fatal, "fp32", SHORT, "log")
+                bench.measure(fatal, Setting("fp32"), SHORT, "log")
         with pytest.raises(UserError, match="operators in a row"):
-            bench.measure(fatal, "fp32", SHORT, "log")
+            bench.measure(fatal, Setting("fp32"), SHORT, "log")
 
 
 def test_what_hangs_costs_the_limit_of_its_step_and_what_takes_long_is_measured(tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_an_apparatus_tells_of_each_step(tmp_path: Path) -> None:
         observed = replace(apparatus, observers=(Heartbeat(told.append),))
         campaign.before = lambda _: told.append("built")
         for _ in range(2):
-            observed.measure(Subject(RELU), "fp32", SHORT, "log")
+            observed.measure(Subject(RELU), Setting("fp32"), SHORT, "log")
     assert told == [BUILDING, "built", RUNNING] * 2
 
 
@@ -203,11 +204,11 @@ import sys
 from pathlib import Path
 from opcost.running import worker_bench
 from opcost.stages import measure_operators
-from opcost.running.bench import USUAL
 from opcost.running.heartbeat import BUILDING, RUNNING, SIGN_OF_LIFE_S, Heartbeat
 from opcost.running.worker_bench import Opening, Question
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.setting import Setting
 from opcost.operators.subjects import Subject
 from opcost.storage.database import Database
 
@@ -221,11 +222,11 @@ def tell():
     print(*[name for name in ("torch", "torch._dynamo", "torchvision") if name in sys.modules], sep=",")
 
 tell()
-with worker_bench.answering(Opening("cpu", Database(Path(sys.argv[1])), False, USUAL), tell=told.append) as answer:
+with worker_bench.answering(Opening("cpu", Database(Path(sys.argv[1])), False), tell=told.append) as answer:
     protocol = MeasurementProtocol(0.01, 0.05)
     answer(Question("circumstances", (protocol,)))
     for operator in (RELU, NMS):
-        answer(Question("measure", (Subject(operator), "fp32", protocol, "log")))
+        answer(Question("measure", (Subject(operator), Setting("fp32"), protocol, "log")))
         tell()
 print(*told)
 """

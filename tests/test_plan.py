@@ -13,13 +13,14 @@ from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.retries import RETRIES
+from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.plan import OVERHEAD_S, Demand, KnownRows, Plan, Reason, Work, make_plan
 
 SECOND = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
 FP32 = replace(SIMULATED_CONDITIONS, precision="fp32")
-CONDITIONS = {"torch-default": SIMULATED_CONDITIONS, "fp32": FP32}
+CONDITIONS = {USUAL: SIMULATED_CONDITIONS, Setting("fp32"): FP32}
 RELU, GELU, SILU, LINEAR = (
     Subject(OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),)))
     for name in ("ReLU", "GELU", "SiLU", "Linear")
@@ -42,8 +43,8 @@ def row(
     return replace(MEASURED, key=key, measurement=measurement, circumstances=circumstances)
 
 
-def work(*subjects: Subject, name: str = "a", precision: str = "torch-default") -> Work:
-    return Work(name, precision, subjects)
+def work(*subjects: Subject, name: str = "a", setting: Setting = USUAL) -> Work:
+    return Work(name, setting, subjects)
 
 
 def plan(
@@ -130,10 +131,10 @@ def test_what_two_models_want_is_measured_for_the_first_one() -> None:
 
 
 def test_each_precision_is_measured_for_itself() -> None:
-    planned = plan([work(RELU), work(RELU, name="b", precision="fp32")], [row()])
+    planned = plan([work(RELU), work(RELU, name="b", setting=Setting("fp32"))], [row()])
     assert names(planned) == [[], ["ReLU"]]
     (item,) = planned.items
-    assert (item.precision, item.key) == ("fp32", f"{RELU.key}-{FP32.key}")
+    assert (item.setting, item.key) == (Setting("fp32"), f"{RELU.key}-{FP32.key}")
 
 
 def test_what_has_no_row_comes_first_and_what_has_failed_last() -> None:

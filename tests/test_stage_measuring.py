@@ -17,10 +17,12 @@ from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, is_doubtful
 from opcost.measuring.retries import RETRIES
+from opcost.measuring.setting import Setting
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, InputValues
-from opcost.running.plan import OVERHEAD_S
+from opcost.running.campaign import Campaign
+from opcost.running.plan import OVERHEAD_S, Work
 from opcost.running.request import (
     COUNTS,
 )
@@ -174,9 +176,33 @@ def test_each_model_is_measured_in_its_own_precision(campaign: SimulatedCampaign
     campaign.add_model("a", {RELU: 1})
     campaign.add_model("b", {RELU: 1}, precision="fp32")
     run(campaign)
-    assert campaign.precisions == ["torch-default", "fp32"]
+    assert [setting.precision for setting in campaign.settings] == ["torch-default", "fp32"]
     assert [row.conditions.precision for row in rows(campaign)] == ["torch-default", "fp32"]
     assert len({row.key for row in rows(campaign)}) == 2
+
+
+def test_one_bench_measures_in_several_settings(campaign: SimulatedCampaign) -> None:
+    settings = [
+        Setting(cache=cache, execution=execution) for cache, execution in (("warm", "graph"), ("cold", "eager"))
+    ]
+    works = [Work(setting.cache, setting, (Subject(RELU), Subject(GELU))) for setting in settings]
+    request = campaign.request()
+    with campaign.open_apparatus(None, campaign.database, True) as bench:
+        measuring = Campaign(bench, SHORT, request, request.database.operator_measurements, works)
+        outcomes = list(measuring.run(RecordedProgress()))
+    assert [(outcome.work.name, outcome.measured) for outcome in outcomes] == [("warm", 2), ("cold", 2)]
+    assert campaign.settings == [settings[0], settings[0], settings[1], settings[1]]
+    found = [(row.conditions.cache, row.conditions.execution) for row in rows(campaign)]
+    assert found == [("warm", "graph")] * 2 + [("cold", "eager")] * 2
+    assert len({row.key for row in rows(campaign)}) == 4
+
+
+def test_a_request_says_how_models_are_run_and_configs_their_precision(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1}, precision="fp32")
+    request = replace(campaign.request(), setting=Setting(cache="chained"))
+    measure_operators(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    measure_full_models(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    assert campaign.settings == [Setting("fp32", cache="chained")] * 2
 
 
 def test_a_row_of_a_shorter_loop_does_not_do(campaign: SimulatedCampaign) -> None:

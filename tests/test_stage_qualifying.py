@@ -19,6 +19,7 @@ from opcost.measuring.meter_quality import GOOD, MeterQuality, QualificationRow
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
+from opcost.measuring.setting import Setting
 from opcost.meters.nvidia_smi_meter import INSTANT_SOURCE
 from opcost.meters.nvml_counter import CAMPAIGN_SOURCE
 from opcost.meters.nvml_samples import SAMPLES_SOURCE
@@ -120,7 +121,7 @@ def test_a_meter_that_was_found_wrong_comes_last(campaign: SimulatedCampaign, ca
         machine.idle(1.0)
         assert sources_of(instruments.log()) == sources_of(instruments.stop()) == [REFERENCE, "broken"]
         assert instruments.stop().checks_stand_in
-    assert "broken: -20.0% off under a steady load; others come before it" in caplog.text
+    assert "broken: -20.0% off under a steady load; others come before it, unless it is asked for" in caplog.text
 
 
 class LowCounter:
@@ -177,8 +178,8 @@ def with_real_meters(campaign: SimulatedCampaign) -> None:
 
 def row_by(campaign: SimulatedCampaign, meter_name: str, protocol: MeasurementProtocol) -> Measurement:
     workload = campaign.machine.workload(Load(time_s=0.01, power_w=500.0))
-    with qualified(campaign.open_apparatus, None, campaign.database, True, meter_name) as apparatus:
-        return measure(workload, apparatus.instruments("log"), protocol)
+    with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
+        return measure(workload, apparatus.instruments("log", meter_name), protocol)
 
 
 @pytest.mark.parametrize(
@@ -234,10 +235,10 @@ def test_a_meter_that_is_not_there_is_told_with_those_that_are(campaign: Simulat
     with_real_meters(campaign)
     there_are = "--meter rapl: cuda:0 has no such meter; there are: samples, counter, instant"
     with (
+        qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus,
         pytest.raises(UserError, match=there_are),
-        qualified(campaign.open_apparatus, None, campaign.database, True, "rapl"),
     ):
-        pass
+        apparatus.conditions(Setting(meter="rapl"))
 
 
 @pytest.mark.parametrize(
@@ -249,10 +250,10 @@ def test_a_meter_that_a_device_cannot_have_is_told_in_a_dry_run_too(
     campaign.device = device
     there_are = f"--meter {meter}: {device} has no such meter; there are: {others}"
     with (
+        qualified(campaign.open_apparatus, None, campaign.database, False) as apparatus,
         pytest.raises(UserError, match=there_are),
-        qualified(campaign.open_apparatus, None, campaign.database, False, meter),
     ):
-        pass
+        apparatus.conditions(Setting(meter=meter))
 
 
 def test_noise_of_every_tick_is_not_that_of_a_tick_in_a_second(campaign: SimulatedCampaign) -> None:

@@ -18,6 +18,7 @@ from opcost.errors import UserError
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import CACHES, CHAINED, COLD, WARM
 from opcost.measuring.flags import Flag
+from opcost.measuring.setting import Setting
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, TensorSpec
 from opcost.running.apparatus import open_apparatus
@@ -361,18 +362,22 @@ def test_the_sizes_of_a_gpu_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_cold_cache_on_a_cpu_is_a_users_error(tmp_path: Path) -> None:
     remedy = "use --cache warm or --device cuda"
-    with pytest.raises(UserError, match=remedy) as caught, open_apparatus("cpu", Database(tmp_path), cache=COLD):
-        pass
+    with (
+        open_apparatus("cpu", Database(tmp_path), with_meter=False) as apparatus,
+        pytest.raises(UserError, match=remedy) as caught,
+    ):
+        apparatus.conditions(Setting(cache=COLD))
     assert len(caught.value.lines) == 1
 
 
 def test_the_conditions_name_the_mode_and_whole_models_run_as_they_are(tmp_path: Path) -> None:
     model = OperatorTuple(f"{TORCHVISION_MODELS}squeezenet1_1", (), (TensorSpec((1, 3, 32, 32), "float32"),))
-    with open_apparatus("cpu", Database(tmp_path), with_meter=False, cache=CHAINED) as apparatus:
-        assert apparatus.conditions("torch-default").cache == CHAINED
-        with apparatus.workload(Subject(function_tuple(torch.relu, (X,), {}))) as operator:
+    chained = Setting(cache=CHAINED)
+    with open_apparatus("cpu", Database(tmp_path), with_meter=False) as apparatus:
+        assert apparatus.conditions(chained).cache == CHAINED
+        with apparatus.workload(Subject(function_tuple(torch.relu, (X,), {})), chained) as operator:
             assert operator.iterations_per_round == CHAIN_LENGTH
-        with apparatus.workload(Subject(model)) as whole:
+        with apparatus.workload(Subject(model), chained) as whole:
             assert (whole.iterations_per_round, whole.notes) == (1, "")
 
 

@@ -19,7 +19,7 @@ from opcost.meters.nvml import NvmlError, NvmlGpu
 from opcost.meters.nvml_counter import CAMPAIGN_SOURCE, EVERY_TICK_SOURCE, CounterMeter, CounterSampler
 from opcost.meters.nvml_samples import NvmlMeter, PowerSampler
 from opcost.meters.rapl import RaplMeter, rapl_unavailable_reason
-from opcost.power.meter_names import COUNTER, RAPL, SAMPLES, short_name
+from opcost.power.meter_names import COUNTER, CPU_METERS, GPU_METERS, RAPL, SAMPLES, short_name
 from opcost.power.ports import Meter
 from opcost.power.trace import PowerSource, PowerTrace, no_trace
 
@@ -39,8 +39,8 @@ class Meters:
 
     ``meter`` and ``every_tick`` take the name that a measurement's log shall have; ``every_tick`` is None where there
     is nothing to compare. ``idle_power_w`` is the power before, None where that was not steady or is not known.
-    ``names`` are the short names of what there is, the best first; ``read_times_s`` tells how long a read of each
-    source takes, where that can be timed.
+    ``names`` are the short names of what there is (or may be, where no meter was asked for), the best first;
+    ``read_times_s`` tells how long a read of each source takes, where that can be timed.
     """
 
     meter: NamedMeter
@@ -68,7 +68,10 @@ class NoMeter:
         return no_trace(self._reason)
 
 
-NO_METERS = Meters(lambda _: NoMeter("no meter was asked for"))
+def no_meters(device: str) -> Meters:
+    """Return what stands in for a device's meters where none is asked for: it has the names of those that may be."""
+    names = GPU_METERS if device.startswith("cuda") else CPU_METERS
+    return Meters(lambda _: NoMeter("no meter was asked for"), names=names)
 
 
 def no_energy_reason(device: str, facts: DeviceFacts) -> str | None:

@@ -22,18 +22,20 @@ from opcost.measuring.observers import Observer, ProcessWatch
 from opcost.measuring.procedure import SLOWED_FOR_S, measure, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, leaves_clocks_low
+from opcost.measuring.setting import Setting
 from opcost.meters.clock import SystemClock
 from opcost.meters.cpu_facts import cpu_product
 from opcost.meters.cpu_load import OtherLoad
 from opcost.meters.gpu_processes import OtherProcesses
 from opcost.meters.nvidia_smi import NvidiaSmiError
 from opcost.meters.nvml import NvmlError, NvmlGpu
-from opcost.meters.opening import NO_METERS, Meters, no_energy_reason, open_meters
+from opcost.meters.opening import Meters, no_energy_reason, no_meters, open_meters
 from opcost.operators.subjects import Subject
+from opcost.power.meter_names import AUTO
 from opcost.power.ports import Clock
 from opcost.running.device_lock import device_lock
 from opcost.running.devices import choose_device, facts_of, is_gpu
-from opcost.running.workloads import MakeWorkload, Workloads
+from opcost.running.workloads import MakeWorkload, Workloads, execution_on
 from opcost.storage.database import Database
 from opcost.torch_backend.background_load import BackgroundLoad, additions
 from opcost.torch_backend.passes import INFERENCE
@@ -44,19 +46,17 @@ from opcost.torch_backend.switches import check_overrides, precision, torch_stat
 class Apparatus:
     """What the measuring stages need of a device.
 
-    ``conditions`` takes a precision, and so does ``precision``, which sets it for a while. ``has_meter`` says whether
-    energy can be measured at all, also where no meter was asked for. ``known`` is what is known of the device
-    beforehand; ``observers`` accompany each measurement, in this order. ``pause`` does nothing for some seconds.
-    ``sentinel`` is measured now and then in a campaign, to see whether the device drifts.
+    ``has_meter`` says whether energy can be measured at all, also where no meter was asked for. ``known`` is what is
+    known of the device beforehand; ``observers`` accompany each measurement, in this order. ``pause`` does nothing for
+    some seconds. ``sentinel`` is measured now and then in a campaign, to see whether the device drifts.
     """
 
     device: str
     clock: Clock
     meters: Meters
     workload: MakeWorkload
-    conditions: Callable[[str], Conditions]
+    conditions_of: Callable[[Setting], Conditions]
     circumstances: Callable[[MeasurementProtocol], Circumstances]
-    precision: Callable[[str], AbstractContextManager[None]]
     known: KnownDevice
     observers: tuple[Observer, ...] = ()
     has_meter: bool = True
@@ -68,11 +68,23 @@ class Apparatus:
         """Whether the device is a GPU."""
         return is_gpu(self.device)
 
-    def instruments(self, log_name: str) -> Instruments:
-        """Return what something is measured with, whose raw power log has a name."""
-        return Instruments(self.meters.meter(log_name), self.clock, self.known, self.observers)
+    def conditions(self, setting: Setting) -> Conditions:
+        """Return under what figures hold.
 
-    def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+        Raises:
+            UserError: the device cannot run anything so, or has no such meter.
+        """
+        if setting.meter not in (AUTO, *self.meters.names):
+            there_are = ", ".join(self.meters.names) or f"none: {self.meters.meter('none').stop().missing_reason}"
+            raise UserError(f"--meter {setting.meter}: {self.device} has no such meter; there are: {there_are}")
+        return self.conditions_of(setting)
+
+    def instruments(self, log_name: str, meter_name: str = AUTO) -> Instruments:
+        """Return what something is measured with, whose raw power log has a name, and whose energy is by one meter."""
+        known = replace(self.known, meters=replace(self.known.meters, chosen=meter_name))
+        return Instruments(self.meters.meter(log_name), self.clock, known, self.observers)
+
+    def measure(self, subject: Subject, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure an operator or a model; its raw power log gets a name.
 
         Raises:
@@ -83,8 +95,8 @@ class Apparatus:
         def once(protocol: MeasurementProtocol) -> Measurement:
             for observer in self.observers:
                 observer.before_build()
-            with self.precision(precision), self.workload(subject, protocol.duty_cycle) as workload:
-                measurement = measure(workload, self.instruments(next(names)), protocol)
+            with self.workload(subject, setting, protocol.duty_cycle) as workload:
+                measurement = measure(workload, self.instruments(next(names), setting.meter), protocol)
             if leaves_clocks_low(measurement):
                 self.pause(SLOWED_FOR_S)
             return measurement
@@ -99,28 +111,18 @@ OpenApparatus: TypeAlias = Callable[[str | None, Database, bool], AbstractContex
 
 
 @contextmanager
-def open_apparatus(
-    device_name: str | None,
-    database: Database,
-    with_meter: bool = True,
-    execution: str | None = None,
-    cache: str = WARM,
-) -> Iterator[Apparatus]:
+def open_apparatus(device_name: str | None, database: Database, with_meter: bool = True) -> Iterator[Apparatus]:
     """Make a device ready to measure on; its power is logged from here to the end.
 
     Args:
         device_name: as the user named it, None for a GPU if there is one.
         database: where raw power logs are kept.
         with_meter: False to look at conditions only.
-        execution: one of ``EXECUTIONS``; None for graphs on a GPU.
-        cache: one of ``CACHES``, for operators; whole models run as they are.
 
     Raises:
-        UserError: the device is not there, has no CUDA graphs or no cache of known size, or nvidia-smi does not answer.
+        UserError: the device is not there or in use, or nvidia-smi does not answer.
     """
     device = choose_device(device_name)
-    execution = _choose_execution(execution, device)
-    _check_cache(cache, device)
     check_overrides()
     try:
         facts = facts_of(device)
@@ -128,17 +130,16 @@ def open_apparatus(
             if with_meter:
                 # Two campaigns on one device would measure each other.
                 stack.enter_context(device_lock(facts.uuid or "cpu"))
-            meters = open_meters(device, facts, database.power_logs, stack) if with_meter else NO_METERS
+            meters = open_meters(device, facts, database.power_logs, stack) if with_meter else no_meters(device)
             watch = _process_watch(facts, stack) if with_meter else None
             background = _background_load(device, stack) if with_meter else None
             yield Apparatus(
                 device=device,
                 clock=SystemClock(),
                 meters=meters,
-                workload=Workloads(device, execution, cache, background),
-                conditions=lambda name: _conditions(device, facts, name, execution, cache),
-                circumstances=lambda protocol: _circumstances(facts, protocol),
-                precision=precision,
+                workload=Workloads(device, background),
+                conditions_of=partial(_conditions, device, facts),
+                circumstances=partial(_circumstances, facts),
                 has_meter=no_energy_reason(device, facts) is None,
                 known=known_beforehand(is_gpu(device), facts.power_limit_w),
                 # The device is at work again as soon as a loop ends, whatever others do then.
@@ -148,14 +149,12 @@ def open_apparatus(
         raise UserError(str(error)) from error
 
 
-def _choose_execution(execution: str | None, device: str) -> str:
-    if execution == GRAPH and not is_gpu(device):
+def _check_setting(device: str, setting: Setting) -> None:
+    if is_gpu(device):
+        return
+    if setting.execution == GRAPH:
         raise UserError(f"--execution {GRAPH}: only GPUs have CUDA graphs; use --execution {EAGER} or --device cuda")
-    return execution or (GRAPH if is_gpu(device) else EAGER)
-
-
-def _check_cache(cache: str, device: str) -> None:
-    if cache == COLD and not is_gpu(device):
+    if setting.cache == COLD:
         raise UserError(
             f"--cache {COLD}: a CPU does not tell the size of its cache; use --cache {WARM} or --device cuda"
         )
@@ -189,8 +188,14 @@ def _process_watch(facts: DeviceFacts, stack: ExitStack) -> ProcessWatch | None:
     return ProcessWatch(others.disturbance)
 
 
-def _conditions(device: str, facts: DeviceFacts, precision_name: str, execution: str, cache: str) -> Conditions:
-    with precision(precision_name):
+def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions:
+    """Return under what figures hold.
+
+    Raises:
+        UserError: the device has no CUDA graphs, or no cache of known size.
+    """
+    _check_setting(device, setting)
+    with precision(setting.precision):
         state = torch_state(device)
     return Conditions(
         device_type=device.partition(":")[0],
@@ -198,10 +203,10 @@ def _conditions(device: str, facts: DeviceFacts, precision_name: str, execution:
         device_memory_bytes=facts.memory_bytes,
         device_power_limit_w=facts.power_limit_w,
         driver_version=facts.driver_version,
-        precision=precision_name,
+        precision=setting.precision,
         mode=INFERENCE.name,
-        execution=execution,
-        cache=cache,
+        execution=execution_on(device, setting),
+        cache=setting.cache,
         **asdict(state),
     )
 

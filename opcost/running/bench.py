@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Protocol, TypeAlias
 
-from opcost.measuring.conditions import WARM, Circumstances, Conditions, measurement_key
+from opcost.measuring.conditions import Circumstances, Conditions, measurement_key
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
+from opcost.measuring.setting import Setting
 from opcost.operators.subjects import Subject
-from opcost.power.meter_names import AUTO
 from opcost.storage.database import Database
 
 
@@ -32,13 +31,17 @@ class Bench(Protocol):
     def sentinel(self) -> Subject | None:
         """What is measured now and then in a campaign, to see whether the device drifts."""
 
-    def conditions(self, precision: str) -> Conditions:
-        """Return under what figures of a precision hold."""
+    def conditions(self, setting: Setting) -> Conditions:
+        """Return under what figures hold.
+
+        Raises:
+            UserError: the device cannot run anything so, or has no such meter.
+        """
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
         """Return what else is to be told of figures that a protocol yields."""
 
-    def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+    def measure(self, subject: Subject, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure an operator or a model; its raw power log gets a name.
 
         Raises:
@@ -47,17 +50,17 @@ class Bench(Protocol):
 
 
 def measured_row(
-    bench: Bench, subject: Subject, precision: str, protocol: MeasurementProtocol, circumstances: Circumstances
+    bench: Bench, subject: Subject, setting: Setting, protocol: MeasurementProtocol, circumstances: Circumstances
 ) -> MeasurementRow:
     """Measure an operator or a model on a bench and return its row.
 
     Raises:
         CannotMeasureError: it cannot be measured here.
     """
-    conditions = bench.conditions(precision)
+    conditions = bench.conditions(setting)
     key = measurement_key(subject, conditions)
     log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
-    measurement = bench.measure(subject, precision, protocol, log_name)
+    measurement = bench.measure(subject, setting, protocol, log_name)
     return MeasurementRow(
         key=key,
         operator=subject.operator.operator,
@@ -71,19 +74,6 @@ def measured_row(
         circumstances=circumstances,
     )
 
-
-@dataclass(frozen=True)
-class MeasuringOptions:
-    """How operators and models are run (one of ``EXECUTIONS``, None for the device's usual one; one of ``CACHES``), and
-    which meter energies are taken from (one of ``METER_CHOICES``).
-    """
-
-    execution: str | None = None
-    cache: str = WARM
-    meter_name: str = AUTO
-
-
-USUAL = MeasuringOptions()
 
 OpenBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Bench]]
 """Makes a device ready: its name (None for a GPU if there is one), the database, whether to log power."""

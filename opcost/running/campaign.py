@@ -67,7 +67,7 @@ class Campaign:
         boards = (self._circumstances.device_uuid,) if request.same_board else None
         wanted = about(subject.operator for work in works for subject in work.subjects)
         self._known = KnownRows(Demand(protocol, bench.has_meter, boards), table.rows(wanted))
-        conditions = {work.precision: bench.conditions(work.precision) for work in works}
+        conditions = {work.setting: bench.conditions(work.setting) for work in works}
         failed_keys = {row.key for row in self._failures.rows()}
         self.plan = make_plan(works, self._known, protocol, conditions, failed_keys)
         self._sentinel = Sentinel(bench, protocol, request.database.sentinel_measurements)
@@ -106,10 +106,10 @@ class Campaign:
 
     def _measure(self, item: PlanItem, progress: Progress) -> bool:
         """Measure one item and return whether a row was added."""
-        self._sentinel.look_if_due(item.precision)
+        self._sentinel.look_if_due(item.setting)
         progress.begin(_name(item.subject))
         try:
-            row = measured_row(self._bench, item.subject, item.precision, self.plan.protocol, self._circumstances)
+            row = measured_row(self._bench, item.subject, item.setting, self.plan.protocol, self._circumstances)
         except CannotMeasureError as error:
             self._fail(item, str(error))
             progress.fail(str(error))
@@ -139,7 +139,7 @@ class Campaign:
                 inputs=operator.inputs_text,
                 training_mode=operator.mode,
                 input_data=str(item.subject.input_data),
-                conditions=self._bench.conditions(item.precision),
+                conditions=self._bench.conditions(item.setting),
                 circumstances=self._circumstances,
             )
         )

@@ -10,6 +10,7 @@ from opcost.estimates import value_of
 from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
+from opcost.measuring.setting import USUAL, Setting
 from opcost.running.bench import Bench, measured_row
 from opcost.storage.table import CsvTable
 from opcost.summing.energy import common_basis
@@ -38,17 +39,18 @@ class Sentinel:
         self._circumstances = bench.circumstances(self._protocol)
         self._table = table
         self._rows: list[MeasurementRow] = []
+        self._last_setting = USUAL
         self._measured_since = 0
 
-    def look_if_due(self, precision: str) -> None:
+    def look_if_due(self, setting: Setting) -> None:
         """Measure it, if that was not done yet or if so many others were measured since."""
         if not self._rows or self._measured_since >= EVERY:
-            self._look(precision)
+            self._look(setting)
 
     def look_last(self) -> None:
         """Measure it as before, if others were measured since."""
         if self._rows and self._measured_since:
-            self._look(self._rows[-1].conditions.precision)
+            self._look(self._last_setting)
 
     def doubted(self, row: MeasurementRow) -> MeasurementRow:
         """Count a measurement that came after the last look; return it.
@@ -78,11 +80,11 @@ class Sentinel:
             text = "sentinel, %d times: moved %s"
             logging.getLogger(__name__).warning(text, len(self._rows), ", ".join(texts))
 
-    def _look(self, precision: str) -> None:
+    def _look(self, setting: Setting) -> None:
         if self._subject is None:
             return
         try:
-            row = measured_row(self._bench, self._subject, precision, self._protocol, self._circumstances)
+            row = measured_row(self._bench, self._subject, setting, self._protocol, self._circumstances)
         except CannotMeasureError as error:
             logging.getLogger(__name__).warning("no sentinel, so drifts are not seen: %s", error)
             self._subject = None
@@ -94,4 +96,5 @@ class Sentinel:
             logging.getLogger(__name__).warning(text, *figures, before, "power_logger.py --qualify")
         self._table.append(row)
         self._rows.append(row)
+        self._last_setting = setting
         self._measured_since = 0

@@ -15,6 +15,7 @@ from opcost.measuring.conditions import Conditions, measurement_key
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.retries import RETRIES
+from opcost.measuring.setting import Setting
 from opcost.operators.subjects import Subject
 from opcost.summing.index import best_rows
 
@@ -40,7 +41,7 @@ class Work:
     """What one model wants measured, each subject once; ``name`` is the model's."""
 
     name: str
-    precision: str
+    setting: Setting
     subjects: tuple[Subject, ...]
 
 
@@ -105,7 +106,7 @@ class PlanItem:
     """One subject that is to be measured. ``has_failed`` says that it may be what ended an earlier campaign."""
 
     subject: Subject
-    precision: str
+    setting: Setting
     key: str
     reason: Reason
     has_failed: bool = False
@@ -153,7 +154,7 @@ def make_plan(
     works: Sequence[Work],
     known: KnownRows,
     protocol: MeasurementProtocol,
-    conditions: Mapping[str, Conditions],
+    conditions: Mapping[Setting, Conditions],
     failed_keys: Collection[str] = (),
 ) -> Plan:
     """Plan what the known rows do not settle.
@@ -166,10 +167,10 @@ def make_plan(
         known: what there is.
         protocol: how long or precisely to measure; with an ``order_seed`` each model's operators come in shuffled
             order, so that drifts do not follow its layers.
-        conditions: under which each precision is measured.
+        conditions: under which each setting measures.
         failed_keys: of what failed before.
     """
-    planned = [_planned(work, known, protocol.order_seed, conditions[work.precision], failed_keys) for work in works]
+    planned = [_planned(work, known, protocol.order_seed, conditions[work.setting], failed_keys) for work in works]
     planned.sort(key=lambda work: any(item.has_failed for item in work.items))
     wanted_before: set[str] = set()
     apart = []
@@ -188,7 +189,7 @@ def _planned(
     if order_seed is not None:
         random.Random(order_seed).shuffle(subjects)
     items = [
-        PlanItem(subject, work.precision, keys[subject], reason, keys[subject] in failed_keys)
+        PlanItem(subject, work.setting, keys[subject], reason, keys[subject] in failed_keys)
         for subject in subjects
         if (reason := known.reason(keys[subject])) is not None
     ]

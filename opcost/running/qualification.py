@@ -10,7 +10,6 @@ from datetime import datetime, timedelta, timezone
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of, weighted_mean
-from opcost.measuring.conditions import TORCH_DEFAULT
 from opcost.measuring.known_meters import KnownMeters
 from opcost.measuring.meter_quality import MeterQuality, QualificationRow
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
@@ -23,9 +22,10 @@ from opcost.measuring.qualification import (
     run_quietly,
     watts_per_kelvin,
 )
+from opcost.measuring.setting import USUAL
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.power.meter_names import AUTO, COUNTER, CPU_METERS, GPU_METERS, SAMPLES, short_name
+from opcost.power.meter_names import COUNTER, SAMPLES, short_name
 from opcost.running.apparatus import Apparatus, OpenApparatus
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
@@ -52,38 +52,23 @@ TRIED_LATELY = timedelta(days=1)
 
 @contextmanager
 def qualified(
-    open_apparatus: OpenApparatus, device: str | None, database: Database, with_meter: bool, meter_name: str = AUTO
+    open_apparatus: OpenApparatus, device: str | None, database: Database, with_meter: bool
 ) -> Iterator[Apparatus]:
     """Open a device whose meters are qualified; do that first where it has not been done under this driver.
 
     Args:
         open_apparatus: makes the device ready.
         device, database, with_meter: what it takes; without a meter nothing is qualified.
-        meter_name: the only meter that energies are taken from, by its short name; by default the best that has any.
-
-    Raises:
-        UserError: there is no meter of this name.
     """
     table = database.meter_qualifications
     with open_apparatus(device, database, with_meter) as apparatus:
-        _check_name(apparatus, with_meter, meter_name)
         rows = _rows_of(apparatus, table)
         if with_meter and apparatus.meters.every_tick is not None and not _is_known(rows, apparatus.meters.names):
             rows += _qualified_if_possible(apparatus, table)
         found = {row.quality.meter: row.quality for row in rows}
-        _tell_of_wrong_meters(found, meter_name)
-        meters = KnownMeters(found, meter_name)
-        known = replace(apparatus.known, power_per_kelvin=_power_per_kelvin(rows), meters=meters)
+        _tell_of_wrong_meters(found)
+        known = replace(apparatus.known, power_per_kelvin=_power_per_kelvin(rows), meters=KnownMeters(found))
         yield replace(apparatus, known=known, sentinel=STEADY_LOAD if apparatus.is_gpu else None)
-
-
-def _check_name(apparatus: Apparatus, with_meter: bool, meter_name: str) -> None:
-    """Refuse a meter that is not there; without meters one that the kind of device cannot have."""
-    possible = GPU_METERS if apparatus.is_gpu else CPU_METERS
-    names = apparatus.meters.names if with_meter else possible
-    if meter_name not in (AUTO, *names):
-        there_are = ", ".join(names) or f"none: {apparatus.meters.meter('none').stop().missing_reason}"
-        raise UserError(f"--meter {meter_name}: {apparatus.device} has no such meter; there are: {there_are}")
 
 
 def _qualified_if_possible(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
@@ -104,15 +89,15 @@ def _qualified_if_possible(apparatus: Apparatus, table: CsvTable[QualificationRo
 
 def _rows_of(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
     """Return what is known of a board's meters under its present driver, the oldest first."""
-    board = (_uuid(apparatus), apparatus.conditions(TORCH_DEFAULT).driver_version)
+    board = (_uuid(apparatus), apparatus.conditions(USUAL).driver_version)
     return [row for row in table.rows() if (row.device_uuid, row.driver_version) == board]
 
 
-def _tell_of_wrong_meters(found: Mapping[str, MeterQuality], meter_name: str) -> None:
+def _tell_of_wrong_meters(found: Mapping[str, MeterQuality]) -> None:
     for name, quality in found.items():
         if not quality.is_right_when_steady:
-            remedy = "it was asked for all the same" if short_name(name) == meter_name else "others come before it"
-            logging.getLogger(__name__).warning("%s: %s; %s", name, quality.verdict, remedy)
+            text = "%s: %s; others come before it, unless it is asked for"
+            logging.getLogger(__name__).warning(text, name, quality.verdict)
 
 
 def _is_known(rows: list[QualificationRow], names: Iterable[str]) -> bool:
@@ -148,7 +133,7 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
     if apparatus.meters.every_tick is None:
         raise UserError("--qualify: there is no second meter to compare with on a CPU; name a GPU")
     log_name = f"qualification-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"
-    with apparatus.precision(TORCH_DEFAULT), apparatus.workload(STEADY_LOAD) as workload:
+    with apparatus.workload(STEADY_LOAD, USUAL) as workload:
         course, trace = run_course(workload, apparatus.meters.every_tick(log_name), apparatus.clock, apparatus.pause)
         quiet, quiet_trace = run_quietly(workload, apparatus.meters.meter(f"{log_name}-quiet"), apparatus.clock)
     found = qualities(course, trace, reference_among(course, trace, REFERENCE))
@@ -161,7 +146,7 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
     often = ratio_of_means(trace, course.settled, COUNTER, SAMPLES)
     rarely = ratio_of_means(quiet_trace, quiet, COUNTER, SAMPLES)
     polling_ratio = None if often is None or rarely is None else often / rarely - 1
-    conditions = apparatus.conditions(TORCH_DEFAULT)
+    conditions = apparatus.conditions(USUAL)
     rows = [
         QualificationRow(
             device_uuid=_uuid(apparatus),

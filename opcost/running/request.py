@@ -6,12 +6,13 @@ import logging
 import shlex
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
 from opcost.errors import UserError
+from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import OperatorTuple, model_operator
 from opcost.operators.whitelist import select
@@ -32,7 +33,8 @@ Check: TypeAlias = Callable[[ModelConfig], list[str]]
 class Request:
     """The arguments that all stages share. ``device`` is None for a GPU if there is one, else the CPU.
 
-    ``same_board`` says that rows of other boards do not count as measured.
+    ``same_board`` says that rows of other boards do not count as measured; ``setting`` how operators and models are run
+    and metered, but for the precision, which is a config's.
     """
 
     names: tuple[str, ...]
@@ -41,9 +43,10 @@ class Request:
     device: str | None = None
     dry_run: bool = False
     same_board: bool = False
+    setting: Setting = USUAL
 
     @staticmethod
-    def from_arguments(arguments: Namespace) -> Request:
+    def from_arguments(arguments: Namespace, setting: Setting = USUAL) -> Request:
         """Return the request that a pipeline script's command line makes."""
         return Request(
             tuple(arguments.names),
@@ -52,7 +55,12 @@ class Request:
             arguments.device,
             arguments.dry_run,
             arguments.same_board,
+            setting,
         )
+
+    def setting_of(self, config: ModelConfig) -> Setting:
+        """Return how a config's model and its operators are run and metered."""
+        return replace(self.setting, precision=config.precision)
 
     def configs(self, check: Check | None = None) -> list[ModelConfig]:
         """Return the configs that are named, done or not; all if none is named.

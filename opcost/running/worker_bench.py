@@ -13,8 +13,9 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
+from opcost.measuring.setting import Setting
 from opcost.operators.subjects import Subject
-from opcost.running.bench import USUAL, Bench, MeasuringOptions
+from opcost.running.bench import Bench
 from opcost.running.heartbeat import BUILDING, RUNNING, Heartbeat
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, Tell
 from opcost.storage.database import Database
@@ -44,7 +45,6 @@ class Opening:
     device: str | None
     database: Database
     with_meter: bool
-    options: MeasuringOptions
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,6 @@ def open_child_bench(
     device: str | None,
     database: Database,
     with_meter: bool,
-    options: MeasuringOptions = USUAL,
     limits: Limits = USUAL_LIMITS,
 ) -> Iterator[ChildBench]:
     """Make a device ready in a process of its own; its meters are qualified there where that has not been done.
@@ -96,7 +95,7 @@ def open_child_bench(
         UserError: what the opening of an apparatus raises.
     """
     with ExitStack() as stack:
-        bench = ChildBench(Opening(device, database, with_meter, options), limits)
+        bench = ChildBench(Opening(device, database, with_meter), limits)
         stack.push(bench.end)
         bench.start()
         yield bench
@@ -143,9 +142,13 @@ class ChildBench:
         """What is measured now and then."""
         return self._facts.sentinel
 
-    def conditions(self, precision: str) -> Conditions:
-        """Return under what figures of a precision hold."""
-        found: Conditions = self._remembered(Question("conditions", (precision,)))
+    def conditions(self, setting: Setting) -> Conditions:
+        """Return under what figures hold.
+
+        Raises:
+            UserError: the device cannot run anything so, or has no such meter.
+        """
+        found: Conditions = self._remembered(Question("conditions", (setting,)))
         return found
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
@@ -153,14 +156,14 @@ class ChildBench:
         found: Circumstances = self._remembered(Question("circumstances", (protocol,)))
         return found
 
-    def measure(self, subject: Subject, precision: str, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+    def measure(self, subject: Subject, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure an operator or a model.
 
         Raises:
             CannotMeasureError: it cannot be measured here, or it has ended the process.
             UserError: one operator after the other ends the process.
         """
-        question = Question("measure", (subject, precision, protocol, log_name))
+        question = Question("measure", (subject, setting, protocol, log_name))
         limits_s = self._limits.steps_s(subject.operator.is_model, self.is_gpu)
         try:
             found: Measurement = self._child.ask(question, limits_s)
@@ -197,9 +200,7 @@ def answering(opening: Opening, *, tell: Tell) -> Iterator[Answering]:
     from opcost.running.apparatus import open_apparatus
     from opcost.running.qualification import qualified
 
-    options = opening.options
-    open_device = partial(open_apparatus, execution=options.execution, cache=options.cache)
-    with qualified(open_device, opening.device, opening.database, opening.with_meter, options.meter_name) as apparatus:
+    with qualified(open_apparatus, opening.device, opening.database, opening.with_meter) as apparatus:
         # First, so that it is known what the others hang in.
         observed = replace(apparatus, observers=(Heartbeat(tell), *apparatus.observers))
         yield partial(answer, observed)

@@ -8,19 +8,29 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from opcost.measuring.calls import Calls
-from opcost.measuring.conditions import GRAPH
+from opcost.measuring.conditions import EAGER, GRAPH
 from opcost.measuring.ports import Workload
+from opcost.measuring.setting import Setting
 from opcost.operators.subjects import Subject
+from opcost.running.devices import is_gpu
 from opcost.sources.models import resolve
 from opcost.torch_backend.background_load import BackgroundLoad
 from opcost.torch_backend.pauses import with_pauses
+from opcost.torch_backend.switches import precision
 from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
 
 
-class MakeWorkload(Protocol):
-    """Builds an operator or a model for a while, to run for a share of the time."""
+def execution_on(device: str, setting: Setting) -> str:
+    """Return how something is run on a device: as a setting says, else in graphs on a GPU."""
+    return setting.execution or (GRAPH if is_gpu(device) else EAGER)
 
-    def __call__(self, subject: Subject, duty_cycle: float = 1.0) -> AbstractContextManager[Workload]: ...
+
+class MakeWorkload(Protocol):
+    """Builds an operator or a model for a while, in a setting, to run for a share of the time."""
+
+    def __call__(
+        self, subject: Subject, setting: Setting, duty_cycle: float = 1.0
+    ) -> AbstractContextManager[Workload]: ...
 
 
 @dataclass(frozen=True)
@@ -28,30 +38,29 @@ class Workloads:
     """Builds what runs on a device, as it is to be executed; the background load, if there is one, rests meanwhile."""
 
     device: str
-    execution: str
-    cache: str
     background: BackgroundLoad | None = None
 
     @contextmanager
-    def __call__(self, subject: Subject, duty_cycle: float = 1.0) -> Iterator[Workload]:
+    def __call__(self, subject: Subject, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
         """Build an operator or a model while the device is kept at work, and let that go on afterwards."""
-        eager = self._eager(subject)
-        self.rest()
-        try:
-            if duty_cycle < 1:
-                eager = EagerWorkload(with_pauses(eager.calls, self.device, duty_cycle), self.device)
-            yield as_graph(eager) if self.execution == GRAPH else eager
-        finally:
-            if self.background is not None:
-                self.background.resume()
+        with precision(setting.precision):
+            eager = self._eager(subject, setting.cache)
+            self.rest()
+            try:
+                if duty_cycle < 1:
+                    eager = EagerWorkload(with_pauses(eager.calls, self.device, duty_cycle), self.device)
+                yield as_graph(eager) if execution_on(self.device, setting) == GRAPH else eager
+            finally:
+                if self.background is not None:
+                    self.background.resume()
 
     def rest(self) -> None:
         """Stop what keeps the device at work until the next measurement ends: no graph runs while one is captured."""
         if self.background is not None:
             self.background.pause()
 
-    def _eager(self, subject: Subject) -> EagerWorkload:
+    def _eager(self, subject: Subject, cache: str) -> EagerWorkload:
         if subject.operator.is_model:
             model, inputs = resolve(subject.operator).with_inputs(self.device)
             return EagerWorkload(Calls(lambda: model(*inputs)), self.device)
-        return operator_workload(subject.operator, self.device, subject.input_data, self.cache)
+        return operator_workload(subject.operator, self.device, subject.input_data, cache)

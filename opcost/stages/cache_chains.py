@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
+from functools import partial
 
 from opcost.comparing.cache_chains import (
     BLOCKS,
@@ -20,9 +21,9 @@ from opcost.comparing.cache_chains import (
     unsettled_sides,
 )
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measuring.conditions import TORCH_DEFAULT
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import MeasurementRow
+from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.bench import Bench, measured_row
@@ -35,12 +36,12 @@ SECONDS_PER_SIZE = 12
 """About: a dozen measurements of a second (144 took some 145 s on an H200)."""
 
 
-def find_chains_if_unknown(bench: Bench, table: CsvTable[ChainRow]) -> None:
+def find_chains_if_unknown(bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUAL) -> None:
     """Find out what calls take longer in chains, where the table does not know it of this card and software.
 
     Operators are on disk by then: what goes wrong here is told, and tried again by the next run.
     """
-    conditions = bench.conditions(TORCH_DEFAULT)
+    conditions = bench.conditions(setting)
     if not bench.is_gpu or not is_corrected(conditions):
         return
     log = logging.getLogger(__name__)
@@ -50,24 +51,26 @@ def find_chains_if_unknown(bench: Bench, table: CsvTable[ChainRow]) -> None:
             text = "what calls take longer among others is found out last: once, some %d s"
             log.warning(text, SECONDS_PER_SIZE * len(sides))
         for side in sides:
-            find_chains(bench, table, side)
+            find_chains(bench, table, side, setting=setting)
     except UserError as error:
         log.warning("what calls take longer among others is not known: %s", error)
 
 
-def find_chains(bench: Bench, table: CsvTable[ChainRow], side: int, blocks: int = BLOCKS) -> list[ChainRow]:
+def find_chains(
+    bench: Bench, table: CsvTable[ChainRow], side: int, blocks: int = BLOCKS, setting: Setting = USUAL
+) -> list[ChainRow]:
     """Measure what calls take longer in chains on images of one side; keep and return it, or why it was refused."""
     elementwise, *others = chains_of(side, blocks)
     measured: dict[OperatorTuple, MeasurementRow | str] = {}
     found: list[ChainRow] = []
     for chain in (elementwise, *others):
         wanted = (*elementwise.operators, before(side), elementwise.behind_a_stream, *chain.own, chain.behind_a_stream)
-        rows = _measure(bench, dict.fromkeys(wanted), measured)
+        rows = _rows(partial(_measured, bench, setting), dict.fromkeys(wanted), measured)
         if isinstance(rows, str):
             text = "what calls take longer in chains of %s operators on images of %d pixels a side is not known: %s"
             logging.getLogger(__name__).warning(text, chain.kind, side, rows)
             now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            found.append(refused_row(chain, rows, bench.conditions(TORCH_DEFAULT), now))
+            found.append(refused_row(chain, rows, bench.conditions(setting), now))
             continue
         less = before(side) if chain == elementwise else elementwise.behind_a_stream
         whole = rows[chain.behind_a_stream]
@@ -77,14 +80,16 @@ def find_chains(bench: Bench, table: CsvTable[ChainRow], side: int, blocks: int 
     return found
 
 
-def _measure(
-    bench: Bench, wanted: Iterable[OperatorTuple], known: dict[OperatorTuple, MeasurementRow | str]
+def _rows(
+    measure: Callable[[OperatorTuple], MeasurementRow | str],
+    wanted: Iterable[OperatorTuple],
+    known: dict[OperatorTuple, MeasurementRow | str],
 ) -> dict[OperatorTuple, MeasurementRow] | str:
     """Return the rows of operators, or why one of them is no good; what is not known yet is measured."""
     rows = {}
     for operator in wanted:
         if operator not in known:
-            known[operator] = _measured(bench, operator)
+            known[operator] = measure(operator)
         row = known[operator]
         if isinstance(row, str):
             return row
@@ -92,11 +97,11 @@ def _measure(
     return rows
 
 
-def _measured(bench: Bench, operator: OperatorTuple) -> MeasurementRow | str:
+def _measured(bench: Bench, setting: Setting, operator: OperatorTuple) -> MeasurementRow | str:
     """Return an operator's row, or why there is none that is any good."""
     protocol = protocol_for(True, relative_error=RELATIVE_ERROR)
     try:
-        row = measured_row(bench, Subject(operator), TORCH_DEFAULT, protocol, bench.circumstances(protocol))
+        row = measured_row(bench, Subject(operator), setting, protocol, bench.circumstances(protocol))
     except CannotMeasureError as error:
         return f"{operator.operator}: {error}"
     return refusal(row) or row

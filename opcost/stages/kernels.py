@@ -25,6 +25,7 @@ from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.capture import watch
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.profiler import Kernel, Mark, profiled
+from opcost.torch_backend.switches import precision
 from opcost.torch_backend.workload import operator_workload
 from opcost.units import milliseconds, percent
 
@@ -99,9 +100,9 @@ def compare_kernels(
             profiled(lambda mark: None)
             for config in configs:
                 progress.begin(config.name)
-                with apparatus.precision(config.precision):
+                with precision(config.precision):
                     report = _compare(config, apparatus.device)
-                for row in _rows(report, config, apparatus.conditions(config.precision)):
+                for row in _rows(report, config, apparatus.conditions(request.setting_of(config))):
                     table.append(row)
                 reports.append(report)
                 progress.finish(f"{percent(report.same_kernels_ratio)} of the time in the same kernels alone")

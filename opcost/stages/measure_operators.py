@@ -68,7 +68,8 @@ def measure_operators(
     models = selected(request, request.open_configs())
     _tell_of_unknown_values(models, input_data)
     works = [
-        Work(config.name, config.precision, tuple(subjects_of(kept.counts, input_data))) for config, kept in models
+        Work(config.name, request.setting_of(config), tuple(subjects_of(kept.counts, input_data)))
+        for config, kept in models
     ]
     by_name = {config.name: (config, kept) for config, kept in models}
     with open_bench(request.device, request.database, not request.dry_run) as bench:
@@ -85,7 +86,7 @@ def measure_operators(
             done = (is_due and _set_done(config)) or config.done
             reports.append(_operators_report(outcome, done))
         if not request.dry_run:
-            find_chains_if_unknown(bench, request.database.calls_in_chains)
+            find_chains_if_unknown(bench, request.database.calls_in_chains, request.setting)
     return sorted(reports, key=lambda report: report.name)
 
 
