@@ -485,7 +485,7 @@ def test_each_size_is_found_out_once(
         assert told in caplog.text
     found = [(row.kind, row.memory_bytes) for row in campaign.database.calls_in_chains.rows()]
     assert found == [(chain.kind, chain.memory_bytes) for side in (8, 16, 24) for chain in chains_of(side)]
-    assert caplog.text.count("is found out last: once") == 2
+    assert caplog.text.count("measuring cache corrections (once per card)") == 2
 
 
 def test_a_run_that_measures_nothing_else_goes_on_with_what_is_lacking(tmp_path: Path, one_size: None) -> None:
@@ -519,7 +519,7 @@ def test_a_campaign_is_not_lost_by_what_it_finds_out_last(
     campaign.before = fail
     (report,) = measure_model(campaign)
     assert report.measured == 1
-    assert "what calls take longer among others is not known: three processes ended" in caplog.text
+    assert "cache corrections are not known: three processes ended" in caplog.text
 
 
 @pytest.mark.parametrize(

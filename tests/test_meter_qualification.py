@@ -114,7 +114,6 @@ def test_verdicts_tell_part_time_meters_from_whole_ones() -> None:
     worst = by_name["instant"].pulsed_deviation_ratio
     assert worst is not None
     assert abs(worst) > 0.2
-    assert [quality.is_good for quality in by_name.values()] == [True, True, True, False]
 
 
 @pytest.mark.parametrize("scale", [0.9, 0.975, 1.03, 2.0])
@@ -230,9 +229,8 @@ def test_without_the_reference_the_first_meter_is_it() -> None:
     by_name = found(SAMPLES, replace(INSTANT, scale=0.5), reference=None)
     assert by_name["samples"].steady_deviation_ratio == 0.0
     assert by_name["samples"].verdict == UNCHECKED
-    assert not by_name["samples"].is_good
     assert by_name["samples"].is_right_when_steady
-    assert not by_name["instant"].is_good
+    assert by_name["instant"].verdict not in (GOOD, REFERENCE)
 
 
 @pytest.mark.parametrize(("scale", "reference"), [(0.8, "samples"), (0.97, "samples"), (0.99, "counter")])

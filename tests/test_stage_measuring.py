@@ -446,7 +446,7 @@ def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
     ]
     assert [row.operator for row in campaign.database.sentinel_measurements.rows()] == [MODEL.operator] * 3
     assert len(rows(campaign)) == 3
-    assert "sentinel, 3 times: moved time by 0.00 %, energy by 0." in caplog.text
+    assert "drift check, 3 measurements: time drifted by 0.00 %, energy drifted by 0." in caplog.text
     campaign.built.clear()
     run(campaign)
     assert campaign.built == []
@@ -459,7 +459,7 @@ def test_a_sentinel_that_cannot_be_measured_does_not_hold_up_the_others(
     campaign.before = fail_on(MODEL, error=CannotMeasureError("out of memory"))
     campaign.add_model("a", {RELU: 1, GELU: 1})
     assert run(campaign)[0].measured == 2
-    assert caplog.text.count("no sentinel, so drifts are not seen: out of memory") == 1
+    assert caplog.text.count("no drift check: out of memory") == 1
 
 
 def test_a_device_that_drifts_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -467,8 +467,8 @@ def test_a_device_that_drifts_is_told_of(tmp_path: Path, caplog: pytest.LogCaptu
     campaign.machine.device = Device(cold_power_ratio=0.8, warming_time_s=5.0, white_noise_w=1.0)
     campaign.add_model("a", {RELU: 1, GELU: 1, SILU: 1})
     run(campaign)
-    (message,) = [record.getMessage() for record in caplog.records if "sentinel" in record.getMessage()]
-    assert float(message.rpartition("energy by ")[2].removesuffix(" %")) > 3
+    (message,) = [record.getMessage() for record in caplog.records if "drift check" in record.getMessage()]
+    assert float(message.rpartition("energy drifted by ")[2].removesuffix(" %")) > 3
 
 
 AT_ONCE = MeasurementProtocol(warm_up_s=0.15, loop_s=30.0, relative_error=0.02)

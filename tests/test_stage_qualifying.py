@@ -335,7 +335,7 @@ def test_a_board_that_cannot_be_qualified_is_measured_all_the_same(
     campaign.before = fail
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
         assert apparatus.known.power_per_kelvin is None
-    assert f"not qualified, so energies are not referred to one temperature: {error}" in caplog.text
+    assert f"not qualified, so energies are not normalised to 50 °C: {error}" in caplog.text
 
 
 def test_a_board_whose_temperature_did_not_move_is_tried_again_another_day(

@@ -32,11 +32,6 @@ class MeterQuality(Columns):
     verdict: Annotated[str, Column("what it may be used for")]
 
     @property
-    def is_good(self) -> bool:
-        """Whether it may be trusted with any load."""
-        return self.verdict in (GOOD, REFERENCE)
-
-    @property
     def is_right_when_steady(self) -> bool:
         """Whether it may be trusted with a load that does not change, as every measured operator is one."""
         return self.verdict in (GOOD, STEADY_ONLY, REFERENCE, UNCHECKED)

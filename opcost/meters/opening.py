@@ -142,5 +142,5 @@ def _if_there(opened: Callable[[], Sampler]) -> Sampler | None:
     try:
         return opened()
     except NvmlError as error:
-        logging.getLogger(__name__).info("one meter less: %s", error)
+        logging.getLogger(__name__).info("meter unavailable: %s", error)
         return None

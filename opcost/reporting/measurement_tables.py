@@ -57,7 +57,16 @@ def _averaging(quality: MeterQuality) -> str:
 
 def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
     """Print what block 2 measured for each model."""
-    columns = ("model", "measurements", "settled before", "measured", "failed", "remaining", "time needed", "done")
+    columns = (
+        "model",
+        "measurements",
+        "in the database",
+        "measured",
+        "failed",
+        "remaining",
+        "time needed",
+        "done",
+    )
     rows = [
         (
             report.name,

@@ -65,11 +65,11 @@ class Sentinel:
         return replace(row, measurement=replace(row.measurement, flags=flags))
 
     def tell_drift(self) -> None:
-        """Say by how much its figures have moved."""
+        """Say by how much its figures have drifted."""
         basis = common_basis(self._rows)
         energies_j = [value_of(basis.energy_of(row)) for row in self._rows]
         texts = [
-            f"{name} by {percent(max(values) / min(values) - 1, digits=2)}"
+            f"{name} drifted by {percent(max(values) / min(values) - 1, digits=2)}"
             for name, values in (
                 ("time", [row.measurement.time_s for row in self._rows]),
                 ("energy", [energy_j for energy_j in energies_j if energy_j]),
@@ -77,7 +77,7 @@ class Sentinel:
             if len(values) > 1
         ]
         if texts:
-            text = "sentinel, %d times: moved %s"
+            text = "drift check, %d measurements: %s"
             logging.getLogger(__name__).warning(text, len(self._rows), ", ".join(texts))
 
     def _look(self, setting: Setting) -> None:
@@ -86,7 +86,7 @@ class Sentinel:
         try:
             row = measured_row(self._bench, self._subject, setting, self._protocol, self._circumstances)
         except CannotMeasureError as error:
-            logging.getLogger(__name__).warning("no sentinel, so drifts are not seen: %s", error)
+            logging.getLogger(__name__).warning("no drift check: %s", error)
             self._subject = None
             return
         if Flag.METERS_DISAGREE in row.measurement.flags:

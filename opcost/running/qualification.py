@@ -22,6 +22,7 @@ from opcost.measuring.qualification import (
     run_quietly,
     watts_per_kelvin,
 )
+from opcost.measuring.record import REFERENCE_TEMPERATURE_C
 from opcost.measuring.setting import USUAL
 from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
@@ -77,12 +78,13 @@ def _qualified_if_possible(apparatus: Apparatus, table: CsvTable[QualificationRo
     try:
         rows = qualify_meters(apparatus, table)
     except (UserError, CannotMeasureError) as error:
-        log.warning("not qualified, so energies are not referred to one temperature: %s", error)
+        log.warning("not qualified, so energies are not normalised to %g °C: %s", REFERENCE_TEMPERATURE_C, error)
         return []
     if _power_per_kelvin(rows) is None:
         log.warning(
-            "its temperature hardly moved, or the load reached the power limit, so energies are not referred to one "
-            "temperature: tomorrow's runs try again"
+            "its temperature hardly moved, or the load reached the power limit, so energies are not normalised to "
+            "%g °C: tomorrow's runs try again",
+            REFERENCE_TEMPERATURE_C,
         )
     return rows
 

@@ -48,12 +48,12 @@ def find_chains_if_unknown(bench: Bench, table: CsvTable[ChainRow], setting: Set
     try:
         sides = unsettled_sides(of_the_same_card(table.rows(), conditions))
         if sides:
-            text = "what calls take longer among others is found out last: once, some %d s"
+            text = "measuring cache corrections (once per card): some %d s"
             log.warning(text, SECONDS_PER_SIZE * len(sides))
         for side in sides:
             find_chains(bench, table, side, setting=setting)
     except UserError as error:
-        log.warning("what calls take longer among others is not known: %s", error)
+        log.warning("cache corrections are not known: %s", error)
 
 
 def find_chains(
@@ -67,7 +67,7 @@ def find_chains(
         wanted = (*elementwise.operators, before(side), elementwise.behind_a_stream, *chain.own, chain.behind_a_stream)
         rows = _rows(partial(_measured, bench, setting), dict.fromkeys(wanted), measured)
         if isinstance(rows, str):
-            text = "what calls take longer in chains of %s operators on images of %d pixels a side is not known: %s"
+            text = "the cache correction of %s operators on images of %d pixels a side is not known: %s"
             logging.getLogger(__name__).warning(text, chain.kind, side, rows)
             now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             found.append(refused_row(chain, rows, bench.conditions(setting), now))
