@@ -71,12 +71,12 @@ class Fault:
     line: int
     lines: tuple[int, int]
     kind: str
+    original: str
     changed: str
 
     def described(self) -> str:
         """Return file, line, and the lines before and after, one below the other."""
-        before = (ROOT / self.path).read_text(encoding="utf-8").splitlines()
-        changes = difflib.unified_diff(before, self.changed.splitlines(), n=0, lineterm="")
+        changes = difflib.unified_diff(self.original.splitlines(), self.changed.splitlines(), n=0, lineterm="")
         return "\n".join([f"{self.path}:{self.line}", *(f"    {text}" for text in list(changes)[3:])])
 
 
@@ -187,7 +187,7 @@ def faults_of(path: Path) -> Iterator[Callable[[], Fault]]:
     for node, other, kind, line, lines in finder.found:
         name = path.relative_to(ROOT).as_posix()
         yield lambda name=name, node=node, other=other, kind=kind, line=line, lines=lines: Fault(  # type: ignore[misc]
-            name, line, lines, kind, wrapper.module.deep_replace(node, other).code
+            name, line, lines, kind, wrapper.module.code, wrapper.module.deep_replace(node, other).code
         )
 
 
@@ -317,12 +317,11 @@ def tried(fault: Fault, tests: Tests, copies: queue.Queue[Path]) -> Trial:
     groups = tests.of(fault)
     begin_s = time.monotonic()
     copy = copies.get()
-    original = (ROOT / fault.path).read_text(encoding="utf-8")
     try:
         (copy / fault.path).write_text(fault.changed, encoding="utf-8")
         is_noticed = any(fails(copy, group, sum(tests.time_s.get(test, 0.0) for test in group)) for group in groups)
     finally:
-        (copy / fault.path).write_text(original, encoding="utf-8")
+        (copy / fault.path).write_text(fault.original, encoding="utf-8")
         copies.put(copy)
     trial = Trial(fault, sum(map(len, groups)), is_noticed, time.monotonic() - begin_s)
     word = "noticed " if is_noticed else "SURVIVED"

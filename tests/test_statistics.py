@@ -10,6 +10,7 @@ from opcost.estimates import (
     BATCHES,
     Estimate,
     combined,
+    half_width_ratio,
     independent_averages,
     is_within,
     mean_of_chunks,
@@ -268,6 +269,12 @@ def test_error_of_chunks_in_places_is_that_of_the_places_however_often_they_are_
     assert 0.92 < within < 0.98
 
 
+def test_two_places_that_differ_are_an_error_however_often_they_are_seen():
+    times_s = np.resize([1.0, 1.2], 1000)
+    estimate = mean_over_places(7 * times_s, np.full(1000, 7), 2)
+    assert estimate == approximately(Estimate(1.1, np.std([1.0, 1.2], ddof=1) / math.sqrt(2)))
+
+
 def test_fewer_chunks_than_places_and_one_place_are_plain_chunks():
     durations_s, iterations = np.array([1.0, 1.1, 0.9, 1.3]), np.array([10, 10, 10, 12])
     plain = mean_of_chunks(durations_s, iterations)
@@ -340,10 +347,19 @@ def test_unknown_estimates_have_neither_value_nor_error():
 
 
 @pytest.mark.parametrize(
-    ("degrees", "quantile"), [(3, 3.182), (4, 2.776), (5, 2.571), (9, 2.262), (14, 2.145), (30, 2.042), (10**6, 1.960)]
+    ("degrees", "quantile", "error_ratio"),
+    [
+        (3, 3.182446, 1.3e-3),
+        (4, 2.776445, 4e-4),
+        (5, 2.570582, 1.2e-4),
+        (9, 2.262157, 1e-5),
+        (14, 2.144787, 1e-6),
+        (30, 2.042272, 1e-6),
+        (10**6, 1.959966, 1e-6),
+    ],
 )
-def test_student_quantiles_are_those_of_the_tables(degrees, quantile):
-    assert student_quantile(degrees) == pytest.approx(quantile, rel=0.01 if degrees < 5 else 0.001)
+def test_student_quantiles_are_those_of_the_tables(degrees, quantile, error_ratio):
+    assert student_quantile(degrees) == pytest.approx(quantile, rel=error_ratio)
 
 
 def test_an_interval_is_within_a_relative_error():
@@ -352,6 +368,17 @@ def test_an_interval_is_within_a_relative_error():
     assert not is_within(Estimate(100.0, 0.5), 4, 0.0108)
     assert not is_within(Estimate(100.0, 0.0), 1, 0.5)
     assert is_within(Estimate(-100.0, 0.5), 1000, 0.0108)
+
+
+def test_an_interval_about_zero_is_infinitely_wide_unless_it_has_no_width():
+    assert half_width_ratio(Estimate(0.0, 0.5), 1000) == math.inf
+    assert half_width_ratio(Estimate(0.0, 0.0), 1000) == 0.0
+
+
+@pytest.mark.parametrize("outlier", [100.0, -100.0])
+def test_an_outlier_to_either_side_is_left_out_of_a_mean(outlier):
+    values = np.array([1.0] * 50 + [1.2] * 49 + [outlier])
+    assert mean_without_outliers(values) == pytest.approx((50 + 1.2 * 49) / 99)
 
 
 def test_outliers_are_left_out_of_a_mean_and_do_not_move_a_median():
