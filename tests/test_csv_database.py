@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
 from opcost.measuring.record import MeasurementRow
+from opcost.storage.database import Database
 from opcost.storage.rows import LONGEST_CELL, columns, encode
 from opcost.storage.table import BLOCK_BYTES, CsvTable
 
@@ -618,3 +619,10 @@ def test_a_killed_writer_loses_no_row_that_it_has_reported(tmp_path: Path) -> No
 def test_cells_are_in_the_order_of_the_columns() -> None:
     assert columns(Row) == OLD_HEADER.strip().split(",")
     assert encode(ROW) == OLD_LINE.strip().split(",")
+
+
+def test_unfinished_lines_are_listed_in_the_order_of_names(tmp_path: Path) -> None:
+    names = [f"{letter}.csv.torn" for letter in "gcaebdfh"]
+    for name in [*names, "a.csv", "a.torn"]:
+        (tmp_path / name).touch()
+    assert [path.name for path in Database(tmp_path).unfinished_lines()] == sorted(names)

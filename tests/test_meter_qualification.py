@@ -233,7 +233,10 @@ def test_without_the_reference_the_first_meter_is_it() -> None:
     assert by_name["instant"].verdict not in (GOOD, REFERENCE)
 
 
-@pytest.mark.parametrize(("scale", "reference"), [(0.8, "samples"), (0.97, "samples"), (0.99, "counter")])
+@pytest.mark.parametrize(
+    ("scale", "reference"),
+    [(0.8, "samples"), (0.97, "samples"), (0.99, "counter"), (1.01, "counter"), (1.2, "samples")],
+)
 def test_a_reference_that_two_others_agree_is_wrong_is_none(scale: float, reference: str) -> None:
     course, trace = course_of(SAMPLES, INSTANT, replace(COUNTER, scale=scale))
     assert reference_among(course, trace, "counter") == reference
@@ -289,6 +292,14 @@ def test_a_reading_is_held_against_all_of_the_time_that_it_averages() -> None:
     slow = trace_of_power(source, ends_s, 100.0 + 50.0 * (ends_s - 0.5))
     ratio = ratio_of_means(joined([slow, quick]), Window(0.0, 5.0), "slow", "quick")
     assert ratio == pytest.approx(1.0, abs=0.001)
+
+
+def test_the_log_is_that_of_the_course() -> None:
+    machine = SimulatedMachine(HEAVY, meter=SAMPLES)
+    machine.idle(60.0)
+    course, trace = run_course(machine, machine, machine, machine.idle)
+    assert course.pause.begin_s - 1.0 < trace.epoch_s[0] < course.pause.begin_s
+    assert course.rest.end_s < trace.epoch_s[-1] < course.rest.end_s + 1.0
 
 
 def test_the_meter_is_stopped_when_the_load_fails() -> None:

@@ -257,6 +257,8 @@ WRONG: dict[str, Any] = {
     "a spread that is text": with_count(statistics=((InputStatistics(0.5, 0.0, "1"),),) * 2),  # type: ignore[arg-type]
     "parameters without names": with_operator(parameters=(3,)),
     "parameters by number": with_operator(parameters=((1, 2),)),
+    "parameters of two letters": with_operator(parameters=("ab",)),
+    "parameters with two values": with_operator(parameters=(("bias", True, False),)),
     "an input of bytes": with_input(b"x"),
     "an input of counts": with_input(COUNTS),
     "an input beyond 64 bits": with_input(INTEGER_LIMIT),
