@@ -36,7 +36,18 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation import mutators
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ["operators", "power", "measuring", "summing", "prediction", "comparing", "storage", "estimates", "units"]
+PACKAGES = [
+    "operators",
+    "power",
+    "measuring",
+    "summing",
+    "prediction",
+    "comparing",
+    "storage",
+    "columns",
+    "estimates",
+    "units",
+]
 WITHOUT = frozenset(
     {"test_gpu.py", "test_killed_campaigns.py", "test_packaging.py", "test_benchmarks.py", "test_pipeline.py"}
 )

@@ -11,7 +11,9 @@ from opcost.measuring.conditions import COLD, GRAPH
 
 def row(operator, in_model_s, alone_s, model="m", conditions=SIMULATED_CONDITIONS):
     key = kernel_key(model, conditions)
-    return KernelTimeRow(key, model, operator, 1, in_model_s, alone_s, in_model_s, "2026-11-22", conditions)
+    return KernelTimeRow(
+        key, model, operator, 1, in_model_s, alone_s, in_model_s, "2026-11-22T08:00:00+00:00", conditions
+    )
 
 
 def test_errors_that_cancel_are_told():
