@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from functools import cache
+from reprlib import repr as shown
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -111,8 +112,10 @@ class Field:
             return ""
         largest = LARGEST_FLOAT if self.kind is float else LARGEST_INT if self.kind is int else None
         if largest is not None and not -largest <= value <= largest:
-            return f"{self.name}: {value!r} is not a number from {-largest:g} to {largest:g}"
-        return "" if self.column.values.allow(value) else f"{self.name}: {value!r} is not {self.column.values.words}"
+            return f"{self.name}: {shown(value)} is not a number from {-largest:g} to {largest:g}"
+        return (
+            "" if self.column.values.allow(value) else f"{self.name}: {shown(value)} is not {self.column.values.words}"
+        )
 
 
 class Columns:

@@ -36,3 +36,12 @@ class UnknownOperationError(Exception):
 
 class DescriptionError(Exception):
     """A call of an operator could not be described as plain data: a bug of opcost, not of the model."""
+
+
+LONGEST_SHOWN = 200
+"""Characters of a file in a message."""
+
+
+def shortened(text: str) -> str:
+    """Return a text of a file as a message can hold it: as it is, or its beginning."""
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

@@ -30,12 +30,9 @@ from typing import Any
 
 import yaml
 from mutations import Mutation, mutated_pickle, mutated_text
+from resigned_tables import genuine, resigned, use
 
-from opcost.comparing.cache_chains import ChainRow
-from opcost.comparing.kernel_times import KernelTimeRow
-from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
-from opcost.measuring.record import FailureRow, MeasurementRow
 from opcost.meters.nvidia_smi_log import cut
 from opcost.meters.nvidia_smi_logger import LogFollower, NvidiaSmiLogger
 from opcost.meters.nvidia_smi_meter import power_trace
@@ -121,28 +118,16 @@ def read_pickle(path: Path) -> None:
         assert repr(read_counts(again, "x")) == repr(counts)
 
 
-def row_types() -> dict[str, type[Any]]:
-    """Return what the rows of each table are."""
-    # It imports torch, which the harness's own tests need not wait for.
-    from opcost.measuring.meter_quality import QualificationRow
-
-    return {
-        "operator_measurements.csv": MeasurementRow,
-        "full_model_measurements.csv": MeasurementRow,
-        "failures.csv": FailureRow,
-        "kernel_times.csv": KernelTimeRow,
-        "calls_in_chains.csv": ChainRow,
-        "meter_qualifications.csv": QualificationRow,
-        "sum_vs_full.csv": ComparisonRow,
-    }
+def tables(folder: Path) -> dict[str, CsvTable[Any]]:
+    """Return all tables of a database by their files' names."""
+    return {table.path.name: table for table in Database(folder).tables}
 
 
 def read_table(path: Path) -> None:
-    row_type = row_types()[path.name]
-    table: CsvTable[Any] = CsvTable(path, row_type)
+    table = tables(path.parent)[path.name]
     text = table.text(table.rows())
     with tempfile.TemporaryDirectory() as folder:
-        again: CsvTable[Any] = CsvTable(Path(folder) / path.name, row_type)
+        again = tables(Path(folder))[path.name]
         again.path.write_text(text, encoding="utf-8", newline="")
         assert again.text(again.rows()) == text
 
@@ -223,17 +208,17 @@ def part_of_table(path: Path, random: Random) -> bytes:
 
 
 def table_kind(name: str) -> Kind:
-    path = ROOT / "database" / name
-    table: CsvTable[Any] = CsvTable(path, row_types()[name])
+    table = tables(ROOT / "database")[name]
     seeds: tuple[bytes, ...] = (table.text([]).encode(),)
-    if path.exists():
-        seeds = tuple(part_of_table(path, Random(number)) for number in range(8))
+    if table.path.exists():
+        seeds = tuple(part_of_table(table.path, Random(number)) for number in range(8))
     return Kind(f"database/{name}", seeds, mutated_text, read_table)
 
 
 def kinds() -> list[Kind]:
-    """Return all kinds of inputs; configs and pickles come as often as tables and logs."""
+    """Return all kinds of inputs; half of them are tables with right checksums, whose cells someone changed."""
     # It takes seconds, which are not the first input's.
+    import opcost.reporting.report
     import opcost.sources.torchvision  # noqa: F401
 
     summaries = [path.read_bytes() for path in sorted((ROOT / "measurements").glob("resnet*/summary.yml"))]
@@ -251,7 +236,9 @@ def kinds() -> list[Kind]:
     )
     counts = Kind(f"measurements/{MODEL}/operators.pkl", pickles, mutated_pickle, read_pickle)
     log = Kind("nvidia_smi.csv", log_seeds, mutated_text, read_log)
-    return [*[summary, whitelists] * 3, *[counts] * 7, *map(table_kind, row_types()), *[log] * 7]
+    damaged = [table_kind(name) for name in tables(Path())]
+    signed = [Kind(f"database/{name}", (content,), resigned, use) for name, content in genuine()]
+    return [*[summary, whitelists] * 2, *[counts] * 6, *damaged, *[log] * 4, *signed * 3]
 
 
 # One process that reads one input after the other
@@ -356,7 +343,7 @@ class Reader:
 
 def has_script(kind: Kind) -> bool:
     """Return whether a script reads a kind of input: no file is read for nvidia-smi's log."""
-    return not kind.file.startswith("nvidia_smi")
+    return not kind.file.startswith("nvidia_smi") and kind.read is not use
 
 
 def script_for(kind: Kind) -> list[str]:

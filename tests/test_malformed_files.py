@@ -15,7 +15,7 @@ from malformed_files import Kind, Reader, complaint, results
 from opcost.errors import UserError
 
 INPUTS = 205
-SCRIPT_EVERY = 47
+SCRIPT_EVERY = 25
 
 
 def test_malformed_inputs_end_in_a_reading_or_clear_lines(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def counts_of(rows: Sequence[ModelOperatorRow]) -> ShippedCounts:
     whole, *parts = dict.fromkeys(row for row in rows if row.counted_at == last)
     model = _operator(whole)
     if model.key != whole.model_key or whole.weights is None:
-        raise ValueError(f"{whole.model}: the row of the model itself is missing")
+        raise ValueError(f"{whole.model!r}: the row of the model itself is missing")
     counts = OperatorCounts(
         model=model,
         counts=tuple(_counts(parts)),
@@ -149,7 +149,7 @@ def _of_subject(subject: Subject) -> dict[str, Any]:
 def _operator(row: ModelOperatorRow) -> OperatorTuple:
     operator = parse_operator(row.operator, row.parameters, row.inputs, row.training_mode)
     if operator.key != row.key.partition("-")[0]:
-        raise ValueError(f"{row.operator}: its key is that of another operator tuple")
+        raise ValueError(f"{row.operator!r}: its key is that of another operator tuple")
     return operator
 
 

@@ -48,7 +48,8 @@ def parse_operator(operator: str, parameters: str, inputs: str, mode: str | None
     positional, named_inputs = _Reader(inputs).arguments()
     read = OperatorTuple(operator, named_parameters, positional, named_inputs, mode)
     if (read.parameters_text, read.inputs_text) != (parameters, inputs):
-        raise ValueError(f"{operator}({parameters}) on ({inputs}) is not the text of an operator tuple")
+        text = f"{operator}({parameters}) on ({inputs})"
+        raise ValueError(f"{text!r} is not the text of an operator tuple")
     return read
 
 

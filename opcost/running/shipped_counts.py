@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from opcost.errors import UserError
+from opcost.errors import UserError, shortened
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.model_rows import ModelOperatorRow, ShippedCounts, counts_of, rows_of
 from opcost.running.request import COUNTS, Request, counted, model_tuple
@@ -68,7 +68,9 @@ def _in_table(table: CsvTable[ModelOperatorRow], configs: Iterable[ModelConfig])
     try:
         return {key: counts_of(rows) for key, rows in of_model.items()}
     except ValueError as error:
-        raise UserError(f"{table.path}: {error}; restore the file, or delete it and run block 0") from error
+        raise UserError(
+            f"{table.path}: {shortened(str(error))}; restore the file, or delete it and run block 0"
+        ) from error
 
 
 def _is_as_new(pickle: Path, shipped: ShippedCounts) -> bool:
