@@ -17,6 +17,7 @@ from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
 from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import select
@@ -64,8 +65,9 @@ def campaign(tmp_path: Path) -> SimulatedCampaign:
     return campaign
 
 
-def measure_parts(campaign: SimulatedCampaign, protocol: MeasurementProtocol = SHORT) -> None:
-    measure_operators(campaign.request(), lambda _: protocol, campaign.open_apparatus, RecordedProgress())
+def measure_parts(campaign: SimulatedCampaign, protocol: MeasurementProtocol = SHORT, setting: Setting = USUAL) -> None:
+    request = replace(campaign.request(), setting=setting)
+    measure_operators(request, lambda _: protocol, campaign.open_apparatus, RecordedProgress())
 
 
 def measure_whole(campaign: SimulatedCampaign, protocol: MeasurementProtocol = SHORT) -> None:
@@ -343,10 +345,8 @@ def test_rows_of_other_models_stay(campaign: SimulatedCampaign) -> None:
 
 def test_sums_of_each_cache_stand_beside_one_another_in_the_file(campaign: SimulatedCampaign) -> None:
     measure_whole(campaign)
-    warm = campaign.conditions
     for cache in ("warm", "cold"):
-        campaign.conditions = replace(warm, cache=cache)
-        measure_parts(campaign)
+        measure_parts(campaign, setting=Setting(cache=cache))
         (report,) = compare_models(campaign.request(), OperatorRuns(cache=cache))
         (row,) = report.comparisons
         assert (row.conditions.cache, row.missing_operators) == (cache, 0)
