@@ -9,12 +9,13 @@ from opcost.command.run import run
 from opcost.command.subcommand import PROGRAM
 from opcost.command.subcommands.check import CHECK
 from opcost.command.subcommands.check_operators import CHECK_OPERATORS
+from opcost.command.subcommands.columns import COLUMNS
 from opcost.command.subcommands.compare_kernels import COMPARE_KERNELS
 from opcost.command.subcommands.coverage import COVERAGE
 from opcost.command.subcommands.make_configs import MAKE_CONFIGS
 from opcost.command.subcommands.merge import MERGE
 
-SUBCOMMANDS = (MAKE_CONFIGS, CHECK_OPERATORS, COMPARE_KERNELS, COVERAGE, CHECK, MERGE)
+SUBCOMMANDS = (MAKE_CONFIGS, CHECK_OPERATORS, COMPARE_KERNELS, COVERAGE, CHECK, MERGE, COLUMNS)
 
 
 def main() -> int:

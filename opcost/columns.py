@@ -51,7 +51,7 @@ class Values:
 
 def one_of(*texts: str) -> Values:
     """Return the values of a column that has one of some texts."""
-    return Values(f"one of {', '.join(texts)}", texts.__contains__)
+    return Values(" or ".join(texts), texts.__contains__)
 
 
 def _is_moment(text: str) -> bool:
@@ -62,14 +62,14 @@ def _is_moment(text: str) -> bool:
     return moment.tzinfo is not None and YEARS[0] <= moment.year <= YEARS[1]
 
 
-ANY = Values("", lambda _: True)
-SIGNED = Values(f"a number from {-LARGEST:g} to {LARGEST:g}", lambda value: -LARGEST <= value <= LARGEST)
-FROM_0 = Values(f"a number from 0 to {LARGEST:g}", lambda value: 0 <= value <= LARGEST)
-ABOVE_0 = Values(f"a number from {SMALLEST:g} to {LARGEST:g}", lambda value: SMALLEST <= value <= LARGEST)
-SHARE = Values("a number from 0 to 1", lambda value: 0 <= value <= 1)
-COUNT = Values("a whole number from 0 on", lambda value: value >= 0)
-COUNT_FROM_1 = Values("a whole number from 1 on", lambda value: value >= 1)
-MOMENT = Values("a date and time with its zone, such as 2026-11-22T08:00:00+00:00", _is_moment)
+ANY = Values("any", lambda _: True)
+SIGNED = Values(f"to ±{LARGEST:g}", lambda value: -LARGEST <= value <= LARGEST)
+FROM_0 = Values(f"0 to {LARGEST:g}", lambda value: 0 <= value <= LARGEST)
+ABOVE_0 = Values(f"{SMALLEST:g} to {LARGEST:g}", lambda value: SMALLEST <= value <= LARGEST)
+SHARE = Values("0 to 1", lambda value: 0 <= value <= 1)
+COUNT = Values("0, 1, 2, ...", lambda value: value >= 0)
+COUNT_FROM_1 = Values("1, 2, 3, ...", lambda value: value >= 1)
+MOMENT = Values("date, time and zone, as 2026-11-22T08:00:00+00:00", _is_moment)
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,9 @@ class Field:
             return ""
         largest = LARGEST_FLOAT if self.kind is float else LARGEST_INT if self.kind is int else None
         if largest is not None and not -largest <= value <= largest:
-            return f"{self.name}: {shown(value)} is not a number from {-largest:g} to {largest:g}"
-        return (
-            "" if self.column.values.allow(value) else f"{self.name}: {shown(value)} is not {self.column.values.words}"
-        )
+            return f"{self.name}: {shown(value)} is not possible (to ±{largest:g})"
+        values = self.column.values
+        return "" if values.allow(value) else f"{self.name}: {shown(value)} is not possible ({values.words})"
 
 
 class Columns:

@@ -14,10 +14,12 @@ import pytest
 
 from opcost.columns import ABOVE_0, ANY, MOMENT, Field, columns_of
 from opcost.errors import UserError
+from opcost.reporting.database_page import database_page
 from opcost.storage.database import Database
 from opcost.storage.rows import columns, encode
 from opcost.storage.table import CsvTable
 
+PAGE = Path(__file__).parent.parent / "docs" / "database.md"
 COMMITTED = Database(Path(__file__).parent.parent / "database")
 TABLES = [table for table in COMMITTED.tables if table.path.exists()]
 NO_NUMBERS = ("nan", "inf", "-inf", "1e308", "-1e308")
@@ -92,8 +94,14 @@ def test_a_row_is_not_made_of_what_its_table_would_refuse(table: CsvTable[Any]) 
     row = first_of(table)
     for field in columns_of(table.row_type):
         if field.kind is float and hasattr(row, field.name):
-            with pytest.raises(ValueError, match=f"{field.name}: nan is not"):
+            with pytest.raises(ValueError, match=f"{field.name}: nan is not possible"):
                 replace(row, **{field.name: float("nan")})
+
+
+def test_the_page_of_all_columns_is_as_they_are_declared(pytestconfig: pytest.Config) -> None:
+    if pytestconfig.getoption("--renew-golden"):
+        PAGE.write_text(database_page(), encoding="utf-8")
+    assert database_page() == PAGE.read_text(encoding="utf-8"), "meant? then: pytest --renew-golden"
 
 
 def test_every_column_says_what_it_means() -> None:

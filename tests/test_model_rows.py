@@ -80,7 +80,7 @@ def test_rows_without_the_model_itself_are_refused():
 
 @pytest.mark.parametrize("change", [{"calls": 0}, {"calls": 10**9}, {"flop": -1}, {"memory_bytes": -1}])
 def test_impossible_counts_are_refused(change):
-    with pytest.raises(ValueError, match="calls|not a whole number from 0 on"):
+    with pytest.raises(ValueError, match="is not possible"):
         replace(rows_of("a", COUNTED, LATE)[0], **change)
 
 

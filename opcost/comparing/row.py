@@ -14,8 +14,9 @@ from opcost.operators.subjects import COUNTED, INPUT_DATA
 class ComparisonRow(Columns):
     """A model's summed operators beside the measured whole, under one set of conditions: those of the operators.
 
-    What is not known is None. Pieces of the whole are those of ``comparing.gap.Gap``, figures of an eager run those of
-    ``comparing.eager_regime``, kernels those of ``comparing.kernel_times``.
+    The whole is the sum (in modules and in functions), the cache correction, what is dropped, what is unmeasured, and
+    what is unexplained. What an eager run should take follows from rows of eager loops and of graphs, kernel errors
+    from ``kernel_times.csv``.
     """
 
     key: Annotated[str, Column("that of the whole model's row")]

@@ -16,7 +16,7 @@ STEADY_ONLY = "for steady loads only"
 
 @dataclass(frozen=True)
 class MeterQuality(Columns):
-    """What one meter is worth. What could not be found is None."""
+    """What one meter is worth. What could not be found is unknown."""
 
     meter: Annotated[str, Column("which meter and field")]
     update_period_s: Annotated[float | None, Column("time from one new reading to the next", ABOVE_0)]

@@ -66,7 +66,7 @@ class Measurement(Columns):
     power_log: Annotated[str | None, Column("file in `power_logs/` with the raw readings (not in git)")]
     executed_as: Annotated[str, Column("how it ran; what no CUDA graph can hold runs eagerly", one_of(*EXECUTIONS))]
     duty_cycle: Annotated[float | None, Column("largest share of the time in which the load ran; empty: all", SHARE)]
-    flags: Annotated[Flags, Column("what programs must know of the measurement, separated by `|`")]
+    flags: Annotated[Flags, Column("what programs must know of the measurement, see [flags](#flags)")]
     notes: Annotated[str, Column("what people may want to know: how the run differs from that in the model")]
 
 
@@ -74,7 +74,8 @@ class Measurement(Columns):
 class MeasurementRow(Columns):
     """What was measured, under what, with what result; a whole model is an operator like any other.
 
-    Rows with equal keys (``conditions.measurement_key``) repeat a measurement.
+    Rows with equal keys repeat a measurement: sums prefer those with energy, then undisturbed ones, then the longest
+    loop, then the newest.
     """
 
     key: Annotated[str, Column("operator tuple, values and conditions as three hashes")]

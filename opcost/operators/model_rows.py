@@ -24,7 +24,7 @@ SEPARATOR = " | "
 MAXIMUM_CALLS = 1_000_000
 """Of one operator in one run of a model: each call's values are kept in memory."""
 
-_CALLS = Values(f"a count from 1 to {MAXIMUM_CALLS}", lambda calls: 1 <= calls <= MAXIMUM_CALLS)
+_CALLS = Values(f"1 to {MAXIMUM_CALLS}", lambda calls: 1 <= calls <= MAXIMUM_CALLS)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,69 @@
+"""The columns of all tables as a page of ``docs/``, from their declarations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from inspect import getdoc
+from pathlib import Path
+from typing import Any
+
+from opcost.columns import ANY, Field, columns_of, fields_of
+from opcost.measuring.flags import Flag
+from opcost.storage.database import Database
+from opcost.storage.rows import CHECKSUM
+
+BEGINNING = f"""\
+# The columns of the database
+
+Made by `python -m opcost columns`. Units are SI; 1 is the unit of ratios and shares. An empty cell is unknown, never
+zero. A cell with an impossible value is refused. Each table's last column is `{CHECKSUM}`, the CRC-32 of the line's
+other cells. A line that does not fit to it was damaged or changed, and is refused: delete it, or empty that cell if you
+changed the line on purpose.
+"""
+
+HEAD = "| column | unit | may be empty | values | meaning |\n|---|---|---|---|---|"
+FLAGS_HEAD = "| flag | casts doubt | meaning |\n|---|---|---|"
+
+
+def database_page() -> str:
+    """Return the page: a section for each kind of row, for each group of columns that several kinds have, and flags."""
+    files: dict[Any, list[str]] = {}
+    for table in Database(Path()).tables:
+        files.setdefault(table.row_type, []).append(f"`{table.path.name}`")
+    shared = _shared_groups(files)
+    rows = [_section(", ".join(names), row_type, shared) for row_type, names in files.items()]
+    groups = [_section(kind.__name__, kind, ()) for kind in shared]
+    flags = [f"| `{flag.value}` | {'yes' if flag.casts_doubt else ''} | {flag.meaning} |" for flag in Flag]
+    return "\n".join([BEGINNING, *rows, *groups, "## Flags", "", FLAGS_HEAD, *flags, ""])
+
+
+def _shared_groups(row_types: Iterable[Any]) -> list[Any]:
+    """Return the groups of columns that rows of several kinds have."""
+    counts = Counter(field.kind for row_type in row_types for field in fields_of(row_type) if field.is_group)
+    return [kind for kind, number in counts.items() if number > 1]
+
+
+def _section(title: str, kind: Any, shared: Iterable[Any]) -> str:
+    told = [kind, *(field.kind for field in fields_of(kind) if field.is_group and field.kind not in shared)]
+    texts = "\n\n".join(str(getdoc(each)).replace("``", "`") for each in told)
+    return "\n".join([f"## {title}", "", texts, "", HEAD, *_lines(kind, shared), ""])
+
+
+def _lines(kind: Any, shared: Iterable[Any]) -> Iterator[str]:
+    for field in fields_of(kind):
+        if not field.is_group:
+            yield _line(field)
+        elif field.kind not in shared:
+            yield from _lines(field.kind, shared)
+        else:
+            first, *_, last = columns_of(field.kind)
+            name = field.kind.__name__
+            yield f"| `{first.name}` to `{last.name}` | | | | [{name}](#{name.lower()}) |"
+
+
+def _line(field: Field) -> str:
+    empty = "yes" if field.may_be_empty else ""
+    values = "True or False" if field.kind is bool else "" if field.column.values == ANY else field.column.values.words
+    cells = (f"`{field.name}`", field.unit, empty, values, field.column.meaning)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
