@@ -244,9 +244,9 @@ def imports(test_file: str, module: str) -> bool:
     )
 
 
-def observed_tests(packages: Sequence[str], copies: queue.Queue[Path], results: Path) -> Tests:
-    """Run every test file that names one of the packages once, without a fault; tests that fail are left out."""
-    named = re.compile(rf"opcost(\.| import )({'|'.join(packages)})\b")
+def observed_tests(copies: queue.Queue[Path], results: Path) -> Tests:
+    """Run every test file that names an idea or storage once, without a fault; tests that fail are left out."""
+    named = re.compile(rf"opcost(\.| import )({'|'.join(PACKAGES)})\b")
     paths = [path for path in (ROOT / "tests").glob("test_*.py") if path.name not in WITHOUT]
     files = [path.name for path in sorted(paths) if named.search(path.read_text(encoding="utf-8"))]
     with ThreadPoolExecutor(copies.qsize()) as pool:
@@ -368,7 +368,7 @@ def main() -> None:
         for number in range(arguments.at_a_time):
             copies.put(copy_of_project(Path(folder, str(number))))
         begin_s = time.monotonic()
-        tests = observed_tests(arguments.packages, copies, Path(folder))
+        tests = observed_tests(copies, Path(folder))
         print(f"{len(tests.time_s)} tests pass without a fault ({time.monotonic() - begin_s:.0f} s)", flush=True)
         with ThreadPoolExecutor(arguments.at_a_time) as pool:
             trials = list(pool.map(lambda fault: tried(fault, tests, copies), faults))

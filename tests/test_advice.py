@@ -235,6 +235,11 @@ def test_the_smallest_whitelist_reaches_the_target_in_each_model_and_names_the_l
     assert set(smallest_whitelist([one, other], 0.9, smallest_cover)) == {"add", "left", "right"}
 
 
+def test_a_whitelist_begins_with_what_takes_longest_on_average() -> None:
+    models = [costs(a=(0.2, 0.8), b=(0.7, 0.1), c=(0.1, 0.1)), costs(a=(0.3, 0.3), b=(0.4, 0.4), c=(0.3, 0.3))]
+    assert smallest_whitelist(models, 1.0, smallest_cover) == ("b", "a", "c")
+
+
 def test_a_list_that_a_solver_finds_enough_is_enough() -> None:
     """A solver is content with what is a millionth too little."""
     model = costs(a=(0.9 - 5e-7, 0.9 - 5e-7), b=(0.1 + 5e-7, 0.1 + 5e-7))

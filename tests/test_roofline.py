@@ -83,6 +83,7 @@ def of(name: str, dtype: str = "float32") -> OperatorTuple:
         (of("torch.nn.Linear"), {"cudnn_tf32": True, "matmul_tf32": False}, FP32),
         (of("torch.matmul"), {"cudnn_tf32": False, "matmul_tf32": True}, TF32),
         (of("torch.nn.Conv2d", "bfloat16"), {"cudnn_tf32": True, "matmul_tf32": True}, "bfloat16"),
+        (of("torch.nn.Embedding", "int64"), {"cudnn_tf32": False, "matmul_tf32": False}, FP32),
     ],
 )
 def test_torchs_switches_say_what_products_multiply_in(

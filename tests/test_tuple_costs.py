@@ -1,0 +1,125 @@
+"""Which tuples compared models use, how often, and what is to be known of their figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from simulated_machine import SIMULATED_CONDITIONS, simulated_row
+
+from opcost.comparing.compare import Evidence, compare
+from opcost.comparing.comparison import Comparison
+from opcost.comparing.roofline import Work
+from opcost.comparing.tuple_costs import TupleCost, TupleFlag, Use, arithmetic_of, tuple_costs
+from opcost.estimates import Estimate
+from opcost.measuring.conditions import EAGER, GRAPH, measurement_key
+from opcost.measuring.flags import Flag
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.subjects import Subject
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.whitelist import Selection
+from opcost.summing.index import Measurements
+
+RELU, GELU, SILU, LINEAR, ERF, VIEW = (
+    OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((4,), "float32"),))
+    for name in ("ReLU", "GELU", "SiLU", "Linear", "Erf", "View")
+)
+FIRST, SECOND = (model_operator("resnet18", None, (batch, 3, 8, 8)) for batch in (1, 2))
+MEASURED = simulated_row(RELU)
+TIMES_S = {RELU: 0.001, GELU: 0.002, SILU: 0.004, FIRST: 0.01, SECOND: 0.02}
+
+
+def row_of(operator: OperatorTuple, **measured: Any) -> MeasurementRow:
+    measurement = replace(
+        MEASURED.measurement, **{"time_s": TIMES_S[operator], "energy_j": 0.5, "executed_as": GRAPH, **measured}
+    )
+    key = measurement_key(Subject(operator), SIMULATED_CONDITIONS)
+    return replace(MEASURED, key=key, operator=operator.operator, measurement=measurement)
+
+
+def counts_of(model: OperatorTuple, **calls: int) -> OperatorCounts:
+    operators = {operator.short_name: operator for operator in (RELU, GELU, SILU, LINEAR, ERF, VIEW)}
+    costs = {name: (0, 0) if name == "View" else (30, 8) for name in calls}
+    counts = tuple(OperatorCount(operators[name], number, *costs[name]) for name, number in calls.items())
+    return OperatorCounts(model, counts, 100, 100, 0, "2.11.0", "cuda")
+
+
+def compared(kept: OperatorCounts, dropped: OperatorCounts, *rows: MeasurementRow) -> Comparison:
+    return compare(Selection(kept, dropped), row_of(kept.model), Evidence(Measurements(rows), ()))
+
+
+def by_operator(*comparisons: Comparison) -> dict[str, TupleCost]:
+    return {cost.subject.operator.short_name: cost for cost in tuple_costs(comparisons)}
+
+
+def flags_of(row: MeasurementRow, calls: str = "kept") -> set[TupleFlag]:
+    kept, dropped = (counts_of(FIRST, ReLU=1) if calls == name else counts_of(FIRST) for name in ("kept", "dropped"))
+    return by_operator(compared(kept, dropped, row))["ReLU"].flags
+
+
+def test_uses_are_the_calls_of_each_model_in_its_sum_and_out_of_it() -> None:
+    rows = [row_of(operator) for operator in (RELU, GELU, SILU)]
+    first = compared(counts_of(FIRST, ReLU=3, Linear=7, View=5), counts_of(FIRST, SiLU=2, Erf=4), *rows)
+    second = compared(counts_of(SECOND, ReLU=1, GELU=1), counts_of(SECOND), *rows)
+    assert {name: cost.uses for name, cost in by_operator(first, second).items()} == {
+        "ReLU": [Use(0, 3), Use(1, 1)],
+        "GELU": [Use(1, 1)],
+        "SiLU": [Use(0, 2, is_summed=False)],
+        "Linear": [Use(0, 7)],
+        "Erf": [Use(0, 4, is_summed=False)],
+    }
+
+
+def test_those_come_first_that_cost_the_models_most_time() -> None:
+    rows = [row_of(operator) for operator in (RELU, GELU, SILU)]
+    calls = compared(counts_of(FIRST, Linear=9, SiLU=1, GELU=3, ReLU=3), counts_of(FIRST, ReLU=2), *rows)
+    found = [cost.subject.operator.short_name for cost in tuple_costs([calls])]
+    assert found == ["GELU", "ReLU", "SiLU", "Linear"]
+
+
+def test_a_tuple_that_is_not_measured_has_no_figures() -> None:
+    first = compared(counts_of(FIRST, Linear=7), counts_of(FIRST, Erf=4), row_of(RELU))
+    found = by_operator(first)
+    assert found["Linear"].flags == {TupleFlag.NOT_MEASURED}
+    assert found["Erf"].flags == {TupleFlag.NOT_MEASURED, TupleFlag.DROPPED}
+    assert (found["Linear"].time_s, found["Linear"].energy_j, found["Linear"].work) == (None, None, None)
+
+
+def test_a_tuple_has_the_figures_of_its_row() -> None:
+    row = row_of(RELU, time_standard_error_s=0.1, energy_standard_error_j=0.2)
+    found = by_operator(compared(counts_of(FIRST, ReLU=3), counts_of(FIRST), row))["ReLU"]
+    assert found.row == row
+    assert (found.time_s, found.energy_j) == (Estimate(0.001, 0.1), Estimate(0.5, 0.2))
+    assert found.work == Work(30, 8, 0.001, 0.5, arithmetic_of(RELU, SIMULATED_CONDITIONS))
+
+
+@pytest.mark.parametrize(
+    ("measured", "flag"),
+    [
+        ({"flags": (Flag.METERS_DISAGREE,)}, TupleFlag.DOUBTFUL),
+        ({"flags": (Flag.IMPRECISE,)}, TupleFlag.NOT_PRECISE),
+        ({"flags": (Flag.DUTY_CYCLE,)}, TupleFlag.DUTY_CYCLE),
+        ({"flags": (Flag.AT_POWER_LIMIT,)}, TupleFlag.POWER_LIMIT),
+        ({"flags": (Flag.POWER_CAPPED,)}, TupleFlag.POWER_LIMIT),
+        ({"executed_as": EAGER}, TupleFlag.EAGER),
+        ({"energy_j": None, "energy_standard_error_j": None}, TupleFlag.NO_ENERGY),
+    ],
+)
+def test_what_is_to_be_known_of_a_row_is_a_flag(measured: dict[str, Any], flag: TupleFlag) -> None:
+    assert flags_of(row_of(RELU)) == set()
+    assert flags_of(row_of(RELU, **measured)) == {flag}
+    assert flags_of(row_of(RELU, **measured), "dropped") == {flag, TupleFlag.DROPPED}
+
+
+def test_a_row_of_another_board_is_flagged() -> None:
+    other = replace(row_of(RELU), circumstances=replace(MEASURED.circumstances, device_uuid="another board"))
+    assert flags_of(other) == {TupleFlag.OTHER_BOARD}
+
+
+def test_a_flag_of_one_model_is_one_of_the_tuple() -> None:
+    row = row_of(RELU)
+    of_dropped = compared(counts_of(FIRST), counts_of(FIRST, ReLU=1), row)
+    of_summed = compared(counts_of(SECOND, ReLU=1), counts_of(SECOND), row)
+    assert by_operator(of_dropped, of_summed)["ReLU"].flags == {TupleFlag.DROPPED}
