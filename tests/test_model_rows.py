@@ -40,7 +40,7 @@ COUNTED = OperatorCounts(
 
 @pytest.mark.parametrize("counts", [COUNTED, replace(COUNTED, outside=(), composites=(), device_type="meta")])
 def test_rows_are_read_back_as_the_counts_that_they_were_made_of(counts):
-    shipped = counts_of(rows_of("a", counts, LATE))
+    (shipped,) = counts_of(rows_of("a", counts, LATE))
     assert shipped.counted_at == LATE
     read = shipped.counts
     assert replace(read, counts=()) == replace(counts, counts=())
@@ -63,6 +63,20 @@ def test_the_last_of_several_counts_is_read_and_equal_rows_count_once():
     old = rows_of("a", replace(COUNTED, total_flop=99), EARLY)
     new = rows_of("a", COUNTED, LATE)
     assert counts_of([*new, *old, *new]) == counts_of(new)
+
+
+def test_counts_with_values_are_read_before_later_ones_of_shapes_only():
+    values, shapes = rows_of("a", COUNTED, EARLY), rows_of("a", replace(COUNTED, device_type="meta"), LATE)
+    assert counts_of([*values, *shapes]) == counts_of(values)
+
+
+def test_two_configs_of_one_model_that_were_counted_at_once_are_not_added_up():
+    others = replace(COUNTED, composites=())
+    rows = [*rows_of("a", COUNTED, LATE), *rows_of("b", COUNTED, LATE), *rows_of("c", others, LATE)]
+    assert [shipped.counts for shipped in counts_of(rows)] == [
+        *(shipped.counts for shipped in counts_of(rows_of("a", COUNTED, LATE))),
+        *(shipped.counts for shipped in counts_of(rows_of("c", others, LATE))),
+    ]
 
 
 @pytest.mark.parametrize("kind", [NORMAL, ZEROS, CONSTANT, *(InputValues(0.3, spread=wide) for wide in (1, 16, 64))])
@@ -136,3 +150,24 @@ def test_a_damaged_table_is_a_mistake_of_one_line(request_of_one):
         table.append(row)
     with pytest.raises(UserError, match="restore the file, or delete it and run block 0"):
         shipped_by(request)
+
+
+def test_a_pickle_that_knows_shapes_only_does_not_stand_for_counts_with_values(request_of_one):
+    (config,) = request_of_one.configs()
+    write_counts(COUNTS.path(config), COUNTED)
+    ship_counts(request_of_one, [config])
+    write_counts(COUNTS.path(config), replace(COUNTED, device_type="meta"))
+    assert list(shipped_by(request_of_one)) == ["a"]
+    COUNTS.path(config).write_bytes(b"damaged")
+    assert shipped_by(request_of_one) == {}
+
+
+def test_counts_of_shapes_only_and_those_that_cannot_be_read_back_are_not_shipped(request_of_one, caplog):
+    (config,) = request_of_one.configs()
+    write_counts(COUNTS.path(config), replace(COUNTED, device_type="meta"))
+    ship_counts(request_of_one, [config])
+    assert not request_of_one.database.model_operators.path.exists()
+    write_counts(COUNTS.path(config), replace(COUNTED, outside=("a | b",)))
+    ship_counts(request_of_one, [config])
+    assert not request_of_one.database.model_operators.path.exists()
+    assert "a: its counts are not added to the database" in caplog.text

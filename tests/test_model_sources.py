@@ -19,7 +19,8 @@ from torchvision.models._api import BUILTIN_MODELS, Weights, WeightsEnum
 from torchvision.transforms._presets import ImageClassification
 
 from opcost.errors import CannotMeasureError, UserError
-from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.tuples import MODEL_PACKAGES, OperatorTuple, TensorSpec, model_operator
+from opcost.sources import registry
 from opcost.sources.models import resolve
 from opcost.sources.ports import PublishedFacts
 from opcost.sources.registry import check_config, models_matching
@@ -336,3 +337,24 @@ def test_all_but_quantized_models_are_chosen_and_detectors_depend_on_data() -> N
     detectors = {name for name in models if "rcnn" in name or name.startswith(("fcos", "retinanet", "ssd"))}
     assert {name for name, model in models.items() if model.is_data_dependent} == detectors
     assert {model.task for name, model in models.items() if name in detectors} == {"detection"}
+
+
+class OtherSource:
+    """A source of one model, which a config names ``other:net``."""
+
+    def mistakes(self, config: Any) -> list[str]:
+        return [] if config.model_name == "other:net" else ["no such model"]
+
+
+def test_a_config_names_another_source_before_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Named("other:net", None)
+    unknown = "other.net: there is no source of models other; there are: torchvision"
+    assert check_config(model) == [f"{FILE}: model_name: {unknown}"]
+    monkeypatch.setattr(registry, "SOURCES", {**registry.SOURCES, "other": OtherSource})
+    monkeypatch.setitem(MODEL_PACKAGES, "other", "other.models.")
+    assert check_config(model) == []
+    assert check_config(Named("other:mesh", None)) == ["no such model"]
+    operator = model_operator("other:net", None, SIZE)
+    assert (operator.operator, operator.is_model, operator.short_name) == ("other.models.net", True, "net")
+    assert isinstance(registry.source_of(operator), OtherSource)
+    assert not OperatorTuple("other.models.Net").is_model

@@ -127,3 +127,14 @@ def test_what_was_there_before_a_build_is_no_disturbance_of_it() -> None:
     watch.before_build()
     assert watch.after_finish() == NOTHING
     assert watch.after_finish() == Finding((Flag.OTHER_PROCESS,), "meanwhile")
+
+
+def test_a_meter_is_stopped_though_an_observer_fails() -> None:
+    class Failing(Observer):
+        def after_finish(self) -> Finding:
+            raise OSError("no such process")
+
+    machine, told = SimulatedMachine(Load(time_s=0.01)), list[str]()
+    with pytest.raises(OSError, match="no such process"):
+        measure(machine, recorded(machine, told, Failing()), SHORT)
+    assert told[-1] == "stop"

@@ -88,6 +88,16 @@ def test_repairing_keeps_the_good_lines_and_the_old_file(
     assert table(campaign.database).rows() == [simulated_row(RELU)] * 2
 
 
+def test_a_cell_that_reads_like_a_line_number_is_repaired_as_any_other(campaign: SimulatedCampaign) -> None:
+    path = table(campaign.database).path
+    good = path.read_text()
+    _, line = good.splitlines()
+    path.write_text(good + line.replace(line.split(",")[2], "x:1: y", 1).rpartition(",")[0] + ",\n")
+    report = check_files(campaign.measurements, campaign.database, repair=True)
+    assert len(report.repaired) == 1
+    assert path.read_text() == good
+
+
 def test_a_table_with_a_foreign_header_is_not_repaired_to_nothing(campaign: SimulatedCampaign) -> None:
     path = table(campaign.database).path
     path.write_text("a,b\n1,2\n")

@@ -162,6 +162,15 @@ def test_doubts_are_flags(campaign: SimulatedCampaign) -> None:
     assert "measure 3 doubtful tuples again" in text
 
 
+def test_a_tuple_says_which_flags_its_measurement_has(campaign: SimulatedCampaign) -> None:
+    change_rows(campaign, flags=(Flag.NOT_FINITE, Flag.RAN_WARM), duty_cycle=0.5)
+    text = report_of(campaign)
+    data = data_of(text)
+    for one in tuples_of(text):
+        assert one["measured_flags"] == f"{Flag.NOT_FINITE.meaning}; {Flag.RAN_WARM.meaning}"
+        assert one["facts"][data["facts"].index("duty_cycle")] == 0.5
+
+
 def test_a_log_that_is_there_is_drawn_with_its_window(campaign: SimulatedCampaign) -> None:
     change_rows(
         campaign, power_log="a.csv", started_at="2026-11-22T08:00:01+00:00", ended_at="2026-11-22T08:00:03+00:00"

@@ -205,7 +205,7 @@ def chain_row(chain: Chain, whole: MeasurementRow, found: Excess) -> ChainRow:
         energy_standard_error_j=standard_error_of(found.energy_j),
         measured_at=whole.measurement.ended_at,
         device_uuid=whole.circumstances.device_uuid,
-        notes=whole.measurement.notes,
+        notes=joined_notes(meanings(whole.measurement.flags), whole.measurement.notes),
         design=chain.design,
         conditions=whole.conditions,
     )

@@ -62,7 +62,7 @@ def evaluate(
     trace = _without_rows_if_clock_stepped(trace, loop)
     power, check = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
     state = device_state(trace, loop.window)
-    unevenness = _unevenness(loop)
+    unevenness, disagreement = _unevenness(loop), _disagreement(power, check)
     return Measurement(
         **_of_the_loop(loop),
         **_of_the_power(loop, power, state, device),
@@ -76,11 +76,11 @@ def evaluate(
                 *execution.flags,
                 *([Flag.NO_KERNEL] if loop.runs_nothing else []),
                 *([Flag.UNEVEN] if unevenness else []),
-                *_disagreement(power, check),
+                *([Flag.METERS_DISAGREE] if disagreement else []),
                 *_of_the_state(power.mean, state, device),
             ]
         ),
-        notes=joined_notes(execution.notes, unevenness),
+        notes=joined_notes(execution.notes, unevenness, disagreement),
     )
 
 
@@ -160,15 +160,16 @@ def at_reference(
     return energy_j.multiplied_by(Estimate(1 + kelvin * power_per_kelvin.value, abs(kelvin) * slope_error))
 
 
-def _disagreement(power: MeteredPower, check: MeteredPower | None) -> Flags:
-    """Return a flag where two meters differ, of which one must be wrong, and none is known to be."""
+def _disagreement(power: MeteredPower, check: MeteredPower | None) -> str:
+    """Return a note on two meters that differ, of which one must be wrong, and none is known to be."""
     power_w, check_w = power.mean.estimate_w, None if check is None else check.mean.estimate_w
     if power_w is None or check is None or check_w is None or check.trace.source.is_wrong:
-        return ()
+        return ""
     difference_w = abs(power_w.value - check_w.value)
     error_w = math.hypot(power_w.standard_error, check_w.standard_error)
-    differ = difference_w > max(DISAGREEMENT_RATIO * power_w.value, 3 * error_w)
-    return (Flag.METERS_DISAGREE,) if differ else ()
+    if difference_w <= max(DISAGREEMENT_RATIO * power_w.value, 3 * error_w):
+        return ""
+    return f"{power_w.value:.1f} W by one meter and {check_w.value:.1f} W by another"
 
 
 def _of_the_state(power: MeanPower, state: DeviceState, device: KnownDevice) -> Iterator[Flag]:

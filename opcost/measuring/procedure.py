@@ -93,8 +93,10 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
     try:
         loop = run_loop(workload, instruments, protocol)
     finally:
-        findings = [observer.after_finish() for observer in instruments.observers]
-        trace = instruments.stop()
+        try:
+            findings = [observer.after_finish() for observer in instruments.observers]
+        finally:
+            trace = instruments.stop()
     if protocol.duty_cycle < 1:
         trace = _seen_with_pauses(trace)
     execution = Execution(

@@ -103,24 +103,35 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
     return [whole, *parts]
 
 
-def counts_of(rows: Sequence[ModelOperatorRow]) -> ShippedCounts:
-    """Return the counts that a model's rows describe; of several times that it was counted, the last.
+def counts_of(rows: Iterable[ModelOperatorRow]) -> list[ShippedCounts]:
+    """Return the counts that a model's rows describe: the best for each set of composites that it was counted with.
 
-    Each call's input statistics are those of its kind of values, so that ``subjects_of`` finds the same kinds again.
+    Counts with values are better than those of shapes only, and of these the last. Each call's input statistics are
+    those of its kind of values, so that ``subjects_of`` finds the same kinds again.
 
     Args:
-        rows: of one model, at least one.
+        rows: of one model, perhaps of several configs of it, counted several times.
 
     Raises:
         ValueError: a row is not of an operator tuple, or the row of the model itself is missing.
     """
-    last = max(row.counted_at for row in rows)
+    of_run: dict[tuple[str, str], list[ModelOperatorRow]] = {}
     # Two runs that ended at once may both have added the same rows.
-    whole, *parts = dict.fromkeys(row for row in rows if row.counted_at == last)
+    for row in dict.fromkeys(rows):
+        of_run.setdefault((row.counted_at, row.model), []).append(row)
+    best: dict[tuple[str, ...], ShippedCounts] = {}
+    for (counted_at, _), of_one in sorted(of_run.items(), key=lambda item: (item[1][0].counted_on != META, item[0])):
+        counts = _counts_of_run(of_one)
+        best[counts.composites] = ShippedCounts(counts, counted_at)
+    return list(best.values())
+
+
+def _counts_of_run(rows: Sequence[ModelOperatorRow]) -> OperatorCounts:
+    whole, *parts = rows
     model = _operator(whole)
-    if model.key != whole.model_key or whole.weights is None:
-        raise ValueError(f"{whole.model!r}: the row of the model itself is missing")
-    counts = OperatorCounts(
+    if model.key != whole.model_key or whole.weights is None or any(part.weights is not None for part in parts):
+        raise ValueError(f"{whole.model!r}: the row of the model itself is missing, or is there twice")
+    return OperatorCounts(
         model=model,
         counts=tuple(_counts(parts)),
         total_flop=whole.flop,
@@ -131,7 +142,6 @@ def counts_of(rows: Sequence[ModelOperatorRow]) -> ShippedCounts:
         outside=_names(whole.outside),
         composites=_names(whole.composites),
     )
-    return ShippedCounts(counts, last)
 
 
 def _of_subject(subject: Subject) -> dict[str, Any]:

@@ -23,6 +23,10 @@ PlainValue: TypeAlias = Union[
 """What parameters and inputs are made of. Lists are stored as tuples."""
 
 TORCHVISION_MODELS = "torchvision.models."
+MODEL_PACKAGES = {"torchvision": TORCHVISION_MODELS}
+"""What the names of whole models begin with, by their source. A config names another source than torchvision before a
+colon (``timm:resnet18``)."""
+
 DEFAULT_SEED = 0
 
 META = "meta"
@@ -132,8 +136,8 @@ class OperatorTuple:
         Models are in lower case and directly in their package, which holds classes (``ResNet``) and modules with more
         of them (``resnet.Bottleneck``) beside them. Asking torchvision would take the seconds of its import.
         """
-        name = self.operator.removeprefix(TORCHVISION_MODELS)
-        return name != self.operator and "." not in name and name.islower()
+        package, _, name = self.operator.rpartition(".")
+        return f"{package}." in MODEL_PACKAGES.values() and name.islower()
 
     @property
     def floating_inputs(self) -> tuple[TensorSpec, ...]:
@@ -169,15 +173,18 @@ class OperatorTuple:
 def model_operator(
     model_name: str, weights_name: str | None, input_size: Sequence[int], seed: int = DEFAULT_SEED
 ) -> OperatorTuple:
-    """Return the tuple that describes a whole torchvision model with its weights and its input, batch first.
+    """Return the tuple that describes a whole model with its weights and its input, batch first.
 
-    Weights go by their member's name, with or without that of the enum: ``ResNet50_Weights.IMAGENET1K_V1``. The input
-    is described by one tensor, also where the model takes it in pieces (a list of images, two frames). ``seed`` is that
-    of random weights and of the input's values.
+    The name may begin with that of a source and a colon, see ``MODEL_PACKAGES``. Weights go by their member's name,
+    with or without that of the enum: ``ResNet50_Weights.IMAGENET1K_V1``. The input is described by one tensor, also
+    where the model takes it in pieces (a list of images, two frames). ``seed`` is that of random weights and of the
+    input's values.
     """
     weights = () if weights_name is None else (("weights", weights_name.rpartition(".")[2]),)
     seeds = () if seed == DEFAULT_SEED else (("seed", seed),)
-    return OperatorTuple(TORCHVISION_MODELS + model_name, weights + seeds, (TensorSpec(tuple(input_size), "float32"),))
+    source, _, name = model_name.rpartition(":")
+    package = MODEL_PACKAGES.get(source, f"{source}.") if source else TORCHVISION_MODELS
+    return OperatorTuple(package + name, weights + seeds, (TensorSpec(tuple(input_size), "float32"),))
 
 
 def seed_of(model: OperatorTuple) -> int:

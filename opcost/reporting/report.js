@@ -253,17 +253,14 @@ function usesOf(one) {
   return element("table", [element("thead", head), element("tbody", rows)]);
 }
 
-const FACTS = ["iterations", "loop_time_s", "started_at", "ended_at", "meter", "power_readings", "check_meter", "check_power_w",
-  "temperature_c", "memory_temperature_c", "sm_clock_hz", "power_capped_ratio", "thermal_slowdown_ratio", "busy_ratio",
-  "executed_as", "notes"];
-
 function conditionsOf(one) {
   if (one.time_s === null) return [];
-  const facts = FACTS.map((name, place) => [name, one.facts[place]]);
+  const facts = data.facts.map((name, place) => [name, one.facts[place]]);
   const under = [...data.conditions[one.conditions], ...data.circumstances[one.circumstances]];
   return [
-    element("h3", "Notes"),
-    element("p", one.facts[FACTS.indexOf("notes")] || "none"),
+    element("h3", "Flags and notes"),
+    element("p", one.measured_flags || "no flags"),
+    element("p", one.facts[data.facts.indexOf("notes")] || "no notes"),
     element("h3", "The measurement"),
     pairs([["key", one.key], ...facts.filter(([name]) => name !== "notes"), ["power_log", one.power_log]]),
     element("h3", "Under what it holds"),

@@ -14,6 +14,7 @@ from opcost.comparing.tuple_costs import TupleCost, TupleFlag, roofline_of_tuple
 from opcost.errors import UserError
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import Circumstances, Conditions
+from opcost.measuring.flags import meanings
 from opcost.measuring.record import MeasurementRow
 from opcost.reporting import gap_sections, meter_sections, report_sections, svg_charts
 from opcost.reporting.html import page
@@ -34,7 +35,7 @@ TRACE_GRID = 1000
 MEASURED = (
     *("iterations", "loop_time_s", "started_at", "ended_at", "meter", "power_readings", "check_meter", "check_power_w"),
     *("temperature_c", "memory_temperature_c", "sm_clock_hz", "power_capped_ratio", "thermal_slowdown_ratio"),
-    *("busy_ratio", "executed_as", "notes"),
+    *("busy_ratio", "executed_as", "duty_cycle", "notes"),
 )
 """What the report tells of a measurement beside its figures, under the names of the database's columns."""
 
@@ -143,6 +144,7 @@ def _data(
         "models": [{"label": one.label, "full_time_s": one.row.full_time_s} for one in found],
         "flags": {flag.value: flag.meaning for flag in TupleFlag},
         "fields": names,
+        "facts": MEASURED,
         "tuples": [[entry.get(name) for name in names] for entry in entries],
         "conditions": conditions.values,
         "circumstances": circumstances.values,
@@ -186,6 +188,7 @@ def _figures(row: MeasurementRow | None, time_s: Estimate | None, energy_j: Esti
         "power_w": measured.power_w,
         "measured_on": row.input_data,
         "facts": [_plain(getattr(measured, name)) for name in MEASURED],
+        "measured_flags": meanings(measured.flags),
         "power_log": None if measured.power_log is None else Path(measured.power_log).name,
     }
 

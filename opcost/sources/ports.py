@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class ConfiguredModel(Protocol):
     """A model as a config describes it, and where each key was read: ``storage.configs.ModelConfig`` is one.
 
-    ``weights_name`` None means random weights. ``input_size`` has the batch first.
+    ``model_name`` begins with the source's name and a colon, but for torchvision's. ``weights_name`` None means random
+    weights. ``input_size`` has the batch first.
     """
 
     @property

@@ -38,7 +38,11 @@ def source_of(operator: OperatorTuple) -> ModelSource:
 
 def check_config(config: ConfiguredModel) -> list[str]:
     """Return one line for each thing in a config that does not fit its model's source."""
-    return source_of(model_operator(config.model_name, config.weights_name, config.input_size)).mistakes(config)
+    try:
+        source = source_of(model_operator(config.model_name, config.weights_name, config.input_size))
+    except CannotMeasureError as error:
+        return [f"{config.where('model_name')}: model_name: {error}; there are: {', '.join(SOURCES)}"]
+    return source.mistakes(config)
 
 
 def models_matching(patterns: Sequence[str]) -> list[ListedModel]:

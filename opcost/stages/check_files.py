@@ -50,7 +50,7 @@ def check_files(measurements: Path, database: Database, repair: bool = False) ->
     problems, repaired = [], []
     for table in tables:
         found = table.problems()
-        if repair and found and not _is_of_the_header(found):
+        if repair and found and table.has_readable_header():
             repaired.append(
                 f"{table.path}: {len(found)} bad lines left out; {table.keep_good_lines().name} is as before"
             )
@@ -78,11 +78,6 @@ def merge(into: Database, others: Sequence[Database]) -> list[MergeReport]:
         MergeReport(table.path.name, sum(table.append_missing(one.rows()) for one in more))
         for table, *more in zip(into.evidence, *(database.evidence for database in others), strict=True)
     ]
-
-
-def _is_of_the_header(problems: Sequence[str]) -> bool:
-    """Return whether nothing below the header could be read: there would be nothing left."""
-    return ":1: " in problems[0]
 
 
 def _problems_of_model(measurements: Path, name: str) -> Iterator[str]:

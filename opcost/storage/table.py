@@ -62,6 +62,10 @@ class CsvTable(Generic[Row]):
         """Return what is wrong with the file, by line."""
         return [self._problem(line, row) for line, row in self._read() if isinstance(row, LineError)]
 
+    def has_readable_header(self) -> bool:
+        """Return whether the header is this version's or an older one's: else no line below it can be read."""
+        return not any(line == 1 and isinstance(row, LineError) for line, row in self._read(lambda _: False))
+
     def append(self, row: Row) -> None:
         """Append one row; it is on disk when this returns.
 

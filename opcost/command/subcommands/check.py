@@ -29,7 +29,7 @@ def check(arguments: Namespace) -> int:
 CHECK = Subcommand(
     name="check",
     does="read all tables, configs and pickles, and say what is wrong by file and line",
-    example="--repair",
+    example="",
     options=(MEASUREMENTS, DATABASE, REPAIR, VERBOSE),
     run=check,
 )
