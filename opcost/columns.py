@@ -74,11 +74,16 @@ MOMENT = Values("date, time and zone, as 2026-11-22T08:00:00+00:00", _is_moment)
 
 @dataclass(frozen=True)
 class Column:
-    """A column: what it means, and which values it may have; its unit where the name does not say it."""
+    """A column: what it means, and which values it may have.
+
+    ``unit`` is needed where the name does not say it. ``title`` heads the column in tables for people; where it is
+    empty, none shows the column as such.
+    """
 
     meaning: str = ""
     values: Values = ANY
     unit: str = ""
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,6 +156,17 @@ def columns_of(kind: Any) -> Iterator[Field]:
             yield from columns_of(field.kind)
         else:
             yield field
+
+
+def values_of(row: Any) -> Iterator[object]:
+    """Yield the values of a dataclass, one for each of ``columns_of`` its type."""
+    kind: Any = type(row)
+    for field in fields_of(kind):
+        value = getattr(row, field.name)
+        if field.is_group:
+            yield from values_of(value)
+        else:
+            yield value
 
 
 def _field(name: str, hint: Any) -> Field:

@@ -18,18 +18,28 @@ STEADY_ONLY = "for steady loads only"
 class MeterQuality(Columns):
     """What one meter is worth. What could not be found is unknown."""
 
-    meter: Annotated[str, Column("which meter and field")]
-    update_period_s: Annotated[float | None, Column("time from one new reading to the next", ABOVE_0)]
-    rise_time_s: Annotated[float | None, Column("time from a step to when it shows the new power within 5 %", FROM_0)]
-    lag_s: Annotated[float | None, Column("time from a step to when its readings begin to move", SIGNED)]
-    averaging_time_s: Annotated[float | None, Column("how long they move then; empty: too short to be seen", ABOVE_0)]
-    noise_ratio: Annotated[float | None, Column("standard deviation of a reading over the power", FROM_0)]
-    correlation_time_s: Annotated[float | None, Column("how long readings are alike", FROM_0)]
-    steady_deviation_ratio: Annotated[float | None, Column("deviation from the reference under a steady load", SIGNED)]
-    pulsed_deviation_ratio: Annotated[
-        float | None, Column("deviation from the reference under pulses, the worst", SIGNED)
+    meter: Annotated[str, Column("which meter and field", title="meter")]
+    update_period_s: Annotated[
+        float | None, Column("time from one new reading to the next", ABOVE_0, title="update period")
     ]
-    verdict: Annotated[str, Column("what it may be used for")]
+    rise_time_s: Annotated[
+        float | None, Column("time from a step to when it shows the new power within 5 %", FROM_0, title="latency")
+    ]
+    lag_s: Annotated[float | None, Column("time from a step to when its readings begin to move", SIGNED)]
+    averaging_time_s: Annotated[
+        float | None, Column("how long they move then; empty: too short to be seen", ABOVE_0, title="averaging time")
+    ]
+    noise_ratio: Annotated[
+        float | None, Column("standard deviation of a reading over the power", FROM_0, title="noise")
+    ]
+    correlation_time_s: Annotated[float | None, Column("how long readings are alike", FROM_0)]
+    steady_deviation_ratio: Annotated[
+        float | None, Column("deviation from the reference under a steady load", SIGNED, title="steady")
+    ]
+    pulsed_deviation_ratio: Annotated[
+        float | None, Column("deviation from the reference under pulses, the worst", SIGNED, title="pulsed")
+    ]
+    verdict: Annotated[str, Column("what it may be used for", title="verdict")]
 
     @property
     def is_right_when_steady(self) -> bool:
@@ -48,7 +58,9 @@ class QualificationRow(Columns):
     device_uuid: Annotated[str | None, DEVICE_UUID]
     driver_version: Annotated[str | None, DRIVER_VERSION]
     quality: MeterQuality
-    read_time_s: Annotated[float | None, Column("how long a read takes; empty where that cannot be timed", FROM_0)]
+    read_time_s: Annotated[
+        float | None, Column("how long a read takes; empty where that cannot be timed", FROM_0, title="read cost")
+    ]
     polling_deviation_ratio: Annotated[
         float | None, Column("share that a counter read at each tick shows more", SIGNED)
     ]

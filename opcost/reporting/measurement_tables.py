@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from opcost.measuring.meter_quality import MeterQuality, QualificationRow
 from opcost.reporting.tables import _dry
 from opcost.reporting.terminal import print_line, print_table
+from opcost.reporting.titled import titled
 from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_operators import OperatorsReport
 from opcost.units import duration, millijoules, milliseconds, percent, watts
@@ -14,25 +15,9 @@ from opcost.units import duration, millijoules, milliseconds, percent, watts
 
 def print_qualification(rows: Sequence[QualificationRow]) -> None:
     """Print what each meter of a card is worth, and how its power follows its temperature."""
-    columns = (
-        *("meter", "a read takes", "new value every", "shows a step after", "averages over"),
-        *("noise", "steady", "pulsed", "verdict"),
-    )
-    cells = [
-        (
-            row.quality.meter,
-            milliseconds(row.read_time_s),
-            milliseconds(row.quality.update_period_s),
-            milliseconds(row.quality.rise_time_s),
-            _averaging(row.quality),
-            percent(row.quality.noise_ratio, digits=2),
-            percent(row.quality.steady_deviation_ratio, digits=2),
-            percent(row.quality.pulsed_deviation_ratio, digits=2),
-            row.quality.verdict,
-        )
-        for row in rows
-    ]
-    print_table(f"Meters of {rows[0].device_product} ({rows[0].device_uuid})", columns, cells)
+    cells = [titled(row) | {"averaging time": _averaging(row.quality)} for row in rows]
+    title = f"Meters of {rows[0].device_product} ({rows[0].device_uuid})"
+    print_table(title, list(cells[0]), [list(each.values()) for each in cells])
     slope, error = rows[0].power_per_kelvin_ratio, rows[0].power_per_kelvin_standard_error_ratio
     said = (
         "cannot be seen" if slope is None else f"is {percent(slope, digits=2)} ± {percent(error, digits=2)} per kelvin"

@@ -15,8 +15,9 @@ from opcost.reporting.compared_models import QUANTITIES
 from opcost.reporting.html import figure, folded, paragraph, table
 from opcost.reporting.report_sections import board_of
 from opcost.reporting.svg_charts import Course
+from opcost.reporting.titled import titled
 from opcost.summing.energy import EnergyBasis, common_basis
-from opcost.units import milliseconds, percent
+from opcost.units import percent
 
 
 def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
@@ -28,20 +29,8 @@ def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
         return paragraph(
             "No qualification of these boards' meters is in the database; power_logger.py --qualify makes one."
         )
-    columns = ("board", "meter", "new value every", "shows a step after", "noise", "steady", "pulsed", "verdict")
-    cells = [
-        (
-            board_of(row.device_uuid),
-            row.quality.meter,
-            milliseconds(row.quality.update_period_s),
-            milliseconds(row.quality.rise_time_s),
-            percent(row.quality.noise_ratio, digits=2),
-            percent(row.quality.steady_deviation_ratio, digits=2),
-            percent(row.quality.pulsed_deviation_ratio, digits=2),
-            row.quality.verdict,
-        )
-        for row in newest.values()
-    ]
+    cells = [{"board": board_of(row.device_uuid)} | titled(row) for row in newest.values()]
+    columns, lines = list(cells[0]), [list(each.values()) for each in cells]
     caption = (
         "What the meters of each board (by the beginning of its UUID) are worth: their deviation from the reference "
         "under a steady load, and the worst under pulses. Steady within 2 % is for steady loads, such as loops; pulsed "
@@ -53,13 +42,13 @@ def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
         if row.quality.steady_deviation_ratio is not None and row.quality.verdict != REFERENCE
     }
     if not deviations:
-        return table(columns, cells, caption)
+        return table(columns, lines, caption)
     worst, boards_told = max(deviations.values()), len({row.device_uuid for row in deviations})
     verdict = (
         f"The meters of {boards_told} boards agree within {percent(worst, digits=2)} under a steady load, such as a "
         "loop is. What all of them get wrong nobody can see here: there is no other meter."
     )
-    return paragraph(verdict) + folded("Each meter", table(columns, cells, caption))
+    return paragraph(verdict) + folded("Each meter", table(columns, lines, caption))
 
 
 def sentinel(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:

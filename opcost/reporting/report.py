@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from opcost import __version__
+from opcost.columns import columns_of
 from opcost.comparing.roofline import Roofline
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag, roofline_of_tuples, tuple_costs
 from opcost.errors import UserError
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.flags import meanings
-from opcost.measuring.record import MeasurementRow
+from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.reporting import gap_sections, meter_sections, report_sections, svg_charts
 from opcost.reporting.html import page
 from opcost.reporting.power_drawing import PowerDrawing, drawing_of
@@ -32,12 +33,14 @@ TRACE_POINTS = 60
 TRACE_GRID = 1000
 """Places on both axes are whole numbers up to this."""
 
-MEASURED = (
-    *("iterations", "loop_time_s", "started_at", "ended_at", "meter", "power_readings", "check_meter", "check_power_w"),
-    *("temperature_c", "memory_temperature_c", "sm_clock_hz", "power_capped_ratio", "thermal_slowdown_ratio"),
-    *("busy_ratio", "executed_as", "duty_cycle", "notes"),
+SHOWN_APART = (
+    *("time_s", "time_standard_error_s", "energy_j", "energy_standard_error_j", "energy_at_reference_j", "power_w"),
+    *("energy_missing_reason", "power_log", "flags"),
 )
-"""What the report tells of a measurement beside its figures, under the names of the database's columns."""
+"""Columns of a measurement that have a place of their own in the report."""
+
+FACTS = tuple(field.name for field in columns_of(Measurement) if field.name not in SHOWN_APART)
+"""The others, which are listed for each tuple under their names."""
 
 
 def write_report(
@@ -144,7 +147,7 @@ def _data(
         "models": [{"label": one.label, "full_time_s": one.row.full_time_s} for one in found],
         "flags": {flag.value: flag.meaning for flag in TupleFlag},
         "fields": names,
-        "facts": MEASURED,
+        "facts": FACTS,
         "tuples": [[entry.get(name) for name in names] for entry in entries],
         "conditions": conditions.values,
         "circumstances": circumstances.values,
@@ -187,7 +190,7 @@ def _figures(row: MeasurementRow | None, time_s: Estimate | None, energy_j: Esti
         "energy_missing_reason": None if reason is None else without_places(reason),
         "power_w": measured.power_w,
         "measured_on": row.input_data,
-        "facts": [_plain(getattr(measured, name)) for name in MEASURED],
+        "facts": [_plain(getattr(measured, name)) for name in FACTS],
         "measured_flags": meanings(measured.flags),
         "power_log": None if measured.power_log is None else Path(measured.power_log).name,
     }

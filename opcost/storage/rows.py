@@ -11,12 +11,11 @@ import csv
 import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
-from opcost.columns import Columns, Field, columns_of, fields_of
+from opcost.columns import Columns, Field, columns_of, fields_of, values_of
 from opcost.storage.former_tables import UPGRADES
 
 Row = TypeVar("Row", bound=Columns)
@@ -130,11 +129,7 @@ def columns(row_type: type[Any]) -> list[str]:
 
 def encode(row: Any) -> list[str]:
     """Return a row's cells in the order of ``columns``."""
-    cells: list[str] = []
-    for field in fields(row):
-        value = getattr(row, field.name)
-        cells.extend(encode(value) if is_dataclass(value) else [_cell(value)])
-    return cells
+    return [_cell(value) for value in values_of(row)]
 
 
 def _row_reader(row_type: Any) -> _Reader:
