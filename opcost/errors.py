@@ -1,4 +1,4 @@
-"""Errors that are not bugs: what a user can mend, and what cannot be measured."""
+"""Errors that are not bugs: what a user can fix, and what cannot be measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """One or more mistakes that the user can mend.
+    """One or more mistakes that the user can fix.
 
     Each line says what is wrong, where, and what to do; a script prints the lines and exits with status 2.
     """

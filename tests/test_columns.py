@@ -73,7 +73,7 @@ def test_a_cell_that_cannot_be_is_named_with_its_line_and_column(tmp_path: Path,
                 found.rows()
             (line,) = caught.value.lines
             assert line.startswith(f"{found.path}:3: {field.name}: "), line
-            assert line.endswith("; mend or delete the line")
+            assert line.endswith("; fix or delete the line")
             assert len(line) < len(str(found.path)) + 200
             assert found.problems() == [line]
             tried += 1
@@ -85,7 +85,7 @@ def test_a_protocol_without_a_length_and_without_a_precision_is_told(tmp_path: P
     cells, names = encode(first_of(COMMITTED.operator_measurements)), columns(table.row_type)
     cells[names.index("loop_s")] = cells[names.index("relative_error")] = ""
     table.path.write_text(table.text([]) + line_of(cells))
-    with pytest.raises(UserError, match=r":2: loop_s, relative_error: both are empty; mend or delete the line"):
+    with pytest.raises(UserError, match=r":2: loop_s, relative_error: both are empty; fix or delete the line"):
         table.rows()
 
 

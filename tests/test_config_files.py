@@ -286,12 +286,15 @@ def test_paths_are_told_as_the_user_gave_them(tmp_path: Path, monkeypatch: pytes
             "x/summary.yml:6: not valid YAML: found character '\\t' that cannot start any token; repl",
         ),
         (VALID.replace("done: ", "done:\t"), "x/summary.yml:5: not valid YAML: found character '\\t'"),
-        (VALID + "a: b: c\n", "x/summary.yml:6: not valid YAML: mapping values are not allowed here; mend it"),
+        (VALID + "a: b: c\n", "x/summary.yml:6: not valid YAML: mapping values are not allowed here; change it"),
         (VALID.replace("]", ""), "x/summary.yml:5: not valid YAML: expected ',' or ']', but got ':' (while parsing a "),
         (VALID + "a: 'b\n", "x/summary.yml:7: not valid YAML: found unexpected end of stream (while scanning a quoted"),
         (VALID + "a: \x07\n", "x/summary.yml:6: not valid YAML: the character '\\x07' is not allowed; remove it"),
-        (VALID + 'a: "\\UFFFFFFFF"\n', "x/summary.yml:6: not valid YAML: a number or an escape is out of range; mend"),
-        (VALID + "a: " + "[" * 50_000, "x/summary.yml:6: not valid YAML: nested deeper than 8 levels; mend it"),
+        (
+            VALID + 'a: "\\UFFFFFFFF"\n',
+            "x/summary.yml:6: not valid YAML: a number or an escape is out of range; change",
+        ),
+        (VALID + "a: " + "[" * 50_000, "x/summary.yml:6: not valid YAML: nested deeper than 8 levels; change it"),
         (VALID.encode() + b"# caf\xe9\n", "x/summary.yml:6: the text is not UTF-8; save the file as UTF-8"),
         (VALID.encode("utf-16"), "x/summary.yml:1: the text is not UTF-8; save the file as UTF-8"),
         (

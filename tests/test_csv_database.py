@@ -430,21 +430,21 @@ class Checked:
 def test_a_row_that_cannot_be_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("time_s,checksum\n1.0,\n-1.0,\n")
-    with pytest.raises(UserError, match=r":3: time_s: -1\.0 is below 0; mend or delete the line"):
+    with pytest.raises(UserError, match=r":3: time_s: -1\.0 is below 0; fix or delete the line"):
         CsvTable(path, Checked).rows()
 
 
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [
-        ("k2,fast,,True,,3,,7,\n", "3: time_s: 'fast' is not understood; mend or delete the line"),
-        ("k2,,,True,,3,,7,\n", "3: time_s: '' is not understood; mend or delete the line"),
-        ("k2,0.1,,yes,,3,,7,\n", "3: is_capped: 'yes' is not understood; mend or delete the line"),
-        ("k2,0.1,,True,,3.5,,7,\n", "3: count: '3.5' is not understood; mend or delete the line"),
-        ("k2,0.1,,True,,3,,x,\n", "3: limit: 'x' is not understood; mend or delete the line"),
-        ("k2,0.1\n", "3: 2 cells, 9 expected; mend or delete the line"),
-        ("\n", "3: 0 cells, 9 expected; mend or delete the line"),
-        ("k2,0.1,,True,,3,,7,8,9\n", "3: 10 cells, 9 expected; mend or delete the line"),
+        ("k2,fast,,True,,3,,7,\n", "3: time_s: 'fast' is not understood; fix or delete the line"),
+        ("k2,,,True,,3,,7,\n", "3: time_s: '' is not understood; fix or delete the line"),
+        ("k2,0.1,,yes,,3,,7,\n", "3: is_capped: 'yes' is not understood; fix or delete the line"),
+        ("k2,0.1,,True,,3.5,,7,\n", "3: count: '3.5' is not understood; fix or delete the line"),
+        ("k2,0.1,,True,,3,,x,\n", "3: limit: 'x' is not understood; fix or delete the line"),
+        ("k2,0.1\n", "3: 2 cells, 9 expected; fix or delete the line"),
+        ("\n", "3: 0 cells, 9 expected; fix or delete the line"),
+        ("k2,0.1,,True,,3,,7,8,9\n", "3: 10 cells, 9 expected; fix or delete the line"),
     ],
 )
 def test_a_bad_line_is_named_with_its_number(tmp_path: Path, bad: str, problem: str) -> None:
@@ -457,7 +457,7 @@ def test_a_quote_that_is_never_closed_is_named(tmp_path: Path) -> None:
 
 def test_bytes_that_are_no_text_are_named_with_their_line(tmp_path: Path) -> None:
     content = (HEADER + LINE).encode() + b"k\xff" + LINE.encode()
-    assert error_in(tmp_path, content) == "3: no UTF-8 text; mend or delete the line"
+    assert error_in(tmp_path, content) == "3: no UTF-8 text; fix or delete the line"
 
 
 @given(st.binary(max_size=300))

@@ -340,7 +340,7 @@ def test_a_cold_cache_on_a_cpu_is_one_line_and_status_2(
     result = project.run("general_pipeline_block2.py", "--cache", "cold")
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == (
-        "error: --cache cold: a CPU does not tell the size of its cache; use --cache warm or --device cuda\n"
+        "error: --cache cold: the cache size of a CPU is unknown; use --cache warm or --device cuda\n"
     )
 
 

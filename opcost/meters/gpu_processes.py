@@ -42,7 +42,7 @@ class OtherProcesses:
             if busy_ratio <= BUSY_RATIO:
                 return
             pause(POLL_INTERVAL_S)
-        ids = ", ".join(map(str, sorted(self._known - {self._own_id}))) or "that it does not tell"
+        ids = ", ".join(map(str, sorted(self._known - {self._own_id}))) or "that the driver does not name"
         raise UserError(
             f"the GPU is in use {busy_ratio:.0%} of the time, by processes {ids}: wait until they have ended, or name "
             "another --device"

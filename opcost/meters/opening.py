@@ -30,7 +30,7 @@ Sampler = TypeVar("Sampler")
 
 TIMED_READS = 5
 
-MIG_REASON = "MIG is on: the power of one instance cannot be told"
+MIG_REASON = "MIG is on: the power of one instance cannot be measured"
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def _readings(path: Path) -> list[Readings]:
             return [Readings(COUNTER, tuple(_powers(list(_pairs(lines)))))]
         rows = [row.values for row in parse_log(lines).rows]
     except (ValueError, csv.Error) as error:
-        raise UserError(f"--plot {path}: a line cannot be read ({error}); mend or delete it") from None
+        raise UserError(f"--plot {path}: a line cannot be read ({error}); fix or delete it") from None
     if not rows:
         raise UserError(f"--plot {path}: this is no power log; name one that power_logger.py or block 2 has written")
     return _of_rows(rows)

@@ -194,7 +194,7 @@ def doubts(found: Sequence[Compared], tuples: Sequence[TupleCost]) -> str:
         if flagged:
             cells.append((flag.value, str(len(flagged)), percent(share), flag.meaning))
     if not cells:
-        return paragraph("No tuple has a doubt.")
+        return paragraph("No tuple is flagged.")
     columns = ("flag", "tuples", "share of all models' time", "what it means")
     return table(columns, cells, "What is to be known of measurements: the table of tuples can be filtered by it.")
 

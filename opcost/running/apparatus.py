@@ -155,9 +155,7 @@ def _check_setting(device: str, setting: Setting) -> None:
     if setting.execution == GRAPH:
         raise UserError(f"--execution {GRAPH}: only GPUs have CUDA graphs; use --execution {EAGER} or --device cuda")
     if setting.cache == COLD:
-        raise UserError(
-            f"--cache {COLD}: a CPU does not tell the size of its cache; use --cache {WARM} or --device cuda"
-        )
+        raise UserError(f"--cache {COLD}: the cache size of a CPU is unknown; use --cache {WARM} or --device cuda")
 
 
 def _background_load(device: str, stack: ExitStack) -> BackgroundLoad | None:

@@ -189,7 +189,7 @@ def _syntax_mistake(error: yaml.MarkedYAMLError | yaml.reader.ReaderError, text:
         return line, f"not valid YAML: the character {chr(error.character)!r} is not allowed; remove it"
     assert error.problem_mark is not None, "PyYAML says where"
     is_tab = text.startswith("\t", error.problem_mark.index)
-    remedy = "replace the tab by spaces" if is_tab else f"mend it to lines such as {example}"
+    remedy = "replace the tab by spaces" if is_tab else f"change it to lines such as {example}"
     context = f" ({error.context} from line {error.context_mark.line + 1})" if error.context_mark else ""
     problem = str(error.problem)
     # It may hold a word of the file, as long as that.

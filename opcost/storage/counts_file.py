@@ -54,7 +54,7 @@ def read_counts(path: Path, made_by: str) -> OperatorCounts:
     except FileNotFoundError:
         raise UserError(f"{path}: not there yet; run {made_by} first") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); mend that, or {remedy}") from None
+        raise UserError(f"{path}: cannot be read ({error.strerror}); fix that, or {remedy}") from None
     except UserError:
         raise
     # Damaged pickles raise nearly every kind of error.

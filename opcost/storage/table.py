@@ -28,7 +28,7 @@ BLOCK_BYTES = 65536
 TORN, OLD = ".torn", ".old"
 """What is added to the names of files that hold unfinished lines, and tables of older versions."""
 
-MEND = "mend or delete the line"
+FIX = "fix or delete the line"
 AWAY = "move the file away or use another --database"
 ROOM = "make room and start again"
 LOCAL = "use a --database on a local disk, and add its rows with python -m opcost merge"
@@ -126,7 +126,7 @@ class CsvTable(Generic[Row]):
         """Hold the file's lock, alone; yield its descriptor. Where there was no file, there is an empty one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         while True:
-            with self._told_of("cannot be opened", "mend that"):
+            with self._told_of("cannot be opened", "fix that"):
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
                 with self._told_of("cannot be locked", LOCAL):
@@ -169,7 +169,7 @@ class CsvTable(Generic[Row]):
                         yield number, error
 
     def _problem(self, line: int, error: LineError) -> str:
-        remedy = error.remedy or (MEND if line > 1 else AWAY)
+        remedy = error.remedy or (FIX if line > 1 else AWAY)
         return f"{self.path}:{line}: {error}; {remedy}"
 
     def _tell_of_an_unfinished_line(self, line: bytes, number: int) -> None:

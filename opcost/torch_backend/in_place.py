@@ -1,4 +1,4 @@
-"""Operators that write into their own input, run again and again without eating it.
+"""Operators that write into their own input, run again and again without modifying it.
 
 Run in a loop on one tensor, Hardswish passes through denormals to zeros in 160 rounds and ``x += y`` runs to infinity.
 """
@@ -64,17 +64,17 @@ def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Ca
     observer = _Observer(inputs)
     with INFERENCE.context(), observer:
         call()
-    eating = [operation.name for operation in observer.operations if observer.writes_into_input(operation)]
-    if not eating:
+    writing = [operation.name for operation in observer.operations if observer.writes_into_input(operation)]
+    if not writing:
         return Calls(call)
-    if WRITES_THE_SAME.issuperset(eating):
+    if WRITES_THE_SAME.issuperset(writing):
         return Calls(call, flags=IN_PLACE, notes=SAME_VALUES)
     if len(observer.operations) == 1:
         (operation,) = observer.operations
         if _is_undone_by_itself(operation):
             return Calls(in_turn(operation), period=2, flags=IN_PLACE, notes=IN_TURN)
         return Calls(elsewhere(operation), flags=IN_PLACE, notes=ELSEWHERE)
-    raise CannotMeasureError(f"{', '.join(eating)} would work on what it wrote itself, among other operations")
+    raise CannotMeasureError(f"{', '.join(writing)} would work on what it wrote itself, among other operations")
 
 
 def in_turn(operation: Operation) -> Callable[[], object]:
