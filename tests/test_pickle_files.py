@@ -119,6 +119,21 @@ def test_equal_counts_are_equal_files(tmp_path: Path) -> None:
     assert written(tmp_path, read_counts(tmp_path / "operators.pkl", MADE_BY)).read_bytes() == first
 
 
+def test_counts_that_were_written_before_there_were_packages_are_read(tmp_path: Path) -> None:
+    """They name the classes by the modules of then: those of swin_t at 1x3x32x32, by version 0.2."""
+    path = ROOT / "tests" / "golden" / "counts_before_packages.pkl"
+    assert b"opcost.input_values" in path.read_bytes()
+    counts = read_counts(path, MADE_BY)
+    assert str(counts.model) == "torchvision.models.swin_t() on (float32[1, 3, 32, 32]) eval"
+    assert (len(counts.counts), counts.operator_calls, counts.parameters) == (127, 317, 28_288_354)
+    assert counts.total_flop == sum(count.flop * count.occurrences for count in counts.counts) == 1_037_434_368
+    first = counts.counts[0]
+    assert (first.operator.key, first.outputs) == ("f2ef8ee4fbbe20fa", TensorSpec((1, 96, 8, 8), "float32"))
+    assert first.statistics == ((InputStatistics(0.0, -0.0017602352289334544, 1.0023259617733964),),)
+    assert all(len(count.statistics) in (0, count.occurrences) for count in counts.counts)
+    assert read_counts(written(tmp_path, counts), MADE_BY) == counts
+
+
 # Mistakes
 
 

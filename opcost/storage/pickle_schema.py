@@ -110,41 +110,34 @@ def _optional(kind: _Kind) -> _Kind:
     return check
 
 
-def _count(value: object, budget: _Budget, depth: int) -> None:
-    if type(value) is not int or not 0 <= value < INTEGER_LIMIT:
-        raise _other(value, "count")
-    budget.spend(1, depth)
+def _scalar(noun: str, allows: Callable[[Any], bool]) -> _Kind:
+    def check(value: object, budget: _Budget, depth: int) -> None:
+        if not allows(value):
+            raise _other(value, noun)
+        budget.spend(1 + len(value) if isinstance(value, str) else 1, depth)
+
+    return check
 
 
-def _number(value: object, budget: _Budget, depth: int) -> None:
-    if type(value) is not float or not math.isfinite(value):
-        raise _other(value, "finite number")
-    budget.spend(1, depth)
-
-
-def _positive(value: object, budget: _Budget, depth: int) -> None:
-    _number(value, budget, depth)
-    if not isinstance(value, float) or value < 0:
-        raise _other(value, "number from 0 up")
-
-
-def _ratio(value: object, budget: _Budget, depth: int) -> None:
-    _number(value, budget, depth)
-    if not isinstance(value, float) or not 0 <= value <= 1:
-        raise _other(value, "share")
-
-
-def _name(value: object, budget: _Budget, depth: int) -> None:
-    # Names are printed as they are: a line break would make two lines of one, and half a character none.
-    if type(value) is not str or len(value) > LONGEST_NAME or not value.isprintable():
-        raise _other(value, "name")
-    budget.spend(1 + len(value), depth)
+_COUNT = _scalar("count", lambda value: type(value) is int and 0 <= value < INTEGER_LIMIT)
+_NUMBER = _scalar("finite number", lambda value: type(value) is float and math.isfinite(value))
+_FROM_0 = _scalar("number from 0 up", lambda value: type(value) is float and 0 <= value < math.inf)
+_SHARE = _scalar("share", lambda value: type(value) is float and 0 <= value <= 1)
+# Names are printed as they are: a line break would make two lines of one, and half a character none.
+_NAME = _scalar("name", lambda value: type(value) is str and len(value) <= LONGEST_NAME and value.isprintable())
+_PLAIN_SCALAR = _scalar(
+    "plain value",
+    lambda value: (
+        type(value) in (str, bool, float, type(None))
+        or (type(value) is int and -INTEGER_LIMIT <= value < INTEGER_LIMIT)
+    ),
+)
 
 
 def _named(value: object, budget: _Budget, depth: int) -> None:
     if type(value) is not tuple or len(value) != 2:
         raise _other(value, "name with a value")
-    _name(value[0], budget, depth + 1)
+    _NAME(value[0], budget, depth + 1)
     _plain(value[1], budget, depth + 1)
 
 
@@ -154,51 +147,47 @@ def _plain(value: object, budget: _Budget, depth: int) -> None:
         _PLAIN_TUPLE(value, budget, depth)
     elif cls in (TensorSpec, Constant, Structure):
         _check(value, cls, budget, depth)
-    elif isinstance(value, str):
-        budget.spend(1 + len(value), depth)
-    elif cls in (bool, float, type(None)) or (isinstance(value, int) and -INTEGER_LIMIT <= value < INTEGER_LIMIT):
-        budget.spend(1, depth)
     else:
-        raise _other(value, "plain value")
+        _PLAIN_SCALAR(value, budget, depth)
 
 
 _PLAIN_TUPLE = _tuple_of(_plain)
 
 FIELDS: Mapping[type[Any], Mapping[str, _Kind]] = {
     TensorSpec: {
-        "shape": _tuple_of(_count),
-        "dtype": _name,
-        "strides": _optional(_tuple_of(_count)),
-        "identity": _count,
+        "shape": _tuple_of(_COUNT),
+        "dtype": _NAME,
+        "strides": _optional(_tuple_of(_COUNT)),
+        "identity": _COUNT,
     },
-    Constant: {"name": _name},
-    Structure: {"kind": _name, "parts": _tuple_of(_named)},
+    Constant: {"name": _NAME},
+    Structure: {"kind": _NAME, "parts": _tuple_of(_named)},
     OperatorTuple: {
-        "operator": _name,
+        "operator": _NAME,
         "parameters": _tuple_of(_named),
         "inputs": _PLAIN_TUPLE,
         "keyword_inputs": _tuple_of(_named),
-        "mode": _optional(_name),
+        "mode": _optional(_NAME),
     },
-    InputStatistics: {"zeros_ratio": _optional(_ratio), "mean": _optional(_number), "spread": _optional(_positive)},
+    InputStatistics: {"zeros_ratio": _optional(_SHARE), "mean": _optional(_NUMBER), "spread": _optional(_FROM_0)},
     OperatorCount: {
         "operator": _record(OperatorTuple),
-        "occurrences": _count,
-        "flop": _count,
-        "memory_bytes": _count,
+        "occurrences": _COUNT,
+        "flop": _COUNT,
+        "memory_bytes": _COUNT,
         "outputs": _plain,
         "statistics": _tuple_of(_tuple_of(_record(InputStatistics))),
     },
     OperatorCounts: {
         "model": _record(OperatorTuple),
         "counts": _tuple_of(_record(OperatorCount)),
-        "total_flop": _count,
-        "total_memory_bytes": _count,
-        "parameters": _count,
-        "torch_version": _name,
-        "device_type": _name,
-        "outside": _tuple_of(_name),
-        "composites": _tuple_of(_name),
+        "total_flop": _COUNT,
+        "total_memory_bytes": _COUNT,
+        "parameters": _COUNT,
+        "torch_version": _NAME,
+        "device_type": _NAME,
+        "outside": _tuple_of(_NAME),
+        "composites": _tuple_of(_NAME),
     },
 }
 """The fields of each class that a pickle may hold, and what they are."""
