@@ -1,13 +1,83 @@
-"""One row of ``sum_vs_full.csv``."""
+"""One row of ``sum_vs_full.csv``: each column with what makes its value."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, TypeVar
 
 from opcost.columns import ABOVE_0, COUNT, MOMENT, Column, Columns, one_of
+from opcost.comparing.comparison import Comparison
+from opcost.comparing.eager_regime import EagerCost
+from opcost.comparing.gap import Gap
+from opcost.comparing.kernel_times import KernelErrors
+from opcost.comparing.remark_rules import remarks_on_kernels
+from opcost.comparing.remarks import Remark, all_worded
+from opcost.estimates import Estimate, standard_error_of, value_of
 from opcost.measuring.conditions import Conditions
+from opcost.measuring.record import MeasurementRow
 from opcost.operators.subjects import COUNTED, INPUT_DATA
+from opcost.summing.summation import ModelCost
+
+Value = TypeVar("Value")
+
+GETTER = "getter"
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """What a row is made of: a model's name, a comparison, errors of its kernels where they are known, and when."""
+
+    name: str
+    comparison: Comparison
+    kernels: KernelErrors | None
+    compared_at: str
+
+    @property
+    def full(self) -> MeasurementRow:
+        """The measured whole."""
+        return self.comparison.full
+
+    @property
+    def cost(self) -> ModelCost:
+        """The sum."""
+        return self.comparison.cost
+
+    @property
+    def gap(self) -> Gap:
+        """What makes the whole."""
+        return self.comparison.gap
+
+    @property
+    def eager(self) -> EagerCost | None:
+        """What an eager run should cost."""
+        return self.comparison.eager
+
+    @property
+    def correction_time_s(self) -> Estimate | None:
+        """The cache correction of the time."""
+        return None if self.gap.correction is None else self.gap.correction.time_s
+
+    @property
+    def correction_energy_j(self) -> Estimate | None:
+        """The cache correction of the energy."""
+        return None if self.gap.correction is None else self.gap.correction.energy_j
+
+    @property
+    def energy_missing_reason(self) -> str | None:
+        """Why the sum has no energy, or the whole has none."""
+        return self.cost.energy_missing_reason or self.full.measurement.energy_missing_reason
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What the reader must know."""
+        return (*self.comparison.remarks, *remarks_on_kernels(self.kernels))
+
+
+def _of(get: Callable[[RowSource], Value]) -> Value:
+    """Declare what makes a column's value."""
+    declared: Value = field(metadata={GETTER: get})
+    return declared
 
 
 @dataclass(frozen=True)
@@ -19,53 +89,125 @@ class ComparisonRow(Columns):
     from ``kernel_times.csv``.
     """
 
-    key: Annotated[str, Column("that of the whole model's row")]
-    operator: Annotated[str, Column("the model as an operator, such as `torchvision.models.resnet50`")]
-    time_s: Annotated[float | None, Column("of the sum")]
-    energy_j: Annotated[float | None, Column("of the sum")]
-    name: Annotated[str, Column("the model's folder in measurements/")]
-    input_data: Annotated[str, Column("the values that the operators were asked for on", one_of(*INPUT_DATA))]
-    counted: Annotated[str, Column("which operators are summed: all, or those of leaf modules", one_of(*COUNTED))]
-    time_standard_error_s: Annotated[float | None, Column("one standard error of the sum's time")]
-    energy_standard_error_j: Annotated[float | None, Column("one standard error of the sum's energy")]
-    full_time_s: Annotated[float, Column("of the whole model", ABOVE_0)]
-    full_time_standard_error_s: Annotated[float, Column("one standard error of the whole's time")]
-    full_energy_j: Annotated[float | None, Column("of the whole model", ABOVE_0)]
-    full_energy_standard_error_j: Annotated[float | None, Column("one standard error of the whole's energy")]
-    reference_temperature_c: Annotated[float | None, Column("temperature of the energies; empty: as measured")]
-    time_ratio: Annotated[float | None, Column("sum / whole")]
-    time_standard_error_ratio: Annotated[float | None, Column("one standard error of the ratio of times")]
-    energy_ratio: Annotated[float | None, Column("sum / whole")]
-    energy_standard_error_ratio: Annotated[float | None, Column("one standard error of the ratio of energies")]
-    function_time_s: Annotated[float | None, Column("part of the sum in functions")]
-    function_energy_j: Annotated[float | None, Column("part of the sum in functions")]
+    key: Annotated[str, Column("that of the whole model's row")] = _of(lambda one: one.full.key)
+    operator: Annotated[str, Column("the model as an operator, such as `torchvision.models.resnet50`")] = _of(
+        lambda one: one.full.operator
+    )
+    time_s: Annotated[float | None, Column("of the sum")] = _of(lambda one: value_of(one.cost.time_s))
+    energy_j: Annotated[float | None, Column("of the sum")] = _of(lambda one: value_of(one.cost.energy_j))
+    name: Annotated[str, Column("the model's folder in measurements/")] = _of(lambda one: one.name)
+    input_data: Annotated[str, Column("the values that the operators were asked for on", one_of(*INPUT_DATA))] = _of(
+        lambda one: one.comparison.runs.input_data
+    )
+    counted: Annotated[str, Column("which operators are summed: all, or those of leaf modules", one_of(*COUNTED))] = (
+        _of(lambda one: one.comparison.runs.counted)
+    )
+    time_standard_error_s: Annotated[float | None, Column("one standard error of the sum's time")] = _of(
+        lambda one: standard_error_of(one.cost.time_s)
+    )
+    energy_standard_error_j: Annotated[float | None, Column("one standard error of the sum's energy")] = _of(
+        lambda one: standard_error_of(one.cost.energy_j)
+    )
+    full_time_s: Annotated[float, Column("of the whole model", ABOVE_0)] = _of(lambda one: one.full.measurement.time_s)
+    full_time_standard_error_s: Annotated[float, Column("one standard error of the whole's time")] = _of(
+        lambda one: one.full.measurement.time_standard_error_s
+    )
+    full_energy_j: Annotated[float | None, Column("of the whole model", ABOVE_0)] = _of(
+        lambda one: value_of(one.comparison.full_energy_j)
+    )
+    full_energy_standard_error_j: Annotated[float | None, Column("one standard error of the whole's energy")] = _of(
+        lambda one: standard_error_of(one.comparison.full_energy_j)
+    )
+    reference_temperature_c: Annotated[float | None, Column("temperature of the energies; empty: as measured")] = _of(
+        lambda one: one.cost.basis.temperature_c
+    )
+    time_ratio: Annotated[float | None, Column("sum / whole")] = _of(lambda one: value_of(one.comparison.time_ratio))
+    time_standard_error_ratio: Annotated[float | None, Column("one standard error of the ratio of times")] = _of(
+        lambda one: standard_error_of(one.comparison.time_ratio)
+    )
+    energy_ratio: Annotated[float | None, Column("sum / whole")] = _of(
+        lambda one: value_of(one.comparison.energy_ratio)
+    )
+    energy_standard_error_ratio: Annotated[float | None, Column("one standard error of the ratio of energies")] = _of(
+        lambda one: standard_error_of(one.comparison.energy_ratio)
+    )
+    function_time_s: Annotated[float | None, Column("part of the sum in functions")] = _of(
+        lambda one: one.gap.functions.time_s
+    )
+    function_energy_j: Annotated[float | None, Column("part of the sum in functions")] = _of(
+        lambda one: one.gap.functions.energy_j
+    )
     correction_time_s: Annotated[
         float | None, Column("cache correction: what calls take longer in a model, no part of the sum")
-    ]
-    correction_time_standard_error_s: Annotated[float | None, Column("one standard error of the correction")]
+    ] = _of(lambda one: value_of(one.correction_time_s))
+    correction_time_standard_error_s: Annotated[float | None, Column("one standard error of the correction")] = _of(
+        lambda one: standard_error_of(one.correction_time_s)
+    )
     correction_energy_j: Annotated[
         float | None, Column("cache correction: what calls take longer in a model, no part of the sum")
-    ]
-    correction_energy_standard_error_j: Annotated[float | None, Column("one standard error of the correction")]
-    dropped_time_s: Annotated[float | None, Column("what is left out on purpose, estimated where it has no row")]
-    dropped_energy_j: Annotated[float | None, Column("what is left out on purpose, estimated where it has no row")]
-    unmeasured_time_s: Annotated[float | None, Column("what has no row, estimated")]
-    unmeasured_energy_j: Annotated[float | None, Column("what has no row, estimated")]
-    unexplained_time_s: Annotated[float | None, Column("what is left of the whole")]
-    unexplained_energy_j: Annotated[float | None, Column("what is left of the whole")]
-    eager_device_time_s: Annotated[float | None, Column("what an eager run should take on the device")]
-    eager_launch_time_s: Annotated[float | None, Column("what its launches should take on the host")]
-    eager_energy_j: Annotated[float | None, Column("what it should take in energy")]
+    ] = _of(lambda one: value_of(one.correction_energy_j))
+    correction_energy_standard_error_j: Annotated[float | None, Column("one standard error of the correction")] = _of(
+        lambda one: standard_error_of(one.correction_energy_j)
+    )
+    dropped_time_s: Annotated[float | None, Column("what is left out on purpose, estimated where it has no row")] = _of(
+        lambda one: one.gap.dropped.time_s
+    )
+    dropped_energy_j: Annotated[float | None, Column("what is left out on purpose, estimated where it has no row")] = (
+        _of(lambda one: one.gap.dropped.energy_j)
+    )
+    unmeasured_time_s: Annotated[float | None, Column("what has no row, estimated")] = _of(
+        lambda one: one.gap.unmeasured.time_s
+    )
+    unmeasured_energy_j: Annotated[float | None, Column("what has no row, estimated")] = _of(
+        lambda one: one.gap.unmeasured.energy_j
+    )
+    unexplained_time_s: Annotated[float | None, Column("what is left of the whole")] = _of(
+        lambda one: one.gap.unexplained.time_s
+    )
+    unexplained_energy_j: Annotated[float | None, Column("what is left of the whole")] = _of(
+        lambda one: one.gap.unexplained.energy_j
+    )
+    eager_device_time_s: Annotated[float | None, Column("what an eager run should take on the device")] = _of(
+        lambda one: None if one.eager is None else one.eager.device_time_s
+    )
+    eager_launch_time_s: Annotated[float | None, Column("what its launches should take on the host")] = _of(
+        lambda one: None if one.eager is None else one.eager.launch_time_s
+    )
+    eager_energy_j: Annotated[float | None, Column("what it should take in energy")] = _of(
+        lambda one: None if one.eager is None else one.eager.energy_j
+    )
     kernel_error_ratio: Annotated[
         float | None, Column("share that kernels take longer alone, kinds summed with their signs")
-    ]
-    absolute_kernel_error_ratio: Annotated[float | None, Column("the same without signs")]
-    energy_missing_reason: Annotated[str | None, Column("why an energy is empty")]
-    flop_ratio: Annotated[float | None, Column("share of the model's FLOPs in the sum")]
-    memory_bytes_ratio: Annotated[float | None, Column("share of the model's bytes in the sum")]
-    summed_operators: Annotated[int, Column("operator tuples in the sum", COUNT)]
-    missing_operators: Annotated[int, Column("operator tuples without a row", COUNT)]
-    missing: Annotated[str, Column("which these are, separated by |")]
-    remarks: Annotated[str, Column("what else to know, separated by |")]
-    compared_at: Annotated[str, Column("when it was compared", MOMENT)]
-    conditions: Conditions
+    ] = _of(lambda one: None if one.kernels is None else one.kernels.ratio)
+    absolute_kernel_error_ratio: Annotated[float | None, Column("the same without signs")] = _of(
+        lambda one: None if one.kernels is None else one.kernels.absolute_ratio
+    )
+    energy_missing_reason: Annotated[str | None, Column("why an energy is empty")] = _of(
+        lambda one: one.energy_missing_reason
+    )
+    flop_ratio: Annotated[float | None, Column("share of the model's FLOPs in the sum")] = _of(
+        lambda one: one.cost.flop_ratio
+    )
+    memory_bytes_ratio: Annotated[float | None, Column("share of the model's bytes in the sum")] = _of(
+        lambda one: one.cost.memory_bytes_ratio
+    )
+    summed_operators: Annotated[int, Column("operator tuples in the sum", COUNT)] = _of(
+        lambda one: len(one.cost.summed)
+    )
+    missing_operators: Annotated[int, Column("operator tuples without a row", COUNT)] = _of(
+        lambda one: len(one.cost.missing)
+    )
+    missing: Annotated[str, Column("which these are, separated by |")] = _of(
+        lambda one: " | ".join(str(count.operator) for count in one.cost.missing)
+    )
+    remarks: Annotated[str, Column("what else to know, separated by |")] = _of(lambda one: all_worded(one.remarks))
+    compared_at: Annotated[str, Column("when it was compared", MOMENT)] = _of(lambda one: one.compared_at)
+    conditions: Annotated[Conditions, Column("those of the summed operators")] = _of(
+        lambda one: one.comparison.conditions
+    )
+
+
+def comparison_row(source: RowSource) -> ComparisonRow:
+    """Return the row of a comparison."""
+    values: dict[str, Any] = {each.name: each.metadata[GETTER](source) for each in fields(ComparisonRow)}
+    return ComparisonRow(**values)

@@ -10,18 +10,13 @@ from functools import partial
 from opcost.comparing.compare import Evidence, compare
 from opcost.comparing.comparison import USUAL_RUNS, Comparison, KindCost, OperatorRuns, kinds_of, labels_of
 from opcost.comparing.kernel_times import KernelErrors, kernel_errors
-from opcost.comparing.remark_rules import remarks_on_kernels
-from opcost.comparing.remarks import Remark, all_worded
-from opcost.comparing.row import ComparisonRow
-from opcost.estimates import standard_error_of, value_of
+from opcost.comparing.remarks import Remark
+from opcost.comparing.row import ComparisonRow, RowSource, comparison_row
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.subjects import about
 from opcost.operators.whitelist import Selection, select
-from opcost.running.request import (
-    FULL_MODEL_SCRIPT,
-    Request,
-)
+from opcost.running.request import FULL_MODEL_SCRIPT, Request
 from opcost.running.shipped_counts import counted_or_shipped
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
@@ -109,20 +104,16 @@ def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> li
 
 
 def _report(model: ModelComparisons, device: str | None) -> ComparingReport:
-    name = model.config.name
-    pairs = list(zip(model.comparisons, model.kernels, strict=True))
-    rows = tuple(_comparison_row(name, comparison, errors) for comparison, errors in pairs)
+    name, now = model.config.name, datetime.now(timezone.utc).isoformat(timespec="seconds")
+    pairs = zip(model.comparisons, model.kernels, strict=True)
+    sources = [RowSource(name, comparison, errors, now) for comparison, errors in pairs]
     return ComparingReport(
         name=name,
-        comparisons=rows,
-        reason=None if rows else _reason(model.config, device),
+        comparisons=tuple(map(comparison_row, sources)),
+        reason=None if sources else _reason(model.config, device),
         kinds=tuple(kinds_of(comparison.cost) for comparison in model.comparisons),
-        remarks=tuple(_all_remarks(comparison, errors) for comparison, errors in pairs),
+        remarks=tuple(source.remarks for source in sources),
     )
-
-
-def _all_remarks(comparison: Comparison, errors: KernelErrors | None) -> tuple[Remark, ...]:
-    return (*comparison.remarks, *remarks_on_kernels(errors))
 
 
 def _of_one_board_mostly(comparisons: Iterable[Comparison]) -> list[Comparison]:
@@ -147,58 +138,6 @@ def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, 
 def _reason(config: ModelConfig, device: str | None) -> str:
     where = f" on {device}" if device else ""
     return f"the whole model is not measured{where}; run {FULL_MODEL_SCRIPT} {config.name}"
-
-
-def _comparison_row(name: str, comparison: Comparison, errors: KernelErrors | None) -> ComparisonRow:
-    cost, whole, gap, eager = comparison.cost, comparison.full.measurement, comparison.gap, comparison.eager
-    more = gap.correction
-    correction_time_s, correction_energy_j = (None, None) if more is None else (more.time_s, more.energy_j)
-    return ComparisonRow(
-        key=comparison.full.key,
-        operator=comparison.full.operator,
-        time_s=value_of(cost.time_s),
-        energy_j=value_of(cost.energy_j),
-        name=name,
-        input_data=comparison.runs.input_data,
-        counted=comparison.runs.counted,
-        time_standard_error_s=standard_error_of(cost.time_s),
-        energy_standard_error_j=standard_error_of(cost.energy_j),
-        full_time_s=whole.time_s,
-        full_time_standard_error_s=whole.time_standard_error_s,
-        full_energy_j=value_of(comparison.full_energy_j),
-        full_energy_standard_error_j=standard_error_of(comparison.full_energy_j),
-        reference_temperature_c=cost.basis.temperature_c,
-        time_ratio=value_of(comparison.time_ratio),
-        time_standard_error_ratio=standard_error_of(comparison.time_ratio),
-        energy_ratio=value_of(comparison.energy_ratio),
-        energy_standard_error_ratio=standard_error_of(comparison.energy_ratio),
-        function_time_s=gap.functions.time_s,
-        function_energy_j=gap.functions.energy_j,
-        correction_time_s=value_of(correction_time_s),
-        correction_time_standard_error_s=standard_error_of(correction_time_s),
-        correction_energy_j=value_of(correction_energy_j),
-        correction_energy_standard_error_j=standard_error_of(correction_energy_j),
-        dropped_time_s=gap.dropped.time_s,
-        dropped_energy_j=gap.dropped.energy_j,
-        unmeasured_time_s=gap.unmeasured.time_s,
-        unmeasured_energy_j=gap.unmeasured.energy_j,
-        unexplained_time_s=gap.unexplained.time_s,
-        unexplained_energy_j=gap.unexplained.energy_j,
-        eager_device_time_s=None if eager is None else eager.device_time_s,
-        eager_launch_time_s=None if eager is None else eager.launch_time_s,
-        eager_energy_j=None if eager is None else eager.energy_j,
-        kernel_error_ratio=None if errors is None else errors.ratio,
-        absolute_kernel_error_ratio=None if errors is None else errors.absolute_ratio,
-        energy_missing_reason=cost.energy_missing_reason or whole.energy_missing_reason,
-        flop_ratio=cost.flop_ratio,
-        memory_bytes_ratio=cost.memory_bytes_ratio,
-        summed_operators=len(cost.summed),
-        missing_operators=len(cost.missing),
-        missing=" | ".join(str(count.operator) for count in cost.missing),
-        remarks=all_worded(_all_remarks(comparison, errors)),
-        compared_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        conditions=comparison.conditions,
-    )
 
 
 def _updated(new_rows: Iterable[ComparisonRow], known: Iterable[ComparisonRow]) -> list[ComparisonRow]:
