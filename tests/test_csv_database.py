@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -449,6 +450,35 @@ def test_a_row_that_cannot_be_is_named_with_its_line(tmp_path: Path) -> None:
 )
 def test_a_bad_line_is_named_with_its_number(tmp_path: Path, bad: str, problem: str) -> None:
     assert error_in(tmp_path, HEADER + LINE + bad + LINE) == problem
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
+def test_what_is_no_plain_file_is_told_and_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """A pipe would be waited for, and a device never ends."""
+    table = table_in(tmp_path)
+    make(table.path)
+    line = f"{table.path}:1: it is no plain file; move the file away or use another --database"
+    assert table.problems() == [line]
+    for use in (table.rows, lambda: table.append(ROW), lambda: table.replace_rows(list)):
+        with pytest.raises(UserError) as caught:
+            use()
+        assert caught.value.lines == (line,)
+
+
+@pytest.mark.parametrize(("before", "number"), [("", 1), (HEADER, 2), (HEADER + LINE, 3)])
+def test_a_line_longer_than_any_row_is_told_in_little_memory(tmp_path: Path, before: str, number: int) -> None:
+    table = table_in(tmp_path, before)
+    with table.path.open("ab") as file:
+        file.truncate(len(before) + 600_000_000)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + LINE.encode())
+    tracemalloc.start()
+    try:
+        (line,) = table.problems()
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
+    assert line.startswith(f"{table.path}:{number}: it is longer than any row; ")
 
 
 def test_a_quote_that_is_never_closed_is_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Generic, TypeVar
 
@@ -25,6 +26,11 @@ from opcost.storage.rows import LineError, RowLines
 Row = TypeVar("Row", bound=Columns)
 
 BLOCK_BYTES = 65536
+LONGEST_LINE = 2**24
+"""Bytes, beyond what the longest cells of a row take."""
+
+NO_FILE = "it is no plain file"
+TOO_LONG = "it is longer than any row"
 TORN, OLD = ".torn", ".old"
 """What is added to the names of files that hold unfinished lines, and tables of older versions."""
 
@@ -125,6 +131,8 @@ class CsvTable(Generic[Row]):
     def _locked(self) -> Iterator[int]:
         """Hold the file's lock, alone; yield its descriptor. Where there was no file, there is an empty one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists() and not self.path.is_file():
+            raise UserError(self._problem(1, LineError(NO_FILE)))
         while True:
             with self._told_of("cannot be opened", "fix that"):
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -149,9 +157,12 @@ class CsvTable(Generic[Row]):
         """Yield each line's number and row, or what is wrong with it; nothing follows a header that is wrong."""
         if not self.path.exists():
             return
+        if not self.path.is_file():
+            yield 1, LineError(NO_FILE)
+            return
         with self.path.open("rb") as file:
             header = _header_of(file)
-            if not header.endswith(b"\n"):
+            if not header.endswith(b"\n") and len(header) < LONGEST_LINE:
                 self._tell_of_an_unfinished_line(header, 1)
                 return
             try:
@@ -159,7 +170,10 @@ class CsvTable(Generic[Row]):
             except LineError as error:
                 yield 1, error
                 return
-            for number, line in enumerate(file, start=2):
+            for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE), b""), start=2):
+                if len(line) == LONGEST_LINE:
+                    yield number, LineError(TOO_LONG)
+                    return
                 if not line.endswith(b"\n"):
                     self._tell_of_an_unfinished_line(line, number)
                 elif wanted is None or wanted(line[: line.find(b",")].decode(errors="replace")):
@@ -237,10 +251,12 @@ class CsvTable(Generic[Row]):
 
 def _header_of(file: IO[bytes]) -> bytes:
     """Return the first line; some programs write a byte order mark before it."""
-    return file.readline().removeprefix(codecs.BOM_UTF8)
+    return file.readline(LONGEST_LINE).removeprefix(codecs.BOM_UTF8)
 
 
 def _decoded(line: bytes) -> str:
+    if len(line) >= LONGEST_LINE:
+        raise LineError(TOO_LONG)
     try:
         return line.decode().rstrip("\r\n")
     except UnicodeDecodeError:
