@@ -311,3 +311,10 @@ def test_the_meter_is_stopped_when_the_load_fails() -> None:
     with pytest.raises(KeyboardInterrupt):
         run_course(machine, machine, machine, fail)
     assert not machine.is_logging
+
+
+def test_wrong_meters_that_read_too_little_and_too_much_do_not_outvote_the_preferred_one() -> None:
+    epoch_s = np.arange(190) * 0.1
+    readings = {"low": 480.0, "high": 720.0, "right": 600.0}
+    traces = [recorded(name, epoch_s, power_w + epoch_s) for name, power_w in readings.items()]
+    assert reference_among(COURSE, joined(traces), "right") == "right"

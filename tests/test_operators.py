@@ -6,6 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.input_roles import box_sides
 from opcost.operators.layouts import channels_last_strides, contiguous_strides
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator, short_hash, tensor_specs
 
@@ -250,3 +251,9 @@ def test_one_tensor_passed_twice_is_one_floating_input():
 def test_tuples_cannot_be_changed():
     with pytest.raises(AttributeError):
         CONVOLUTION.mode = "train"
+
+
+def test_boxes_of_an_image_are_as_wide_as_it_is_before_it_was_scaled():
+    images, boxes = TensorSpec((1, 3, 40, 80), "float32"), TensorSpec((5, 5), "float32", identity=1)
+    operator = OperatorTuple("torch.ops.torchvision.roi_align", inputs=(images, boxes, 0.5), mode=None)
+    assert list(box_sides(operator)) == [(1, 160.0)]
