@@ -368,6 +368,7 @@ def test_an_interval_is_within_a_relative_error():
     assert not is_within(Estimate(100.0, 0.5), 4, 0.0108)
     assert not is_within(Estimate(100.0, 0.0), 1, 0.5)
     assert is_within(Estimate(-100.0, 0.5), 1000, 0.0108)
+    assert is_within(Estimate(100.0, 0.5), 1000, half_width_ratio(Estimate(100.0, 0.5), 1000))
 
 
 def test_an_interval_about_zero_is_infinitely_wide_unless_it_has_no_width():
