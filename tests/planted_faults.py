@@ -133,13 +133,32 @@ SAME_ARGUMENTS = frozenset({"strict", "encoding"})
 """Arguments without which calls do the same where they are right."""
 
 
-class FaultFinder(cst.CSTVisitor):
-    """Collects what may be changed within functions: node, what to put in its place, kind, line, statement's lines."""
+@dataclass(frozen=True)
+class Change:
+    """What a fault puts in the place of a node. The module's text is made when it is drawn: that takes time."""
+
+    path: str
+    module: cst.Module
+    node: cst.CSTNode
+    other: cst.CSTNode
+    kind: str
+    line: int
+    lines: tuple[int, int]
+
+    def fault(self) -> Fault:
+        changed = self.module.deep_replace(self.node, self.other).code
+        return Fault(self.path, self.line, self.lines, self.kind, self.module.code, changed)
+
+
+class ChangeFinder(cst.CSTVisitor):
+    """Collects what may be changed within the functions of a module."""
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
-    def __init__(self) -> None:
-        self.found: list[tuple[cst.CSTNode, cst.CSTNode, str, int, tuple[int, int]]] = []
+    def __init__(self, path: str, module: cst.Module) -> None:
+        self.found: list[Change] = []
+        self._path = path
+        self._module = module
         self._functions = 0
         self._statements: list[tuple[int, int]] = []
 
@@ -163,14 +182,15 @@ class FaultFinder(cst.CSTVisitor):
             self._statements.pop()
 
     def _collect(self, node: cst.CSTNode) -> None:
-        for cls, operator in OPERATORS:
-            if isinstance(node, cls):
-                line = self.get_metadata(PositionProvider, node, None)
-                begin = line.start.line if line else self._statements[-1][0]
-                for other in operator(node):
-                    if is_worth_trying(node, other):
-                        lines = self._lines_of(node.body[0]) if isinstance(node, cst.SimpleStatementLine) else None
-                        self.found.append((node, other, operator.__name__, begin, lines or self._statements[-1]))
+        lines = self._lines_of(node) if isinstance(node, cst.SimpleStatementLine) else self._statements[-1]
+        position = self.get_metadata(PositionProvider, node, None)
+        line = position.start.line if position else lines[0]
+        others = [(other, operator) for cls, operator in OPERATORS if isinstance(node, cls) for other in operator(node)]
+        self.found += [
+            Change(self._path, self._module, node, other, operator.__name__, line, lines)
+            for other, operator in others
+            if is_worth_trying(node, other)
+        ]
 
     def _lines_of(self, node: cst.CSTNode) -> tuple[int, int]:
         """Return the lines of a statement; of one with a body, those of its head."""
@@ -191,26 +211,22 @@ def is_worth_trying(node: cst.CSTNode, other: cst.CSTNode) -> bool:
     return len(other.args) < len(node.args) and not gone & SAME_ARGUMENTS
 
 
-def faults_of(path: Path) -> Iterator[Callable[[], Fault]]:
-    """Yield makers of all faults of a module: the change of a file takes time, and few are drawn."""
+def changes_of(path: Path) -> list[Change]:
+    """Return all changes of a module."""
     wrapper = MetadataWrapper(cst.parse_module(path.read_text(encoding="utf-8")))
-    finder = FaultFinder()
+    finder = ChangeFinder(path.relative_to(ROOT).as_posix(), wrapper.module)
     wrapper.visit(finder)
-    for node, other, kind, line, lines in finder.found:
-        name = path.relative_to(ROOT).as_posix()
-        yield lambda name=name, node=node, other=other, kind=kind, line=line, lines=lines: Fault(  # type: ignore[misc]
-            name, line, lines, kind, wrapper.module.code, wrapper.module.deep_replace(node, other).code
-        )
+    return finder.found
 
 
 def drawn_faults(packages: Sequence[str], number: int, seed: int) -> list[Fault]:
     """Return so many different faults, drawn from all of these packages and modules."""
     folders = [ROOT / "opcost" / package for package in packages]
     paths = [path for folder in folders for path in (sorted(folder.glob("*.py")) or [folder.with_suffix(".py")])]
-    makers = [maker for path in paths for maker in faults_of(path)]
-    drawn = random.Random(seed).sample(makers, min(number, len(makers)))
-    print(f"{len(drawn)} of {len(makers)} faults in {len(paths)} modules, seed {seed}", flush=True)
-    return sorted((maker() for maker in drawn), key=lambda fault: (fault.path, fault.line))
+    changes = [change for path in paths for change in changes_of(path)]
+    drawn = random.Random(seed).sample(changes, min(number, len(changes)))
+    print(f"{len(drawn)} of {len(changes)} faults in {len(paths)} modules, seed {seed}", flush=True)
+    return sorted((change.fault() for change in drawn), key=lambda fault: (fault.path, fault.line))
 
 
 # Tests
@@ -224,7 +240,11 @@ class Tests:
     of_line: Mapping[tuple[str, int], frozenset[str]]
 
     def of(self, fault: Fault) -> list[list[str]]:
-        """Return the tests to try one group after the other: first those of files that import the module."""
+        """Return the tests to try one group after the other.
+
+        First come those of files that import the module, last the whole of these files: a test may have run the line
+        in another process.
+        """
         first, last = fault.lines
         found = frozenset[str]().union(*(self.of_line.get((fault.path, line), ()) for line in range(first, last + 1)))
         quick_first = sorted(found, key=lambda test: (self.time_s.get(test, 0.0), test))
@@ -232,8 +252,14 @@ class Tests:
         tried = [test for test, so_far_s in zip(quick_first, total_s, strict=True) if so_far_s <= TRIED_S]
         tried = tried or quick_first[:1]
         module = fault.path.removesuffix(".py").replace("/", ".")
-        near = [test for test in tried if imports(test.partition("::")[0], module)]
-        return [group for group in (near, [test for test in tried if test not in near]) if group]
+        files = {file for file in {test.partition("::")[0] for test in self.time_s} if imports(file, module)}
+        near = [test for test in tried if test.partition("::")[0] in files]
+        quick = [file for file in sorted(files) if self.time_of([file]) <= TRIED_S]
+        return [group for group in (near, [test for test in tried if test not in near], quick) if group]
+
+    def time_of(self, tried: Sequence[str]) -> float:
+        """Return how long tests and whole files take without a fault."""
+        return sum(seconds for test, seconds in self.time_s.items() if {test, test.partition("::")[0]} & {*tried})
 
 
 def imports(test_file: str, module: str) -> bool:
@@ -331,7 +357,7 @@ def tried(fault: Fault, tests: Tests, copies: queue.Queue[Path]) -> Trial:
     copy = copies.get()
     try:
         (copy / fault.path).write_text(fault.changed, encoding="utf-8")
-        is_noticed = any(fails(copy, group, sum(tests.time_s.get(test, 0.0) for test in group)) for group in groups)
+        is_noticed = any(fails(copy, group, tests.time_of(group)) for group in groups)
     finally:
         (copy / fault.path).write_text(fault.original, encoding="utf-8")
         copies.put(copy)
