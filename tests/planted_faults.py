@@ -146,8 +146,8 @@ class Change:
     lines: tuple[int, int]
 
     def fault(self) -> Fault:
-        changed = self.module.deep_replace(self.node, self.other).code
-        return Fault(self.path, self.line, self.lines, self.kind, self.module.code, changed)
+        changed = cst.ensure_type(self.module.deep_replace(self.node, self.other), cst.Module)
+        return Fault(self.path, self.line, self.lines, self.kind, self.module.code, changed.code)
 
 
 class ChangeFinder(cst.CSTVisitor):

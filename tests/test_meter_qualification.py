@@ -247,9 +247,8 @@ def test_a_reference_that_two_others_agree_is_wrong_is_none(scale: float, refere
 
 
 def test_a_reference_stays_where_the_others_do_not_agree_or_there_is_one_other() -> None:
-    for one, other in ((1.1, 0.9), (0.9, 1.1)):
-        apart = course_of(replace(SAMPLES, scale=one), replace(INSTANT, scale=other), COUNTER)
-        assert reference_among(*apart, "counter") == "counter"
+    apart = course_of(replace(SAMPLES, scale=1.1), replace(INSTANT, scale=0.9), COUNTER)
+    assert reference_among(*apart, "counter") == "counter"
     assert reference_among(*course_of(replace(SAMPLES, scale=1.1), COUNTER), "counter") == "counter"
     assert reference_among(*course_of(SAMPLES, INSTANT), "counter") is None
 

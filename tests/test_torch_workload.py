@@ -319,7 +319,7 @@ def test_boxes_are_boxes_in_their_image() -> None:
 @pytest.mark.parametrize("columns", [4, 5])
 def test_functions_on_boxes_get_boxes(columns: int) -> None:
     nms = function_tuple(torch.ops.torchvision.nms, (torch.zeros(200, 4), torch.zeros(200), 0.5), {})
-    align = (torch.zeros(2, 3, 70, 50), torch.zeros(200, 5), 0.25, 7, 7, 2, False)
+    align = (torch.zeros(2, 3, 50, 50), torch.zeros(200, 5), 0.25, 7, 7, 2, False)
     operator = nms if columns == 4 else function_tuple(torch.ops.torchvision.roi_align, align, {})
     args, _ = operator_inputs(operator, "cpu")
     boxes = args[columns - 4]
