@@ -49,7 +49,7 @@ PACKAGES = [
     "units",
 ]
 WITHOUT = frozenset(
-    "test_benchmarks.py test_committed_sums.py test_gpu.py test_killed_campaigns.py test_measuring_child.py "
+    "test_benchmarks.py test_committed_sums.py test_gpu.py test_killed_campaigns.py test_worker_bench.py "
     "test_packaging.py test_pipeline.py".split()
 )
 """Test files that take minutes while they are watched, and those that run other programs: no line of theirs is seen."""
@@ -274,16 +274,17 @@ def imports(test_file: str, module: str) -> bool:
 def observed_tests(copies: queue.Queue[Path], results: Path) -> Tests:
     """Run every test file that names an idea or storage once, without a fault; tests that fail are left out."""
     named = re.compile(rf"opcost(\.| import )({'|'.join(PACKAGES)})\b")
-    paths = [path for path in (ROOT / "tests").glob("test_*.py") if path.name not in WITHOUT]
-    files = [path.name for path in sorted(paths) if named.search(path.read_text(encoding="utf-8"))]
+    paths = [path for path in (ROOT / "tests").rglob("test_*.py") if path.name not in WITHOUT]
+    found = [path for path in sorted(paths) if named.search(path.read_text(encoding="utf-8"))]
+    files = [path.relative_to(ROOT / "tests").as_posix() for path in found]
     with ThreadPoolExecutor(copies.qsize()) as pool:
         list(pool.map(lambda name: observe(name, copies, results), files))
     time_s: dict[str, float] = defaultdict(float)
     of_line: dict[tuple[str, int], set[str]] = defaultdict(set)
     for name in files:
-        of_file = times_of(name, results / f"{name}.xml")
+        of_file = times_of(name, results_of(name, results, "xml"))
         time_s.update(of_file)
-        data = CoverageData(str(results / f"{name}.coverage"))
+        data = CoverageData(str(results_of(name, results, "coverage")))
         data.read()
         for path in data.measured_files():
             for line, contexts in data.contexts_by_lineno(path).items():
@@ -291,6 +292,11 @@ def observed_tests(copies: queue.Queue[Path], results: Path) -> Tests:
                 # What runs outside tests, in fixtures, any test of the file may need.
                 of_line[path, line].update(tests if tests <= of_file.keys() else of_file)
     return Tests(time_s, {line: frozenset(tests) for line, tests in of_line.items()})
+
+
+def results_of(name: str, results: Path, ending: str) -> Path:
+    """Return where a test file's results are."""
+    return results / f"{name.replace('/', '.')}.{ending}"
 
 
 def times_of(name: str, report: Path) -> dict[str, float]:
@@ -309,12 +315,12 @@ def times_of(name: str, report: Path) -> dict[str, float]:
 
 def observe(name: str, copies: queue.Queue[Path], results: Path) -> None:
     """Run a test file under coverage.py, and keep what ran and how long it took."""
-    settings = results / f"{name}.ini"
-    settings.write_text(COVERAGE_SETTINGS.format(data_file=results / f"{name}.coverage"), encoding="utf-8")
+    settings = results_of(name, results, "ini")
+    settings.write_text(COVERAGE_SETTINGS.format(data_file=results_of(name, results, "coverage")), encoding="utf-8")
     command = ["-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", f"tests/{name}", "-q"]
     copy = copies.get()
     try:
-        run_python(copy, [*command, f"--junitxml={results / name}.xml"], OBSERVED_S)
+        run_python(copy, [*command, f"--junitxml={results_of(name, results, 'xml')}"], OBSERVED_S)
     finally:
         copies.put(copy)
 

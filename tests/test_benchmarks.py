@@ -40,7 +40,7 @@ from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.running.workloads import Workloads
 from opcost.storage.database import Database
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from opcost.storage.database import Database
 from opcost.storage.rows import columns, encode
 from opcost.storage.table import CsvTable
 
-PAGE = Path(__file__).parent.parent / "docs" / "database.md"
-COMMITTED = Database(Path(__file__).parent.parent / "database")
+PAGE = Path(__file__).parents[1] / "docs" / "database.md"
+COMMITTED = Database(Path(__file__).parents[1] / "database")
 TABLES = [table for table in COMMITTED.tables if table.path.exists()]
 NO_NUMBERS = ("nan", "inf", "-inf", "1e308", "-1e308")
 NO_MOMENTS = ("yesterday", "2026-11-22T08:00:00", "0001-01-01T00:00:00+23:59", "2026-13-01T00:00:00+00:00")

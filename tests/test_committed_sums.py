@@ -23,7 +23,7 @@ from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, keep_comparisons
 from opcost.storage.database import Database
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 COMMITTED = Database(ROOT / "database")
 SCRIPT = ROOT / "compare_sum_vs_full.py"
 GOLDEN = ROOT / "tests" / "golden" / "sums.csv"

@@ -51,7 +51,7 @@ from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_work
 
 pytestmark = pytest.mark.gpu
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 GPU = "cuda:0"
 ONE_SECOND = MeasurementProtocol(warm_up_s=GPU_WARM_UP_S, loop_s=1.0)
 HALF_A_SECOND = MeasurementProtocol(warm_up_s=0.2, loop_s=0.5)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = sorted(ROOT.glob("*.py"))
 LINTER = Path(sys.executable).with_name("lint-imports")
 MODULES = {

@@ -23,7 +23,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(ROOT.glob("*.py"))
 SUBCOMMANDS = ("make-configs", "check-operators", "compare-kernels", "coverage", "check", "merge", "columns")
 STAGES = (

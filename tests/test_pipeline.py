@@ -24,7 +24,7 @@ from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 SUMMARY = """\
 # A tiny model for the tests.
 model_name: {model_name}

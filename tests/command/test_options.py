@@ -1,0 +1,384 @@
+"""The shared arguments, and how scripts end: real scripts in real processes."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opcost.command.options import (
+    CACHE,
+    DURATION,
+    JSON,
+    MAXIMUM_S,
+    METER,
+    Parser,
+    add_options,
+    device_name,
+    pipeline_parser,
+    positive_seconds,
+    ratio,
+)
+from opcost.measuring.conditions import CACHES
+from opcost.measuring.protocol import FULL_LOOP_S
+
+ROOT = Path(__file__).parents[2]
+
+SPACE_REMEDY = "while a file was written; free some space, or name folders on another disk"
+
+
+def write_script(folder: Path, body: str) -> list[str]:
+    """Write a script with this body of ``main`` and return the command that runs it."""
+    script = folder / "script.py"
+    script.write_text(
+        f"import errno, os, subprocess, sys, time\nsys.path.insert(0, {str(ROOT)!r})\n"
+        "from opcost.command.options import pipeline_parser\nfrom opcost.command.run import run\n"
+        "from opcost.errors import UserError\n\n"
+        f"def main():\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n\nrun(main)\n"
+    )
+    return [sys.executable, str(script)]
+
+
+def run_script(folder: Path, body: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = write_script(folder, body)
+    variables = os.environ | environment
+    return subprocess.run(command, env=variables, check=False, capture_output=True, text=True, timeout=60)
+
+
+def start_script(folder: Path, body: str) -> subprocess.Popen[str]:
+    """Start a script, wait until its main has printed a line, and return it."""
+    command = write_script(folder, body)
+    # Tests that run under nohup would hand on that hangups are ignored.
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGHUP, hangup)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def run_before_closed_pipe(folder: Path, body: str, unbuffered: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a script whose stdout nobody reads."""
+    command = write_script(folder, "sys.stdin.readline()\n" + body)
+    process = subprocess.Popen(
+        command,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, errors = process.communicate("go on\n", timeout=60)
+    return subprocess.CompletedProcess(command, process.returncode, None, errors)
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_script_exits_with_the_status_of_its_main(tmp_path: Path, status: int) -> None:
+    result = run_script(tmp_path, f"print('done')\nreturn {status}")
+    assert (result.returncode, result.stdout, result.stderr) == (status, "done\n", "")
+
+
+def test_a_users_mistakes_are_one_line_each_and_status_2(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "raise UserError('a.yml:3: first mistake', 'b.yml:1: second mistake')")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "error: a.yml:3: first mistake\nerror: b.yml:1: second mistake\n"
+
+
+def test_a_bug_shows_its_traceback(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "return 1 // 0")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+    assert "ZeroDivisionError" in result.stderr
+
+
+def test_a_missing_dependency_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "sys.modules['torch'] = None\nimport torch")
+    assert result.returncode == 2
+    remedy = "run 'make install' and use .venv/bin/python"
+    assert result.stderr == f"error: torch is not installed for {sys.executable}; {remedy}\n"
+
+
+def test_a_folder_that_cannot_be_written_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    file = tmp_path / "database"
+    file.write_text("")
+    result = run_script(tmp_path, f"open({str(file / 'rows.csv')!r}, 'w')")
+    assert result.returncode == 2
+    assert result.stderr == f"error: {file / 'rows.csv'}: Not a directory; make it accessible, or name another place\n"
+
+
+@pytest.mark.parametrize("action", ["with open('/dev/full', 'w') as file: file.write('x')", "os.write(3, b'x')"])
+def test_a_full_disk_is_one_line_with_the_remedy(tmp_path: Path, action: str) -> None:
+    result = run_script(tmp_path, f"os.dup2(os.open('/dev/full', os.O_WRONLY), 3)\n{action}")
+    assert (result.returncode, result.stderr) == (2, f"error: no space left on device {SPACE_REMEDY}\n")
+
+
+def test_a_disk_on_which_no_file_can_be_made_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), 'database/rows.csv')")
+    assert (result.returncode, result.stderr) == (2, f"error: no space left on device {SPACE_REMEDY}\n")
+
+
+def test_a_used_up_quota_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))")
+    assert (result.returncode, result.stderr) == (2, f"error: disk quota exceeded {SPACE_REMEDY}\n")
+
+
+@pytest.mark.parametrize("action", ["print('x')", "print('x', flush=True)", "print('x' * 1_000_000)"])
+def test_output_to_a_full_disk_is_one_line_with_the_remedy(tmp_path: Path, action: str) -> None:
+    command = write_script(tmp_path, f"{action}\nreturn 0")
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (2, f"error: no space left on device {SPACE_REMEDY}\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "ascii:strict", "ascii:surrogateescape", "latin-1"])
+def test_characters_that_the_terminal_lacks_are_replaced(tmp_path: Path, encoding: str) -> None:
+    body = "print('3 \\u2248 3')\nprint('3 \\u2248 3', file=sys.stderr)\nraise UserError('\\u2248 3')"
+    result = run_script(tmp_path, body, PYTHONIOENCODING=encoding)
+    assert (result.returncode, result.stdout) == (2, "3 ? 3\n")
+    assert result.stderr == "3 \\u2248 3\nerror: \\u2248 3\n"
+
+
+def test_characters_that_the_terminal_has_are_kept(tmp_path: Path) -> None:
+    body = "print('3 \\u00b1 1')\nraise UserError('3 \\u00b1 1')"
+    result = run_script(tmp_path, body, PYTHONIOENCODING="utf-8")
+    assert (result.stdout, result.stderr) == ("3 ± 1\n", "error: 3 ± 1\n")
+
+
+def test_a_file_that_the_project_itself_should_find_is_a_bug(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "open('no such file')")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+
+
+@pytest.mark.parametrize("module", ["opcost.no_such_module", "no_such_package"])
+def test_a_missing_module_that_make_install_does_not_bring_is_a_bug(tmp_path: Path, module: str) -> None:
+    result = run_script(tmp_path, f"import {module}")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
+)
+def test_an_interrupted_script_cleans_up_and_says_how_to_go_on(tmp_path: Path, number: int, status: int) -> None:
+    body = """
+        try:
+            print('started', flush=True)
+            time.sleep(60)
+        finally:
+            print('cleaned up')
+    """
+    process = start_script(tmp_path, body)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output) == (status, "cleaned up\n")
+    assert errors == "interrupted: start the same command again to go on\n"
+
+
+def test_a_script_under_nohup_outlives_the_terminal(tmp_path: Path) -> None:
+    command = write_script(tmp_path, "print('started', flush=True)\nsys.stdin.readline()\nreturn 0")
+    process = subprocess.Popen(
+        ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGHUP)
+    process.communicate("go on\n", timeout=60)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["print('late')", "print('x' * 1_000_000)", "print('late', flush=True)", "pipeline_parser('a', 'b').print_help()"],
+)
+def test_output_that_nobody_reads_ends_the_script_quietly(tmp_path: Path, output: str) -> None:
+    result = run_before_closed_pipe(tmp_path, f"{output}\nreturn 0")
+    assert (result.returncode, result.stderr) == (141, "")
+
+
+def test_unbuffered_output_that_nobody_reads_ends_the_script_quietly(tmp_path: Path) -> None:
+    result = run_before_closed_pipe(tmp_path, "print('late')\nreturn 0", unbuffered="1")
+    assert (result.returncode, result.stderr) == (141, "")
+
+
+def test_a_users_mistake_is_told_even_if_nobody_reads_the_output(tmp_path: Path) -> None:
+    result = run_before_closed_pipe(tmp_path, "print('late')\nraise UserError('a mistake')")
+    assert (result.returncode, result.stderr) == (2, "error: a mistake\n")
+
+
+def test_a_broken_pipe_to_another_program_is_a_bug(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "reader, writer = os.pipe()\nos.close(reader)\nos.write(writer, b'x')")
+    assert result.returncode == 1
+    assert "BrokenPipeError" in result.stderr
+
+
+def test_a_wrong_argument_exits_with_status_2(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "pipeline_parser('a', 'b').parse_args(['--device', 'gpu'])")
+    assert result.returncode == 2
+    problem = "argument --device: 'gpu' is no device: write cpu, cuda, or cuda:N such as cuda:0"
+    assert result.stderr == f"error: {problem}; see script.py --help\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "question"),
+    [("--divice", "; did you mean --device?"), ("--jsn=1", "; did you mean --json?"), ("--zebra", ""), ("-x", "")],
+)
+def test_an_option_that_is_none_is_told_in_one_line_with_the_one_that_was_meant(
+    capsys: pytest.CaptureFixture[str], option: str, question: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        pipeline_parser("Counts.", "python count.py").parse_args([option])
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: unrecognized arguments: {option}{question}; see ")
+    assert said.count("\n") == 1
+
+
+def test_without_arguments_everything_has_its_default() -> None:
+    arguments = pipeline_parser("Counts.", "python count.py").parse_args([])
+    assert vars(arguments) == {
+        "names": [],
+        "device": None,
+        "measurements": Path("measurements"),
+        "database": Path("database"),
+        "dry_run": False,
+        "same_board": False,
+        "json": False,
+        "verbose": False,
+    }
+
+
+def test_arguments_arrive_as_values() -> None:
+    line = "resnet* vgg16 --device cuda:1 --measurements a/m --database /d --dry-run --json --verbose"
+    assert vars(pipeline_parser("Counts.", "python count.py").parse_args(line.split())) == {
+        "names": ["resnet*", "vgg16"],
+        "device": "cuda:1",
+        "measurements": Path("a/m"),
+        "database": Path("/d"),
+        "dry_run": True,
+        "same_board": False,
+        "json": True,
+        "verbose": True,
+    }
+
+
+def test_a_command_without_dry_run_refuses_it_and_all_of_its_work_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = Parser()
+    add_options(parser, JSON)
+    arguments = parser.parse_args([])
+    assert (arguments.dry_run, arguments.same_board) == (False, False)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--dry-run"])
+    assert "--dry-run" in capsys.readouterr().err
+
+
+def test_an_option_that_a_subcommand_lacks_is_told_with_that_of_its_own_that_was_meant() -> None:
+    command = [sys.executable, "-m", "opcost", "coverage", "--mta"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    message = "error: unrecognized arguments: --mta; did you mean --meta?; see python -m opcost coverage --help\n"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", message)
+
+
+def test_a_shortened_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        pipeline_parser("Counts.", "python count.py").parse_args(["--dry"])
+    assert "--dry" in capsys.readouterr().err
+
+
+def test_help_ends_with_the_example() -> None:
+    help_text = pipeline_parser("Counts 100 % of it.", "python count.py 'resnet*'").format_help()
+    assert "Counts 100 % of it." in help_text
+    assert help_text.endswith("example:\n  python count.py 'resnet*'\n")
+
+
+@pytest.mark.parametrize("option", ["--measurements", "--database"])
+def test_a_file_is_no_folder(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "table.csv"
+    file.write_text("")
+    with pytest.raises(SystemExit, match="2"):
+        pipeline_parser("", "").parse_args([option, str(file)])
+    assert f"{file} is a file; name a folder" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        pipeline_parser("", "").parse_args([option, ""])
+    assert "'' is no name of a folder" in capsys.readouterr().err
+    assert pipeline_parser("", "").parse_args([option, str(tmp_path / "new")])
+
+
+def test_a_meter_goes_by_its_short_name(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = pipeline_parser("", "", METER)
+    assert parser.parse_args([]).meter == "auto"
+    assert parser.parse_args(["--meter", "counter"]).meter == "counter"
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--meter", "NVML"])
+    error = capsys.readouterr().err
+    assert all(name in error for name in ("auto", "samples", "counter", "instant", "average", "rapl"))
+
+
+def test_the_default_loop_is_that_of_the_full_protocol() -> None:
+    parser = pipeline_parser("Measures.", "python measure.py", DURATION)
+    assert parser.parse_args([]).seconds == FULL_LOOP_S
+    assert parser.parse_args(["--seconds", "3"]).seconds == 3.0
+    assert parser.parse_args([]).relative_error is None
+    assert parser.parse_args(["--relative-error", "0.01"]).relative_error == 0.01
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--relative-error", "0.01", "--seconds", "3"])
+
+
+def test_operators_are_warm_unless_another_cache_is_named() -> None:
+    parser = pipeline_parser("Measures.", "python measure.py", CACHE)
+    assert parser.parse_args([]).cache == "warm"
+    assert [parser.parse_args(["--cache", mode]).cache for mode in CACHES] == ["warm", "cold", "chained"]
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--cache", "tepid"])
+
+
+@pytest.mark.parametrize("text", ["0", "1", "-0.1", "1%", "nan", "inf", ""])
+def test_other_texts_are_no_relative_errors(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"write a number between 0 and 1, such as 0\.01"):
+        ratio(text)
+
+
+@pytest.mark.parametrize("text", ["cpu", "cuda", "cuda:0", "cuda:10"])
+def test_devices_are_taken_as_they_stand(text: str) -> None:
+    assert device_name(text) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "gpu", "CUDA", "cuda:", "cuda:01", "cuda:-1", "cuda:٣", "cpu:0", "cuda:0\n", " cpu"]
+)
+def test_what_is_no_device_is_refused_with_the_right_forms(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="cpu, cuda, or cuda:N"):
+        device_name(text)
+
+
+@given(st.floats(min_value=0, exclude_min=True, max_value=MAXIMUM_S))
+def test_positive_numbers_up_to_a_day_are_seconds(time_s: float) -> None:
+    assert positive_seconds(repr(time_s)) == time_s
+
+
+@given(
+    st.floats(max_value=0).map(repr)
+    | st.floats(min_value=MAXIMUM_S, exclude_min=True).map(repr)
+    | st.sampled_from(["nan", "inf", "1e308", "1e999", "30s", "", "1,5", "half"])
+)
+def test_what_is_no_positive_number_up_to_a_day_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"above 0 and up to 86400 \(one day\)"):
+        positive_seconds(text)
+
+
+def test_a_day_is_the_longest_time() -> None:
+    assert positive_seconds("86400") == MAXIMUM_S
+    with pytest.raises(argparse.ArgumentTypeError):
+        positive_seconds(repr(math.nextafter(86400, math.inf)))

@@ -1,0 +1,101 @@
+"""Written power logs of every kind are drawn; what is none is told in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from opcost.errors import UserError
+from opcost.power.log_rows import PowerRow, csv_header, csv_line
+from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
+from opcost.reporting.power_plot import plot_log, readings_of_log
+
+SCRIPT = Path(__file__).parents[2] / "power_logger.py"
+OWN = "\n".join([csv_header(), *(csv_line(PowerRow(1.79e9 + 0.1 * i, 300.0 + i, 290.0)) for i in range(20))]) + "\n"
+SMI = """\
+timestamp, power.draw.instant [W], power.draw.average [W]
+2026/11/22 08:32:56.238, 524.73, 403.03
+2026/11/22 08:32:56.258, 524.73, [N/A]
+2026/11/22 08:32:56.279, 420.60, 371.92
+"""
+
+
+def test_a_log_of_the_logger_has_both_powers(tmp_path: Path) -> None:
+    path = tmp_path / "power.csv"
+    path.write_text(OWN)
+    instant, average = readings_of_log(path)
+    assert (instant.name, average.name) == (INSTANT, AVERAGE)
+    assert instant.points[3] == (pytest.approx(1.79e9 + 0.3, abs=1e-3), 303.0)
+    assert len(average.points) == 20
+
+
+def test_logs_kept_beside_a_measurement_are_drawn_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(SMI)
+    (tmp_path / "a-samples.csv").write_text("epoch_s,power_w\n1795336376.26,369.9\n1795336376.28,423.9\n")
+    (tmp_path / "a-counter.csv").write_text("epoch_s,energy_j\n1795336376.0,1000.0\n1795336376.5,1200.0\n")
+    found = {one.name: one for one in readings_of_log(path)}
+    assert list(found) == [SAMPLES, COUNTER, INSTANT, AVERAGE]
+    assert found[COUNTER].points == ((1795336376.5, 400.0),)
+    assert [power_w for _, power_w in found[AVERAGE].points] == [403.03, 371.92]
+
+
+def test_a_drawing_is_beside_its_log_and_whole_xml(tmp_path: Path) -> None:
+    path = tmp_path / "<b>&.csv"
+    path.write_text(OWN)
+    drawn = plot_log(path)
+    assert drawn == tmp_path / "<b>&.svg"
+    root = ET.parse(drawn).getroot()
+    assert root.get("aria-label") == "Power of <b>&"
+    assert "http" not in drawn.read_text().replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "this is no power log"),
+        ("a,b\n1,2\n", "this is no power log"),
+        (csv_header() + "\n", "the log holds no power"),
+        ("epoch_s,power_w\n1,2\nx,3\n", "a line cannot be read"),
+    ],
+)
+def test_what_is_no_log_is_told_in_one_line(tmp_path: Path, content: str, problem: str) -> None:
+    path = tmp_path / "power.csv"
+    path.write_text(content)
+    with pytest.raises(UserError, match=problem) as raised:
+        plot_log(path)
+    assert str(raised.value).startswith(f"--plot {path}: ")
+    assert not path.with_suffix(".svg").exists()
+
+
+def test_the_log_itself_is_never_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "power.csv"
+    path.write_text(OWN)
+    with pytest.raises(UserError, match=r"ends in \.svg"):
+        plot_log(path, path)
+    assert path.read_text() == OWN
+
+
+def test_the_script_draws_with_nothing_installed(tmp_path: Path) -> None:
+    (tmp_path / "power.csv").write_text(OWN)
+    command = [sys.executable, "-S", str(SCRIPT), "--plot", "power.csv"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "power.svg: the trace of power.csv\n")
+    assert (tmp_path / "power.svg").exists()
+
+
+@pytest.mark.parametrize("options", [("--qualify",), ("--seconds", "1"), ("--gpu", "0")])
+def test_plotting_logs_nothing(tmp_path: Path, options: tuple[str, ...]) -> None:
+    command = [sys.executable, "-S", str(SCRIPT), "--plot", "power.csv", *options]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: --plot: it draws what was logged")
+
+
+def test_a_log_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such file"):
+        plot_log(tmp_path / "power.csv")

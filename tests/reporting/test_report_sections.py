@@ -1,0 +1,134 @@
+"""What the report says of figures: magnitudes, shares and units, held against figures that a test declares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html import unescape
+from typing import Any, cast
+
+import pytest
+from simulated_machine import simulated_row
+from test_tables import COMPARED
+
+from opcost.comparing.comparison import Comparison
+from opcost.comparing.roofline import FP32, Roof, Roofline
+from opcost.comparing.tuple_costs import TupleCost, TupleFlag, Use
+from opcost.measuring.meter_quality import GOOD, REFERENCE, MeterQuality, QualificationRow
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.subjects import Subject
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.reporting import meter_sections, report_sections
+from opcost.reporting.compared_models import compared_model
+from opcost.reporting.report_sections import Compared
+
+WHOLE_S = 0.1
+RELU = OperatorTuple("torch.nn.ReLU", inputs=(TensorSpec((4,), "float32"),))
+
+
+def text_of(html: str) -> str:
+    return unescape(html).replace("\u00a0", " ")
+
+
+def compared(name: str, ratio: float, correction_ratio: float | None = None, dropped_ratio: float = 0.0) -> Compared:
+    """A complete sum that is so much of its whole, and the cache correction, as shares of the whole."""
+    correction = {"correction_time_s": None, "correction_time_standard_error_s": None}
+    if correction_ratio is not None:
+        correction = {"correction_time_s": correction_ratio * WHOLE_S, "correction_time_standard_error_s": 0.0}
+    row = replace(
+        COMPARED,
+        name=name,
+        time_s=ratio * WHOLE_S,
+        full_time_s=WHOLE_S,
+        time_ratio=ratio,
+        missing_operators=0,
+        dropped_time_s=dropped_ratio * WHOLE_S,
+        **correction,  # type: ignore[arg-type]
+    )
+    return Compared(row, (), cast("Comparison", None), None, compared_model(name, row, ()))
+
+
+def summary(*found: Compared) -> str:
+    return text_of(report_sections.summary(found, [], []))
+
+
+# How far sums are from wholes
+
+
+def test_errors_of_sums_are_magnitudes() -> None:
+    found = [compared("a", 0.97), compared("b", 1.01), compared("c", 1.02)]
+    assert "Sums of time are 2.0 % off in the median, 3.0 % at worst." in summary(*found)
+
+
+def test_errors_of_corrected_sums_are_magnitudes() -> None:
+    found = [compared("a", 0.95, 0.02), compared("b", 1.0, 0.005), compared("c", 1.03, -0.02)]
+    assert "3.0 % off in the median, 5.0 % at worst (corrected for caches: 1.0 % and 3.0 %)" in summary(*found)
+    assert "(corrected for caches in 1 of 2: 3.0 % and 3.0 %)" in summary(found[0], compared("d", 1.0))
+
+
+def test_the_model_that_the_whitelist_cuts_most_is_named_if_that_is_noticeable() -> None:
+    assert "leaves out 5.0 % of the time in b" in summary(
+        compared("a", 1.0, None, 0.01), compared("b", 1.0, None, 0.05)
+    )
+    assert "leaves out" not in summary(compared("a", 1.0, None, 0.0009))
+    assert "leaves out" not in summary()
+
+
+# What is to be known of measurements
+
+
+def test_a_flag_s_share_of_the_time_counts_every_call() -> None:
+    row = simulated_row(RELU)
+    row = replace(row, measurement=replace(row.measurement, time_s=0.002))
+    flagged = TupleCost(Subject(RELU), row, 1, 1, [Use(0, 5), Use(1, 3)], {TupleFlag.NOT_PRECISE})
+    other = TupleCost(Subject(RELU), row, 1, 1, [Use(0, 7)])
+    text = text_of(report_sections.doubts([compared("a", 1.0), compared("b", 1.0)], [flagged, other]))
+    assert "8.0 %" in text
+    assert TupleFlag.NOT_PRECISE.meaning in text
+    assert TupleFlag.DOUBTFUL.meaning not in text
+
+
+def test_the_least_energies_are_told_in_picojoules() -> None:
+    roof = Roof({FP32: 5e12}, byte_rate=2e12)
+    text = text_of(report_sections.rooflines(Roofline(roof, Roof({FP32: 2e11}, byte_rate=1e10)), [], []))
+    assert "The least energy is 5 pJ per FLOP in fp32, and 100 pJ per byte" in text
+    assert "5 TFLOP/s in fp32, and 2 TB/s" in text
+
+
+# Meters and drift
+
+OURS, THEIRS = "GPU-1111aaaa", "GPU-2222bbbb"
+
+
+def qualified(board: str, deviation_ratio: float, verdict: str = GOOD) -> QualificationRow:
+    quality = MeterQuality(f"meter of {board}", 0.1, 0.2, None, None, 0.01, None, deviation_ratio, 0.01, verdict)
+    times = {"qualified_at": "2026-11-22T00:00:00+00:00", "device_product": "simulated", "torch_version": "2.11.0"}
+    unknown: dict[str, Any] = dict.fromkeys(
+        (
+            *("read_time_s", "polling_deviation_ratio", "power_per_kelvin_ratio"),
+            *("power_per_kelvin_standard_error_ratio", "idle_power_w", "idle_power_after_load_w"),
+        )
+    )
+    return QualificationRow(board, "1.0", quality, **unknown, **times)
+
+
+def test_meters_of_the_report_s_boards_are_told_and_their_worst_deviation() -> None:
+    rows = [qualified(OURS, 0.004), qualified(THEIRS, 0.07), replace(qualified(OURS, -0.013), driver_version="2.0")]
+    text = text_of(meter_sections.meters(rows, {OURS}))
+    assert f"meter of {OURS}" in text
+    assert f"meter of {THEIRS}" not in text
+    assert "The meters of 1 boards agree within 1.30 %" in text
+    assert "agree within" not in meter_sections.meters([qualified(OURS, 0.5, REFERENCE)], {OURS})
+    assert "No qualification of these boards' meters" in text_of(meter_sections.meters(rows, {"another"}))
+
+
+@pytest.mark.parametrize(("boards", "is_drawn"), [({OURS}, True), ({THEIRS}, False), ({OURS, THEIRS}, True)])
+def test_sentinels_of_the_report_s_boards_are_drawn(boards: set[str | None], is_drawn: bool) -> None:
+    def on(board: str, time_s: float) -> MeasurementRow:
+        row = simulated_row(RELU)
+        circumstances = replace(row.circumstances, device_uuid=board)
+        return replace(row, circumstances=circumstances, measurement=replace(row.measurement, time_s=time_s))
+
+    rows = [on(OURS, 1.0), on(OURS, 1.02), on(THEIRS, 1.0)]
+    text = text_of(meter_sections.sentinel(rows, boards))
+    assert ("Standard deviations: time 1.4" in text) == is_drawn
+    assert ("No operator was repeated" in text) != is_drawn

@@ -1,0 +1,172 @@
+"""One campaign per device at a time, told by a lock that dies with its process."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from opcost.errors import UserError
+from opcost.running.device_lock import device_lock
+from opcost.running.worker_process import Answering, ChildProcess, Tell
+
+ROOT = Path(__file__).parents[2]
+REMEDY = "wait for it, or choose another device"
+
+
+SESSION_FOLDER = tempfile.gettempdir()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder of this test and of the programs that it starts."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@contextmanager
+def holder(name: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds a device's lock until its stdin is closed."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom opcost.running.device_lock import device_lock\n"
+        f"with device_lock({name!r}):\n    print('held', flush=True)\n    sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+
+
+def refusal(name: str) -> str:
+    """The one line that refuses a device's lock."""
+    with pytest.raises(UserError) as caught, device_lock(name):
+        pass
+    (line,) = caught.value.lines
+    return line
+
+
+def test_a_device_that_another_process_measures_is_refused_with_its_number_and_time() -> None:
+    with holder("cuda:0") as process:
+        pattern = (
+            rf"cuda:0 is being measured by process {process.pid} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\S+; {REMEDY}"
+        )
+        assert re.fullmatch(pattern, refusal("cuda:0"))
+
+
+def test_the_process_that_somebody_started_is_named_not_its_child() -> None:
+    with ChildProcess(held_lock) as child:
+        child.ask("anything")
+        assert f"is being measured by process {os.getpid()} since" in refusal("child")
+
+
+@contextmanager
+def held_lock(*, tell: Tell) -> Iterator[Answering]:
+    with device_lock("child"):
+        yield str
+
+
+def test_a_refusal_leaves_the_holders_lock_and_note_as_they_are() -> None:
+    with holder("cuda:0"):
+        assert refusal("cuda:0") == refusal("cuda:0")
+
+
+def test_another_device_is_free() -> None:
+    with holder("cuda:0"), device_lock("cuda:1"):
+        pass
+
+
+def test_a_lock_is_free_after_its_process_was_killed() -> None:
+    with holder("cpu") as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=60)
+        with device_lock("cpu"):
+            assert f"process {os.getpid()} since" in refusal("cpu")
+
+
+def test_a_lock_is_free_after_an_error_within_it() -> None:
+    with pytest.raises(ZeroDivisionError), device_lock("cpu"):
+        raise ZeroDivisionError
+    with device_lock("cpu"):
+        pass
+
+
+def test_the_file_stays_and_names_nobody_once_the_lock_is_free(folder: Path) -> None:
+    with device_lock("NVIDIA H200/ü:0"):
+        pass
+    (file,) = folder.iterdir()
+    assert re.fullmatch(r"opcost-[A-Za-z0-9_-]+\.lock", file.name)
+    assert file.read_text() == ""
+
+
+def test_a_shorter_note_leaves_nothing_of_a_longer_one(folder: Path) -> None:
+    (folder / "opcost-cpu.lock").write_text("9" * 500)
+    with device_lock("cpu"):
+        assert f"process {os.getpid()} since" in refusal("cpu")
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_every_user_may_write_the_file(folder: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        with device_lock("cpu"):
+            assert stat.S_IMODE((folder / "opcost-cpu.lock").stat().st_mode) == 0o666
+    finally:
+        os.umask(before)
+
+
+def test_a_file_that_may_only_be_read_is_locked_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = folder / "opcost-cpu.lock"
+    file.write_text("")
+    file.chmod(0o444)
+    if os.geteuid() == 0:  # who may write everything
+        monkeypatch.setattr(os, "open", refuse_writing(os.open))
+    with device_lock("cpu"):
+        assert refusal("cpu") == f"cpu is being measured by another process; {REMEDY}"
+    assert file.read_text() == ""
+
+
+def refuse_writing(real_open: Callable[..., int]) -> Callable[..., int]:
+    def open_to_read(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise PermissionError(13, "Permission denied", path)
+        return real_open(path, flags, mode)
+
+    return open_to_read
+
+
+@pytest.mark.parametrize("note", [b"", b"12", b"\xff\x1b[2J 12", b"1 \x1b[2J"])
+def test_a_note_that_makes_no_sense_is_not_shown(folder: Path, note: bytes) -> None:
+    with holder("cpu"):
+        (folder / "opcost-cpu.lock").write_bytes(note)
+        assert refusal("cpu") == f"cpu is being measured by another process; {REMEDY}"
+
+
+def test_a_link_to_another_file_is_not_followed(folder: Path) -> None:
+    precious = folder / "precious"
+    precious.write_text("kept")
+    (folder / "opcost-cpu.lock").symlink_to(precious)
+    assert refusal("cpu").startswith(f"{folder / 'opcost-cpu.lock'}: cannot be locked (")
+    assert precious.read_text() == "kept"
+
+
+def test_a_temporary_folder_that_does_not_exist_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "nowhere"))
+    assert refusal("cpu").endswith("(No such file or directory); remove it, or set TMPDIR to another folder")
+
+
+def test_the_tests_share_no_lock_with_a_users_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    command = [sys.executable, "-c", "import tempfile; print(tempfile.gettempdir())"]
+    assert subprocess.check_output(command, text=True).strip() == tempfile.gettempdir() == SESSION_FOLDER
+    assert Path(SESSION_FOLDER).name.startswith("opcost-tests-")

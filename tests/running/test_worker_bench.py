@@ -1,0 +1,242 @@
+"""A campaign whose bench is in another process: what a fault there costs. Benches are simulated, processes are real."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fatal_bench import (
+    BUG,
+    FATALS,
+    HANGING_IN_ITS_LOOP,
+    HANGING_WHILE_BUILT,
+    LARGE,
+    LIFE_S,
+    LOAD,
+    LONG,
+    fatal_answering,
+    operator,
+)
+from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from simulated_machine import SIMULATED_CONDITIONS
+
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.setting import Setting
+from opcost.operators.subjects import Subject
+from opcost.running import worker_bench
+from opcost.running.heartbeat import BUILDING, RUNNING, SIGN_OF_LIFE_S, Heartbeat
+from opcost.running.worker_bench import (
+    FACTS,
+    FAULTS_IN_A_ROW,
+    USUAL_LIMITS,
+    BenchFacts,
+    Limits,
+    Question,
+    open_child_bench,
+)
+from opcost.running.worker_process import ChildFaultError
+from opcost.stages.measure_operators import OperatorsReport, measure_operators
+
+ROOT = Path(__file__).parents[2]
+SHORT = MeasurementProtocol(0.5, 1.0)
+RELU, GELU = operator("ReLU"), operator("GELU")
+
+
+@pytest.fixture(autouse=True)
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_bench, "answering", fatal_answering)
+
+
+def run(campaign: SimulatedCampaign, device: str | None = None, limits: Limits = USUAL_LIMITS) -> OperatorsReport:
+    request = campaign.request(device=device)
+    bench = partial(open_child_bench, limits=limits)
+    (report,) = measure_operators(request, lambda _: SHORT, bench, RecordedProgress())
+    return report
+
+
+def test_a_bench_in_another_process_measures_as_one_here(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, {})
+    campaign.add_model("a", {RELU: 3, GELU: 1})
+    report = run(campaign)
+    assert (report.wanted, report.measured, report.failed) == (2, 2, 0)
+    for row in campaign.database.operator_measurements.rows():
+        assert row.measurement.time_s == pytest.approx(LOAD.time_s)
+        assert row.measurement.energy_j == pytest.approx(LOAD.energy_j, rel=0.01)
+        assert row.conditions == SIMULATED_CONDITIONS
+        assert row.circumstances.loop_s == 1.0
+
+
+def test_an_operator_that_ends_the_process_costs_only_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    campaign = SimulatedCampaign(tmp_path, {})
+    campaign.add_model("a", {RELU: 1, FATALS[0]: 1, LARGE: 1, BUG: 1, GELU: 1})
+    report = run(campaign)
+    assert (report.wanted, report.measured, report.failed, report.remaining) == (5, 2, 3, 3)
+    reasons = {row.operator: row.reason for row in campaign.database.failures.rows()}
+    assert reasons == {
+        "torch.nn.Fatal": "it ended the measuring process: ended by SIGKILL",
+        "torch.nn.Large": "out of memory",
+        "torch.nn.Bug": "it ended the measuring process: ZeroDivisionError: a bug",
+    }
+    # A bug shows its traceback wherever it happens.
+    assert "in measure" in caplog.text
+
+
+def test_a_device_that_ends_every_process_ends_the_run(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, {})
+    campaign.add_model("a", {RELU: 1} | dict.fromkeys(FATALS, 1) | {GELU: 1})
+    with pytest.raises(UserError, match=f"^{FAULTS_IN_A_ROW} operators in a row have ended the measuring process"):
+        run(campaign)
+    rows = campaign.database.operator_measurements.rows()
+    assert [row.operator for row in rows] == ["torch.nn.ReLU"]
+    assert len(campaign.database.failures.rows()) == FAULTS_IN_A_ROW
+    # What failed comes last in the next run, so the rest is measured first.
+    with pytest.raises(UserError):
+        run(campaign)
+    rows = campaign.database.operator_measurements.rows()
+    assert [row.operator for row in rows] == ["torch.nn.ReLU", "torch.nn.GELU"]
+
+
+class PlayedChild:
+    """Plays ``ChildProcess``: a fatal operator ends it, and it can be entered again."""
+
+    def __init__(self, *_: object) -> None:
+        self.starts = 0
+
+    def __enter__(self) -> PlayedChild:
+        self.starts += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to end."""
+
+    def ask(self, question: Question, limits_s: object = None) -> object:
+        if question.method == FACTS:
+            return BenchFacts(is_gpu=True, has_meter=True, sentinel=None)
+        if question.arguments[0] in map(Subject, FATALS):
+            raise ChildFaultError("ended by SIGKILL")
+        return "measured"
+
+
+def test_operators_that_end_the_process_are_counted_anew_after_each_that_does_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """So that a model of which every second operator is fatal is measured."""
+    monkeypatch.setattr(worker_bench, "ChildProcess", PlayedChild)
+    fatal = Subject(FATALS[0])
+    with open_child_bench(None, tmp_path, True) as bench:
+        for faults in (1, FAULTS_IN_A_ROW - 1, FAULTS_IN_A_ROW - 1):
+            for _ in range(faults):
+                with pytest.raises(CannotMeasureError, match="it ended the measuring process: ended by SIGKILL"):
+                    bench.measure(fatal, Setting("fp32"), SHORT, "log")
+            assert bench.measure(Subject(RELU), Setting("fp32"), SHORT, "log") == "measured"
+        for _ in range(FAULTS_IN_A_ROW - 1):
+            with pytest.raises(CannotMeasureError):
+                bench.measure(fatal, Setting("fp32"), SHORT, "log")
+        with pytest.raises(UserError, match="operators in a row"):
+            bench.measure(fatal, Setting("fp32"), SHORT, "log")
+
+
+def test_what_hangs_costs_the_limit_of_its_step_and_what_takes_long_is_measured(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, {})
+    campaign.add_model("a", {HANGING_WHILE_BUILT: 1, HANGING_IN_ITS_LOOP: 1, LONG: 1})
+    begin_s = time.monotonic()
+    report = run(campaign, limits=Limits(building_s=1.0, running_s=4 * LIFE_S))
+    # What takes long takes eight signs of life.
+    assert time.monotonic() - begin_s < 30
+    assert (report.measured, report.failed) == (1, 2)
+    reasons = {row.operator: row.reason for row in campaign.database.failures.rows()}
+    ended = "it ended the measuring process: silent for 1 s while"
+    assert reasons == {
+        "torch.nn.HangingWhileBuilt": f"{ended} {BUILDING}",
+        "torch.nn.HangingInItsLoop": f"{ended} {RUNNING}",
+    }
+
+
+def test_a_hang_costs_three_minutes_at_most_on_a_gpu_and_models_may_be_downloaded() -> None:
+    operators, models = (USUAL_LIMITS.steps_s(is_model, is_gpu=True) for is_model in (False, True))
+    assert list(operators) == list(models) == [BUILDING, RUNNING]
+    assert max(operators.values()) + SIGN_OF_LIFE_S < 180
+    assert models[BUILDING] > operators[BUILDING]
+    on_a_cpu = USUAL_LIMITS.steps_s(is_model=False, is_gpu=False)
+    assert all(on_a_cpu[step] > limit_s for step, limit_s in operators.items())
+
+
+def test_an_apparatus_tells_of_each_step(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, {RELU: LOAD})
+    told: list[str] = []
+    with campaign.open_apparatus(None, campaign.database, True) as apparatus:
+        observed = replace(apparatus, observers=(Heartbeat(told.append),))
+        campaign.before = lambda _: told.append("built")
+        for _ in range(2):
+            observed.measure(Subject(RELU), Setting("fp32"), SHORT, "log")
+    assert told == [BUILDING, "built", RUNNING] * 2
+
+
+def test_a_step_that_goes_on_is_told_now_and_then() -> None:
+    told: list[tuple[float, str]] = []
+    seconds = 0.0
+    heartbeat = Heartbeat(lambda step: told.append((seconds, step)), lambda: seconds)
+    for hundredth in range(1200):
+        seconds = hundredth / 100
+        if hundredth < 10:
+            heartbeat.before_build()
+        else:
+            heartbeat.during()
+    assert told == [(0.0, BUILDING), (0.1, RUNNING), (5.1, RUNNING), (10.1, RUNNING)]
+
+
+def test_a_device_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, {})
+    campaign.add_model("a", {RELU: 1})
+    with pytest.raises(UserError, match="no such GPU"):
+        run(campaign, "cuda:9")
+
+
+# What block 2 and its measuring process do, in one process that tells at three moments what it has imported.
+PROGRAM = """
+import sys
+from pathlib import Path
+from opcost.running import worker_bench
+from opcost.stages import measure_operators
+from opcost.running.worker_bench import Opening, Question
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.setting import Setting
+from opcost.operators.subjects import Subject
+from opcost.storage.database import Database
+
+RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
+BOXES = TensorSpec((4, 4), "float32"), TensorSpec((4,), "float32", identity=1), 0.5
+NMS = OperatorTuple("torch.ops.torchvision.nms", (), BOXES, mode=None)
+
+told = []
+
+def tell():
+    print(*[name for name in ("torch", "torch._dynamo", "torchvision") if name in sys.modules], sep=",")
+
+tell()
+with worker_bench.answering(Opening("cpu", Database(Path(sys.argv[1])), False), tell=told.append) as answer:
+    protocol = MeasurementProtocol(0.01, 0.05)
+    answer(Question("circumstances", (protocol,)))
+    for operator in (RELU, NMS):
+        answer(Question("measure", (Subject(operator), Setting("fp32"), protocol, "log")))
+        tell()
+print(*told)
+"""
+
+
+def test_only_what_needs_torchvision_waits_for_it(tmp_path: Path) -> None:
+    """It takes seconds to import, as torch's compiler does; without it torch does not know operators of its own."""
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    *imported, told = result.stdout.splitlines()
+    assert imported == ["", "torch", "torch,torch._dynamo,torchvision"]
+    # What the process that asks knows of one that hangs; on a busy machine some are measured again.
+    assert told.replace("building running", "").split() == []
+    assert told.count("building") >= 2

@@ -1,0 +1,360 @@
+"""Models by name: what torchvision knows, what it does not, and what comes out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import urllib.error
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+from torchvision.models._api import BUILTIN_MODELS, Weights, WeightsEnum
+from torchvision.transforms._presets import ImageClassification
+
+from opcost.errors import CannotMeasureError, UserError
+from opcost.operators.tuples import MODEL_PACKAGES, OperatorTuple, TensorSpec, model_operator
+from opcost.sources import registry
+from opcost.sources.models import resolve
+from opcost.sources.ports import PublishedFacts
+from opcost.sources.registry import check_config, models_matching
+from opcost.sources.torchvision import build, input_values, listed
+from opcost.torch_backend.values import public_name
+
+FILE = "measurements/x/summary.yml:3"
+SIZE = (1, 3, 32, 32)
+
+
+@dataclass(frozen=True)
+class Named:
+    model_name: str
+    weights_name: str | None
+    input_size: tuple[int, ...] = (1, 3, 224, 224)
+
+    def where(self, _: str) -> str:
+        return FILE
+
+
+@pytest.mark.parametrize(
+    "name",
+    "resnet18 resnet34 resnet50 resnet101 alexnet vgg16 densenet121 inception_v3 efficientnet_b0 mobilenet_v3_large "
+    "convnext_base vit_b_16 swin_t regnet_y_8gf".split(),
+)
+def test_the_models_that_come_with_the_project_are_known(name: str) -> None:
+    assert check_config(Named(name, None)) == []
+    assert check_config(Named(name, "IMAGENET1K_V1")) == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("resnet81", "resnet18"), ("resnet-18", "resnet18"), ("vit_b16", "vit_b_16"), ("swint", "swin_t")],
+)
+def test_a_mistyped_model_gets_a_suggestion(typed: str, meant: str) -> None:
+    (line,) = check_config(Named(typed, None))
+    assert line.startswith(f"{FILE}: model_name: torchvision has no model {typed!r}; did you mean ")
+    assert meant in line
+
+
+def test_a_name_like_no_other_gets_the_list() -> None:
+    (line,) = check_config(Named("my_own_network", "WHATEVER"))
+    assert line.endswith("; see torchvision.models.list_models()")
+
+
+def test_a_quantized_model_is_told_with_the_one_that_is_not() -> None:
+    (line,) = check_config(Named("quantized_resnet18", None))
+    assert line.startswith(f"{FILE}: model_name: quantized models are not counted; did you mean resnet18")
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "words"),
+    [
+        ("r3d_18", (8, 3, 112, 112), "r3d_18 takes 5 numbers such as [8, 3, 16, 112, 112], not 4"),
+        ("raft_small", (2, 3, 4, 128, 128), "raft_small takes 4 numbers such as [2, 3, 512, 512], not 5"),
+        ("resnet18", (3, 224), "resnet18 takes 4 numbers such as [32, 3, 224, 224], not 2"),
+    ],
+)
+def test_an_input_with_other_dimensions_is_told(name: str, size: tuple[int, ...], words: str) -> None:
+    assert check_config(Named(name, None, size)) == [f"{FILE}: input_size: {words}"]
+
+
+def test_weights_go_by_their_member_with_or_without_the_enum() -> None:
+    assert check_config(Named("resnet50", "IMAGENET1K_V2")) == []
+    assert check_config(Named("resnet50", "ResNet50_Weights.IMAGENET1K_V2")) == []
+
+
+def test_mistyped_weights_are_answered_with_those_there_are() -> None:
+    assert check_config(Named("resnet50", "IMAGENET1K_V3")) == [
+        f"{FILE}: weights_name: resnet50 has no weights 'IMAGENET1K_V3'; it has: IMAGENET1K_V1, IMAGENET1K_V2"
+    ]
+
+
+def test_each_model_is_told_from_each_module_by_its_name() -> None:
+    names = torchvision.models.list_models()
+    assert "quantized_resnet18" in names
+    assert [name for name in names if not model_operator(name, None, SIZE).is_model] == []
+    modules = {public_name(cls) for cls in subclasses_of(nn.Module) if cls.__module__.startswith("torchvision.")}
+    assert modules > {"torchvision.models.ResNet", "torchvision.models.resnet.Bottleneck"}
+    assert {name for name in modules if OperatorTuple(name).is_model} == set()
+
+
+def subclasses_of(cls: type) -> set[type]:
+    return {cls}.union(*map(subclasses_of, cls.__subclasses__()))
+
+
+@pytest.mark.parametrize("find", [resolve, lambda operator: build(operator, "cpu")])
+def test_a_model_of_another_version_is_not_built(find: Callable[[OperatorTuple], object]) -> None:
+    with pytest.raises(CannotMeasureError, match="no_such_model is no model of this version of torchvision"):
+        find(model_operator("no_such_model", None, SIZE))
+
+
+def test_a_model_of_no_source_is_not_built() -> None:
+    with pytest.raises(CannotMeasureError, match=r"elsewhere\.net: there is no source of models elsewhere"):
+        resolve(OperatorTuple("elsewhere.net", (), (TensorSpec(SIZE, "float32"),)))
+
+
+def test_sources_import_their_library_when_they_are_used() -> None:
+    program = (
+        "import sys\nfrom opcost.operators.tuples import model_operator\nfrom opcost.sources import models, registry\n"
+        "assert 'torchvision' not in sys.modules\nmodels.resolve(model_operator('resnet18', None, (1, 3, 32, 32)))\n"
+        "assert 'torchvision' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], check=True)
+
+
+@pytest.mark.parametrize(("name", "on_meta"), [("resnet18", "meta"), ("ssd300_vgg16", "cpu")])
+def test_models_are_counted_on_shapes_where_no_data_decide_what_they_run(name: str, on_meta: str) -> None:
+    model = resolve(model_operator(name, None, SIZE))
+    assert (model.counting_device("cpu", True), model.counting_device("cpu", False)) == (on_meta, "cpu")
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_0", "googlenet", "mobilenet_v3_small"])
+def test_a_model_is_built_in_eval_mode_with_its_parameters(name: str) -> None:
+    model = build(model_operator(name, None, SIZE), "cpu")
+    stated = torchvision.models.get_model_weights(name).DEFAULT.meta["num_params"]
+    with torch.inference_mode():
+        assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 1000)
+    assert not any(module.training for module in model.modules())
+    assert sum(weight.numel() for weight in model.parameters()) == stated
+
+
+def test_random_weights_differ_from_zero() -> None:
+    model = build(model_operator("googlenet", None, SIZE), "cpu")
+    weights = [module.weight for module in model.modules() if isinstance(module, nn.Conv2d)]
+    assert all(weight.abs().max() > 0 for weight in weights)
+
+
+@pytest.mark.parametrize("weights_name", ["IMAGENET1K_V2", "ResNet50_Weights.IMAGENET1K_V2"])
+def test_named_weights_are_those_that_are_loaded(monkeypatch: pytest.MonkeyPatch, weights_name: str) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", downloads(asked))
+    with pytest.raises(UserError, match="IMAGENET1K_V2 of resnet50 cannot be downloaded: .*no network"):
+        build(model_operator("resnet50", weights_name, SIZE), "cpu")
+    assert asked == [torchvision.models.ResNet50_Weights.IMAGENET1K_V2.url]
+
+
+def downloads(asked: list[str]) -> Callable[..., Any]:
+    def download(url: str, *_: object, **__: object) -> None:
+        asked.append(url)
+        raise urllib.error.URLError("no network")
+
+    return download
+
+
+# Without named weights: the graph of the published ones, with random weights
+
+
+def published(name: str, size: tuple[int, ...] = SIZE, device: str = "meta") -> nn.Module:
+    return build(model_operator(name, None, size), device)
+
+
+def test_the_graph_is_that_of_the_published_weights() -> None:
+    assert published("googlenet").transform_input
+    assert published("inception_v3").transform_input
+    assert published("googlenet").aux1 is None
+    assert isinstance(published("fcn_resnet50").aux_classifier, nn.Module)
+    detector = published("fasterrcnn_mobilenet_v3_large_fpn", device="cpu")
+    norms = {type(module) for module in detector.modules() if "BatchNorm" in type(module).__name__}
+    assert norms == {torchvision.ops.FrozenBatchNorm2d}
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "expected"),
+    [
+        ("vit_h_14", 518, 518),
+        ("vit_h_14", 224, 224),
+        ("vit_b_16", 384, 384),
+        ("vit_b_16", 224, 224),
+        ("vit_b_16", 99, 224),
+    ],
+)
+def test_of_several_published_weights_those_are_taken_that_fit_the_input(name: str, side: int, expected: int) -> None:
+    assert published(name, (1, 3, side, side)).image_size == expected
+
+
+def test_nothing_is_downloaded_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", downloads(asked))
+    for device in ("cpu", "meta"):
+        published("mobilenet_v3_small", device=device)
+    build(model_operator("resnet18", "IMAGENET1K_V1", SIZE), "meta")
+    assert asked == []
+
+
+def test_loading_works_again_afterwards() -> None:
+    model = published("squeezenet1_0", device="cpu")
+    model.load_state_dict({name: torch.zeros_like(value) for name, value in model.state_dict().items()})
+    assert all(not weight.any() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["regnet_y_400mf", "vit_b_32", "swin_t", "raft_small", "swin3d_t"])
+def test_on_the_meta_device_nothing_takes_memory(name: str) -> None:
+    model = published(name)
+    assert all(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+
+
+def test_the_seed_decides_the_weights() -> None:
+    def first_weight(seed: int) -> torch.Tensor:
+        return next(build(model_operator("squeezenet1_0", None, SIZE, seed), "cpu").parameters())
+
+    state = torch.get_rng_state()
+    assert torch.equal(first_weight(0), first_weight(0))
+    assert not torch.equal(first_weight(0), first_weight(1))
+    assert torch.equal(torch.get_rng_state(), state), "the caller's random numbers go on as they would"
+
+
+# Models that somebody registered
+
+
+class OwnWeights(WeightsEnum):
+    FIRST = Weights(url="https://example.org", transforms=partial(ImageClassification, crop_size=48), meta={})
+
+
+def without_weights() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3))
+
+
+def with_any_arguments(**arguments: object) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3))
+
+
+def with_untyped_weights(weights=None, progress=True) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3))
+
+
+def with_weights_of_which_none_is_the_default(*, weights=None) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3))
+
+
+# A type and not its text, which torchvision does not read.
+with_weights_of_which_none_is_the_default.__annotations__["weights"] = OwnWeights
+
+
+@pytest.mark.parametrize(
+    ("builder", "side"),
+    [
+        (without_weights, 224),
+        (with_any_arguments, 224),
+        (with_untyped_weights, 224),
+        (with_weights_of_which_none_is_the_default, 48),
+    ],
+)
+def test_a_model_that_somebody_registered_is_one_like_the_others(
+    monkeypatch: pytest.MonkeyPatch, builder: Callable[..., nn.Module], side: int
+) -> None:
+    monkeypatch.setitem(BUILTIN_MODELS, "my_own", builder)
+    assert "my_own" in [model.name for model in models_matching([])]
+    size = listed("my_own").input_size
+    assert size == (32, 3, side, side)
+    assert check_config(Named("my_own", None, size)) == []
+    (line,) = check_config(Named("my_own", "LAST", size))
+    assert line.startswith(f"{FILE}: weights_name: my_own has no weights 'LAST'; it has: ")
+    assert listed("my_own").published == PublishedFacts(None, None)
+    model = build(model_operator("my_own", None, size), "cpu")
+    with torch.inference_mode():
+        assert model(torch.zeros(1, 3, 8, 8)).shape == (1, 4, 6, 6)
+
+
+def test_a_registered_name_that_torchvision_itself_does_not_find_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BUILTIN_MODELS, "MyOwn", without_weights)
+    assert "MyOwn" not in [model.name for model in models_matching([])]
+    (line,) = check_config(Named("MyOwn", None))
+    assert "torchvision has no model 'MyOwn'" in line
+
+
+def test_a_registered_model_is_of_no_task_by_the_name_of_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(without_weights, "__module__", "detection.mine")
+    monkeypatch.setitem(BUILTIN_MODELS, "my_own", without_weights)
+    assert not listed("my_own").is_data_dependent
+
+
+# Inputs
+
+
+def test_inputs_have_the_form_that_a_task_takes() -> None:
+    def inputs(name: str, *size: int) -> tuple[object, ...]:
+        return input_values(model_operator(name, None, size))
+
+    frame = (2, 3, 128, 128)
+    assert inputs("resnet18", 2, 3, 8, 8) == (TensorSpec((2, 3, 8, 8), "float32"),)
+    assert inputs("r3d_18", 2, 3, 4, 8, 8) == (TensorSpec((2, 3, 4, 8, 8), "float32"),)
+    assert inputs("raft_small", *frame) == (TensorSpec(frame, "float32"), TensorSpec(frame, "float32", identity=1))
+    images = tuple(TensorSpec((3, 128, 128), "float32", identity=index) for index in range(2))
+    assert inputs("fcos_resnet50_fpn", *frame) == (images,)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("efficientnet_b7", (32, 3, 600, 600)),
+        ("lraspp_mobilenet_v3_large", (32, 3, 520, 520)),
+        ("mc3_18", (8, 3, 16, 112, 112)),
+        ("raft_large", (2, 3, 512, 512)),
+        ("ssdlite320_mobilenet_v3_large", (2, 3, 320, 320)),
+        ("fasterrcnn_mobilenet_v3_large_320_fpn", (2, 3, 320, 320)),
+        ("fasterrcnn_mobilenet_v3_large_fpn", (2, 3, 800, 800)),
+    ],
+)
+def test_input_sizes_are_the_published_ones(name: str, size: tuple[int, ...]) -> None:
+    assert listed(name).input_size == size
+
+
+def test_published_facts_are_those_of_the_default_weights() -> None:
+    facts = listed("resnet50").published
+    assert (facts.multiply_adds, facts.parameters) == (pytest.approx(4.089e9), 25_557_032)
+
+
+def test_all_but_quantized_models_are_chosen_and_detectors_depend_on_data() -> None:
+    models = {model.name: model for model in models_matching([])}
+    quantized = {name for name in torchvision.models.list_models() if name.startswith("quantized_")}
+    assert set(models) == set(torchvision.models.list_models()) - quantized
+    assert [model.name for model in models_matching(["vit_b_*", "vit_b_16"])] == ["vit_b_16", "vit_b_32"]
+    detectors = {name for name in models if "rcnn" in name or name.startswith(("fcos", "retinanet", "ssd"))}
+    assert {name for name, model in models.items() if model.is_data_dependent} == detectors
+    assert {model.task for name, model in models.items() if name in detectors} == {"detection"}
+
+
+class OtherSource:
+    """A source of one model, which a config names ``other:net``."""
+
+    def mistakes(self, config: Any) -> list[str]:
+        return [] if config.model_name == "other:net" else ["no such model"]
+
+
+def test_a_config_names_another_source_before_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Named("other:net", None)
+    unknown = "other.net: there is no source of models other; there are: torchvision"
+    assert check_config(model) == [f"{FILE}: model_name: {unknown}"]
+    monkeypatch.setattr(registry, "SOURCES", {**registry.SOURCES, "other": OtherSource})
+    monkeypatch.setitem(MODEL_PACKAGES, "other", "other.models.")
+    assert check_config(model) == []
+    assert check_config(Named("other:mesh", None)) == ["no such model"]
+    operator = model_operator("other:net", None, SIZE)
+    assert (operator.operator, operator.is_model, operator.short_name) == ("other.models.net", True, "net")
+    assert isinstance(registry.source_of(operator), OtherSource)
+    assert not OperatorTuple("other.models.Net").is_model

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from nvidia_smi_stage import NvidiaSmiStage
+
+SCRIPT = Path(__file__).parents[2] / "power_logger.py"
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvidiaSmiStage]:
+    stage = NvidiaSmiStage(tmp_path / "stage", monkeypatch)
+    yield stage
+    assert stage.living() == [], "nvidia-smi was left behind"
+
+
+def start(*arguments: str, folder: Path) -> subprocess.Popen[str]:
+    # -S: the script must run where nothing is installed.
+    command = [sys.executable, "-S", str(SCRIPT), *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder)
+
+
+def run(*arguments: str, folder: Path) -> tuple[int, str]:
+    """Return exit status and stderr."""
+    with start(*arguments, folder=folder) as process:
+        output, errors = process.communicate(timeout=30)
+    assert output == ""
+    return process.returncode, errors
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_log_has_si_columns_and_times_with_their_zone(stage: NvidiaSmiStage, tmp_path: Path) -> None:
+    status, errors = run("--seconds", "0.4", "--output", "power.csv", folder=tmp_path)
+    assert status == 0
+    rows = rows_of(tmp_path / "power.csv")
+    assert len(rows) > 5
+    assert list(rows[0]) == [
+        "timestamp",
+        "power_instant_w",
+        "power_average_w",
+        "utilisation_ratio",
+        "sm_clock_hz",
+        "temperature_c",
+        "memory_temperature_c",
+        "event_reasons",
+        "memory_used_bytes",
+    ]
+    assert {name: rows[0][name] for name in list(rows[0])[3:]} == {
+        "utilisation_ratio": "0.97",
+        "sm_clock_hz": "1980000000",
+        "temperature_c": "45",
+        "memory_temperature_c": "39",
+        "event_reasons": "0x0000000000000000",
+        "memory_used_bytes": "1073741824",
+    }
+    moment = datetime.fromisoformat(rows[-1]["timestamp"])
+    assert abs(datetime.now(timezone.utc) - moment) < timedelta(minutes=1)
+    first_line, last_line = errors.splitlines()
+    assert first_line.startswith("logging GPU 0 to power.csv")
+    assert f"{len(rows)} rows" in last_line
+    assert "mean power 30" in last_line
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_is_its_normal_end(stage: NvidiaSmiStage, tmp_path: Path, number: signal.Signals) -> None:
+    with start("--output", "power.csv", folder=tmp_path) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("logging")
+        time.sleep(0.3)
+        process.send_signal(number)
+        ended_s = time.time()
+        errors = process.stderr.read()
+    assert process.returncode == 0
+    assert "value changes" in errors
+    rows = rows_of(tmp_path / "power.csv")
+    assert datetime.fromisoformat(rows[-1]["timestamp"]).timestamp() > ended_s - 0.001
+    assert (tmp_path / "power.csv").read_text().endswith("\n")
+
+
+def test_the_default_file_is_named_by_its_time(stage: NvidiaSmiStage, tmp_path: Path) -> None:
+    status, _ = run("--seconds", "0.05", "--gpu", "GPU-11111111-2222-3333-4444-555555555555", folder=tmp_path)
+    assert status == 0
+    assert len(list(tmp_path.glob("power_log_*Z.csv"))) == 1
+
+
+def test_without_nvidia_smi_one_line_tells_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, errors = run("--output", "power.csv", folder=tmp_path)
+    assert status == 2
+    assert len(errors.splitlines()) == 1
+    assert "install the NVIDIA driver" in errors
+    assert "--device cpu" in errors
+    assert not (tmp_path / "power.csv").exists()
+
+
+def test_a_driver_that_fails_in_the_middle_leaves_a_complete_file(stage: NvidiaSmiStage, tmp_path: Path) -> None:
+    stage.act("dies")
+    status, errors = run("--output", "power.csv", folder=tmp_path)
+    assert status == 2
+    assert "GPU is lost" in errors
+    assert len(rows_of(tmp_path / "power.csv")) == 8
+
+
+def test_an_older_driver_leaves_the_instant_power_empty(stage: NvidiaSmiStage, tmp_path: Path) -> None:
+    stage.act("missing_instant")
+    status, _ = run("--seconds", "0.1", "--output", "power.csv", folder=tmp_path)
+    assert status == 0
+    row = rows_of(tmp_path / "power.csv")[0]
+    assert row["power_instant_w"] == ""
+    assert float(row["power_average_w"]) > 300
+
+
+def test_an_existing_file_is_never_overwritten(stage: NvidiaSmiStage, tmp_path: Path) -> None:
+    (tmp_path / "power.csv").write_text("precious")
+    status, errors = run("--seconds", "0.1", "--output", "power.csv", folder=tmp_path)
+    assert status == 2
+    assert "power.csv: must be a new file" in errors
+    assert (tmp_path / "power.csv").read_text() == "precious"
+
+
+@pytest.mark.parametrize("arguments", [("--interval", "0"), ("--seconds", "nan"), ("--device", "tpu")])
+def test_impossible_arguments_are_mistakes(tmp_path: Path, arguments: tuple[str, str]) -> None:
+    status, errors = run(*arguments, folder=tmp_path)
+    assert status == 2
+    assert arguments[0] in errors
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "cuda:1", "CUDA", ""])
+def test_the_card_is_named_by_gpu_and_not_by_device(tmp_path: Path, device: str) -> None:
+    """Elsewhere cuda:1 is torch's second visible card, which need not be the second one of nvidia-smi."""
+    status, errors = run("--device", device, "--output", "power.csv", folder=tmp_path)
+    assert status == 2
+    card = "name the card with --gpu INDEX or UUID as `nvidia-smi -L` shows it"
+    assert errors.splitlines() == [f"error: --device: cuda or cpu; {card}"]
+    assert not (tmp_path / "power.csv").exists()
+
+
+def test_a_card_and_the_cpu_together_are_refused(tmp_path: Path) -> None:
+    status, errors = run("--device", "cpu", "--gpu", "0", "--output", "power.csv", folder=tmp_path)
+    assert status == 2
+    remedy = "the CPU has no card to name, leave one of them out"
+    assert errors.splitlines() == [f"error: --gpu 0 with --device cpu: {remedy}"]
+
+
+def test_device_cuda_logs_the_card_that_gpu_names(stage: NvidiaSmiStage, tmp_path: Path) -> None:
+    status, errors = run("--device", "cuda", "--gpu", "1", "--seconds", "0.05", folder=tmp_path)
+    assert status == 0
+    assert errors.startswith("logging GPU 1 to ")
+
+
+def test_help_shows_an_example_with_nothing_installed(tmp_path: Path) -> None:
+    command = [sys.executable, "-S", str(SCRIPT), "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, env={"PATH": os.defpath}).stdout
+    assert "python power_logger.py --gpu 0 --output power.csv --seconds 60" in shown

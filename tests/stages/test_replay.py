@@ -1,0 +1,96 @@
+"""Every counted tuple is rebuilt from its pickle, runs alone, and does what was counted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from simulated_apparatus import RecordedProgress
+
+from opcost.operators.counts import OperatorCount
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.running.request import COUNTS, Request
+from opcost.stages.count import CountReport, count_operators
+from opcost.stages.make_configs import make_configs
+from opcost.stages.replay import difference, rebuild_operators
+from opcost.storage.configs import load_configs
+from opcost.storage.counts_file import read_counts, write_counts
+from opcost.storage.database import Database
+
+ROOT = Path(__file__).parents[2]
+
+MODELS = (
+    "convnext_tiny densenet121 googlenet maxvit_t mobilenet_v3_small mvit_v2_s raft_small shufflenet_v2_x0_5 "
+    "ssdlite320_mobilenet_v3_large swin_t vit_b_16"
+).split()
+"""Between them they have every kind of operator of the zoo but the regions of two-stage detectors."""
+
+
+@pytest.fixture(scope="module")
+def request_of_models(tmp_path_factory: pytest.TempPathFactory) -> Request:
+    folder = tmp_path_factory.mktemp("zoo")
+    make_configs(folder / "measurements", MODELS)
+    request = Request((), folder / "measurements", Database(folder / "database"), "cpu")
+    reports = count_operators(request, RecordedProgress(), on_meta=True)
+    assert all(isinstance(report, CountReport) for report in reports), reports
+    return request
+
+
+def test_each_tuple_of_ten_models_does_alone_what_was_counted(request_of_models: Request) -> None:
+    progress = RecordedProgress()
+    reports = rebuild_operators(request_of_models, progress)
+    assert [line for report in reports for line in report.failures] == []
+    assert [len(report.value_dependent) for report in reports if not report.name.startswith("ssdlite")] == [0] * 10
+    operators = sum(report.operators for report in reports)
+    assert operators > 1500
+    assert sum(report.rebuilt for report in reports) > 0.98 * operators
+    assert progress.ended == 1
+
+
+def test_a_fresh_process_rebuilds_from_the_pickles_alone(request_of_models: Request) -> None:
+    command = [sys.executable, "-m", "opcost", "check-operators", "mobilenet*", "--json", "--device", "cpu"]
+    command += ["--measurements", str(request_of_models.measurements)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert result.returncode == 0, result.stderr
+    (report,) = json.loads(result.stdout)
+    assert report["rebuilt"] == report["operators"] > 50
+
+
+def test_what_was_counted_otherwise_fails_and_the_exit_status_says_so(request_of_models: Request) -> None:
+    (config,) = load_configs(request_of_models.measurements, ["vit_b_16*"])
+    counts = read_counts(COUNTS.path(config), "x")
+    first, *rest = counts.counts
+    write_counts(COUNTS.path(config), replace(counts, counts=(replace(first, flop=first.flop + 2), *rest)))
+    try:
+        (report,) = rebuild_operators(replace(request_of_models, names=("vit_b_16*",)), RecordedProgress())
+        command = [sys.executable, "-m", "opcost", "check-operators", "vit_b_16*", "--device", "cpu"]
+        command += ["--measurements", str(request_of_models.measurements)]
+        status = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=120).returncode
+    finally:
+        write_counts(COUNTS.path(config), counts)
+    assert report.rebuilt == report.operators - 1
+    assert report.failures == (f"{first.operator}: takes {first.flop} FLOPs, not {first.flop + 2}",)
+    assert status == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (
+            OperatorCount(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((2,), "float32"),)), 1, 0, 0, 5),
+            "gives float32",
+        ),
+        (OperatorCount(OperatorTuple("torch.nn.NoSuch"), 1, 0, 0), "is no module class"),
+        (OperatorCount(OperatorTuple("torch.Tensor.no_such", mode=None), 1, 0, 0), "is no function"),
+        (
+            OperatorCount(OperatorTuple("torch.matmul", (), (TensorSpec((2,), "float32"), 3), mode=None), 1, 0, 0),
+            "Error",
+        ),
+    ],
+)
+def test_a_difference_is_told(count: OperatorCount, words: str) -> None:
+    assert words in str(difference(count, "cpu"))

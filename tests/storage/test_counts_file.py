@@ -1,0 +1,275 @@
+"""Operator counts in pickles: small, readable anywhere, and harmless whoever wrote them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchvision.models import resnet50
+
+from opcost.errors import UserError
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
+from opcost.operators.values import InputStatistics
+from opcost.storage.counts_file import MAXIMUM_BYTES, SCHEMA, read_counts, write_counts
+from opcost.torch_backend.capture import capture
+
+ROOT = Path(__file__).parents[2]
+MADE_BY = "general_pipeline_block0.py"
+
+SPEC = TensorSpec((2, 3, 8, 8), "float32", (192, 1, 24, 3), identity=2)
+FUNCTION = OperatorTuple(
+    "torch.Tensor.to", (), (Structure("dict", (("0", SPEC),)), Constant("torch.float16")), mode=None
+)
+OPERATOR = OperatorTuple("torch.nn.Conv2d", (("eps", 1e-5), ("bias", False)), (SPEC, (None, 7)), (("k", "v"),), "train")
+COUNTS = OperatorCounts(
+    model=model_operator("resnet18", "IMAGENET1K_V1", (2, 3, 8, 8)),
+    counts=(
+        OperatorCount(OPERATOR, 3, 10**15, 2**40, statistics=((InputStatistics(0.5, 1e-9, 2.0),),) * 3),
+        OperatorCount(FUNCTION, 1, 0, 300),
+    ),
+    total_flop=10**16,
+    total_memory_bytes=2**41,
+    parameters=70_000,
+    torch_version="2.11.0",
+    device_type="cuda",
+    outside=("mm",),
+    composites=("Attention",),
+)
+
+
+def written(folder: Path, counts: OperatorCounts = COUNTS) -> Path:
+    path = folder / "operators.pkl"
+    write_counts(path, counts)
+    return path
+
+
+def signed(folder: Path, payload: bytes) -> Path:
+    """Write any pickle as an attacker would who knows the format."""
+    path = folder / "operators.pkl"
+    path.write_bytes(payload + hashlib.sha256(payload).digest())
+    return path
+
+
+def error_of(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        read_counts(path, MADE_BY)
+    (line,) = caught.value.lines
+    assert len(line.splitlines()) == 1
+    assert line.startswith(f"{path}: ")
+    assert MADE_BY in line
+    return line
+
+
+class Calls:
+    """Pickles as a call of any function."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self._call = (function, arguments)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self._call
+
+
+# What is written is read
+
+
+def test_counts_come_back(tmp_path: Path) -> None:
+    assert read_counts(written(tmp_path), MADE_BY) == COUNTS
+
+
+def test_the_counts_of_resnet50_are_small(tmp_path: Path) -> None:
+    size = (1, 3, 64, 64)
+    counts = capture(resnet50().eval(), (torch.zeros(size),), model_operator("resnet50", None, size))
+    path = written(tmp_path, counts)
+    assert path.stat().st_size < 100_000
+    assert read_counts(path, MADE_BY) == counts
+
+
+def test_counts_load_in_a_fresh_process_without_torch(tmp_path: Path) -> None:
+    program = f"""
+import sys
+from pathlib import Path
+from opcost.storage.counts_file import read_counts
+counts = read_counts(Path({str(written(tmp_path))!r}), "x")
+print(counts.counts[0].operator, counts.counts[0].operator.key, "torch" in sys.modules, sep="\\n")
+"""
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == [str(OPERATOR), OPERATOR.key, "False"]
+
+
+def test_the_file_is_a_pickle_for_everybody(tmp_path: Path) -> None:
+    assert pickle.loads(written(tmp_path).read_bytes()) == (SCHEMA, COUNTS)
+
+
+def test_equal_counts_are_equal_files(tmp_path: Path) -> None:
+    first = written(tmp_path).read_bytes()
+    assert written(tmp_path, read_counts(tmp_path / "operators.pkl", MADE_BY)).read_bytes() == first
+
+
+def test_counts_that_were_written_before_there_were_packages_are_read(tmp_path: Path) -> None:
+    """They name the classes by the modules of then: those of swin_t at 1x3x32x32, by version 0.2."""
+    path = ROOT / "tests" / "golden" / "counts_before_packages.pkl"
+    assert b"opcost.input_values" in path.read_bytes()
+    counts = read_counts(path, MADE_BY)
+    assert str(counts.model) == "torchvision.models.swin_t() on (float32[1, 3, 32, 32]) eval"
+    assert (len(counts.counts), counts.operator_calls, counts.parameters) == (127, 317, 28_288_354)
+    assert counts.total_flop == sum(count.flop * count.occurrences for count in counts.counts) == 1_037_434_368
+    first = counts.counts[0]
+    assert (first.operator.key, first.outputs) == ("f2ef8ee4fbbe20fa", TensorSpec((1, 96, 8, 8), "float32"))
+    assert first.statistics == ((InputStatistics(0.0, -0.0017602352289334544, 1.0023259617733964),),)
+    assert all(len(count.statistics) in (0, count.occurrences) for count in counts.counts)
+    assert read_counts(written(tmp_path, counts), MADE_BY) == counts
+
+
+# Mistakes
+
+
+def test_a_missing_file_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "operators.pkl"
+    assert error_of(path) == f"{path}: not there yet; run {MADE_BY} first"
+
+
+def test_a_folder_in_its_place_is_one_line(tmp_path: Path) -> None:
+    assert "cannot be read" in error_of(tmp_path)
+
+
+def test_a_file_of_another_version_is_one_line(tmp_path: Path) -> None:
+    other = signed(tmp_path, pickle.dumps(("opcost operator counts 0", COUNTS), protocol=4))
+    assert error_of(other).endswith(f"written by another version of opcost; run {MADE_BY} again")
+
+
+def test_a_plain_pickle_of_counts_without_a_checksum_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "operators.pkl"
+    path.write_bytes(pickle.dumps((SCHEMA, COUNTS), protocol=4))
+    error_of(path)
+
+
+@pytest.mark.parametrize("value", [None, 3, (SCHEMA,), (SCHEMA, 3), (SCHEMA, COUNTS, 1), (SCHEMA, OPERATOR)], ids=repr)
+def test_other_plain_data_is_refused(tmp_path: Path, value: object) -> None:
+    error_of(signed(tmp_path, pickle.dumps(value, protocol=4)))
+
+
+def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "operators.pkl"
+    with path.open("wb") as file:
+        file.truncate(MAXIMUM_BYTES + 1)
+    assert f"more than {MAXIMUM_BYTES} bytes are too many" in error_of(path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_what_has_no_end_is_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "operators.pkl"
+    make(path)
+    assert "it is no plain file" in error_of(path)
+
+
+# Hostile files
+
+
+def test_a_pickle_that_runs_a_command_is_refused_and_not_run(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    payload = pickle.dumps((SCHEMA, Calls(os.system, f"touch {trace}")), protocol=4)
+    error_of(signed(tmp_path, payload))
+    assert not trace.exists()
+    # The same pickle does run where nobody looks.
+    pickle.loads(payload)
+    assert trace.exists()
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize(
+    "value",
+    [
+        Calls(eval, "1 + 1"),
+        Calls(OperatorTuple, "torch.nn.ReLU"),
+        Calls(getattr, OperatorTuple, "__init__"),
+        os.system,
+        subprocess.Popen,
+        (SCHEMA, Calls(eval, "1 + 1")),
+        bytearray(3),
+        [COUNTS],
+        {"a": {1, 2}},
+    ],
+    ids=lambda value: str(type(value).__name__),
+)
+def test_other_objects_are_refused_in_every_protocol(tmp_path: Path, value: object, protocol: int) -> None:
+    error_of(signed(tmp_path, pickle.dumps(value, protocol=protocol)))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b".",
+        b"\x80",
+        pickle.PROTO + b"\x04N.",
+        pickle.GLOBAL + b"os\nsystem\n.",
+        pickle.GLOBAL + b"opcost.operators.tuples\nhashlib.sha256\n.",
+        pickle.INST + b"os\nsystem\n.",
+        pickle.NONE + pickle.LONG_BINPUT + b"\xff\xff\xff\x7f.",
+        pickle.BYTEARRAY8 + (2**40).to_bytes(8, "little") + b".",
+        pickle.BINUNICODE8 + (2**40).to_bytes(8, "little") + b".",
+        pickle.PERSID + b"x\n.",
+        pickle.EXT1 + b"\x01.",
+    ],
+    ids=repr,
+)
+def test_opcodes_that_counts_never_need_are_refused(tmp_path: Path, payload: bytes) -> None:
+    error_of(signed(tmp_path, payload))
+
+
+GENUINE = pickle.dumps((SCHEMA, COUNTS), protocol=4)
+POSITIONS = st.integers(0, len(GENUINE) - 1)
+MUTATIONS = st.lists(st.tuples(POSITIONS, st.integers(0, 255)), min_size=1, max_size=4)
+
+
+def mutated(content: bytes, mutations: list[tuple[int, int]]) -> bytes:
+    changed = bytearray(content)
+    for position, value in mutations:
+        changed[position] = value
+    return bytes(changed)
+
+
+@given(MUTATIONS)
+@settings(max_examples=200)
+def test_a_damaged_file_is_never_read(mutations: list[tuple[int, int]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(Path(folder))
+        content = path.read_bytes()
+        damaged = mutated(content, mutations)
+        path.write_bytes(damaged)
+        if damaged == content:
+            assert read_counts(path, MADE_BY) == COUNTS
+        else:
+            error_of(path)
+
+
+@given(st.integers(0, len(GENUINE) + 31))
+@settings(max_examples=50)
+def test_a_file_that_was_cut_is_never_read(size: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(Path(folder))
+        path.write_bytes(path.read_bytes()[:size])
+        error_of(path)
+
+
+@given(MUTATIONS)
+@settings(max_examples=300)
+def test_a_forged_file_is_counts_or_a_users_error_and_nothing_else(mutations: list[tuple[int, int]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = signed(Path(folder), mutated(GENUINE, mutations))
+        with suppress(UserError):
+            assert type(read_counts(path, MADE_BY)) is OperatorCounts
