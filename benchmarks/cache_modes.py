@@ -26,7 +26,7 @@ from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
 from opcost.measuring.setting import Setting
-from opcost.operators.subjects import CAPTURED, Subject, subjects_of
+from opcost.operators.cases import CAPTURED, Case, cases_of
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.request import COUNTS, model_tuple
 from opcost.storage.configs import ModelConfig, load_configs
@@ -38,9 +38,9 @@ WHOLE = "whole"
 """The kind of a row that holds a model."""
 
 
-def measured(apparatus: Apparatus, subject: Subject, setting: Setting) -> Measurement:
-    """Measure how long a subject takes."""
-    with apparatus.workload(subject, setting) as workload:
+def measured(apparatus: Apparatus, case: Case, setting: Setting) -> Measurement:
+    """Measure how long a case takes."""
+    with apparatus.workload(case, setting) as workload:
         return measure(workload, apparatus.instruments("none"), PRECISE)
 
 
@@ -49,18 +49,18 @@ def runs_otherwise(measurement: Measurement) -> bool:
     return Flag.RAN_WARM not in measurement.flags
 
 
-def wanted(config: ModelConfig) -> Iterator[tuple[Subject, str, int]]:
+def wanted(config: ModelConfig) -> Iterator[tuple[Case, str, int]]:
     """Yield a model, then each of its operators that moves anything, with their kinds and numbers of calls."""
-    yield Subject(model_tuple(config)), WHOLE, 1
+    yield Case(model_tuple(config)), WHOLE, 1
     counts = [count for count in COUNTS.read(config).counts if count.memory_bytes]
-    for subject, calls in subjects_of(counts, CAPTURED).items():
-        yield subject, subject.operator.short_name, calls
+    for case, calls in cases_of(counts, CAPTURED).items():
+        yield case, case.operator.short_name, calls
 
 
-def row(apparatus: Apparatus, subject: Subject, kind: str, precision: str) -> dict[str, object]:
-    """Measure a subject in each mode; a model as it runs."""
+def row(apparatus: Apparatus, case: Case, kind: str, precision: str) -> dict[str, object]:
+    """Measure a case in each mode; a model as it runs."""
     modes = (WARM,) if kind == WHOLE else CACHES
-    found = {mode: measured(apparatus, subject, Setting(precision, GRAPH, mode)) for mode in modes}
+    found = {mode: measured(apparatus, case, Setting(precision, GRAPH, mode)) for mode in modes}
     return {f"{mode}_s": found[mode].time_s if mode in found else None for mode in CACHES} | {
         "cold_standard_error_s": found[COLD].time_standard_error_s if COLD in found else None,
         "has_cold": COLD in found and runs_otherwise(found[COLD]),
@@ -72,19 +72,19 @@ def add_rows(path: Path, configs: list[ModelConfig], apparatus: Apparatus, limit
     """Measure what a file lacks, until a time is up."""
     begin_s, done = time.monotonic(), known(path, "subject")
     for config in configs:
-        subjects = list(wanted(config))
-        for subject, kind, calls in subjects:
-            name = f"{config.name}: {subject.operator} {subject.input_data}"
+        cases = list(wanted(config))
+        for case, kind, calls in cases:
+            name = f"{config.name}: {case.operator} {case.input_data}"
             if time.monotonic() - begin_s > limit_s:
                 return
             if name in done:
                 continue
             try:
-                found = row(apparatus, subject, kind, config.precision)
+                found = row(apparatus, case, kind, config.precision)
             except CannotMeasureError as error:
                 print(f"left out: {name}: {error}", file=sys.stderr)
                 continue
-            whole = {"operators": len(subjects) - 1 if kind == WHOLE else None}
+            whole = {"operators": len(cases) - 1 if kind == WHOLE else None}
             append(path, {"model": config.name, "kind": kind, "subject": name, "calls": calls, **whole, **found})
 
 

@@ -24,7 +24,7 @@ from opcost.measuring.procedure import SLOWED_FOR_S, measure
 from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.measuring.record import Measurement, is_held_back, leaves_clocks_low
 from opcost.measuring.setting import USUAL
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.qualification import qualified
 from opcost.storage.database import Database
@@ -38,9 +38,9 @@ FEWEST_LOOPS = 5
 """Of these, without which there is no reference: clocks went down in the others."""
 
 
-def text(subject: Subject) -> str:
+def text(case: Case) -> str:
     """Return how the file names an operator."""
-    return f"{subject.operator} {subject.input_data}"
+    return f"{case.operator} {case.input_data}"
 
 
 def duty_cycle(measurement: Measurement) -> float:
@@ -48,17 +48,17 @@ def duty_cycle(measurement: Measurement) -> float:
     return measurement.duty_cycle or 1.0
 
 
-def timed(apparatus: Apparatus, subject: Subject) -> tuple[Measurement, float]:
+def timed(apparatus: Apparatus, case: Case) -> tuple[Measurement, float]:
     """Measure an operator as block 2 does; return how long that took, too, in s, with all around it."""
     begin_s = time.perf_counter()
-    return apparatus.measure(subject, USUAL, SHORT, "fast"), time.perf_counter() - begin_s
+    return apparatus.measure(case, USUAL, SHORT, "fast"), time.perf_counter() - begin_s
 
 
 def on_one_build(
-    apparatus: Apparatus, subject: Subject, share: float, protocols: Sequence[MeasurementProtocol]
+    apparatus: Apparatus, case: Case, share: float, protocols: Sequence[MeasurementProtocol]
 ) -> list[Measurement]:
     """Measure an operator that is built once, so that it stays where it is in memory, in several loops."""
-    with apparatus.workload(subject, USUAL, share) as workload:
+    with apparatus.workload(case, USUAL, share) as workload:
         found = []
         for number, protocol in enumerate(protocols):
             asked = replace(protocol, duty_cycle=share)
@@ -92,23 +92,23 @@ def _if_known(value: float) -> float | None:
     return None if pd.isna(value) else float(value)
 
 
-def compared(apparatus: Apparatus, subject: Subject, reference_s: float, long_s: float | None) -> dict[str, object]:
+def compared(apparatus: Apparatus, case: Case, reference_s: float, long_s: float | None) -> dict[str, object]:
     """Measure an operator as block 2 does; then, built once more, in the same short loop, a long and a longer one.
 
     What runs in a duty cycle does so in all of these. Of what is slowed down only where it lasts many short loops are
     the reference.
     """
-    fast, wall_s = timed(apparatus, subject)
+    fast, wall_s = timed(apparatus, case)
     share = duty_cycle(fast)
     long_loops = [MeasurementProtocol(SHORT_WARM_UP_S, loop_s) for loop_s in (reference_s, long_s) if loop_s]
-    same, slow, *longest = on_one_build(apparatus, subject, share, [AT_FULL_CLOCKS, *long_loops])
+    same, slow, *longest = on_one_build(apparatus, case, share, [AT_FULL_CLOCKS, *long_loops])
     sustained = None
     if share == 1 and is_held_back(slow):
         sustained = slow
-        slow, longest = mean_of(on_one_build(apparatus, subject, share, [AT_FULL_CLOCKS] * SHORT_LOOPS)), []
+        slow, longest = mean_of(on_one_build(apparatus, case, share, [AT_FULL_CLOCKS] * SHORT_LOOPS)), []
     is_checked = slow.check_power_w is not None and slow.power_w is not None
     return {
-        "operator": text(subject),
+        "operator": text(case),
         "wall_s": wall_s,
         **figures("", fast),
         **figures("_same_build", same),
@@ -140,21 +140,19 @@ def figures(name: str, measurement: Measurement | None) -> dict[str, object]:
     return {column: getattr(measurement, field, None) for column, field in columns.items()}
 
 
-def add_rows(
-    path: Path, database: Path, wanted: dict[Subject, float | None], reference_s: float, limit_s: float
-) -> None:
+def add_rows(path: Path, database: Path, wanted: dict[Case, float | None], reference_s: float, limit_s: float) -> None:
     """Measure the operators that a file lacks, each with the length of its longest loop if it has one."""
     begin_s = time.monotonic()
     done = known(path, "operator")
     with qualified(open_apparatus, "cuda", Database(database), True) as apparatus:
-        for subject in (subject for subject in wanted if text(subject) not in done):
+        for case in (case for case in wanted if text(case) not in done):
             if time.monotonic() - begin_s > limit_s:
                 break
             try:
-                append(path, compared(apparatus, subject, reference_s, wanted[subject]))
-                print(text(subject), file=sys.stderr)
+                append(path, compared(apparatus, case, reference_s, wanted[case]))
+                print(text(case), file=sys.stderr)
             except CannotMeasureError as error:
-                print(f"left out: {subject.operator}: {error}", file=sys.stderr)
+                print(f"left out: {case.operator}: {error}", file=sys.stderr)
 
 
 def main() -> int:
@@ -167,9 +165,9 @@ def main() -> int:
     arguments = parsed(parser, report)
     if arguments is None:
         return 0
-    subjects = by_length(counts_of(arguments.names), arguments.seed)[: arguments.operators]
-    longest_s = dict.fromkeys(subjects[: arguments.long_references], arguments.long_reference_seconds)
-    wanted = {subject: longest_s.get(subject) for subject in subjects}
+    cases = by_length(counts_of(arguments.names), arguments.seed)[: arguments.operators]
+    longest_s = dict.fromkeys(cases[: arguments.long_references], arguments.long_reference_seconds)
+    wanted = {case: longest_s.get(case) for case in cases}
     add_rows(arguments.output, arguments.database, wanted, arguments.reference_seconds, arguments.limit_seconds)
     return 0
 

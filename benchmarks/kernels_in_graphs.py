@@ -24,7 +24,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from opcost.errors import CannotMeasureError
-from opcost.operators.subjects import CAPTURED, Subject, subjects_of
+from opcost.operators.cases import CAPTURED, Case, cases_of
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.request import COUNTS, model_tuple
 from opcost.sources.models import resolve
@@ -122,9 +122,9 @@ def in_model(config: ModelConfig) -> list[tuple[OperatorTuple, int, list[Launch]
     return [(operator, call, own) for call, (operator, own) in sorted(found.items())]
 
 
-def alone(subject: Subject) -> tuple[float, float, float]:
+def alone(case: Case) -> tuple[float, float, float]:
     """Return kernel time, gaps and kernels of one call in a graph of calls of this operator alone."""
-    calls = operator_workload(subject.operator, DEVICE, subject.input_data).calls
+    calls = operator_workload(case.operator, DEVICE, case.input_data).calls
 
     def run() -> None:
         for _ in range(-(-GRAPH_CALLS // calls.period)):
@@ -146,9 +146,9 @@ def add_rows(path: Path, config: ModelConfig) -> None:
         if count is None:
             continue
         if operator not in known_alone:
-            subject = max(subjects_of([count], CAPTURED).items(), key=lambda item: item[1])[0]
+            case = max(cases_of([count], CAPTURED).items(), key=lambda item: item[1])[0]
             try:
-                known_alone[operator] = alone(subject)
+                known_alone[operator] = alone(case)
             except (CannotMeasureError, RuntimeError) as error:
                 print(f"left out: {operator}: {str(error).splitlines()[0]}", file=sys.stderr)
                 known_alone[operator] = None, None, None

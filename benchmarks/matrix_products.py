@@ -99,7 +99,7 @@ def measure_products(path: Path, database: Path, seed: int, limit_s: float) -> N
 
     from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol
     from opcost.measuring.setting import Setting
-    from opcost.operators.subjects import Subject
+    from opcost.operators.cases import Case
     from opcost.running.apparatus import open_apparatus
     from opcost.running.qualification import qualified
     from opcost.storage.database import Database
@@ -113,7 +113,7 @@ def measure_products(path: Path, database: Path, seed: int, limit_s: float) -> N
             if time.monotonic() - begin_s > limit_s:
                 break
             left = torch.empty(m, SIDE, dtype=torch.bfloat16, device="meta")
-            product = Subject(function_tuple(torch.matmul, (left, weight), {}))
+            product = Case(function_tuple(torch.matmul, (left, weight), {}))
             row = apparatus.measure(product, Setting(PRECISION), protocol, f"product-{m}")
             board = {BOARD: apparatus.circumstances(protocol).device_uuid}
             append(path, {"m": m} | {name: getattr(row, name) for name in COLUMNS} | board)

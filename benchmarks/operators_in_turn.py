@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from itertools import zip_longest
 from pathlib import Path
 
+from opcost.operators.cases import CAPTURED, Case, cases_of
 from opcost.operators.counts import OperatorCount
-from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.running.request import COUNTS
 from opcost.storage.configs import load_configs
 
@@ -31,52 +31,52 @@ def expected_s(count: OperatorCount) -> float:
     return max(count.flop / 60e12, count.memory_bytes / 4e12)
 
 
-def by_length(counts: Iterable[OperatorCount], seed: int) -> list[Subject]:
+def by_length(counts: Iterable[OperatorCount], seed: int) -> list[Case]:
     """Return what counts ask for, ordered so that any beginning has operators of all lengths, and of many kinds.
 
     What is expected to take less than ``SHORTEST_S`` or more than ``LONGEST_S`` is left out. From each octave of
     lengths comes one in turn, of the kind that came least often so far.
     """
     shuffled, expected = _shuffled(counts, seed)
-    octaves: dict[int, list[Subject]] = {}
-    for subject in shuffled:
-        if SHORTEST_S <= expected[subject] <= LONGEST_S:
-            octaves.setdefault(int(math.log2(expected[subject] / SHORTEST_S)), []).append(subject)
+    octaves: dict[int, list[Case]] = {}
+    for case in shuffled:
+        if SHORTEST_S <= expected[case] <= LONGEST_S:
+            octaves.setdefault(int(math.log2(expected[case] / SHORTEST_S)), []).append(case)
     taken: Counter[str] = Counter()
     ordered = []
     while any(octaves.values()):
         for octave in sorted(key for key, members in octaves.items() if members):
             # Of several the first: they are shuffled.
-            subject = min(octaves[octave], key=lambda member: taken[member.operator.short_name])
-            octaves[octave].remove(subject)
-            taken[subject.operator.short_name] += 1
-            ordered.append(subject)
+            case = min(octaves[octave], key=lambda member: taken[member.operator.short_name])
+            octaves[octave].remove(case)
+            taken[case.operator.short_name] += 1
+            ordered.append(case)
     return ordered
 
 
-def _shuffled(counts: Iterable[OperatorCount], seed: int) -> tuple[list[Subject], dict[Subject, float]]:
+def _shuffled(counts: Iterable[OperatorCount], seed: int) -> tuple[list[Case], dict[Case, float]]:
     """Return what counts ask for in an order that only the seed decides, and how long each is expected to take."""
-    found: dict[Subject, float] = {}
+    found: dict[Case, float] = {}
     for count in counts:
-        found |= dict.fromkeys(subjects_of([count], CAPTURED), expected_s(count))
-    shuffled = sorted(found, key=lambda subject: subject.key)
+        found |= dict.fromkeys(cases_of([count], CAPTURED), expected_s(count))
+    shuffled = sorted(found, key=lambda case: case.key)
     random.Random(seed).shuffle(shuffled)
     return shuffled, found
 
 
-def in_turn(counts: Iterable[OperatorCount], seed: int) -> list[Subject]:
+def in_turn(counts: Iterable[OperatorCount], seed: int) -> list[Case]:
     """Return what counts ask for, ordered so that any beginning has as many kinds of operators as possible.
 
     Each kind begins with its longest and its shortest; the rest is shuffled.
     """
     shuffled, found = _shuffled(counts, seed)
-    kinds: dict[str, list[Subject]] = {}
-    for subject in shuffled:
-        kinds.setdefault(subject.operator.short_name, []).append(subject)
+    kinds: dict[str, list[Case]] = {}
+    for case in shuffled:
+        kinds.setdefault(case.operator.short_name, []).append(case)
     rows = zip_longest(*(_ends_first(kind, found) for kind in kinds.values()))
-    return [subject for row in rows for subject in row if subject is not None]
+    return [case for row in rows for case in row if case is not None]
 
 
-def _ends_first(kind: list[Subject], times_s: dict[Subject, float]) -> list[Subject]:
+def _ends_first(kind: list[Case], times_s: dict[Case, float]) -> list[Case]:
     ends = dict.fromkeys((max(kind, key=times_s.__getitem__), min(kind, key=times_s.__getitem__)))
-    return [*ends, *(subject for subject in kind if subject not in ends)]
+    return [*ends, *(case for case in kind if case not in ends)]

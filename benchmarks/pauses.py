@@ -26,7 +26,7 @@ from opcost.measuring.conditions import TORCH_DEFAULT
 from opcost.measuring.duty_cycle import LOOK_S
 from opcost.measuring.loop import run_loop
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.power.trace import fresh_rows
 from opcost.running.apparatus import Apparatus, open_apparatus
@@ -37,7 +37,7 @@ from opcost.torch_backend.pauses import with_pauses_of
 from opcost.torch_backend.switches import precision
 from opcost.torch_backend.workload import EagerWorkload, operator_workload
 
-CONVOLUTION = Subject(
+CONVOLUTION = Case(
     OperatorTuple(
         "torch.nn.Conv2d",
         (("in_channels", 512), ("out_channels", 256), ("kernel_size", 1), ("bias", False)),

@@ -25,7 +25,7 @@ from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.meters.clock import SystemClock
 from opcost.meters.opening import NoMeter
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.power.ports import Clock
 from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
 from opcost.units import milliseconds
@@ -36,46 +36,46 @@ LOOK = MeasurementProtocol(warm_up_s=0.05, loop_s=1.0, relative_error=0.01)
 HEADER = ("operator", "one place", f"{BUILDS} builds", "several places", f"{BUILDS} builds", "several / one", "places")
 
 
-def built(subject: Subject, in_places: bool) -> Workload:
+def built(case: Case, in_places: bool) -> Workload:
     """Return an operator in graphs, in as many places as usual or in one."""
-    calls: Calls = operator_workload(subject.operator, DEVICE, subject.input_data).calls
+    calls: Calls = operator_workload(case.operator, DEVICE, case.input_data).calls
     return as_graph(EagerWorkload(calls if in_places else replace(calls, relocated=None), DEVICE))
 
 
-def times_s(subject: Subject, in_places: bool, clock: Clock) -> Iterator[tuple[float, int]]:
+def times_s(case: Case, in_places: bool, clock: Clock) -> Iterator[tuple[float, int]]:
     """Build an operator several times; yield the time of each build, and in how many places it runs.
 
     All builds are kept until the last is measured: memory that is given back would be used again.
     """
     kept = []
     for _ in range(BUILDS):
-        workload = built(subject, in_places)
+        workload = built(case, in_places)
         kept.append(workload)
         if workload.execution == GRAPH:
             yield measure(workload, Instruments(NoMeter("only times are wanted"), clock), LOOK).time_s, workload.places
 
 
-def line(subject: Subject, clock: Clock) -> list[str] | None:
+def line(case: Case, clock: Clock) -> list[str] | None:
     """Return a line of the table; None for an operator that runs in one place, or in no graph."""
-    several = list(times_s(subject, True, clock))
+    several = list(times_s(case, True, clock))
     if not several or several[0][1] == 1:
         return None
     in_places = [time_s for time_s, _ in several]
-    in_one = [time_s for time_s, _ in times_s(subject, False, clock)]
+    in_one = [time_s for time_s, _ in times_s(case, False, clock)]
     spreads = [f"±{stdev(found) / mean(found):.2%}" for found in (in_one, in_places)]
     ratio = f"{mean(in_places) / mean(in_one) - 1:+.2%}"
     one, several_text = (milliseconds(mean(found)) for found in (in_one, in_places))
-    return [f"{subject.operator}", one, spreads[0], several_text, spreads[1], ratio, str(several[0][1])]
+    return [f"{case.operator}", one, spreads[0], several_text, spreads[1], ratio, str(several[0][1])]
 
 
-def lines(subjects: list[Subject], number: int) -> Iterator[list[str]]:
+def lines(cases: list[Case], number: int) -> Iterator[list[str]]:
     """Yield the lines of so many operators that run in several places."""
     clock, found = SystemClock(), 0
-    for subject in subjects:
+    for case in cases:
         try:
-            cells = line(subject, clock)
+            cells = line(case, clock)
         except CannotMeasureError as error:
-            print(f"left out: {subject.operator}: {error}", file=sys.stderr)
+            print(f"left out: {case.operator}: {error}", file=sys.stderr)
             continue
         if cells is not None:
             yield cells
@@ -90,8 +90,8 @@ def main() -> int:
     parser.add_argument("--operators", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    subjects = in_turn(counts_of(arguments.names), arguments.seed)
-    print(markdown(HEADER, lines(subjects, arguments.operators)))
+    cases = in_turn(counts_of(arguments.names), arguments.seed)
+    print(markdown(HEADER, lines(cases, arguments.operators)))
     return 0
 
 

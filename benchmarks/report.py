@@ -27,8 +27,8 @@ from playwright.sync_api import sync_playwright
 from opcost.comparing.compare import Evidence, compare
 from opcost.measuring.conditions import GRAPH, measurement_key
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.subjects import Subject
 from opcost.operators.tuples import Constant, OperatorTuple, model_operator
 from opcost.operators.whitelist import Selection
 from opcost.reporting.report import write_report
@@ -104,7 +104,7 @@ def numbered(row: MeasurementRow, number: int, usual: MeasurementRow) -> tuple[O
     parameters = ((name, Constant(rest)), ("number", number)) if rest else ()
     inputs = (Constant(row.inputs), number)
     operator = OperatorTuple(row.operator, parameters, inputs, mode=row.training_mode)
-    key = measurement_key(Subject(operator), usual.conditions)
+    key = measurement_key(Case(operator), usual.conditions)
     measured = replace(row.measurement, power_log=f"{key}-20261122T000000-1.csv")
     return operator, replace(row, key=key, measurement=measured, input_data="normal", conditions=usual.conditions)
 

@@ -32,8 +32,8 @@ from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol
 from opcost.measuring.record import Measurement
+from opcost.operators.cases import CAPTURED, Case, cases_of
 from opcost.operators.counts import OperatorCount
-from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.qualification import qualified
 from opcost.running.workloads import Workloads
@@ -65,10 +65,10 @@ class Member:
     alone_j: float
 
 
-def short_operators(counts: Sequence[OperatorCount], seed: int) -> list[tuple[Subject, int]]:
+def short_operators(counts: Sequence[OperatorCount], seed: int) -> list[tuple[Case, int]]:
     """Return short operators and their bytes, shuffled by a seed."""
     chosen = [count for count in counts if SHORTEST_S <= expected_s(count) <= LONGEST_S]
-    found = {subject: count.memory_bytes for count in chosen for subject in subjects_of([count], CAPTURED)}
+    found = {case: count.memory_bytes for count in chosen for case in cases_of([count], CAPTURED)}
     ordered = sorted(found.items(), key=lambda item: item[0].key)
     random.Random(seed).shuffle(ordered)
     return ordered
@@ -92,14 +92,14 @@ def energy_j(measurement: Measurement) -> float:
     return math.nan if found is None else found
 
 
-def member(subject: Subject, memory_bytes: int, apparatus: Apparatus) -> Member | None:
+def member(case: Case, memory_bytes: int, apparatus: Apparatus) -> Member | None:
     """Build an operator and measure it alone; None where it runs in no graph, or cannot be made on other memory."""
-    eager = operator_workload(subject.operator, DEVICE, subject.input_data)
+    eager = operator_workload(case.operator, DEVICE, case.input_data)
     graph = in_graphs(apparatus, eager)
     if graph.execution == eager.execution or eager.calls.relocated is None or eager.calls.period != 1:
         return None
     alone = looked_at(apparatus, graph)
-    name = f"{subject.operator} {subject.input_data}"
+    name = f"{case.operator} {case.input_data}"
     return Member(name, eager.calls, memory_bytes, alone.time_s, energy_j(alone))
 
 
@@ -162,16 +162,16 @@ def name_of(kind: str, group: Sequence[Member]) -> str:
     return SEPARATOR.join(names)
 
 
-def measured(wanted: Sequence[tuple[Subject, int]], number: int, apparatus: Apparatus) -> list[Member]:
+def measured(wanted: Sequence[tuple[Case, int]], number: int, apparatus: Apparatus) -> list[Member]:
     """Build operators until there are as many as wanted; those that cannot be built are left out."""
     found: list[Member] = []
-    for subject, memory_bytes in wanted:
+    for case, memory_bytes in wanted:
         if len(found) == number:
             break
         try:
-            one = member(subject, memory_bytes, apparatus)
+            one = member(case, memory_bytes, apparatus)
         except CannotMeasureError as error:
-            print(f"left out: {subject.operator}: {error}", file=sys.stderr)
+            print(f"left out: {case.operator}: {error}", file=sys.stderr)
             continue
         if one is not None:
             found.append(one)

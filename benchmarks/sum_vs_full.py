@@ -19,7 +19,7 @@ from tables import markdown
 
 from opcost.command.options import Parser
 from opcost.comparing.row import ComparisonRow
-from opcost.operators.subjects import ALL, CAPTURED
+from opcost.operators.cases import ALL, CAPTURED
 from opcost.storage.database import Database
 from opcost.units import millijoules, milliseconds
 

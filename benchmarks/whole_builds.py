@@ -27,7 +27,7 @@ from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol
 from opcost.measuring.setting import USUAL
 from opcost.meters.clock import SystemClock
 from opcost.meters.opening import NoMeter
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.devices import facts_of
 from opcost.running.request import model_tuple
@@ -53,7 +53,7 @@ def rows(models: Mapping[str, OperatorTuple], workloads: Workloads, seed: int) -
                 size = sizes.randrange(LARGEST_BYTES)
                 between.append(torch.empty(size, dtype=torch.uint8, device=workloads.device))
                 measured = measure(
-                    kept.enter_context(workloads(Subject(operator), USUAL)), Instruments(meter, clock), LOOK
+                    kept.enter_context(workloads(Case(operator), USUAL)), Instruments(meter, clock), LOOK
                 )
                 yield {
                     "config": config,

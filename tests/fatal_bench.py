@@ -17,7 +17,7 @@ from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
 from opcost.measuring.setting import Setting
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.heartbeat import BUILDING, RUNNING
 from opcost.running.worker_bench import Opening, answer
@@ -53,20 +53,20 @@ class FatalBench:
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
         return replace(SIMULATED_CIRCUMSTANCES, warm_up_s=protocol.warm_up_s, loop_s=protocol.loop_s)
 
-    def measure(self, subject: Subject, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
-        if subject.operator in FATALS:
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+        if case.operator in FATALS:
             os.kill(os.getpid(), signal.SIGKILL)
-        if subject.operator == LARGE:
+        if case.operator == LARGE:
             raise CannotMeasureError("out of memory")
-        if subject.operator == BUG:
+        if case.operator == BUG:
             raise ZeroDivisionError("a bug")
         self.tell(BUILDING)
-        if subject.operator == HANGING_WHILE_BUILT:
+        if case.operator == HANGING_WHILE_BUILT:
             time.sleep(1000)
         self.tell(RUNNING)
-        if subject.operator == HANGING_IN_ITS_LOOP:
+        if case.operator == HANGING_IN_ITS_LOOP:
             time.sleep(1000)
-        for _ in range(8 if subject.operator == LONG else 0):
+        for _ in range(8 if case.operator == LONG else 0):
             time.sleep(LIFE_S)
             self.tell(RUNNING)
         machine = SimulatedMachine(LOAD)

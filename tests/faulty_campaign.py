@@ -23,7 +23,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.measuring.setting import Setting
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple
 from opcost.running import worker_bench
 from opcost.running.worker_bench import Limits, Opening, answer, open_child_bench
@@ -50,9 +50,9 @@ REASONS = {
 class FaultyBench(FatalBench):
     """Measures one load for every operator, but for those whose names are faults."""
 
-    def measure(self, subject: Subject, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure, or do what the operator's name says."""
-        name = subject.operator.short_name
+        name = case.operator.short_name
         if name in ("OutOfMemory", "Unsupported"):
             raise CannotMeasureError(REASONS[name])
         if name == "Bug":
@@ -65,7 +65,7 @@ class FaultyBench(FatalBench):
             os._exit(3)
         if name == "Hanging":
             time.sleep(1000)
-        return super().measure(subject, setting, protocol, log_name)
+        return super().measure(case, setting, protocol, log_name)
 
 
 @contextmanager

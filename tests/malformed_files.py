@@ -36,8 +36,8 @@ from opcost.errors import UserError
 from opcost.meters.nvidia_smi_log import cut
 from opcost.meters.nvidia_smi_logger import LogFollower, NvidiaSmiLogger
 from opcost.meters.nvidia_smi_meter import power_trace
+from opcost.operators.cases import INPUT_DATA, cases_of
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.subjects import INPUT_DATA, subjects_of
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.operators.whitelist import by_operator, select
@@ -109,9 +109,9 @@ def read_pickle(path: Path) -> None:
     selection = select(counts, ["Conv2d", "*"])
     assert selection.kept.operator_calls + selection.dropped.operator_calls == counts.operator_calls
     for input_data in INPUT_DATA:
-        subjects = subjects_of(counts.counts, input_data)
-        assert sum(subjects.values()) == counts.operator_calls
-        assert len({subject.key for subject in subjects}) == len(subjects)
+        cases = cases_of(counts.counts, input_data)
+        assert sum(cases.values()) == counts.operator_calls
+        assert len({case.key for case in cases}) == len(cases)
     with tempfile.TemporaryDirectory() as folder:
         again = Path(folder) / path.name
         write_counts(again, counts)

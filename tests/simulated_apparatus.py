@@ -21,8 +21,8 @@ from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
 from opcost.meters.opening import Meters, no_meters
+from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Apparatus
 from opcost.running.devices import is_gpu
@@ -53,12 +53,12 @@ class SimulatedCampaign:
 
     folder: Path
     loads: Mapping[OperatorTuple, Load]
-    loads_on: Mapping[Subject, Load] = field(default_factory=dict)
+    loads_on: Mapping[Case, Load] = field(default_factory=dict)
     device: str = "cuda:0"
     conditions: Conditions = SIMULATED_CONDITIONS
     meter: MeterModel = field(default_factory=MeterModel)
     has_meter: bool = True
-    sentinel: Subject | None = None
+    sentinel: Case | None = None
     meter_names: tuple[str, ...] = ("simulated",)
     before: Callable[[OperatorTuple], None] = lambda _: None
     built: list[OperatorTuple] = field(default_factory=list)
@@ -125,11 +125,11 @@ class SimulatedCampaign:
         return replace(self.conditions, precision=setting.precision, execution=execution, cache=setting.cache)
 
     @contextmanager
-    def _workload(self, subject: Subject, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
+    def _workload(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
         self.settings.append(setting)
-        self.before(subject.operator)
-        self.built.append(subject.operator)
-        yield self.machine.workload(self.loads_on.get(subject, self.loads[subject.operator]), duty_cycle)
+        self.before(case.operator)
+        self.built.append(case.operator)
+        yield self.machine.workload(self.loads_on.get(case, self.loads[case.operator]), duty_cycle)
 
 
 def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:

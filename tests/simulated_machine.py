@@ -41,7 +41,7 @@ from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.power.ports import ClockReading
@@ -515,7 +515,7 @@ def simulated_row(
     machine = machine or SimulatedMachine()
     protocol = MeasurementProtocol(circumstances.warm_up_s, circumstances.loop_s)
     return MeasurementRow(
-        key=measurement_key(Subject(operator, input_data), conditions),
+        key=measurement_key(Case(operator, input_data), conditions),
         operator=operator.operator,
         measurement=measure(machine.workload(load or Load()), machine.instruments(), protocol),
         parameters=operator.parameters_text,

@@ -34,8 +34,8 @@ from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.meters.clock import SystemClock
 from opcost.meters.opening import NoMeter
+from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.running.workloads import Workloads
 from opcost.storage.database import Database
@@ -422,14 +422,14 @@ def test_operators_are_measured_in_each_cache_mode_once(benchmark, tmp_path, mon
     script = benchmark("cache_modes")
     operator, model = count_of("torch.nn.ReLU", 8, 4).operator, count_of("torchvision.models.m", 8, 4).operator
     config = SimpleNamespace(name="m", precision="fp32")
-    monkeypatch.setattr(script, "wanted", lambda _: [(Subject(model), "whole", 1), (Subject(operator), "ReLU", 3)])
+    monkeypatch.setattr(script, "wanted", lambda _: [(Case(model), "whole", 1), (Case(operator), "ReLU", 3)])
     campaign = SimulatedCampaign(tmp_path, {})
     times_s = {"warm": 0.001, "cold": 0.002, "chained": 0.0015}
 
     @contextmanager
-    def workload(subject, setting, duty_cycle=1.0):
+    def workload(case, setting, duty_cycle=1.0):
         assert (setting.precision, setting.execution) == ("fp32", "graph")
-        time_s = 0.01 if subject.operator == model else times_s[setting.cache]
+        time_s = 0.01 if case.operator == model else times_s[setting.cache]
         yield campaign.machine.workload(Load(time_s=time_s), duty_cycle)
 
     with campaign.open_apparatus(None, campaign.database, True) as opened:
@@ -454,10 +454,10 @@ def test_each_kind_has_its_turn_and_begins_with_its_longest_and_shortest(benchma
     counts = [count_of(f"torch.nn.{kind}", side, side * 4) for kind in ("ReLU", "SiLU") for side in range(100, 108)]
     counts.append(count_of("torch.nn.GELU", 5, 20))
     for seed in range(4):
-        subjects = benchmark("operators_in_turn").in_turn(counts, seed)
-        assert {subject.operator for subject in subjects} == {count.operator for count in counts}
-        assert {subject.operator.short_name for subject in subjects[:3]} == {"ReLU", "SiLU", "GELU"}
-        sides = [subject.operator.inputs[0].shape[0] for subject in subjects if subject.operator.short_name == "ReLU"]
+        cases = benchmark("operators_in_turn").in_turn(counts, seed)
+        assert {case.operator for case in cases} == {count.operator for count in counts}
+        assert {case.operator.short_name for case in cases[:3]} == {"ReLU", "SiLU", "GELU"}
+        sides = [case.operator.inputs[0].shape[0] for case in cases if case.operator.short_name == "ReLU"]
         assert sides[:2] == [107, 100]
 
 
@@ -467,16 +467,16 @@ def test_operators_of_all_lengths_come_first_and_of_these_many_kinds(benchmark):
     bytes_of = {kind: [round(4e6 * 2**octave) for octave in range(-2, 15)] for kind in ("ReLU", "SiLU")}
     counts = [count_of(f"torch.nn.{kind}", size, size) for kind, sizes in bytes_of.items() for size in sizes]
     for seed in range(4):
-        subjects = module.by_length(counts, seed)
-        lengths = [subject.operator.inputs[0].shape[0] / 4e6 for subject in subjects]
+        cases = module.by_length(counts, seed)
+        lengths = [case.operator.inputs[0].shape[0] / 4e6 for case in cases]
         assert sorted(lengths[:13]) == [2.0**octave for octave in range(13)] == sorted(lengths[13:])
-        kinds = [subject.operator.short_name for subject in subjects[:13]]
+        kinds = [case.operator.short_name for case in cases[:13]]
         assert abs(kinds.count("ReLU") - kinds.count("SiLU")) == 1
 
 
 def test_an_operator_is_measured_three_times_if_that_is_asked_for(benchmark, monkeypatch, tmp_path):
     script = benchmark("fast_vs_reference")
-    first, second = (Subject(count_of("torch.nn.ReLU", side, 4).operator) for side in (8, 9))
+    first, second = (Case(count_of("torch.nn.ReLU", side, 4).operator) for side in (8, 9))
     load = Load(time_s=0.001, power_w=300.0)
     campaign = SimulatedCampaign(tmp_path, defaultdict(lambda: load), device="cpu")
     monkeypatch.setattr(script, "open_apparatus", campaign.open_apparatus)
@@ -500,13 +500,13 @@ def test_an_operator_is_measured_three_times_if_that_is_asked_for(benchmark, mon
 def test_an_operator_at_the_power_limit_is_compared_at_full_clocks(benchmark, tmp_path, monkeypatch, capping_delay_s):
     """Clocks that go down late do so in the long loops only."""
     script = benchmark("fast_vs_reference")
-    subject = Subject(count_of("torch.nn.ReLU", 8, 4).operator)
-    loads = defaultdict(lambda: Load(time_s=0.001), {subject.operator: Load(time_s=0.001, power_w=770.0)})
+    case = Case(count_of("torch.nn.ReLU", 8, 4).operator)
+    loads = defaultdict(lambda: Load(time_s=0.001), {case.operator: Load(time_s=0.001, power_w=770.0)})
     campaign = SimulatedCampaign(tmp_path, loads, device="cpu")
     campaign.machine.device = Device(white_noise_w=2.0, capping_delay_s=capping_delay_s)
     campaign.machine.meter = RING
     monkeypatch.setattr(script, "open_apparatus", campaign.open_apparatus)
-    script.add_rows(tmp_path / "pairs.csv", tmp_path, {subject: None}, reference_s=3.0, limit_s=60.0)
+    script.add_rows(tmp_path / "pairs.csv", tmp_path, {case: None}, reference_s=3.0, limit_s=60.0)
     row = pd.read_csv(tmp_path / "pairs.csv").iloc[0]
     for name in ("", "_same_build", "_reference"):
         assert row[f"time{name}_s"] == pytest.approx(0.001, rel=0.003)
@@ -696,7 +696,7 @@ def test_estimates_of_a_model_that_is_held_out_come_from_the_operators_of_others
     def row_of(count, factor):
         cost = factor * count.memory_bytes
         figures = replace(template.measurement, time_s=1e-9 * cost, energy_j=1e-7 * cost)
-        key = measurement_key(Subject(count.operator), template.conditions)
+        key = measurement_key(Case(count.operator), template.conditions)
         return replace(template, key=key, measurement=figures)
 
     models = {"small": model_of(100, 200, 300), "large": model_of(1000, 2000, 3000)}

@@ -30,8 +30,8 @@ from opcost.measuring.record import Measurement, is_held_back
 from opcost.measuring.setting import USUAL, Setting
 from opcost.meters.nvidia_smi import GpuFacts, gpu_facts
 from opcost.meters.nvml import NvmlGpu
+from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.running.apparatus import Apparatus, open_apparatus
@@ -233,10 +233,10 @@ def test_a_linear_layer_is_not_faster_cold_or_chained_and_is_captured(
     database: Database, cache: str, channels: int
 ) -> None:
     layer = torch.nn.Linear(channels, channels).eval()
-    subject = Subject(module_tuple(layer, (torch.zeros(64, channels),), {}))
+    case = Case(module_tuple(layer, (torch.zeros(64, channels),), {}))
     times_s = {}
     for mode in (WARM, cache):
-        with open_apparatus(GPU, database, False) as opened, opened.workload(subject, Setting(cache=mode)) as work:
+        with open_apparatus(GPU, database, False) as opened, opened.workload(case, Setting(cache=mode)) as work:
             times_s[mode] = measure(work, opened.instruments("none"), HALF_A_SECOND)
             assert work.execution == "graph"
     assert times_s[cache].time_s > 0.8 * times_s[WARM].time_s
@@ -396,7 +396,7 @@ def test_a_gpu_times_its_rounds_as_the_host_does() -> None:
 
 def test_an_operator_beyond_the_power_limit_is_measured_at_full_clocks_in_a_duty_cycle(apparatus: Apparatus) -> None:
     side = TensorSpec((8192, 8192), "bfloat16")
-    product = Subject(OperatorTuple("torch.matmul", (), (side, replace(side, identity=1)), mode=None))
+    product = Case(OperatorTuple("torch.matmul", (), (side, replace(side, identity=1)), mode=None))
     lasting = apparatus.measure(product, USUAL, MeasurementProtocol(GPU_WARM_UP_S, 3.0), "lasting")
     if not is_held_back(lasting):
         pytest.skip("a product of 8192 x 8192 matrices does not reach this GPU's power limit")
@@ -409,10 +409,10 @@ def test_an_operator_beyond_the_power_limit_is_measured_at_full_clocks_in_a_duty
 
 
 def test_a_precise_measurement_takes_well_under_a_second_and_agrees_with_a_long_one(apparatus: Apparatus) -> None:
-    subject = Subject(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((32, 64, 112, 112), "float32"),)))
-    apparatus.measure(subject, USUAL, PRECISE, "first")
-    short = apparatus.measure(subject, USUAL, PRECISE, "short")
-    long = apparatus.measure(subject, USUAL, MeasurementProtocol(GPU_WARM_UP_S, 3.0), "long")
+    case = Case(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((32, 64, 112, 112), "float32"),)))
+    apparatus.measure(case, USUAL, PRECISE, "first")
+    short = apparatus.measure(case, USUAL, PRECISE, "short")
+    long = apparatus.measure(case, USUAL, MeasurementProtocol(GPU_WARM_UP_S, 3.0), "long")
     assert short.loop_time_s < 1.0
     assert short.executed_as == long.executed_as == "graph"
     assert short.time_s == pytest.approx(long.time_s, rel=0.01)
@@ -443,8 +443,8 @@ def test_a_bench_in_another_process_survives_a_cuda_fault(qualified_database: Da
     )
     with open_child_bench(GPU, qualified_database, True) as bench:
         with pytest.raises(CannotMeasureError):
-            bench.measure(Subject(fatal), USUAL, PRECISE, "fatal")
-        measured = bench.measure(Subject(PRODUCT), USUAL, PRECISE, "product")
+            bench.measure(Case(fatal), USUAL, PRECISE, "fatal")
+        measured = bench.measure(Case(PRODUCT), USUAL, PRECISE, "product")
     assert measured.energy_j is not None
 
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from opcost.command.run import USER_ERROR
 from opcost.measuring.conditions import CACHES, EXECUTIONS, WARM
 from opcost.measuring.protocol import FULL_LOOP_S
-from opcost.operators.subjects import ALL, CAPTURED, COUNTED, INPUT_DATA
+from opcost.operators.cases import ALL, CAPTURED, COUNTED, INPUT_DATA
 from opcost.power.meter_names import AUTO, METER_CHOICES
 
 MAXIMUM_S = 86_400.0

@@ -13,8 +13,8 @@ from opcost.comparing.gap import Constants, gap
 from opcost.comparing.remark_rules import remarks_on
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import LEAF
 from opcost.operators.counts import OperatorCounts, is_leaf, memory_bytes_of
-from opcost.operators.subjects import LEAF
 from opcost.operators.whitelist import Selection
 from opcost.prediction.port import Predictor, known_costs
 from opcost.prediction.rates import MINIMUM_KNOWN, fitted

@@ -11,8 +11,8 @@ from opcost.comparing.remarks import Remark
 from opcost.estimates import Estimate, total_if_known
 from opcost.measuring.conditions import WARM, Conditions
 from opcost.measuring.record import MeasurementRow, time_of
+from opcost.operators.cases import ALL, CAPTURED
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.subjects import ALL, CAPTURED
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.summation import ModelCost
 
@@ -90,7 +90,7 @@ def kinds_of(cost: ModelCost) -> tuple[KindCost, ...]:
     """Return what each kind of operator costs in a sum, the one that takes most time first."""
     kinds: dict[str, KindCost] = {}
     for part in cost.parts:
-        name = part.subject.operator.short_name
+        name = part.case.operator.short_name
         known = kinds.get(name, KindCost(name, 0.0, 0.0))
         energy_j = total_if_known([known.energy_j, part.energy_j])
         kinds[name] = KindCost(name, known.time_s + part.time_s, energy_j)

@@ -79,9 +79,9 @@ def costs_of(cost: ModelCost, predictor: Predictor) -> Costs:
     by_operator = {count.operator: count for count in cost.summed}
     found: dict[str, OperatorCost] = {}
     for part in cost.parts:
-        name, energy_j = part.subject.operator.short_name, part.energy_j
+        name, energy_j = part.case.operator.short_name, part.energy_j
         if energy_j is None:
-            _, energy_j = predictor.cost(by_operator[part.subject.operator], part.occurrences)
+            _, energy_j = predictor.cost(by_operator[part.case.operator], part.occurrences)
         doubtful_s = part.time_s if is_doubtful(part.row.measurement) else 0.0
         cost_of_part = OperatorCost(part.time_s, energy_j, part.time_s, doubtful_s)
         found[name] = found.get(name, OperatorCost()).plus(cost_of_part)

@@ -66,7 +66,7 @@ class Twins:
     @property
     def kind(self) -> str:
         """The name of the operator."""
-        return self.part.subject.operator.short_name
+        return self.part.case.operator.short_name
 
     @property
     def eager_s(self) -> float:
@@ -108,7 +108,7 @@ def _twins(cost: ModelCost, measurements: Measurements) -> list[Twins]:
     found = []
     for part in cost.parts:
         conditions = part.row.conditions
-        graph = measurements.nearest(part.subject, replace(conditions, execution=GRAPH))
+        graph = measurements.nearest(part.case, replace(conditions, execution=GRAPH))
         if conditions.execution != EAGER or graph is None or graph.measurement.executed_as != GRAPH:
             return []
         found.append(Twins(part, graph))

@@ -65,7 +65,7 @@ def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Co
         constants: what is known of the device.
     """
     modules, functions = (
-        _measured([part for part in cost.parts if part.subject.operator.is_function == is_function])
+        _measured([part for part in cost.parts if part.case.operator.is_function == is_function])
         for is_function in (False, True)
     )
     left_out = _measured(dropped.parts).plus(_estimated(dropped.missing, constants.predictor))

@@ -19,7 +19,7 @@ from opcost.measuring.record import (
     is_doubtful,
     time_of,
 )
-from opcost.operators.subjects import CAPTURED, LEAF
+from opcost.operators.cases import CAPTURED, LEAF
 from opcost.operators.tuples import META
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements

@@ -16,7 +16,7 @@ from opcost.comparing.remarks import Remark, all_worded
 from opcost.estimates import Estimate, standard_error_of, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.subjects import COUNTED, INPUT_DATA
+from opcost.operators.cases import COUNTED, INPUT_DATA
 from opcost.summing.summation import ModelCost
 
 Value = TypeVar("Value")

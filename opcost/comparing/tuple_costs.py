@@ -16,8 +16,8 @@ from opcost.measuring.record import (
     is_doubtful,
     time_of,
 )
+from opcost.operators.cases import Case, cases_of
 from opcost.operators.counts import OperatorCount
-from opcost.operators.subjects import Subject, subjects_of
 from opcost.operators.tuples import OperatorTuple
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.summation import ModelCost, Part
@@ -70,7 +70,7 @@ class Use:
 class TupleCost:
     """A tuple on a kind of values, the row that stands for it, None where there is none, and who uses it."""
 
-    subject: Subject
+    case: Case
     row: MeasurementRow | None
     flop: int
     memory_bytes: int
@@ -93,7 +93,7 @@ class TupleCost:
         if self.row is None:
             return None
         energy_j = self.energy_j
-        arithmetic = arithmetic_of(self.subject.operator, self.row.conditions)
+        arithmetic = arithmetic_of(self.case.operator, self.row.conditions)
         return Work(self.flop, self.memory_bytes, self.row.measurement.time_s, value_of(energy_j), arithmetic)
 
 
@@ -135,25 +135,25 @@ class Place:
 def _add(found: dict[tuple[str, ...], TupleCost], comparison: Comparison, cost: ModelCost, place: Place) -> None:
     counts = {count.operator: count for count in (*cost.summed, *cost.missing)}
     for part in cost.parts:
-        key = (part.subject.key, part.row.key, part.row.measurement.started_at)
-        known = found.setdefault(key, _entry(part.subject, part.row, counts[part.subject.operator]))
+        key = (part.case.key, part.row.key, part.row.measurement.started_at)
+        known = found.setdefault(key, _entry(part.case, part.row, counts[part.case.operator]))
         known.uses.append(Use(place.comparison, part.occurrences, place.is_summed))
         known.flags.update(_flags_of(part, comparison, place.is_summed))
-    for subject, calls, count in _missing(cost, comparison.runs.input_data):
-        known = found.setdefault((subject.key, comparison.conditions.key), _entry(subject, None, count))
+    for case, calls, count in _missing(cost, comparison.runs.input_data):
+        known = found.setdefault((case.key, comparison.conditions.key), _entry(case, None, count))
         known.uses.append(Use(place.comparison, calls, place.is_summed))
         known.flags.update({TupleFlag.NOT_MEASURED, *([] if place.is_summed else [TupleFlag.DROPPED])})
 
 
-def _entry(subject: Subject, row: MeasurementRow | None, count: OperatorCount) -> TupleCost:
-    return TupleCost(subject, row, count.flop, count.memory_bytes)
+def _entry(case: Case, row: MeasurementRow | None, count: OperatorCount) -> TupleCost:
+    return TupleCost(case, row, count.flop, count.memory_bytes)
 
 
-def _missing(cost: ModelCost, input_data: str) -> Iterator[tuple[Subject, int, OperatorCount]]:
+def _missing(cost: ModelCost, input_data: str) -> Iterator[tuple[Case, int, OperatorCount]]:
     for count in cost.missing:
         if count.computes:
-            for subject, calls in subjects_of([count], input_data).items():
-                yield subject, calls, count
+            for case, calls in cases_of([count], input_data).items():
+                yield case, calls, count
 
 
 def _flags_of(part: Part, comparison: Comparison, is_summed: bool) -> Iterator[TupleFlag]:

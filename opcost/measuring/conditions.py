@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Final, Literal, TypeAlias
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.tuples import short_hash
 
 EAGER = "eager"
@@ -122,9 +122,9 @@ class Circumstances(Columns):
         return relative_error is not None and self.relative_error is not None and self.relative_error <= relative_error
 
 
-def measurement_key(subject: Subject, conditions: Conditions) -> str:
+def measurement_key(case: Case, conditions: Conditions) -> str:
     """Return a row's key: those of the operator, of its values and of the conditions, joined by hyphens."""
-    return f"{subject.key}-{conditions.key}"
+    return f"{case.key}-{conditions.key}"
 
 
 @dataclass(frozen=True)

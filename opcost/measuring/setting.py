@@ -10,7 +10,7 @@ from opcost.power.meter_names import AUTO
 
 @dataclass(frozen=True)
 class Setting:
-    """What questions to one measuring process may differ in, besides the subject (with its data) and the protocol.
+    """What questions to one measuring process may differ in, besides the case (with its data) and the protocol.
 
     ``precision`` is a ``Precision``; ``execution`` one of ``EXECUTIONS``, None for the device's usual one; ``cache`` is
     one of ``CACHES``, for operators: whole models run as they are; ``meter`` is one of ``METER_CHOICES``, from which

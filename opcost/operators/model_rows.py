@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from opcost.columns import COUNT, MOMENT, Column, Columns, Values
+from opcost.operators.cases import CAPTURED, Case, cases_of
 from opcost.operators.columns import INPUT_DATA, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
-from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.operators.texts import parse_operator, parse_value, value_text
 from opcost.operators.tuples import META, OperatorTuple
 from opcost.operators.values import InputStatistics, parse_input_data
@@ -75,7 +75,7 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
     whole = ModelOperatorRow(
         model_key=counts.model.key,
         model=name,
-        **_of_subject(Subject(counts.model)),
+        **_of_case(Case(counts.model)),
         calls=1,
         flop=counts.total_flop,
         memory_bytes=counts.total_memory_bytes,
@@ -91,14 +91,14 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
     parts = (
         replace(
             part,
-            **_of_subject(subject),
+            **_of_case(case),
             calls=calls,
             flop=count.flop,
             memory_bytes=count.memory_bytes,
             outputs=None if count.outputs is None else value_text(count.outputs),
         )
         for count in counts.counts
-        for subject, calls in subjects_of([count], CAPTURED).items()
+        for case, calls in cases_of([count], CAPTURED).items()
     )
     return [whole, *parts]
 
@@ -107,7 +107,7 @@ def counts_of(rows: Iterable[ModelOperatorRow]) -> list[ShippedCounts]:
     """Return the counts that a model's rows describe: the best for each set of composites that it was counted with.
 
     Counts with values are better than those of shapes only, and of these the last. Each call's input statistics are
-    those of its kind of values, so that ``subjects_of`` finds the same kinds again.
+    those of its kind of values, so that ``cases_of`` finds the same kinds again.
 
     Args:
         rows: of one model, perhaps of several configs of it, counted several times.
@@ -144,15 +144,15 @@ def _counts_of_run(rows: Sequence[ModelOperatorRow]) -> OperatorCounts:
     )
 
 
-def _of_subject(subject: Subject) -> dict[str, Any]:
-    operator = subject.operator
+def _of_case(case: Case) -> dict[str, Any]:
+    operator = case.operator
     return {
-        "key": subject.key,
+        "key": case.key,
         "operator": operator.operator,
         "parameters": operator.parameters_text,
         "inputs": operator.inputs_text,
         "training_mode": operator.mode,
-        "input_data": str(subject.input_data),
+        "input_data": str(case.input_data),
     }
 
 

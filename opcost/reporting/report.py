@@ -158,14 +158,14 @@ def _data(
 
 def _entry(one: TupleCost, roofline: Roofline | None) -> dict[str, Any]:
     """Return what the table says of a tuple, under the database's names, in SI units."""
-    operator, work = one.subject.operator, one.work
+    operator, work = one.case.operator, one.work
     roof = None if roofline is None else roofline.time
     return {
-        "key": one.subject.key if one.row is None else one.row.key,
+        "key": one.case.key if one.row is None else one.row.key,
         "operator": operator.operator,
         "parameters": operator.parameters_text,
         "inputs": operator.inputs_text,
-        "input_data": str(one.subject.input_data),
+        "input_data": str(one.case.input_data),
         **_figures(one.row, one.time_s, one.energy_j),
         "flop": one.flop,
         "memory_bytes": one.memory_bytes,

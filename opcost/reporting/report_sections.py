@@ -17,7 +17,7 @@ from opcost.comparing.roofline import Roof, Roofline
 from opcost.comparing.row import ComparisonRow
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.estimates import Estimate
-from opcost.operators.subjects import ALL
+from opcost.operators.cases import ALL
 from opcost.reporting import svg, svg_charts
 from opcost.reporting.compared_models import QUANTITIES, ComparedModel, compared_model, without_sizes
 from opcost.reporting.html import Markup, code, figure, folded, items, paragraph, table

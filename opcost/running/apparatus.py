@@ -30,7 +30,7 @@ from opcost.meters.gpu_processes import OtherProcesses
 from opcost.meters.nvidia_smi import NvidiaSmiError
 from opcost.meters.nvml import NvmlError, NvmlGpu
 from opcost.meters.opening import Meters, no_energy_reason, no_meters, open_meters
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.power.meter_names import AUTO
 from opcost.power.ports import Clock
 from opcost.running.device_lock import device_lock
@@ -60,7 +60,7 @@ class Apparatus:
     known: KnownDevice
     observers: tuple[Observer, ...] = ()
     has_meter: bool = True
-    sentinel: Subject | None = None
+    sentinel: Case | None = None
     pause: Callable[[float], None] = time.sleep
 
     @property
@@ -84,7 +84,7 @@ class Apparatus:
         known = replace(self.known, meters=replace(self.known.meters, chosen=meter_name))
         return Instruments(self.meters.meter(log_name), self.clock, known, self.observers)
 
-    def measure(self, subject: Subject, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure an operator or a model; its raw power log gets a name.
 
         Raises:
@@ -95,14 +95,14 @@ class Apparatus:
         def once(protocol: MeasurementProtocol) -> Measurement:
             for observer in self.observers:
                 observer.before_build()
-            with self.workload(subject, setting, protocol.duty_cycle) as workload:
+            with self.workload(case, setting, protocol.duty_cycle) as workload:
                 measurement = measure(workload, self.instruments(next(names), setting.meter), protocol)
             if leaves_clocks_low(measurement):
                 self.pause(SLOWED_FOR_S)
             return measurement
 
         # A model that reaches the power limit does so in use, too.
-        at_full_clocks = protocol.relative_error is not None and not subject.operator.is_model
+        at_full_clocks = protocol.relative_error is not None and not case.operator.is_model
         return undisturbed(once, replace(protocol, at_full_clocks=at_full_clocks))
 
 

@@ -12,7 +12,7 @@ from opcost.measuring.conditions import Circumstances, Conditions, measurement_k
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.measuring.setting import Setting
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.storage.database import Database
 
 
@@ -28,7 +28,7 @@ class Bench(Protocol):
         """Whether energy can be measured at all."""
 
     @property
-    def sentinel(self) -> Subject | None:
+    def sentinel(self) -> Case | None:
         """What is measured now and then in a campaign, to see whether the device drifts."""
 
     def conditions(self, setting: Setting) -> Conditions:
@@ -41,7 +41,7 @@ class Bench(Protocol):
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
         """Return what else is to be told of figures that a protocol yields."""
 
-    def measure(self, subject: Subject, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure an operator or a model; its raw power log gets a name.
 
         Raises:
@@ -50,7 +50,7 @@ class Bench(Protocol):
 
 
 def measured_row(
-    bench: Bench, subject: Subject, setting: Setting, protocol: MeasurementProtocol, circumstances: Circumstances
+    bench: Bench, case: Case, setting: Setting, protocol: MeasurementProtocol, circumstances: Circumstances
 ) -> MeasurementRow:
     """Measure an operator or a model on a bench and return its row.
 
@@ -58,17 +58,17 @@ def measured_row(
         CannotMeasureError: it cannot be measured here.
     """
     conditions = bench.conditions(setting)
-    key = measurement_key(subject, conditions)
+    key = measurement_key(case, conditions)
     log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
-    measurement = bench.measure(subject, setting, protocol, log_name)
+    measurement = bench.measure(case, setting, protocol, log_name)
     return MeasurementRow(
         key=key,
-        operator=subject.operator.operator,
+        operator=case.operator.operator,
         measurement=measurement,
-        parameters=subject.operator.parameters_text,
-        inputs=subject.operator.inputs_text,
-        training_mode=subject.operator.mode,
-        input_data=str(subject.input_data),
+        parameters=case.operator.parameters_text,
+        inputs=case.operator.inputs_text,
+        training_mode=case.operator.mode,
+        input_data=str(case.input_data),
         order_seed=protocol.order_seed,
         conditions=conditions,
         circumstances=circumstances,

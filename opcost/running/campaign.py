@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from opcost.errors import CannotMeasureError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, doubts_of
-from opcost.operators.subjects import Subject, about
+from opcost.operators.cases import Case, of_operators
 from opcost.operators.values import NORMAL_DATA
 from opcost.progress import Progress
 from opcost.running.bench import Bench, measured_row
@@ -65,7 +65,7 @@ class Campaign:
         # Asked for now: where a bench's process ends with its first operator, it answers no more.
         self._circumstances = bench.circumstances(protocol)
         boards = (self._circumstances.device_uuid,) if request.same_board else None
-        wanted = about(subject.operator for work in works for subject in work.subjects)
+        wanted = of_operators(case.operator for work in works for case in work.cases)
         self._known = KnownRows(Demand(protocol, bench.has_meter, boards), table.rows(wanted))
         conditions = {work.setting: bench.conditions(work.setting) for work in works}
         failed_keys = {row.key for row in self._failures.rows()}
@@ -107,9 +107,9 @@ class Campaign:
     def _measure(self, item: PlanItem, progress: Progress) -> bool:
         """Measure one item and return whether a row was added."""
         self._sentinel.look_if_due(item.setting)
-        progress.begin(_name(item.subject))
+        progress.begin(_name(item.case))
         try:
-            row = measured_row(self._bench, item.subject, item.setting, self.plan.protocol, self._circumstances)
+            row = measured_row(self._bench, item.case, item.setting, self.plan.protocol, self._circumstances)
         except CannotMeasureError as error:
             self._fail(item, str(error))
             progress.fail(str(error))
@@ -127,7 +127,7 @@ class Campaign:
         return True
 
     def _fail(self, item: PlanItem, reason: str) -> None:
-        operator = item.subject.operator
+        operator = item.case.operator
         self._failed[item.key] = reason
         self._failures.append(
             FailureRow(
@@ -138,14 +138,14 @@ class Campaign:
                 parameters=operator.parameters_text,
                 inputs=operator.inputs_text,
                 training_mode=operator.mode,
-                input_data=str(item.subject.input_data),
+                input_data=str(item.case.input_data),
                 conditions=self._bench.conditions(item.setting),
                 circumstances=self._circumstances,
             )
         )
 
 
-def _name(subject: Subject) -> str:
-    operator, data = subject.operator, subject.input_data
+def _name(case: Case) -> str:
+    operator, data = case.operator, case.input_data
     values = "" if data == NORMAL_DATA else f" ({data})"
     return f"{operator.short_name}({operator.parameters_text}) on {operator.inputs_text}{values}"

@@ -32,7 +32,7 @@ class Sentinel:
 
     def __init__(self, bench: Bench, protocol: MeasurementProtocol, table: CsvTable[MeasurementRow]) -> None:
         self._bench = bench
-        self._subject = bench.sentinel
+        self._case = bench.sentinel
         is_short = protocol.relative_error is not None
         self._protocol = replace(protocol, loop_s=LOOP_S, relative_error=None) if is_short else protocol
         # Asked for now: where a bench's process ends with its first operator, it answers no more.
@@ -81,13 +81,13 @@ class Sentinel:
             logging.getLogger(__name__).warning(text, len(self._rows), ", ".join(texts))
 
     def _look(self, setting: Setting) -> None:
-        if self._subject is None:
+        if self._case is None:
             return
         try:
-            row = measured_row(self._bench, self._subject, setting, self._protocol, self._circumstances)
+            row = measured_row(self._bench, self._case, setting, self._protocol, self._circumstances)
         except CannotMeasureError as error:
             logging.getLogger(__name__).warning("no drift check: %s", error)
-            self._subject = None
+            self._case = None
             return
         if Flag.METERS_DISAGREE in row.measurement.flags:
             before = f", as may be the {self._measured_since} rows before" if self._measured_since else ""

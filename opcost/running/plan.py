@@ -16,7 +16,7 @@ from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import Setting
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.summing.index import best_rows
 
 OVERHEAD_S = 0.1
@@ -38,11 +38,11 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class Work:
-    """What one model wants measured, each subject once; ``name`` is the model's."""
+    """What one model wants measured, each case once; ``name`` is the model's."""
 
     name: str
     setting: Setting
-    subjects: tuple[Subject, ...]
+    cases: tuple[Case, ...]
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class KnownRows:
 
 @dataclass(frozen=True)
 class PlanItem:
-    """One subject that is to be measured. ``has_failed`` says that it may be what ended an earlier campaign."""
+    """One case that is to be measured. ``has_failed`` says that it may be what ended an earlier campaign."""
 
-    subject: Subject
+    case: Case
     setting: Setting
     key: str
     reason: Reason
@@ -184,14 +184,14 @@ def make_plan(
 def _planned(
     work: Work, known: KnownRows, order_seed: int | None, conditions: Conditions, failed_keys: Collection[str]
 ) -> PlannedWork:
-    keys = {subject: measurement_key(subject, conditions) for subject in work.subjects}
-    subjects = list(work.subjects)
+    keys = {case: measurement_key(case, conditions) for case in work.cases}
+    cases = list(work.cases)
     if order_seed is not None:
-        random.Random(order_seed).shuffle(subjects)
+        random.Random(order_seed).shuffle(cases)
     items = [
-        PlanItem(subject, work.setting, keys[subject], reason, keys[subject] in failed_keys)
-        for subject in subjects
-        if (reason := known.reason(keys[subject])) is not None
+        PlanItem(case, work.setting, keys[case], reason, keys[case] in failed_keys)
+        for case in cases
+        if (reason := known.reason(keys[case])) is not None
     ]
     items.sort(key=lambda item: (item.has_failed, item.key in known.best))
     return PlannedWork(work.name, tuple(keys.values()), tuple(items))

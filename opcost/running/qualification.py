@@ -24,7 +24,7 @@ from opcost.measuring.qualification import (
 )
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C
 from opcost.measuring.setting import USUAL
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.power.meter_names import COUNTER, SAMPLES, short_name
 from opcost.running.apparatus import Apparatus, OpenApparatus
@@ -36,7 +36,7 @@ REFERENCE = COUNTER
 the best other one."""
 
 SIDE = 8192
-STEADY_LOAD = Subject(
+STEADY_LOAD = Case(
     OperatorTuple(
         "torch.add",
         inputs=(TensorSpec((SIDE, SIDE), "float32"), TensorSpec((SIDE, SIDE), "float32", identity=1)),

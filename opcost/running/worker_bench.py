@@ -14,7 +14,7 @@ from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
 from opcost.measuring.setting import Setting
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.running.bench import Bench
 from opcost.running.heartbeat import BUILDING, RUNNING, Heartbeat
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, Tell
@@ -77,7 +77,7 @@ class BenchFacts:
 
     is_gpu: bool
     has_meter: bool
-    sentinel: Subject | None
+    sentinel: Case | None
 
 
 @contextmanager
@@ -138,7 +138,7 @@ class ChildBench:
         return self._facts.has_meter
 
     @property
-    def sentinel(self) -> Subject | None:
+    def sentinel(self) -> Case | None:
         """What is measured now and then."""
         return self._facts.sentinel
 
@@ -156,15 +156,15 @@ class ChildBench:
         found: Circumstances = self._remembered(Question("circumstances", (protocol,)))
         return found
 
-    def measure(self, subject: Subject, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure an operator or a model.
 
         Raises:
             CannotMeasureError: it cannot be measured here, or it has ended the process.
             UserError: one operator after the other ends the process.
         """
-        question = Question("measure", (subject, setting, protocol, log_name))
-        limits_s = self._limits.steps_s(subject.operator.is_model, self.is_gpu)
+        question = Question("measure", (case, setting, protocol, log_name))
+        limits_s = self._limits.steps_s(case.operator.is_model, self.is_gpu)
         try:
             found: Measurement = self._child.ask(question, limits_s)
         except ChildFaultError as fault:

@@ -11,7 +11,7 @@ from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import EAGER, GRAPH
 from opcost.measuring.ports import Workload
 from opcost.measuring.setting import Setting
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.running.devices import is_gpu
 from opcost.sources.models import resolve
 from opcost.torch_backend.background_load import BackgroundLoad
@@ -28,9 +28,7 @@ def execution_on(device: str, setting: Setting) -> str:
 class MakeWorkload(Protocol):
     """Builds an operator or a model for a while, in a setting, to run for a share of the time."""
 
-    def __call__(
-        self, subject: Subject, setting: Setting, duty_cycle: float = 1.0
-    ) -> AbstractContextManager[Workload]: ...
+    def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> AbstractContextManager[Workload]: ...
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,10 @@ class Workloads:
     background: BackgroundLoad | None = None
 
     @contextmanager
-    def __call__(self, subject: Subject, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
+    def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
         """Build an operator or a model while the device is kept at work, and let that go on afterwards."""
         with precision(setting.precision):
-            eager = self._eager(subject, setting.cache)
+            eager = self._eager(case, setting.cache)
             self.rest()
             try:
                 if duty_cycle < 1:
@@ -59,8 +57,8 @@ class Workloads:
         if self.background is not None:
             self.background.pause()
 
-    def _eager(self, subject: Subject, cache: str) -> EagerWorkload:
-        if subject.operator.is_model:
-            model, inputs = resolve(subject.operator).with_inputs(self.device)
+    def _eager(self, case: Case, cache: str) -> EagerWorkload:
+        if case.operator.is_model:
+            model, inputs = resolve(case.operator).with_inputs(self.device)
             return EagerWorkload(Calls(lambda: model(*inputs)), self.device)
-        return operator_workload(subject.operator, self.device, subject.input_data, cache)
+        return operator_workload(case.operator, self.device, case.input_data, cache)

@@ -26,8 +26,8 @@ from opcost.errors import UserError
 from opcost.estimates import FloatArray, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.subjects import about
 from opcost.operators.whitelist import names_kept
 from opcost.prediction.port import Predictor, known_costs, quartiles
 from opcost.prediction.rates import MINIMUM_KNOWN, fitted
@@ -200,7 +200,7 @@ def _wholes(
     request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]], conditions: Conditions
 ) -> tuple[MeasurementRow, ...]:
     """Return the measured wholes of models under these conditions, one for each board."""
-    operators = about(counts.model for _, counts in models)
+    operators = of_operators(counts.model for _, counts in models)
     rows = request.database.full_model_measurements.rows(operators)
     return tuple(row for row in best_of_each_board(rows) if row.conditions.key == conditions.key)
 
@@ -215,7 +215,7 @@ class _Sum:
 
 def _sum_of(counts: OperatorCounts, known: _Known) -> _Sum:
     """Return a model's sum beside its whole: of several boards as comparisons choose it, but by all operators."""
-    is_own = about([counts.model])
+    is_own = of_operators([counts.model])
     pairs = [
         (whole, sum_beside(whole, counts, known.measurements, known.conditions))
         for whole in known.wholes

@@ -24,7 +24,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.bench import Bench, measured_row
 from opcost.storage.table import CsvTable
@@ -101,7 +101,7 @@ def _measured(bench: Bench, setting: Setting, operator: OperatorTuple) -> Measur
     """Return an operator's row, or why there is none that is any good."""
     protocol = protocol_for(True, relative_error=RELATIVE_ERROR)
     try:
-        row = measured_row(bench, Subject(operator), setting, protocol, bench.circumstances(protocol))
+        row = measured_row(bench, Case(operator), setting, protocol, bench.circumstances(protocol))
     except CannotMeasureError as error:
         return f"{operator.operator}: {error}"
     return refusal(row) or row

@@ -13,8 +13,8 @@ from opcost.comparing.kernel_times import KernelErrors, kernel_errors
 from opcost.comparing.remarks import Remark
 from opcost.comparing.row import ComparisonRow, RowSource, comparison_row
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.subjects import about
 from opcost.operators.whitelist import Selection, select
 from opcost.running.request import FULL_MODEL_SCRIPT, Request
 from opcost.running.shipped_counts import counted_or_shipped
@@ -69,7 +69,7 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
     models = _selections(request)
     request.database.must_exist()
     evidence = _evidence(request, [selection for _, selection in models])
-    of_models = about(selection.kept.model for _, selection in models)
+    of_models = of_operators(selection.kept.model for _, selection in models)
     wholes = best_of_each_board(request.database.full_model_measurements.rows(of_models))
     kernels = request.database.kernel_times.rows()
     found = []
@@ -90,7 +90,7 @@ def _selections(request: Request) -> list[tuple[ModelConfig, Selection]]:
 def _evidence(request: Request, selections: Iterable[Selection]) -> Evidence:
     """Return the rows of these models' operators, and of chains."""
     counts = (count for one in selections for count in (*one.kept.counts, *one.dropped.counts))
-    rows = request.database.operator_measurements.rows(about(count.operator for count in counts))
+    rows = request.database.operator_measurements.rows(of_operators(count.operator for count in counts))
     return Evidence(Measurements(rows), request.database.calls_in_chains.rows())
 
 

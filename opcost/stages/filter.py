@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from opcost.errors import UserError
+from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.subjects import CAPTURED, subjects_of
 from opcost.operators.whitelist import Selection, Share, by_operator, outside, select, share
 from opcost.running.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, counted
 from opcost.storage.configs import ModelConfig
@@ -100,7 +100,7 @@ def _filter_report(name: str, counts: OperatorCounts, selection: Selection) -> F
         name=name,
         unique_tuples=len(counts.counts),
         kept_tuples=len(selection.kept.counts),
-        measurements=len(subjects_of(selection.kept.counts, CAPTURED)),
+        measurements=len(cases_of(selection.kept.counts, CAPTURED)),
         kept=share(selection.kept.counts, counts),
         dropped=share(selection.dropped.counts, counts),
         outside=outside(counts),

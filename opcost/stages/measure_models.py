@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opcost.measuring.protocol import ProtocolFor
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.progress import Progress
 from opcost.running.bench import OpenBench
 from opcost.running.campaign import Campaign, Outcome
@@ -38,7 +38,7 @@ def measure_full_models(
 ) -> list[FullModelReport]:
     """Measure each chosen model as a whole, where the database lacks it."""
     configs = request.configs(check_config)
-    works = [Work(config.name, request.setting_of(config), (Subject(model_tuple(config)),)) for config in configs]
+    works = [Work(config.name, request.setting_of(config), (Case(model_tuple(config)),)) for config in configs]
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         protocol = protocol_for(bench.is_gpu)
         campaign = Campaign(bench, protocol, request, request.database.full_model_measurements, works)

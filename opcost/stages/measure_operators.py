@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from opcost.errors import UserError
 from opcost.measuring.protocol import FULL_LOOP_S, ProtocolFor
+from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.subjects import CAPTURED, subjects_of
 from opcost.operators.tuples import META
 from opcost.progress import Progress
 from opcost.running.bench import OpenBench
@@ -68,7 +68,7 @@ def measure_operators(
     models = selected(request, request.open_configs())
     _tell_of_unknown_values(models, input_data)
     works = [
-        Work(config.name, request.setting_of(config), tuple(subjects_of(kept.counts, input_data)))
+        Work(config.name, request.setting_of(config), tuple(cases_of(kept.counts, input_data)))
         for config, kept in models
     ]
     by_name = {config.name: (config, kept) for config, kept in models}

@@ -7,7 +7,7 @@ from copy import copy
 
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.values import InputData, parse_input_data
 from opcost.summing.energy import EnergyBasis
 
@@ -37,19 +37,19 @@ class Measurements:
         for by_data in self._rows.get(operator_key, {}).values():
             yield from self._best(by_data).values()
 
-    def find(self, subject: Subject, conditions: Conditions) -> MeasurementRow | None:
+    def find(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         """Return the row of an operator on these values, under these conditions."""
-        return self._under(subject, conditions).get(str(subject.input_data))
+        return self._under(case, conditions).get(str(case.input_data))
 
-    def nearest(self, subject: Subject, conditions: Conditions) -> MeasurementRow | None:
+    def nearest(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         """Return the row of an operator on the values most like these, under these conditions."""
-        rows = {_data_of(row): row for row in self._under(subject, conditions).values()}
-        inputs = len(subject.operator.floating_inputs)
-        distances = {data: subject.input_data.distance(data, inputs) for data in rows if data is not None}
+        rows = {_data_of(row): row for row in self._under(case, conditions).values()}
+        inputs = len(case.operator.floating_inputs)
+        distances = {data: case.input_data.distance(data, inputs) for data in rows if data is not None}
         return rows[min(distances, key=distances.__getitem__)] if distances else None
 
-    def _under(self, subject: Subject, conditions: Conditions) -> dict[str, MeasurementRow]:
-        return self._best(self._rows.get(subject.operator.key, {}).get(conditions.key, {}))
+    def _under(self, case: Case, conditions: Conditions) -> dict[str, MeasurementRow]:
+        return self._best(self._rows.get(case.operator.key, {}).get(conditions.key, {}))
 
     def _best(self, by_data: Mapping[str, list[MeasurementRow]]) -> dict[str, MeasurementRow]:
         """Return the best row for each kind of values."""

@@ -10,8 +10,8 @@ from typing import TypeAlias
 from opcost.estimates import Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
+from opcost.operators.cases import CAPTURED, Case, cases_of
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.subjects import CAPTURED, Subject, subjects_of
 from opcost.operators.whitelist import share
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.index import Measurements
@@ -24,7 +24,7 @@ class Part:
     ``basis`` is that of the sum's energies.
     """
 
-    subject: Subject
+    case: Case
     occurrences: int
     row: MeasurementRow
     basis: EnergyBasis
@@ -43,7 +43,7 @@ class Part:
     @property
     def is_on_other_values(self) -> bool:
         """Whether the measurement was made on another kind of values."""
-        return self.row.input_data != str(self.subject.input_data)
+        return self.row.input_data != str(self.case.input_data)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def sum_beside(
     return _cost(counts, found, common_basis([whole, *rows]) if rows else EnergyBasis.MEASURED)
 
 
-Rows: TypeAlias = Mapping[OperatorCount, Sequence[tuple[Subject, int, MeasurementRow]]]
+Rows: TypeAlias = Mapping[OperatorCount, Sequence[tuple[Case, int, MeasurementRow]]]
 """What stands for the calls of each count: what is called, how often, and its row."""
 
 
@@ -128,13 +128,13 @@ def _rows_of(counts: OperatorCounts, measurements: Measurements, conditions: Con
 
 def _rows_of_count(
     count: OperatorCount, measurements: Measurements, conditions: Conditions, input_data: str
-) -> Iterator[tuple[Subject, int, MeasurementRow]]:
-    for subject, occurrences in subjects_of([count], input_data).items():
-        row = measurements.find(subject, conditions)
+) -> Iterator[tuple[Case, int, MeasurementRow]]:
+    for case, occurrences in cases_of([count], input_data).items():
+        row = measurements.find(case, conditions)
         if row is None and input_data == CAPTURED:
-            row = measurements.nearest(subject, conditions)
+            row = measurements.nearest(case, conditions)
         if row is not None:
-            yield subject, occurrences, row
+            yield case, occurrences, row
 
 
 def _cost(counts: OperatorCounts, found: Rows, basis: EnergyBasis) -> ModelCost:

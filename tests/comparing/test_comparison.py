@@ -12,8 +12,8 @@ from opcost.comparing.remarks import TEXTS, RemarkKind, worded
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import CACHES, measurement_key
 from opcost.measuring.flags import Flag
+from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.operators.whitelist import Selection
@@ -49,7 +49,7 @@ def row_of(operator, time, energy, conditions=SIMULATED_CONDITIONS, meter="simul
     )
     return replace(
         MEASURED,
-        key=measurement_key(Subject(operator), conditions),
+        key=measurement_key(Case(operator), conditions),
         measurement=measurement,
         conditions=conditions,
         circumstances=replace(MEASURED.circumstances, **circumstances),

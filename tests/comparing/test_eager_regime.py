@@ -9,8 +9,8 @@ from opcost.comparing.compare import Evidence, compare
 from opcost.comparing.eager_regime import EagerCost, eager_cost
 from opcost.comparing.remarks import worded
 from opcost.measuring.conditions import EAGER, GRAPH, measurement_key
+from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import Selection
 from opcost.summing.index import Measurements
@@ -25,15 +25,15 @@ def operator(name, size):
     return OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((size,), "float32"),))
 
 
-def row(subject, time_s, energy_j, execution):
+def row(case, time_s, energy_j, execution):
     conditions = replace(SIMULATED_CONDITIONS, execution=execution)
-    measured = simulated_row(subject)
+    measured = simulated_row(case)
     measurement = replace(
         measured.measurement, time_s=time_s, energy_j=energy_j, executed_as=execution, energy_missing_reason=None
     )
     return replace(
         measured,
-        key=measurement_key(Subject(subject), conditions),
+        key=measurement_key(Case(case), conditions),
         measurement=measurement,
         conditions=conditions,
     )

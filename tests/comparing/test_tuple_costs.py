@@ -16,8 +16,8 @@ from opcost.estimates import Estimate
 from opcost.measuring.conditions import EAGER, GRAPH, measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import Selection
 from opcost.summing.index import Measurements
@@ -35,7 +35,7 @@ def row_of(operator: OperatorTuple, **measured: Any) -> MeasurementRow:
     measurement = replace(
         MEASURED.measurement, **{"time_s": TIMES_S[operator], "energy_j": 0.5, "executed_as": GRAPH, **measured}
     )
-    key = measurement_key(Subject(operator), SIMULATED_CONDITIONS)
+    key = measurement_key(Case(operator), SIMULATED_CONDITIONS)
     return replace(MEASURED, key=key, operator=operator.operator, measurement=measurement)
 
 
@@ -51,7 +51,7 @@ def compared(kept: OperatorCounts, dropped: OperatorCounts, *rows: MeasurementRo
 
 
 def by_operator(*comparisons: Comparison) -> dict[str, TupleCost]:
-    return {cost.subject.operator.short_name: cost for cost in tuple_costs(comparisons)}
+    return {cost.case.operator.short_name: cost for cost in tuple_costs(comparisons)}
 
 
 def flags_of(row: MeasurementRow, calls: str = "kept") -> set[TupleFlag]:
@@ -75,7 +75,7 @@ def test_uses_are_the_calls_of_each_model_in_its_sum_and_out_of_it() -> None:
 def test_those_come_first_that_cost_the_models_most_time() -> None:
     rows = [row_of(operator) for operator in (RELU, GELU, SILU)]
     calls = compared(counts_of(FIRST, Linear=9, SiLU=1, GELU=3, ReLU=3), counts_of(FIRST, ReLU=2), *rows)
-    found = [cost.subject.operator.short_name for cost in tuple_costs([calls])]
+    found = [cost.case.operator.short_name for cost in tuple_costs([calls])]
     assert found == ["GELU", "ReLU", "SiLU", "Linear"]
 
 

@@ -4,7 +4,7 @@ import pytest
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS
 
 from opcost.measuring.conditions import COLD, GRAPH, Conditions, measurement_key
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 
 OTHER_VALUES = {bool: lambda value: not value, int: lambda value: value + 1, float: lambda value: value + 1.0}
@@ -75,4 +75,4 @@ def test_keys_stay_what_they_are():
     """Databases hold these keys: a change makes every stored row worthless."""
     relu = OperatorTuple("torch.nn.ReLU", inputs=(TensorSpec((32, 64), "float32"),))
     assert SIMULATED_CONDITIONS.key == "8862b84bfa9b31f1"
-    assert measurement_key(Subject(relu), SIMULATED_CONDITIONS) == "5bf6969355c97ca7-317b32c143692b99-8862b84bfa9b31f1"
+    assert measurement_key(Case(relu), SIMULATED_CONDITIONS) == "5bf6969355c97ca7-317b32c143692b99-8862b84bfa9b31f1"

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from opcost.operators.cases import INPUT_DATA, Case, cases_of
 from opcost.operators.counts import OperatorCount
-from opcost.operators.subjects import INPUT_DATA, Subject, subjects_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.operators.values import CONSTANT, NORMAL, ZEROS_DATA, InputData, InputStatistics, InputValues
 
@@ -26,26 +26,26 @@ def test_calls_are_told_apart_by_the_values_that_they_saw():
     calls = ((SEEN_HALF, SEEN_NORMAL), (SEEN_NORMAL, SEEN_NORMAL), (SEEN_HALF, SEEN_NORMAL))
     count = OperatorCount(SCALES, 3, 0, 1, statistics=calls)
     half = InputData((InputValues(zeros_ratio=0.5), NORMAL))
-    assert subjects_of([count], "captured") == {Subject(SCALES, half): 2, Subject(SCALES): 1}
-    assert subjects_of([count], "normal") == {Subject(SCALES): 3}
-    assert subjects_of([count], "zeros") == {Subject(SCALES, ZEROS_DATA): 3}
+    assert cases_of([count], "captured") == {Case(SCALES, half): 2, Case(SCALES): 1}
+    assert cases_of([count], "normal") == {Case(SCALES): 3}
+    assert cases_of([count], "zeros") == {Case(SCALES, ZEROS_DATA): 3}
 
 
 def test_what_a_small_input_holds_does_not_count():
     small = replace(SCALES, inputs=(TensorSpec((400, 8, 9), "float32"), *SCALES.inputs[1:]))
     count = OperatorCount(small, 1, 0, 1, statistics=((SEEN_NORMAL, SEEN_ZEROS),))
-    assert subjects_of([count], "captured") == {Subject(small): 1}
+    assert cases_of([count], "captured") == {Case(small): 1}
 
 
 def test_calls_that_nobody_looked_at_are_normal():
-    assert subjects_of([OperatorCount(SCALES, 3, 0, 1)], "captured") == {Subject(SCALES): 3}
+    assert cases_of([OperatorCount(SCALES, 3, 0, 1)], "captured") == {Case(SCALES): 3}
 
 
 @pytest.mark.parametrize("input_data", INPUT_DATA)
 def test_operators_without_floating_inputs_have_no_values_to_choose(input_data):
     embedding = OperatorTuple("torch.nn.Embedding", inputs=(TensorSpec((3,), "int64"),))
     count = OperatorCount(embedding, 2, 0, 1, statistics=((), ()))
-    assert subjects_of([count], input_data) == {Subject(embedding): 2}
+    assert cases_of([count], input_data) == {Case(embedding): 2}
 
 
 @pytest.mark.parametrize("operator", ["torch.Tensor.copy_", "torch.Tensor.fill_"])
@@ -53,14 +53,14 @@ def test_what_is_only_written_does_not_count(operator):
     inputs = (TensorSpec((9,), "float32"), TensorSpec((9,), "float32", identity=1))
     copy = OperatorTuple(operator, inputs=inputs, mode=None)
     count = OperatorCount(copy, 1, 0, 1, statistics=((SEEN_ZEROS, SEEN_HALF),))
-    assert subjects_of([count], "captured") == {Subject(copy, InputData((NORMAL, InputValues(zeros_ratio=0.5)))): 1}
+    assert cases_of([count], "captured") == {Case(copy, InputData((NORMAL, InputValues(zeros_ratio=0.5)))): 1}
 
 
 def test_where_a_result_goes_does_not_count():
     spec, out = TensorSpec((9,), "float32"), TensorSpec((9,), "float32", identity=1)
     add = OperatorTuple("torch.add", inputs=(spec, spec), keyword_inputs=(("out", out),), mode=None)
     count = OperatorCount(add, 1, 0, 1, statistics=((SEEN_NORMAL, SEEN_ZEROS),))
-    assert subjects_of([count], "captured") == {Subject(add): 1}
+    assert cases_of([count], "captured") == {Case(add): 1}
 
 
 WIDE_HALF, WIDE, CONSTANTS = (
@@ -88,20 +88,20 @@ def test_spread_tells_calls_apart_unless_it_is_known_to_change_nothing(operator,
     spec = TensorSpec((9,), "float32")
     tuple_ = OperatorTuple(operator, parameters, inputs=(spec,))
     count = OperatorCount(tuple_, 4, 0, 1, statistics=((WIDE,), (SEEN_NORMAL,), (WIDE_HALF,), (SEEN_HALF,)))
-    subjects = subjects_of([count], "captured")
+    cases = cases_of([count], "captured")
     told_apart = (InputData((InputValues(zeros_ratio=ratio, spread=16.0),)) for ratio in (0.0, 0.5))
-    narrow = {Subject(tuple_), Subject(tuple_, HALF)}
-    assert subjects.keys() == (narrow | {Subject(tuple_, data) for data in told_apart} if shows else narrow)
-    assert subjects.total() == 4
+    narrow = {Case(tuple_), Case(tuple_, HALF)}
+    assert cases.keys() == (narrow | {Case(tuple_, data) for data in told_apart} if shows else narrow)
+    assert cases.total() == 4
 
 
 def test_zeros_and_constants_count_where_the_spread_does_not():
     relu = OperatorTuple("torch.nn.ReLU", inputs=(TensorSpec((9,), "float32"),))
     count = OperatorCount(relu, 3, 0, 1, statistics=((CONSTANTS,), (SEEN_ZEROS,), (WIDE,)))
-    assert subjects_of([count], "captured") == {
-        Subject(relu, InputData((CONSTANT,))): 1,
-        Subject(relu, ZEROS_DATA): 1,
-        Subject(relu): 1,
+    assert cases_of([count], "captured") == {
+        Case(relu, InputData((CONSTANT,))): 1,
+        Case(relu, ZEROS_DATA): 1,
+        Case(relu): 1,
     }
 
 
@@ -109,11 +109,9 @@ def test_boxes_are_boxes_whatever_numbers_they_hold():
     boxes, scores = TensorSpec((9, 4), "float32"), TensorSpec((9,), "float32", identity=1)
     nms = OperatorTuple("torch.ops.torchvision.nms", inputs=(boxes, scores, 0.5), mode=None)
     wide = InputStatistics(0.0, 300.0, 200.0)
-    assert subjects_of([OperatorCount(nms, 1, 0, 1, statistics=((wide, SEEN_NORMAL),))], "captured") == {
-        Subject(nms): 1
-    }
+    assert cases_of([OperatorCount(nms, 1, 0, 1, statistics=((wide, SEEN_NORMAL),))], "captured") == {Case(nms): 1}
 
 
 def test_tuples_of_several_counts_are_summed():
     counts = [OperatorCount(SCALES, 2, 0, 1), OperatorCount(SCALES, 3, 0, 1)]
-    assert subjects_of(counts, "captured") == {Subject(SCALES): 5}
+    assert cases_of(counts, "captured") == {Case(SCALES): 5}

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from opcost.errors import UserError
+from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_rows import counts_of, rows_of
-from opcost.operators.subjects import CAPTURED, subjects_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, ZEROS, InputStatistics, InputValues, kind_of
 from opcost.running.request import COUNTS, Request
@@ -48,13 +48,13 @@ def test_rows_are_read_back_as_the_counts_that_they_were_made_of(counts):
         replace(one, statistics=()) for one in counts.counts
     ]
     if counts.device_type != "meta":
-        assert list(subjects_of(read.counts, CAPTURED).items()) == list(subjects_of(counts.counts, CAPTURED).items())
+        assert list(cases_of(read.counts, CAPTURED).items()) == list(cases_of(counts.counts, CAPTURED).items())
 
 
 def test_rows_begin_with_the_key_of_measurements():
     rows = rows_of("a", COUNTED, LATE)
-    subjects = subjects_of(COUNTED.counts, CAPTURED)
-    assert [row.key for row in rows[1:]] == [subject.key for subject in subjects]
+    cases = cases_of(COUNTED.counts, CAPTURED)
+    assert [row.key for row in rows[1:]] == [case.key for case in cases]
     assert [row.calls for row in rows] == [1, 2, 1, 1]
     assert (rows[0].operator, rows[0].flop, rows[0].memory_bytes) == ("torchvision.models.resnet18", 10, 600)
 

@@ -15,7 +15,7 @@ from opcost.comparing.roofline import FP32, Roof, Roofline
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag, Use
 from opcost.measuring.meter_quality import GOOD, REFERENCE, MeterQuality, QualificationRow
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.reporting import meter_sections, report_sections
 from opcost.reporting.compared_models import compared_model
@@ -79,8 +79,8 @@ def test_the_model_that_the_whitelist_cuts_most_is_named_if_that_is_noticeable()
 def test_a_flag_s_share_of_the_time_counts_every_call() -> None:
     row = simulated_row(RELU)
     row = replace(row, measurement=replace(row.measurement, time_s=0.002))
-    flagged = TupleCost(Subject(RELU), row, 1, 1, [Use(0, 5), Use(1, 3)], {TupleFlag.NOT_PRECISE})
-    other = TupleCost(Subject(RELU), row, 1, 1, [Use(0, 7)])
+    flagged = TupleCost(Case(RELU), row, 1, 1, [Use(0, 5), Use(1, 3)], {TupleFlag.NOT_PRECISE})
+    other = TupleCost(Case(RELU), row, 1, 1, [Use(0, 7)])
     text = text_of(report_sections.doubts([compared("a", 1.0), compared("b", 1.0)], [flagged, other]))
     assert "8.0 %" in text
     assert TupleFlag.NOT_PRECISE.meaning in text

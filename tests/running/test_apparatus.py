@@ -15,7 +15,7 @@ from opcost.measuring.procedure import SLOWED_FOR_S
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import is_doubtful, is_held_back, leaves_clocks_low
 from opcost.measuring.setting import Setting
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 
 MEANWHILE = "another process came meanwhile"
@@ -30,7 +30,7 @@ def test_a_device_rests_after_a_load_that_its_clocks_went_down_under(tmp_path: P
     with campaign.open_apparatus(None, campaign.database, True) as opened:
         apparatus = replace(opened, pause=pauses_s.append)
         for operator in (RELU, HEAVY):
-            apparatus.measure(Subject(operator), Setting("fp32"), MeasurementProtocol(0.5, 1.0), "log")
+            apparatus.measure(Case(operator), Setting("fp32"), MeasurementProtocol(0.5, 1.0), "log")
     assert pauses_s == [SLOWED_FOR_S]
 
 
@@ -42,7 +42,7 @@ def test_an_operator_is_measured_at_full_clocks_and_a_model_as_it_runs(tmp_path:
     precise = MeasurementProtocol(0.15, 30.0, relative_error=0.01)
     with campaign.open_apparatus(None, campaign.database, True) as apparatus:
         alone, whole, long = (
-            apparatus.measure(Subject(operator), Setting("fp32"), protocol, "log")
+            apparatus.measure(Case(operator), Setting("fp32"), protocol, "log")
             for operator, protocol in ((HEAVY, precise), (model, precise), (HEAVY, MeasurementProtocol(2.0, 3.0)))
         )
     assert alone.time_s == pytest.approx(TOO_MUCH.time_s, rel=0.003)
@@ -74,7 +74,7 @@ def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
             meters = replace(opened.meters, meter=lambda name, names=names: names.append(name) or campaign.machine)
             watch = ProcessWatch(lambda remarks=remarks: remarks.pop(0))
             apparatus = replace(opened, meters=meters, observers=(watch,))
-            measured = apparatus.measure(Subject(RELU), Setting("fp32"), MeasurementProtocol(0.5, 1.0), "log")
+            measured = apparatus.measure(Case(RELU), Setting("fp32"), MeasurementProtocol(0.5, 1.0), "log")
             assert (measured.notes, is_doubtful(measured), remarks) == (notes, bool(notes), [])
             assert len(campaign.built) == tries
             # Each try has a log of its own.

@@ -14,7 +14,7 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import USUAL, Setting
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.plan import OVERHEAD_S, Demand, KnownRows, Plan, Reason, Work, make_plan
 
@@ -22,14 +22,14 @@ SECOND = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
 FP32 = replace(SIMULATED_CONDITIONS, precision="fp32")
 CONDITIONS = {USUAL: SIMULATED_CONDITIONS, Setting("fp32"): FP32}
 RELU, GELU, SILU, LINEAR = (
-    Subject(OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),)))
+    Case(OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),)))
     for name in ("ReLU", "GELU", "SiLU", "Linear")
 )
 MEASURED = simulated_row(RELU.operator, circumstances=replace(SIMULATED_CIRCUMSTANCES, loop_s=1.0))
 
 
 def row(
-    subject: Subject = RELU,
+    case: Case = RELU,
     flags: Flags = (),
     loop_s: float = 1.0,
     board: str | None = "simulated-0",
@@ -39,12 +39,12 @@ def row(
     if not has_energy:
         measurement = replace(measurement, energy_j=None, energy_standard_error_j=None)
     circumstances = replace(MEASURED.circumstances, loop_s=loop_s, device_uuid=board)
-    key = f"{subject.key}-{SIMULATED_CONDITIONS.key}"
+    key = f"{case.key}-{SIMULATED_CONDITIONS.key}"
     return replace(MEASURED, key=key, measurement=measurement, circumstances=circumstances)
 
 
-def work(*subjects: Subject, name: str = "a", setting: Setting = USUAL) -> Work:
-    return Work(name, setting, subjects)
+def work(*cases: Case, name: str = "a", setting: Setting = USUAL) -> Work:
+    return Work(name, setting, cases)
 
 
 def plan(
@@ -62,7 +62,7 @@ def reasons(rows: Sequence[MeasurementRow], demand: Demand | None = None) -> lis
 
 
 def names(planned: Plan) -> list[list[str]]:
-    return [[item.subject.operator.short_name for item in part.items] for part in planned.works]
+    return [[item.case.operator.short_name for item in part.items] for part in planned.works]
 
 
 UNEVEN = row(flags=(Flag.UNEVEN,))

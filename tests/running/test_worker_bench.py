@@ -28,7 +28,7 @@ from simulated_machine import SIMULATED_CONDITIONS
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.running import worker_bench
 from opcost.running.heartbeat import BUILDING, RUNNING, SIGN_OF_LIFE_S, Heartbeat
 from opcost.running.worker_bench import (
@@ -118,7 +118,7 @@ class PlayedChild:
     def ask(self, question: Question, limits_s: object = None) -> object:
         if question.method == FACTS:
             return BenchFacts(is_gpu=True, has_meter=True, sentinel=None)
-        if question.arguments[0] in map(Subject, FATALS):
+        if question.arguments[0] in map(Case, FATALS):
             raise ChildFaultError("ended by SIGKILL")
         return "measured"
 
@@ -128,13 +128,13 @@ def test_operators_that_end_the_process_are_counted_anew_after_each_that_does_no
 ) -> None:
     """So that a model of which every second operator is fatal is measured."""
     monkeypatch.setattr(worker_bench, "ChildProcess", PlayedChild)
-    fatal = Subject(FATALS[0])
+    fatal = Case(FATALS[0])
     with open_child_bench(None, tmp_path, True) as bench:
         for faults in (1, FAULTS_IN_A_ROW - 1, FAULTS_IN_A_ROW - 1):
             for _ in range(faults):
                 with pytest.raises(CannotMeasureError, match="it ended the measuring process: ended by SIGKILL"):
                     bench.measure(fatal, Setting("fp32"), SHORT, "log")
-            assert bench.measure(Subject(RELU), Setting("fp32"), SHORT, "log") == "measured"
+            assert bench.measure(Case(RELU), Setting("fp32"), SHORT, "log") == "measured"
         for _ in range(FAULTS_IN_A_ROW - 1):
             with pytest.raises(CannotMeasureError):
                 bench.measure(fatal, Setting("fp32"), SHORT, "log")
@@ -174,7 +174,7 @@ def test_an_apparatus_tells_of_each_step(tmp_path: Path) -> None:
         observed = replace(apparatus, observers=(Heartbeat(told.append),))
         campaign.before = lambda _: told.append("built")
         for _ in range(2):
-            observed.measure(Subject(RELU), Setting("fp32"), SHORT, "log")
+            observed.measure(Case(RELU), Setting("fp32"), SHORT, "log")
     assert told == [BUILDING, "built", RUNNING] * 2
 
 
@@ -208,7 +208,7 @@ from opcost.running.worker_bench import Opening, Question
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.storage.database import Database
 
 RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
@@ -225,7 +225,7 @@ with worker_bench.answering(Opening("cpu", Database(Path(sys.argv[1])), False), 
     protocol = MeasurementProtocol(0.01, 0.05)
     answer(Question("circumstances", (protocol,)))
     for operator in (RELU, NMS):
-        answer(Question("measure", (Subject(operator), Setting("fp32"), protocol, "log")))
+        answer(Question("measure", (Case(operator), Setting("fp32"), protocol, "log")))
         tell()
 print(*told)
 """

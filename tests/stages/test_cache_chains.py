@@ -52,8 +52,8 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import Setting
+from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount
-from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.bench import Bench
 from opcost.running.request import COUNTS
@@ -381,10 +381,8 @@ class Graphs:
     def __getattr__(self, name: str) -> object:
         return getattr(self._bench, name)
 
-    def measure(self, subject: Subject, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
-        return replace(
-            self._bench.measure(subject, setting, protocol, log_name), executed_as="graph", flags=self._flags
-        )
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+        return replace(self._bench.measure(case, setting, protocol, log_name), executed_as="graph", flags=self._flags)
 
 
 def load_of(chain: Chain) -> Load:

@@ -18,7 +18,7 @@ from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, is_doubtful
 from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import Setting
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, InputValues
 from opcost.running.campaign import Campaign
@@ -133,7 +133,7 @@ def test_each_tuple_becomes_a_row_with_its_declared_cost(campaign: SimulatedCamp
     (report,) = run(campaign)
     assert progress_of(report) == {"wanted": 3, "found": 0, "measured": 3, "failed": 0, "remaining": 0}
     for row, measured in zip(rows(campaign), (RELU, GELU, LINEAR), strict=True):
-        assert row.key == measurement_key(Subject(measured), SIMULATED_CONDITIONS)
+        assert row.key == measurement_key(Case(measured), SIMULATED_CONDITIONS)
         assert (row.operator, row.inputs, row.training_mode) == (measured.operator, "float32[4]", "eval")
         assert row.measurement.time_s == pytest.approx(LOADS[measured].time_s, rel=1e-9)
         assert row.measurement.energy_j == pytest.approx(LOADS[measured].energy_j, rel=0.01)
@@ -185,7 +185,7 @@ def test_one_bench_measures_in_several_settings(campaign: SimulatedCampaign) -> 
     settings = [
         Setting(cache=cache, execution=execution) for cache, execution in (("warm", "graph"), ("cold", "eager"))
     ]
-    works = [Work(setting.cache, setting, (Subject(RELU), Subject(GELU))) for setting in settings]
+    works = [Work(setting.cache, setting, (Case(RELU), Case(GELU))) for setting in settings]
     request = campaign.request()
     with campaign.open_apparatus(None, campaign.database, True) as bench:
         measuring = Campaign(bench, SHORT, request, request.database.operator_measurements, works)
@@ -433,7 +433,7 @@ def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("opcost.running.drift_check.EVERY", 2)
-    campaign = SimulatedCampaign(tmp_path, LOADS, sentinel=Subject(MODEL))
+    campaign = SimulatedCampaign(tmp_path, LOADS, sentinel=Case(MODEL))
     campaign.add_model("a", {RELU: 1, GELU: 1, SILU: 1})
     run(campaign)
     assert [built.short_name for built in campaign.built] == [
@@ -455,7 +455,7 @@ def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
 def test_a_sentinel_that_cannot_be_measured_does_not_hold_up_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    campaign = SimulatedCampaign(tmp_path, LOADS, sentinel=Subject(MODEL))
+    campaign = SimulatedCampaign(tmp_path, LOADS, sentinel=Case(MODEL))
     campaign.before = fail_on(MODEL, error=CannotMeasureError("out of memory"))
     campaign.add_model("a", {RELU: 1, GELU: 1})
     assert run(campaign)[0].measured == 2
@@ -463,7 +463,7 @@ def test_a_sentinel_that_cannot_be_measured_does_not_hold_up_the_others(
 
 
 def test_a_device_that_drifts_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    campaign = SimulatedCampaign(tmp_path, LOADS, sentinel=Subject(MODEL))
+    campaign = SimulatedCampaign(tmp_path, LOADS, sentinel=Case(MODEL))
     campaign.machine.device = Device(cold_power_ratio=0.8, warming_time_s=5.0, white_noise_w=1.0)
     campaign.add_model("a", {RELU: 1, GELU: 1, SILU: 1})
     run(campaign)
@@ -478,7 +478,7 @@ AT_ONCE = MeasurementProtocol(warm_up_s=0.15, loop_s=30.0, relative_error=0.02)
 def test_a_wrong_meter_is_seen_by_the_sentinel_where_loops_are_too_short_for_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, scale: float, is_told: bool
 ) -> None:
-    campaign = SimulatedCampaign(tmp_path, LOADS, meter=replace(RING, scale=scale), sentinel=Subject(MODEL))
+    campaign = SimulatedCampaign(tmp_path, LOADS, meter=replace(RING, scale=scale), sentinel=Case(MODEL))
     campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
     campaign.add_model("a", {RELU: 1, GELU: 1})
     run(campaign, protocol=AT_ONCE)
@@ -490,7 +490,7 @@ def test_a_wrong_meter_is_seen_by_the_sentinel_where_loops_are_too_short_for_it(
 
 
 def test_a_row_with_a_check_of_its_own_needs_no_sentinel(tmp_path: Path) -> None:
-    campaign = SimulatedCampaign(tmp_path, LOADS, meter=replace(RING, scale=1.03), sentinel=Subject(MODEL))
+    campaign = SimulatedCampaign(tmp_path, LOADS, meter=replace(RING, scale=1.03), sentinel=Case(MODEL))
     campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
 
     def mend(operator: OperatorTuple) -> None:
@@ -509,7 +509,7 @@ def test_what_was_measured_before_a_meter_went_wrong_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("opcost.running.drift_check.EVERY", 1)
-    campaign = SimulatedCampaign(tmp_path, LOADS, meter=RING, sentinel=Subject(MODEL))
+    campaign = SimulatedCampaign(tmp_path, LOADS, meter=RING, sentinel=Case(MODEL))
     campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
 
     def go_wrong(operator: OperatorTuple) -> None:
@@ -579,15 +579,15 @@ def looked_at(campaign: SimulatedCampaign, device_type: str = "cuda") -> None:
 
 
 def test_an_operator_is_measured_on_each_kind_of_values_that_it_saw(campaign: SimulatedCampaign) -> None:
-    campaign.loads_on = {Subject(RELU, HALF): Load(time_s=0.001, power_w=150.0)}
+    campaign.loads_on = {Case(RELU, HALF): Load(time_s=0.001, power_w=150.0)}
     looked_at(campaign)
     (report,) = run(campaign)
     assert progress_of(report) == {"wanted": 2, "found": 0, "measured": 2, "failed": 0, "remaining": 0}
     powers = {row.input_data: row.measurement.power_w for row in rows(campaign)}
     assert powers == {"captured: 0.5 zeros": pytest.approx(150.0, rel=0.01), "normal": pytest.approx(200.0, rel=0.01)}
     assert [row.key for row in rows(campaign)] == [
-        measurement_key(Subject(RELU, HALF), SIMULATED_CONDITIONS),
-        measurement_key(Subject(RELU), SIMULATED_CONDITIONS),
+        measurement_key(Case(RELU, HALF), SIMULATED_CONDITIONS),
+        measurement_key(Case(RELU), SIMULATED_CONDITIONS),
     ]
 
 
@@ -596,7 +596,7 @@ def test_one_kind_of_values_may_be_asked_for_and_is_not_done_with_it(
     campaign: SimulatedCampaign, input_data: str
 ) -> None:
     looked_at(campaign)
-    campaign.loads_on = {Subject(RELU, ZEROS_DATA): LOADS[RELU]}
+    campaign.loads_on = {Case(RELU, ZEROS_DATA): LOADS[RELU]}
     (report,) = measure_operators(
         campaign.request(), lambda _: FULL, campaign.open_apparatus, RecordedProgress(), input_data
     )
@@ -626,7 +626,7 @@ def test_a_tuple_that_cannot_be_measured_is_a_failure_and_the_others_go_on(campa
     assert first.reasons == second.reasons == ("RuntimeError: out of memory",)
     assert second.failed == 1
     (failure,) = failures(campaign)
-    assert failure.key == measurement_key(Subject(SILU), SIMULATED_CONDITIONS)
+    assert failure.key == measurement_key(Case(SILU), SIMULATED_CONDITIONS)
     assert (failure.operator, failure.inputs) == ("torch.nn.SiLU", "float32[4]")
     assert failure.reason == "RuntimeError: out of memory"
     assert failure.failed_at.endswith("+00:00")
@@ -828,7 +828,7 @@ def test_a_whole_model_is_measured_by_the_same_procedure(campaign: SimulatedCamp
     campaign.add_model("a", {RELU: 1})
     (report,) = run_full(campaign)
     (row,) = campaign.database.full_model_measurements.rows()
-    assert row.key == measurement_key(Subject(MODEL), SIMULATED_CONDITIONS)
+    assert row.key == measurement_key(Case(MODEL), SIMULATED_CONDITIONS)
     assert row.operator == "torchvision.models.resnet18"
     assert (report.time_s, report.energy_j) == (row.measurement.time_s, row.measurement.energy_j)
     assert report.time_s == pytest.approx(0.02, rel=1e-9)

@@ -17,8 +17,8 @@ from opcost.estimates import Estimate
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import time_of
+from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.subjects import Subject
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues
 from opcost.summing.energy import EnergyBasis
@@ -53,7 +53,7 @@ def row_of(measured):
             energy_at_reference_standard_error_j=0.3,
         )
         conditions, data = changes.pop("conditions", SIMULATED_CONDITIONS), changes.pop("data", NORMAL_DATA)
-        key = measurement_key(Subject(operator, data), conditions)
+        key = measurement_key(Case(operator, data), conditions)
         row = replace(measured, key=key, operator=operator.operator, measurement=measurement, conditions=conditions)
         row = replace(row, input_data=str(data))
         if "loop_s" in changes:
@@ -257,7 +257,7 @@ def test_of_several_rows_the_longest_loop_counts_and_then_the_last(row_of):
 
 @given(st.permutations([CONVOLUTION, RELU, LINEAR]), st.lists(st.integers(1, 1000), min_size=3, max_size=3))
 def test_a_sum_does_not_depend_on_the_order_of_rows_or_counts(measured, order, occurrences):
-    rows = [replace(measured, key=measurement_key(Subject(operator), SIMULATED_CONDITIONS)) for operator in order]
+    rows = [replace(measured, key=measurement_key(Case(operator), SIMULATED_CONDITIONS)) for operator in order]
     number = dict(zip([CONVOLUTION, RELU, LINEAR], occurrences, strict=True))
     cost = summed(counts_of(*(OperatorCount(operator, number[operator], 1, 1) for operator in order)), rows)
     assert cost.time_s.value == pytest.approx(sum(occurrences) * measured.measurement.time_s)

@@ -19,7 +19,7 @@ from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import CACHES, CHAINED, COLD, WARM
 from opcost.measuring.flags import Flag
 from opcost.measuring.setting import Setting
-from opcost.operators.subjects import Subject
+from opcost.operators.cases import Case
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, TensorSpec
 from opcost.running.apparatus import open_apparatus
 from opcost.storage.database import Database
@@ -375,9 +375,9 @@ def test_the_conditions_name_the_mode_and_whole_models_run_as_they_are(tmp_path:
     chained = Setting(cache=CHAINED)
     with open_apparatus("cpu", Database(tmp_path), with_meter=False) as apparatus:
         assert apparatus.conditions(chained).cache == CHAINED
-        with apparatus.workload(Subject(function_tuple(torch.relu, (X,), {})), chained) as operator:
+        with apparatus.workload(Case(function_tuple(torch.relu, (X,), {})), chained) as operator:
             assert operator.iterations_per_round == CHAIN_LENGTH
-        with apparatus.workload(Subject(model), chained) as whole:
+        with apparatus.workload(Case(model), chained) as whole:
             assert (whole.iterations_per_round, whole.notes) == (1, "")
 
 

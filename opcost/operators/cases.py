@@ -20,7 +20,7 @@ ALL, LEAF = COUNTED = ("all", "leaf")
 
 
 @dataclass(frozen=True)
-class Subject:
+class Case:
     """An operator on a kind of values."""
 
     operator: OperatorTuple
@@ -32,13 +32,13 @@ class Subject:
         return f"{self.operator.key}-{short_hash(str(self.input_data))}"
 
 
-def about(operators: Iterable[OperatorTuple]) -> Callable[[str], bool]:
-    """Return what tells whether a row's key is that of one of these operators, on any values, under any conditions."""
+def of_operators(operators: Iterable[OperatorTuple]) -> Callable[[str], bool]:
+    """Return a test of row keys: is it a row of one of these operators, on any values, under any conditions?."""
     keys = {operator.key for operator in operators}
     return lambda key: key.partition("-")[0] in keys
 
 
-def subjects_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Subject]:
+def cases_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Case]:
     """Return what to measure for these counts, and how many calls each stands for.
 
     Args:
@@ -46,10 +46,10 @@ def subjects_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Sub
         input_data: one of ``INPUT_DATA``. Calls that were not looked at are taken to be normal, and so are those of
             operators on whose values nothing depends.
     """
-    calls: Counter[Subject] = Counter()
+    calls: Counter[Case] = Counter()
     for count in counts:
         for data, number in _data_of(count, input_data).items():
-            calls[Subject(count.operator, data)] += number
+            calls[Case(count.operator, data)] += number
     return calls
 
 
