@@ -41,8 +41,8 @@ pipeline: .venv/installed  ## run all stages on resnet18 at 32x3x32x32, a second
 configs: .venv/installed  ## write a summary.yml for each model of torchvision that has none yet
 	@$(venv_python) -m opcost make-configs
 
-coverage: .venv/installed  ## check that operator tuples carry all of every model -> docs/coverage.md (10 minutes on 2 cores)
-	@$(venv_python) -m opcost coverage --output docs/coverage.md
+coverage: .venv/installed  ## check that operator tuples carry all of every model -> docs/accuracy/counting_cpu.md (10 minutes on 2 cores)
+	@$(venv_python) -m opcost coverage --output docs/accuracy/counting_cpu.md
 
 zoo: .venv/installed  ## rebuild every operator tuple of every model alone: same outputs, same FLOPs? (3 minutes on 2 cores)
 	@mkdir -p build/zoo

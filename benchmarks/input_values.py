@@ -1,6 +1,6 @@
 """What the values of inputs change in an operator's time and energy -> a CSV file, and a figure from it
 
-Example: PYTHONPATH=. python benchmarks/input_values.py --output docs/input_values.csv
+Example: PYTHONPATH=. python benchmarks/input_values.py --output docs/data/input_values.csv
 """
 
 from __future__ import annotations

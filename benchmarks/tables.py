@@ -18,7 +18,7 @@ def sizes(ratios: pd.Series) -> list[str]:
     return [str(len(known)), *(f"{known.quantile(at):.3%}" for at in (0.5, 0.95, 1.0))]
 
 
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table: the first column to the left, the others to the right."""
-    lines = [header, ["---", *["--:"] * (len(header) - 1)], *rows]
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], alignment: str = "--:") -> str:
+    """Return a table: the first column to the left, the others by default to the right."""
+    lines = [header, ["---", *[alignment] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

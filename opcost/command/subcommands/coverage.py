@@ -43,7 +43,7 @@ def _check_output(path: Path | None) -> None:
 COVERAGE = Subcommand(
     name="coverage",
     does="check that the operator tuples of torchvision's models carry all that the models compute and move",
-    example="'resnet*' --device cpu --output docs/coverage.md",
+    example="'resnet*' --device cpu --output docs/accuracy/counting_cpu.md",
     options=(MODELS, DEVICE, META, OUTPUT, VERBOSE),
     run=coverage,
 )

@@ -1,0 +1,287 @@
+"""Recompute every claim of docs/accuracy.md from the committed rows -> its tables in Markdown
+
+Example: PYTHONPATH=. python benchmarks/claims.py              # the tables of docs/accuracy.md
+         PYTHONPATH=. python benchmarks/claims.py --figures    # each figure by its name
+         PYTHONPATH=. python benchmarks/claims.py --renew      # write the tables into docs/accuracy.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from claim_figures import all_figures
+from tables import markdown
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = Path("docs/accuracy.md")
+SUMS = "database/sum_vs_full.csv"
+OPERATORS = "database/operator_measurements.csv"
+WHOLES = "database/full_model_measurements.csv"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement with its figures' names in braces, under which conditions it was measured, when, and its rows."""
+
+    statement: str
+    conditions: str
+    measured: str
+    rows: tuple[str, ...]
+
+
+def against_wholes(name: str, quantity: str) -> tuple[str, ...]:
+    figures = (f"{{{quantity}_{figure}}}" for figure in ("median", "worst", "worst_model", "median_2ms", "worst_2ms"))
+    return (name, *figures)
+
+
+SUM_HEADER = (
+    "sum against whole",
+    *("median of {models} models", "worst", "(model)"),
+    *("median of {models_2ms} models of 2 ms and more", "worst"),
+)
+SUM_LINES = (
+    against_wholes("time", "time"),
+    against_wholes("time, with the cache correction", "time_corrected"),
+    against_wholes("energy", "energy"),
+    against_wholes("energy, with the cache correction", "energy_corrected"),
+    against_wholes("time, modules alone", "modules_time"),
+    against_wholes("energy, modules alone", "modules_energy"),
+)
+
+GRAPHS = "CUDA graphs, captured values"
+NIGHT = "2026-11-22/23"
+
+CLAIMS: Mapping[str, tuple[Claim, ...]] = {
+    "sums": (
+        Claim(
+            "ShuffleNet V2 x0.5 (0.9 ms), the worst in time: sum / whole {shufflenet_ratio}, corrected "
+            "{shufflenet_corrected_ratio}",
+            GRAPHS,
+            NIGHT,
+            (SUMS,),
+        ),
+        Claim(
+            "Small inputs: ResNet-34 at 56x56 (1.1 ms) {resnet34_small_ratio}, corrected "
+            "{resnet34_small_corrected_ratio} (energy {resnet34_small_energy_corrected_ratio}); ResNet-18 at 32x32 "
+            "(0.5 ms) {resnet18_small_ratio}, not corrected",
+            GRAPHS,
+            NIGHT,
+            (SUMS,),
+        ),
+        Claim(
+            "Eager sums of {eager_models} models are {eager_time_lowest} to {eager_time_highest} off in time, "
+            "{eager_energy_lowest} to {eager_energy_highest} in energy",
+            "eager, captured values, no correction",
+            NIGHT,
+            (SUMS,),
+        ),
+        Claim(
+            "Sums of operators measured on Gaussian inputs, {normal_models} models: time {normal_time_median} off in "
+            "the median, {normal_time_worst} at worst; energy {normal_energy_median} and {normal_energy_worst}",
+            "CUDA graphs, Gaussian inputs, no correction",
+            NIGHT,
+            (SUMS,),
+        ),
+        Claim(
+            "Kernels alone take {kernels_alone_lowest} to {kernels_alone_highest} of their time in the model, "
+            "{kernels_alone_median} in the median of {kernel_models} models; {same_kernels_lowest} of the time is in "
+            "the same kernels",
+            "PyTorch profiler, eager, one run each",
+            "2026-11-22",
+            ("database/kernel_times.csv",),
+        ),
+    ),
+    "repeatability": (
+        Claim(
+            "Sums of {two_boards_models} models on two boards agree within {two_boards_time_worst} in time "
+            "({two_boards_time_median} in the median); in energy the second board is {two_boards_energy_lowest} to "
+            "{two_boards_energy_highest} off",
+            f"{GRAPHS}; energies at 50 °C",
+            NIGHT,
+            (OPERATORS, "database/model_operators.csv"),
+        ),
+        Claim(
+            "{two_boards_operators} operators on the same two boards: times differ by {two_boards_operator_median} in "
+            "the median, {two_boards_operator_beyond_1} of them by more than 1 %",
+            GRAPHS,
+            NIGHT,
+            (OPERATORS,),
+        ),
+        Claim(
+            "{runs} runs of {run_operators} operators of ResNet-50 vary by {runs_time_median} in time and "
+            "{runs_energy_median} in energy (coefficient of variation, median; 95th percentile {runs_time_95} and "
+            "{runs_energy_95})",
+            f"one board, fresh processes, shuffled order, {GRAPHS}, energies at 50 °C",
+            "2026-11-22",
+            ("docs/data/repeatability",),
+        ),
+        Claim(
+            "Of the differences between two of these runs the 95 % interval contains {runs_time_held} in time and "
+            "{runs_energy_held} in energy",
+            "as above",
+            "2026-11-22",
+            ("docs/data/repeatability",),
+        ),
+        Claim(
+            "{boards} boards differ by up to {boards_energy_range} in the energy of one addition of two 8192x8192 "
+            "matrices and by up to {boards_time_range} in its time",
+            "median of each board; energies at 50 °C",
+            NIGHT,
+            ("database/sentinel_measurements.csv",),
+        ),
+        Claim(
+            "The whole MobileNetV3-Large takes {mobilenet_shortest} to {mobilenet_longest} on {mobilenet_boards} "
+            "boards",
+            "CUDA graphs, 3 s",
+            NIGHT,
+            (WHOLES,),
+        ),
+        Claim(
+            "{short_builds} of {builds} builds of the whole EfficientNet-B0 take {short_builds_by} less time than the "
+            "others (cause unknown)",
+            "one board, two processes, CUDA graphs",
+            NIGHT,
+            ("docs/data/whole_builds.csv",),
+        ),
+    ),
+    "speed": (
+        Claim(
+            "An operator takes {operator_seconds_median} in the median and {operator_seconds_mean} on average, from "
+            "one start to the next ({campaign_operators} operators, {campaign_minutes})",
+            f"one board, {GRAPHS}, `--relative-error 0.01`",
+            NIGHT,
+            (OPERATORS,),
+        ),
+        Claim(
+            "ResNet-50's {resnet50_measurements} measurements take {resnet50_span} (54 s with the start of Python and "
+            "PyTorch, by `time`); sum / whole is {resnet50_time} in time and {resnet50_energy} in energy (corrected "
+            "{resnet50_time_corrected} and {resnet50_energy_corrected})",
+            f"one board, fresh processes, {GRAPHS}, `--relative-error 0.01`",
+            "2026-11-22",
+            ("docs/data/resnet50",),
+        ),
+        Claim(
+            "A loop that ends at 1 % agrees with one of 10 s: within 0.3 % in time for {fast_time_within} of "
+            "{fast_operators} operators, within 1 % in energy for {fast_energy_within} (median difference "
+            "{fast_time_median} and {fast_energy_median}; on the same build {fast_time_within_same_build} and "
+            "{fast_energy_within_same_build}); it takes {fast_seconds_median} in the median, all included",
+            "seven boards, 24 kinds of operators of 1 µs to 2.4 ms, several versions of the rules; energies at 50 °C",
+            "2026-11-21/22",
+            ("docs/data/fast_vs_reference.csv",),
+        ),
+        Claim(
+            "Loops of 10 s agree with loops of 30 s within {long_time_worst} in time and {long_energy_worst} in "
+            "energy ({long_operators} operators)",
+            "as above, the same build",
+            "2026-11-21/22",
+            ("docs/data/fast_vs_reference.csv",),
+        ),
+    ),
+    "meters": (
+        Claim(
+            "NVML's power samples are within {samples_steady_worst} of the energy counter under a steady load on "
+            "{qualified_boards} boards, and up to {samples_pulsed_worst} off under pulses of 10 ms to 50 ms",
+            "qualification of the meters",
+            NIGHT,
+            ("database/meter_qualifications.csv",),
+        ),
+        Claim(
+            "In loops of 10 s the two meters differ by {meters_apart_median} in the median "
+            "({meters_apart_operators} operators)",
+            "as the loops of 10 s above",
+            "2026-11-21/22",
+            ("docs/data/fast_vs_reference.csv",),
+        ),
+        Claim(
+            "Power rises by {slope_lowest} to {slope_highest} per kelvin on {slope_boards} boards",
+            "the same addition; boards of which this is known to 0.1 % per kelvin",
+            NIGHT,
+            ("database/meter_qualifications.csv",),
+        ),
+    ),
+    "values": (
+        Claim(
+            "A 3x3 convolution takes {convolution_zeros_saves} less energy on zeros than on Gaussian inputs, "
+            "{convolution_half_zeros_saves} less on half zeros; {value_operators} kinds of operators take "
+            "{zeros_save_least} to {zeros_save_most} less on zeros",
+            "one board, eager loops of 1.2 s",
+            "2026-11-21",
+            ("docs/data/input_values.csv",),
+        ),
+        Claim(
+            "SiLU takes {silu_half_zeros_costs} more energy on half zeros: exact zeros slow it down",
+            "as above",
+            "2026-11-21",
+            ("docs/data/input_values.csv",),
+        ),
+    ),
+    "counting": (
+        Claim(
+            "For all {counted_models} models of torchvision, operator tuples hold {counted_flops} of the FLOPs and "
+            "{counted_bytes} of the bytes of an unobserved run; {published_multiply_adds} agree with the published "
+            "multiply-adds within 0.5 %",
+            "batch 1, published input size; on a CPU and on an H200",
+            "2026-11-21",
+            ("docs/accuracy/counting_cpu.md", "docs/accuracy/counting_h200.md"),
+        ),
+    ),
+}
+"""The claims of each section of the page; the table of sums against wholes stands before those of ``sums``."""
+
+
+def tables(figures: Mapping[str, str]) -> dict[str, str]:
+    """Return each section's table by the section's name."""
+    found = {"wholes": markdown(_filled(SUM_HEADER, figures), [_filled(line, figures) for line in SUM_LINES])}
+    for section, claims in CLAIMS.items():
+        lines = [
+            (*_filled((one.statement, one.conditions, one.measured), figures), ", ".join(map(_link, one.rows)))
+            for one in claims
+        ]
+        found[section] = markdown(("claim", "conditions", "measured", "rows"), lines, alignment="---")
+    return found
+
+
+def _filled(texts: tuple[str, ...], figures: Mapping[str, str]) -> list[str]:
+    return [text.format_map(figures) for text in texts]
+
+
+def _link(path: str) -> str:
+    """Return a link to committed rows, for a page in docs/."""
+    target = path.removeprefix("docs/") if path.startswith("docs/") else f"../{path}"
+    return f"[{Path(path).name}]({target})"
+
+
+def renewed(page: str, figures: Mapping[str, str]) -> str:
+    """Return the page with each section's table in the place of the one between its marks."""
+    for section, table in tables(figures).items():
+        marks = rf"(<!-- claims: {section} -->\n).*?(<!-- end -->)"
+        page, found = re.subn(marks, rf"\1\n{table}\n\n\2", page, flags=re.DOTALL)
+        if found != 1:
+            raise ValueError(f"the page has {found} places for the table {section!r}")
+    return page
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--figures", action="store_true", help="print each figure by its name")
+    what.add_argument("--renew", action="store_true", help=f"write the tables into {PAGE}")
+    arguments = parser.parse_args()
+    figures = all_figures(ROOT)
+    if arguments.figures:
+        print(markdown(("figure", "value"), figures.items()))
+    elif arguments.renew:
+        page = ROOT / PAGE
+        page.write_text(renewed(page.read_text(encoding="utf-8"), figures), encoding="utf-8")
+    else:
+        print("\n\n".join(tables(figures).values()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Every claim of docs/accuracy.md and README.md follows from the committed rows."""
+
+import importlib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SUMS = ROOT / "database" / "sum_vs_full.csv"
+
+README = """
+| time | {time_median} | {time_worst} | {time_median_2ms} | {time_worst_2ms} |
+| time, corrected for caches | {time_corrected_median} | {time_corrected_worst} | {time_corrected_median_2ms} |
+| energy | {energy_median} | {energy_worst} | {energy_median_2ms} | {energy_worst_2ms} |
+| energy, corrected for caches | {energy_corrected_median} | {energy_corrected_worst} | {energy_corrected_median_2ms} |
+| time, of modules alone, as hooks on modules see them | {modules_time_median} | {modules_time_worst} |
+An operator takes {operator_seconds_median} in the median, {operator_seconds_mean} on average
+"""
+"""Parts of the README, one a line, with the names of figures in braces (``benchmarks/claims.py --figures``)."""
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    """Import a script by its name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        yield importlib.import_module
+
+
+@pytest.fixture(scope="module")
+def figures(benchmark):
+    return benchmark("claim_figures").all_figures(ROOT)
+
+
+def is_current(path, text, pytestconfig):
+    if pytestconfig.getoption("--renew-golden"):
+        path.write_text(text, encoding="utf-8")
+    return path.read_text(encoding="utf-8") == text
+
+
+def test_the_tables_of_claims_follow_from_the_committed_rows(benchmark, figures, pytestconfig):
+    page = ROOT / "docs" / "accuracy.md"
+    renewed = benchmark("claims").renewed(page.read_text(encoding="utf-8"), figures)
+    assert is_current(page, renewed, pytestconfig)
+
+
+def test_the_page_of_all_models_follows_from_the_committed_rows(benchmark, pytestconfig):
+    page = benchmark("sum_vs_full").page_of(pd.read_csv(SUMS))
+    assert is_current(ROOT / "docs" / "accuracy" / "models.md", page, pytestconfig)
+
+
+@pytest.mark.parametrize("text", README.strip().splitlines())
+def test_the_readme_repeats_claims(text, figures):
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert text.format_map(figures) in readme
+
+
+def test_committed_comparisons_are_the_sums_of_the_committed_rows():
+    """The golden sums are recomputed from the rows of operators by ``test_committed_sums.py``."""
+    columns = ["time_s", "full_time_s", "correction_time_s", "energy_j", "full_energy_j", "correction_energy_j"]
+    place = ["name", "key", "counted", "input_data"]
+    committed = pd.read_csv(SUMS).set_index(place)[columns]
+    golden = pd.read_csv(ROOT / "tests" / "golden" / "sums.csv").drop_duplicates(place).set_index(place)[columns]
+    pd.testing.assert_frame_equal(committed, golden.loc[committed.index], rtol=1e-12)
+
+
+def test_a_page_without_the_place_of_a_table_is_refused(benchmark, figures):
+    with pytest.raises(ValueError, match="0 places for the table 'wholes'"):
+        benchmark("claims").renewed("# Accuracy\n", figures)
