@@ -355,3 +355,23 @@ def test_files_that_the_readme_names_are_there() -> None:
     named = set(re.findall(r"`(opcost/[\w/*]+\.\w+)`", (ROOT / "README.md").read_text(encoding="utf-8")))
     assert len(named) > 30
     assert [pattern for pattern in sorted(named) if not any(ROOT.glob(pattern))] == []
+
+
+def test_tests_that_pages_name_are_there() -> None:
+    pages = [*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "DESIGN.md"]
+    named = {
+        path
+        for page in pages
+        for path in re.findall(r"\b(tests/[\w/]+\.py(?:::\w+)?)", page.read_text(encoding="utf-8"))
+    }
+    assert len([name for name in named if "::" in name]) > 50
+    assert [name for name in sorted(named) if not is_there(name)] == []
+
+
+def is_there(name: str) -> bool:
+    """Return whether there is a test as pytest names it (file::function), or a file."""
+    path, _, function = name.partition("::")
+    if not (ROOT / path).is_file():
+        return False
+    body = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+    return not function or function in {node.name for node in body if isinstance(node, ast.FunctionDef)}
