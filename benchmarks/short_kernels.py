@@ -77,7 +77,7 @@ def short_operators(counts: Sequence[OperatorCount], seed: int) -> list[tuple[Ca
 def in_graphs(apparatus: Apparatus, eager: EagerWorkload) -> GraphWorkload | EagerWorkload:
     """Capture some calls while nothing else runs."""
     if isinstance(apparatus.workload, Workloads):
-        apparatus.workload.rest()
+        apparatus.workload.pause_background()
     return as_graph(eager)
 
 

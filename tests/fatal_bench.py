@@ -21,7 +21,7 @@ from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.heartbeat import BUILDING, RUNNING
 from opcost.running.worker_bench import Opening, answer
-from opcost.running.worker_process import Answering, Tell
+from opcost.running.worker_process import Answering, ReportStep
 
 
 def operator(name: str, width: int = 4) -> OperatorTuple:
@@ -40,12 +40,13 @@ LOAD = Load(time_s=0.001, power_w=300.0)
 class FatalBench:
     """Measures one load for every operator, but for those that act up."""
 
-    def __init__(self, tell: Tell) -> None:
-        self.tell = tell
+    def __init__(self, report_step: ReportStep) -> None:
+        self.report_step = report_step
 
+    device = "cuda:0"
     is_gpu = True
     has_meter = True
-    sentinel = None
+    drift_case = None
 
     def conditions(self, setting: Setting) -> Conditions:
         return replace(SIMULATED_CONDITIONS, precision=setting.precision)
@@ -60,23 +61,23 @@ class FatalBench:
             raise CannotMeasureError("out of memory")
         if case.operator == BUG:
             raise ZeroDivisionError("a bug")
-        self.tell(BUILDING)
+        self.report_step(BUILDING)
         if case.operator == HANGING_WHILE_BUILT:
             time.sleep(1000)
-        self.tell(RUNNING)
+        self.report_step(RUNNING)
         if case.operator == HANGING_IN_ITS_LOOP:
             time.sleep(1000)
         for _ in range(8 if case.operator == LONG else 0):
             time.sleep(LIFE_S)
-            self.tell(RUNNING)
+            self.report_step(RUNNING)
         machine = SimulatedMachine(LOAD)
         return measure(machine, machine.instruments(), protocol)
 
 
 @contextmanager
-def fatal_answering(opening: Opening, *, tell: Tell) -> Iterator[Answering]:
+def fatal_answering(opening: Opening, *, report_step: ReportStep) -> Iterator[Answering]:
     """Play ``opcost.running.worker_bench.answering``."""
     if opening.device == "cuda:9":
         raise UserError("there is no such GPU")
-    bench = FatalBench(tell)
+    bench = FatalBench(report_step)
     yield lambda question: answer(bench, question)

@@ -27,7 +27,7 @@ from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple
 from opcost.running import worker_bench
 from opcost.running.worker_bench import Limits, Opening, answer, open_child_bench
-from opcost.running.worker_process import Answering, Tell
+from opcost.running.worker_process import Answering, ReportStep
 from opcost.stages.measure_operators import measure_operators
 
 SHORT = MeasurementProtocol(0.1, 0.3)
@@ -69,9 +69,9 @@ class FaultyBench(FatalBench):
 
 
 @contextmanager
-def faulty_answering(opening: Opening, *, tell: Tell) -> Iterator[Answering]:
+def faulty_answering(opening: Opening, *, report_step: ReportStep) -> Iterator[Answering]:
     """Play ``opcost.running.worker_bench.answering``."""
-    bench = FaultyBench(tell)
+    bench = FaultyBench(report_step)
     yield lambda question: answer(bench, question)
 
 

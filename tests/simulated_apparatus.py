@@ -58,7 +58,7 @@ class SimulatedCampaign:
     conditions: Conditions = SIMULATED_CONDITIONS
     meter: MeterModel = field(default_factory=MeterModel)
     has_meter: bool = True
-    sentinel: Case | None = None
+    drift_case: Case | None = None
     meter_names: tuple[str, ...] = ("simulated",)
     before: Callable[[OperatorTuple], None] = lambda _: None
     built: list[OperatorTuple] = field(default_factory=list)
@@ -117,7 +117,7 @@ class SimulatedCampaign:
             has_meter=self.has_meter,
             known=known_beforehand(is_gpu(self.device), self.conditions.device_power_limit_w),
             pause=self.machine.idle,
-            sentinel=self.sentinel,
+            drift_case=self.drift_case,
         )
 
     def _conditions(self, setting: Setting) -> Conditions:

@@ -375,7 +375,10 @@ def test_a_named_model_without_a_whole_ends_in_status_1(
     copied.database.full_model_measurements.path.unlink()
     assert copied.main(monkeypatch, "compare_sum_vs_full.py") == 0
     assert copied.main(monkeypatch, "compare_sum_vs_full.py", "a_resnet") == 1
-    assert "the whole model is not measured on cpu; run full_model_measurement.py a_resnet" in capsys.readouterr().out
+    assert (
+        "the whole model is not measured on cpu; run python full_model_measurement.py a_resnet"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.usefixtures("compared")

@@ -1,4 +1,4 @@
-"""A device, and all that is needed to measure on it: workloads, a meter, a clock, and the conditions it offers."""
+"""A device with all that a measurement on it needs: workloads, a meter, a clock, and its conditions."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from opcost.torch_backend.switches import check_overrides, precision, torch_stat
 
 @dataclass(frozen=True)
 class Apparatus:
-    """What the measuring stages need of a device.
+    """A device that is ready to measure: implements ``Bench`` in this process.
 
-    ``has_meter`` says whether energy can be measured at all, also where no meter was asked for. ``known`` is what is
-    known of the device beforehand; ``observers`` accompany each measurement, in this order. ``pause`` does nothing for
-    some seconds. ``sentinel`` is measured now and then in a campaign, to see whether the device drifts.
+    ``has_meter`` says whether the device has a meter of energy, even if none was asked for. ``known`` is known of the
+    device beforehand; ``observers`` accompany each measurement, in this order. ``pause`` does nothing for some seconds.
+    A campaign measures ``drift_case`` repeatedly.
     """
 
     device: str
@@ -60,7 +60,7 @@ class Apparatus:
     known: KnownDevice
     observers: tuple[Observer, ...] = ()
     has_meter: bool = True
-    sentinel: Case | None = None
+    drift_case: Case | None = None
     pause: Callable[[float], None] = time.sleep
 
     @property
@@ -69,18 +69,18 @@ class Apparatus:
         return is_gpu(self.device)
 
     def conditions(self, setting: Setting) -> Conditions:
-        """Return under what figures hold.
+        """Return the conditions of measurements in a setting.
 
         Raises:
-            UserError: the device cannot run anything so, or has no such meter.
+            UserError: the device does not support the setting, or has no such meter.
         """
         if setting.meter not in (AUTO, *self.meters.names):
-            there_are = ", ".join(self.meters.names) or f"none: {self.meters.meter('none').stop().missing_reason}"
-            raise UserError(f"--meter {setting.meter}: {self.device} has no such meter; there are: {there_are}")
+            names = ", ".join(self.meters.names) or f"none: {self.meters.meter('none').stop().missing_reason}"
+            raise UserError(f"--meter {setting.meter}: {self.device} has no such meter; available: {names}")
         return self.conditions_of(setting)
 
     def instruments(self, log_name: str, meter_name: str = AUTO) -> Instruments:
-        """Return what something is measured with, whose raw power log has a name, and whose energy is by one meter."""
+        """Return the instruments of one measurement: a named raw power log, and the meter that its energy is from."""
         known = replace(self.known, meters=replace(self.known.meters, chosen=meter_name))
         return Instruments(self.meters.meter(log_name), self.clock, known, self.observers)
 
@@ -107,17 +107,17 @@ class Apparatus:
 
 
 OpenApparatus: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Apparatus]]
-"""As ``open_apparatus``: device, database, whether to log power. Tests open a simulated one."""
+"""Opens a device, as ``open_apparatus`` does: its name, the database, whether to log power."""
 
 
 @contextmanager
 def open_apparatus(device_name: str | None, database: Database, with_meter: bool = True) -> Iterator[Apparatus]:
-    """Make a device ready to measure on; its power is logged from here to the end.
+    """Make a device ready to measure on; its power is logged until the end of the context.
 
     Args:
         device_name: as the user named it, None for a GPU if there is one.
-        database: where raw power logs are kept.
-        with_meter: False to look at conditions only.
+        database: keeps the raw power logs.
+        with_meter: False if only conditions are needed.
 
     Raises:
         UserError: the device is not there or in use, or nvidia-smi does not answer.
@@ -128,7 +128,7 @@ def open_apparatus(device_name: str | None, database: Database, with_meter: bool
         facts = facts_of(device)
         with ExitStack() as stack:
             if with_meter:
-                # Two campaigns on one device would measure each other.
+                # Two campaigns on one device would disturb each other.
                 stack.enter_context(device_lock(facts.uuid or "cpu"))
             meters = open_meters(device, facts, database.power_logs, stack) if with_meter else no_meters(device)
             watch = _process_watch(facts, stack) if with_meter else None
@@ -142,7 +142,7 @@ def open_apparatus(device_name: str | None, database: Database, with_meter: bool
                 circumstances=partial(_circumstances, facts),
                 has_meter=no_energy_reason(device, facts) is None,
                 known=known_beforehand(is_gpu(device), facts.power_limit_w),
-                # The device is at work again as soon as a loop ends, whatever others do then.
+                # The background load first: the device is to be at work again as soon as a loop ends.
                 observers=tuple(observer for observer in (background, watch) if observer is not None),
             )
     except NvidiaSmiError as error:
@@ -169,10 +169,10 @@ def _background_load(device: str, stack: ExitStack) -> BackgroundLoad | None:
 
 
 def _process_watch(facts: DeviceFacts, stack: ExitStack) -> ProcessWatch | None:
-    """Watch for others on a device.
+    """Watch for other processes on a device.
 
     Raises:
-        UserError: somebody is using it.
+        UserError: another process is using it.
     """
     if facts.uuid is None:
         return ProcessWatch(OtherLoad().disturbance)
@@ -187,7 +187,7 @@ def _process_watch(facts: DeviceFacts, stack: ExitStack) -> ProcessWatch | None:
 
 
 def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions:
-    """Return under what figures hold.
+    """Return the conditions of measurements in a setting.
 
     Raises:
         UserError: the device has no CUDA graphs, or no cache of known size.

@@ -1,4 +1,4 @@
-"""The port through which a campaign measures: a device with its meters, here or in another process."""
+"""The port through which a campaign measures: a device with its meters, in this process or in another."""
 
 from __future__ import annotations
 
@@ -20,26 +20,30 @@ class Bench(Protocol):
     """A device that is ready to measure."""
 
     @property
+    def device(self) -> str:
+        """The torch device: ``cpu`` or ``cuda:N``."""
+
+    @property
     def is_gpu(self) -> bool:
         """Whether the device is a GPU."""
 
     @property
     def has_meter(self) -> bool:
-        """Whether energy can be measured at all."""
+        """Whether the device has a meter of energy."""
 
     @property
-    def sentinel(self) -> Case | None:
-        """What is measured now and then in a campaign, to see whether the device drifts."""
+    def drift_case(self) -> Case | None:
+        """The case that a campaign measures repeatedly to detect drift, None for no drift checks."""
 
     def conditions(self, setting: Setting) -> Conditions:
-        """Return under what figures hold.
+        """Return the conditions of measurements in a setting.
 
         Raises:
-            UserError: the device cannot run anything so, or has no such meter.
+            UserError: the device does not support the setting, or has no such meter.
         """
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
-        """Return what else is to be told of figures that a protocol yields."""
+        """Return the circumstances of measurements with a protocol."""
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure an operator or a model; its raw power log gets a name.
@@ -76,4 +80,4 @@ def measured_row(
 
 
 OpenBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Bench]]
-"""Makes a device ready: its name (None for a GPU if there is one), the database, whether to log power."""
+"""Makes a device ready. Arguments: its name (None for a GPU if there is one), the database, whether to log power."""

@@ -1,4 +1,4 @@
-"""A campaign: what is lacking of some models is measured, item by item, and each is on disk at once."""
+"""A campaign: measures the missing cases of some models one by one, and writes each row at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opcost.operators.cases import Case, of_operators
 from opcost.operators.values import NORMAL_DATA
 from opcost.progress import Progress
 from opcost.running.bench import Bench, measured_row
-from opcost.running.drift_check import Sentinel
+from opcost.running.drift_check import DriftCheck
 from opcost.running.plan import Demand, KnownRows, PlanItem, PlannedWork, Work, make_plan
 from opcost.running.request import Request
 from opcost.storage.table import CsvTable
@@ -22,10 +22,10 @@ from opcost.units import millijoules, milliseconds
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a campaign did for one model; rows and reasons of failures by key.
+    """The result of a campaign for one model; rows and reasons of failures by key.
 
-    Of the keys that the model wants ``found`` were settled before and ``measured`` got a row; ``remaining`` are not
-    settled yet. ``expected_s`` is how long these take, but for what a model before wants, too.
+    Of the model's keys, ``found`` were in the database already, ``measured`` got a row, and ``remaining`` are still to
+    be measured. ``expected_s`` is the time that these take, without those that an earlier model of the campaign has.
     """
 
     work: PlannedWork
@@ -38,16 +38,14 @@ class Outcome:
 
 
 class Campaign:
-    """Plans what a bench is to measure for some models, and carries the plan out.
-
-    Where the bench has a sentinel, that is measured first, last, and now and then in between.
+    """Plans the measurements of some models and carries the plan out, with drift checks if the bench has a case for it.
 
     Args:
         bench: measures.
-        protocol: how long or precisely.
+        protocol: length or relative error of each loop.
         request: names the database, and says whether rows of other boards count.
-        table: the rows that there are, and where new ones go.
-        works: what is wanted.
+        table: the known rows; new ones are appended.
+        works: the cases of each model.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class Campaign:
         self._table = table
         self._failures = request.database.failures
         self._failed: dict[str, str] = {}
-        # Asked for now: where a bench's process ends with its first operator, it answers no more.
+        # Now, since a bench whose process ends with its first operator answers no more.
         self._circumstances = bench.circumstances(protocol)
         boards = (self._circumstances.device_uuid,) if request.same_board else None
         wanted = of_operators(case.operator for work in works for case in work.cases)
@@ -70,43 +68,43 @@ class Campaign:
         conditions = {work.setting: bench.conditions(work.setting) for work in works}
         failed_keys = {row.key for row in self._failures.rows()}
         self.plan = make_plan(works, self._known, protocol, conditions, failed_keys)
-        self._sentinel = Sentinel(bench, protocol, request.database.sentinel_measurements)
+        self._drift_check = DriftCheck(bench, protocol, request.database.sentinel_measurements)
 
     def outlook(self) -> list[Outcome]:
-        """Return what there is of each model, and what is to be measured."""
-        return [self._outcome(work, found=self._settled(work), measured=0) for work in self.plan.works]
+        """Return each model's outcome before anything is measured."""
+        return [self._outcome(work, found=self._complete(work), measured=0) for work in self.plan.works]
 
     def run(self, progress: Progress) -> Iterator[Outcome]:
-        """Measure what is lacking, and yield each model's outcome as soon as the model is complete."""
+        """Carry out the plan, and yield each model's outcome as soon as the model is complete."""
         progress.start(len(self.plan.items), self.plan.item_s)
         try:
             for work in self.plan.works:
-                found = self._settled(work)
+                found = self._complete(work)
                 measured = sum(self._measure(item, progress) for item in work.items)
                 yield self._outcome(work, found, measured)
-            self._sentinel.look_last()
+            self._drift_check.measure_last()
         finally:
             progress.end()
-            self._sentinel.tell_drift()
+            self._drift_check.report_drift()
 
-    def _settled(self, work: PlannedWork) -> int:
+    def _complete(self, work: PlannedWork) -> int:
         return sum(self._known.reason(key) is None for key in work.keys)
 
     def _outcome(self, work: PlannedWork, found: int, measured: int) -> Outcome:
-        lacking = sum(self._known.reason(item.key) is not None for item in work.items)
+        missing = sum(self._known.reason(item.key) is not None for item in work.items)
         return Outcome(
             work=work,
             rows=self._known.best,
             failures=self._failed,
             found=found,
             measured=measured,
-            remaining=len(work.keys) - self._settled(work),
-            expected_s=lacking * self.plan.item_s,
+            remaining=len(work.keys) - self._complete(work),
+            expected_s=missing * self.plan.item_s,
         )
 
     def _measure(self, item: PlanItem, progress: Progress) -> bool:
         """Measure one item and return whether a row was added."""
-        self._sentinel.look_if_due(item.setting)
+        self._drift_check.measure_if_due(item.setting)
         progress.begin(_name(item.case))
         try:
             row = measured_row(self._bench, item.case, item.setting, self.plan.protocol, self._circumstances)
@@ -115,10 +113,10 @@ class Campaign:
             progress.fail(str(error))
             return False
         except Exception as error:
-            # A bug, or a fault that the process does not survive: the next campaign takes this operator last.
+            # A bug, or a fault that ends the process: the next campaign measures this operator last.
             self._fail(item, f"{type(error).__name__}: {error}")
             raise
-        row = self._sentinel.doubted(row)
+        row = self._drift_check.checked(row)
         self._table.append(row)
         self._known.add([row])
         energy = "no energy" if row.measurement.energy_j is None else millijoules(row.measurement.energy_j)

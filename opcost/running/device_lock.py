@@ -1,7 +1,7 @@
-"""One campaign per device at a time: two would heat each other's device and count each other's energy.
+"""A lock that allows one campaign per device: two would heat the device and count each other's energy.
 
-The lock is a kernel's lock on a file in the temporary folder, so it ends with the process that holds it, however that
-ends. Processes with different temporary folders (``TMPDIR``, containers) do not see each other's locks.
+It is a kernel's lock on a file in the temporary folder, so it ends with the process that holds it. Processes with
+different temporary folders (``TMPDIR``, containers) do not see each other's locks.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pathlib import Path
 from opcost.errors import UserError
 
 NOTE_BYTES = 100
-"""No process number with its time is longer."""
+"""A process number with its time is never longer."""
 
 _NOTE = re.compile(r"([0-9]+) ([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.+-]+)")
 
 
 @contextmanager
 def device_lock(name: str) -> Iterator[None]:
-    """Hold a device for this campaign alone; ``name`` is the same for all campaigns that measure on it.
+    """Lock a device for this campaign; ``name`` is the same for all campaigns on the device.
 
     Raises:
         UserError: another campaign holds it, or its file cannot be locked.
     """
-    # The file stays: had it been deleted, one process could lock it while the next locks a new one of its name.
+    # The file stays. If it were deleted, one process could hold the old file while the next locks a new one.
     path = Path(tempfile.gettempdir()) / f"opcost-{re.sub('[^A-Za-z0-9_-]', '-', name)}.lock"
     descriptor = _locked(path, name)
     try:
@@ -43,7 +43,7 @@ def device_lock(name: str) -> Iterator[None]:
 
 
 def _started_by() -> int:
-    """Return the number of the process that somebody started: this one, or the one whose child this is."""
+    """Return the number of the process that the user started: this one, or its parent."""
     parent = multiprocessing.parent_process()
     return os.getpid() if parent is None or parent.pid is None else parent.pid
 
@@ -65,9 +65,9 @@ def _locked(path: Path, name: str) -> int:
 
 
 def _opened(path: Path) -> int:
-    """Return a descriptor of the file, which other users may have made, and which all may write if it is made here.
+    """Return a descriptor of the file. It may belong to another user; a new one is writable for all.
 
-    A link is an error: it could lead to any file of this user.
+    A link is an error: it could point to any file of this user.
     """
     try:
         return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
@@ -81,14 +81,14 @@ def _made(path: Path) -> int:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
-        # Another process was faster. Without O_CREAT: in /tmp, Linux refuses it for files of other users.
+        # Another process was faster. Without O_CREAT, which Linux refuses in /tmp for files of other users.
         return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     os.fchmod(descriptor, 0o666)
     return descriptor
 
 
 def _write_note(descriptor: int, note: str) -> None:
-    # The lock holds without the note, which a full disk or a file that may only be read refuses.
+    # The lock holds without the note. A full disk or a read-only file refuses it.
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, note.encode(), 0)

@@ -1,4 +1,4 @@
-"""Devices: which one is meant, and what it is."""
+"""The device that a user names, and its properties."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opcost.meters.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
 
 
 def choose_device(name: str | None) -> str:
-    """Return the torch device for what the user asked: ``cpu`` or ``cuda:N``; None takes a GPU if there is one.
+    """Return the torch device that a user named: ``cpu`` or ``cuda:N``; for None, a GPU if there is one.
 
     Raises:
         UserError: there is no such GPU.
@@ -23,15 +23,13 @@ def choose_device(name: str | None) -> str:
         return name
     index = int(name.partition(":")[2] or 0)
     if index >= gpus:
-        there_are = f"torch sees {gpus} GPUs" if gpus else "torch sees no GPU"
-        raise UserError(
-            f"--device {name}: {there_are}; use --device cpu, or check `nvidia-smi` and CUDA_VISIBLE_DEVICES"
-        )
+        found = f"torch sees {gpus} GPUs" if gpus else "torch sees no GPU"
+        raise UserError(f"--device {name}: {found}; use --device cpu, or check `nvidia-smi` and CUDA_VISIBLE_DEVICES")
     return f"cuda:{index}"
 
 
 def device_of_gpu(uuid_or_index: str) -> str:
-    """Return the torch device of a GPU that goes by nvidia-smi's index or UUID.
+    """Return the torch device of a GPU by its index or UUID in nvidia-smi.
 
     Raises:
         UserError: nvidia-smi or torch does not know it.
@@ -43,7 +41,7 @@ def device_of_gpu(uuid_or_index: str) -> str:
     for index in range(torch.cuda.device_count()):
         if f"GPU-{torch.cuda.get_device_properties(index).uuid}" == uuid:
             return f"cuda:{index}"
-    raise UserError(f"--gpu {uuid_or_index}: torch does not see it; check CUDA_VISIBLE_DEVICES")
+    raise UserError(f"GPU {uuid_or_index}: torch does not see it; check CUDA_VISIBLE_DEVICES")
 
 
 def is_gpu(device: str) -> bool:
@@ -52,12 +50,12 @@ def is_gpu(device: str) -> bool:
 
 
 def product_of(device: str) -> str:
-    """Return what a device calls itself."""
+    """Return a device's product name."""
     return str(torch.cuda.get_device_name(device)) if is_gpu(device) else cpu_product()
 
 
 def facts_of(device: str) -> DeviceFacts:
-    """Return what a torch device is.
+    """Return the properties of a torch device.
 
     Raises:
         NvidiaSmiError: nvidia-smi does not answer.

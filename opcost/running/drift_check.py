@@ -1,4 +1,4 @@
-"""The sentinel: one operator that is measured again and again in a campaign, to see what changes meanwhile."""
+"""The drift check: one operator that a campaign measures repeatedly, to detect drift of the device."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from opcost.summing.energy import common_basis
 from opcost.units import percent
 
 EVERY = 100
-"""Measurements between two looks: at half a second each, one in a minute."""
+"""Measurements between two checks: at half a second each, one check a minute."""
 
 LOOP_S = 0.8
-"""Of the sentinel where loops are to be precise: these are too short for nvidia-smi, which has a new value every 0.1 s,
-to check the meter that energies come from."""
+"""Loop of a check if other loops end at a relative error. Those are too short for nvidia-smi, which has a new value
+every 0.1 s, to check the meter that energies come from."""
 
 
-class Sentinel:
-    """Measures a bench's sentinel, if it has one, first, last and after every ``EVERY`` measurements, into a table.
+class DriftCheck:
+    """Measures a bench's ``drift_case``, if it has one, first, last and after every ``EVERY`` measurements.
 
-    Where two meters disagree on it, all that is measured until they agree again is in doubt.
+    If two meters disagree on it, all rows are flagged until they agree again.
     """
 
     def __init__(self, bench: Bench, protocol: MeasurementProtocol, table: CsvTable[MeasurementRow]) -> None:
         self._bench = bench
-        self._case = bench.sentinel
+        self._case = bench.drift_case
         is_short = protocol.relative_error is not None
         self._protocol = replace(protocol, loop_s=LOOP_S, relative_error=None) if is_short else protocol
-        # Asked for now: where a bench's process ends with its first operator, it answers no more.
+        # Now, since a bench whose process ends with its first operator answers no more.
         self._circumstances = bench.circumstances(self._protocol)
         self._table = table
         self._rows: list[MeasurementRow] = []
         self._last_setting = USUAL
         self._measured_since = 0
 
-    def look_if_due(self, setting: Setting) -> None:
-        """Measure it, if that was not done yet or if so many others were measured since."""
+    def measure_if_due(self, setting: Setting) -> None:
+        """Measure the case first of all, and then after every ``EVERY`` other measurements."""
         if not self._rows or self._measured_since >= EVERY:
-            self._look(setting)
+            self._measure(setting)
 
-    def look_last(self) -> None:
-        """Measure it as before, if others were measured since."""
+    def measure_last(self) -> None:
+        """Measure the case a last time, if others were measured since."""
         if self._rows and self._measured_since:
-            self._look(self._last_setting)
+            self._measure(self._last_setting)
 
-    def doubted(self, row: MeasurementRow) -> MeasurementRow:
-        """Count a measurement that came after the last look; return it.
+    def checked(self, row: MeasurementRow) -> MeasurementRow:
+        """Count a measurement; return it, flagged if meters disagreed at the last check.
 
-        It is marked if meters disagreed then, unless it has a check of its own.
+        A row with a check of its own gets no flag.
         """
         self._measured_since += 1
         meters_disagree = self._rows and Flag.METERS_DISAGREE in self._rows[-1].measurement.flags
@@ -64,8 +64,8 @@ class Sentinel:
         flags = flags_of([*row.measurement.flags, Flag.METERS_DISAGREED_BEFORE])
         return replace(row, measurement=replace(row.measurement, flags=flags))
 
-    def tell_drift(self) -> None:
-        """Say by how much its figures have drifted."""
+    def report_drift(self) -> None:
+        """Log by how much time and energy have drifted."""
         basis = common_basis(self._rows)
         energies_j = [value_of(basis.energy_of(row)) for row in self._rows]
         texts = [
@@ -80,7 +80,7 @@ class Sentinel:
             text = "drift check, %d measurements: %s"
             logging.getLogger(__name__).warning(text, len(self._rows), ", ".join(texts))
 
-    def _look(self, setting: Setting) -> None:
+    def _measure(self, setting: Setting) -> None:
         if self._case is None:
             return
         try:
@@ -90,10 +90,10 @@ class Sentinel:
             self._case = None
             return
         if Flag.METERS_DISAGREE in row.measurement.flags:
-            before = f", as may be the {self._measured_since} rows before" if self._measured_since else ""
-            text = "drift check: meters disagree (%.1f W and %.1f W); rows from here on are flagged%s: try %s"
+            before = f" The {self._measured_since} rows before may be wrong, too." if self._measured_since else ""
+            text = "drift check: meters disagree (%.1f W and %.1f W). Rows from now on are flagged.%s Run %s."
             figures = (row.measurement.power_w, row.measurement.check_power_w)
-            logging.getLogger(__name__).warning(text, *figures, before, "power_logger.py --qualify")
+            logging.getLogger(__name__).warning(text, *figures, before, "python power_logger.py --qualify")
         self._table.append(row)
         self._rows.append(row)
         self._last_setting = setting

@@ -1,4 +1,4 @@
-"""What a process that measures says while it does, so that one that hangs is noticed."""
+"""The heartbeat of a measuring process, so that a process that hangs is noticed."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import time
 from collections.abc import Callable
 
 from opcost.measuring.observers import Observer
-from opcost.running.worker_process import Tell
+from opcost.running.worker_process import ReportStep
 
 BUILDING = "building"
 RUNNING = "running"
 """The steps of a measurement: until its first call has ended, and from then on, loop after loop."""
 
-SIGN_OF_LIFE_S = 5.0
-"""How often a process tells that it still runs: it does so between two chunks, in some 20 us."""
+INTERVAL_S = 5.0
+"""The time between two reports of one step. A report takes 20 us, between two chunks of a loop."""
 
 
 class Heartbeat(Observer):
-    """Tells of each step of a measurement as it begins, and every ``SIGN_OF_LIFE_S`` while it goes on."""
+    """Reports each step of a measurement when it begins, and every ``INTERVAL_S`` while it goes on."""
 
-    def __init__(self, tell: Tell, now: Callable[[], float] = time.monotonic) -> None:
-        self._tell = tell
+    def __init__(self, report_step: ReportStep, now: Callable[[], float] = time.monotonic) -> None:
+        self._report_step = report_step
         self._now = now
         self._last = ("", 0.0)
 
     def before_build(self) -> None:
-        """Tell that something is built."""
-        self._goes_on(BUILDING)
+        """Report that something is built."""
+        self._beat(BUILDING)
 
     def during(self) -> None:
-        """Tell that calls end."""
-        self._goes_on(RUNNING)
+        """Report that calls end."""
+        self._beat(RUNNING)
 
-    def _goes_on(self, step: str) -> None:
-        told, told_s = self._last
+    def _beat(self, step: str) -> None:
+        last_step, last_s = self._last
         now_s = self._now()
-        if step != told or now_s - told_s >= SIGN_OF_LIFE_S:
+        if step != last_step or now_s - last_s >= INTERVAL_S:
             self._last = step, now_s
-            self._tell(step)
+            self._report_step(step)

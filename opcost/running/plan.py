@@ -1,6 +1,6 @@
-"""What a campaign is to measure: what a database lacks of what some models want, and why, as plain data.
+"""The plan of a campaign: the cases of some models that the database is missing, and why, as plain data.
 
-A plan knows neither a device nor a file: it may be handed to another process, or to another machine.
+A plan knows neither a device nor a file: it can be passed to another process or machine.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from opcost.operators.cases import Case
 from opcost.summing.index import best_rows
 
 OVERHEAD_S = 0.1
-"""What building an operator, its capture and the last rows of the log take on an H200."""
+"""Time on an H200 for building an operator, capturing it, and the last rows of the log."""
 
 PRECISE_LOOP_S = 0.3
-"""What a loop to within 1 % takes on an H200 on average."""
+"""Mean time on an H200 of a loop to a relative error of 1 %."""
 
 
 class Reason(Enum):
-    """Why something is to be measured: what there is of it in the database. The value is how people read it."""
+    """Why a case is to be measured. The value is the text that people read."""
 
     MISSING = "missing"
     OTHER_BOARD = "on another board"
@@ -38,7 +38,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class Work:
-    """What one model wants measured, each case once; ``name`` is the model's."""
+    """The cases of the model ``name``, each once."""
 
     name: str
     setting: Setting
@@ -47,7 +47,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Demand:
-    """What rows must be like. ``boards`` are those whose rows count, by their UUID; None for all."""
+    """The requirements on a row. Only rows of ``boards`` (UUIDs) count; None for all boards."""
 
     protocol: MeasurementProtocol
     has_meter: bool
@@ -63,10 +63,10 @@ class Demand:
 
 
 class KnownRows:
-    """The rows that meet a demand, and which keys they settle.
+    """The rows that meet a demand, and the keys that they complete.
 
-    A key is settled by a row that no flag casts doubt on and that has energy, where there is a meter; or by
-    ``RETRIES.runs`` others. What was disturbed in one run need not be so in the next.
+    A key is complete with one row that is not flagged and, if there is a meter, has energy; or with ``RETRIES.runs``
+    other rows. A measurement that was disturbed in one run need not be so in the next.
     """
 
     def __init__(self, demand: Demand, rows: Iterable[MeasurementRow]) -> None:
@@ -77,7 +77,7 @@ class KnownRows:
         self.add(rows)
 
     def add(self, rows: Iterable[MeasurementRow]) -> None:
-        """Count further rows."""
+        """Add further rows."""
         counting = []
         for row in rows:
             shortcoming = self._demand.shortcoming(row)
@@ -90,7 +90,7 @@ class KnownRows:
         self.best |= best_rows([*known, *counting])
 
     def reason(self, key: str) -> Reason | None:
-        """Return why a key is to be measured, None if it is settled."""
+        """Return why a key is to be measured, None if it is complete."""
         row = self.best.get(key)
         if row is None:
             return self._shortcomings.get(key, Reason.MISSING)
@@ -103,7 +103,7 @@ class KnownRows:
 
 @dataclass(frozen=True)
 class PlanItem:
-    """One case that is to be measured. ``has_failed`` says that it may be what ended an earlier campaign."""
+    """One case that is to be measured. ``has_failed`` says that it may have ended an earlier campaign."""
 
     case: Case
     setting: Setting
@@ -114,10 +114,10 @@ class PlanItem:
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """What is to be measured for a model.
+    """The plan for one model.
 
-    ``keys`` are of all that it wants, ``items`` what of that is lacking, in the order in which it is measured, but for
-    what a model before wants, too.
+    ``keys`` are those of all its cases. ``items`` are the cases to measure, in this order, without those of an earlier
+    model.
     """
 
     name: str
@@ -126,27 +126,27 @@ class PlannedWork:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """How many items are to be measured for each reason, as people read it."""
+        """The number of items for each reason, by its text."""
         counts = Counter(item.reason for item in self.items)
         return {reason.value: counts[reason] for reason in Reason if counts[reason]}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be measured, model by model, and how long or precisely."""
+    """The plan for all models, and the protocol."""
 
     protocol: MeasurementProtocol
     works: tuple[PlannedWork, ...]
 
     @property
     def item_s(self) -> float:
-        """How long an item takes if nothing disturbs it."""
+        """The time that an undisturbed item takes."""
         loop_s = self.protocol.loop_s if self.protocol.relative_error is None else PRECISE_LOOP_S
         return self.protocol.warm_up_s + loop_s + OVERHEAD_S
 
     @property
     def items(self) -> tuple[PlanItem, ...]:
-        """All of them, in the order in which they are measured."""
+        """The items of all models, in the order in which they are measured."""
         return tuple(item for work in self.works for item in work.items)
 
 
@@ -157,28 +157,28 @@ def make_plan(
     conditions: Mapping[Setting, Conditions],
     failed_keys: Collection[str] = (),
 ) -> Plan:
-    """Plan what the known rows do not settle.
+    """Plan the measurements of all keys that are not complete.
 
-    Models come in their order, but for those that lack what failed before: these come last. So it is within a model,
-    where what has no row yet comes before what has one that is no good.
+    Models keep their order, but models with a key that failed before come last. Within a model, keys without a row
+    come first, then keys with an insufficient row, then keys that failed before.
 
     Args:
-        works: what is wanted.
-        known: what there is.
-        protocol: how long or precisely to measure; with an ``order_seed`` each model's operators come in shuffled
-            order, so that drifts do not follow its layers.
-        conditions: under which each setting measures.
-        failed_keys: of what failed before.
+        works: the cases of each model.
+        known: the rows of the database.
+        protocol: length or relative error of each loop. With an ``order_seed`` each model's operators come in shuffled
+            order, so that drift does not follow its layers.
+        conditions: the conditions of each setting.
+        failed_keys: keys that failed before.
     """
     planned = [_planned(work, known, protocol.order_seed, conditions[work.setting], failed_keys) for work in works]
     planned.sort(key=lambda work: any(item.has_failed for item in work.items))
-    wanted_before: set[str] = set()
-    apart = []
+    planned_keys: set[str] = set()
+    distinct = []
     for work in planned:
-        items = tuple(item for item in work.items if item.key not in wanted_before)
-        apart.append(replace(work, items=items))
-        wanted_before |= {item.key for item in items}
-    return Plan(protocol, tuple(apart))
+        items = tuple(item for item in work.items if item.key not in planned_keys)
+        distinct.append(replace(work, items=items))
+        planned_keys |= {item.key for item in items}
+    return Plan(protocol, tuple(distinct))
 
 
 def _planned(

@@ -1,4 +1,4 @@
-"""Qualification: what the meters of a card are worth, and how its power follows its temperature."""
+"""Qualification of a board's power meters, and of its power temperature coefficient."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 
 REFERENCE = COUNTER
-"""It misses no time: other meters are held against it. Where there is none, or others agree that it is wrong, against
-the best other one."""
+"""The meter that others are compared with: it misses no time. If there is none, or the others agree that it is wrong,
+the best other one takes its place."""
 
 SIDE = 8192
 STEADY_LOAD = Case(
@@ -43,23 +43,24 @@ STEADY_LOAD = Case(
         mode=None,
     )
 )
-"""Adds 256 MB to 256 MB: bound by memory and no nearer to a power cap than that lets it (H200: 657 of 700 W)."""
+"""Adds 256 MB to 256 MB: bound by memory, so that it stays below the power limit (H200: 657 of 700 W)."""
 
 USUAL_POWER_PER_KELVIN = {"NVIDIA H200": Estimate(0.003, 0.001)}
-"""Slopes of kinds of cards: 0.17 to 0.49 % per kelvin on nine boards and under eight loads (``docs/results.md``)."""
+"""Power temperature coefficients of cards: 0.17 to 0.49 % per kelvin on nine boards and under eight loads."""
 
-TRIED_LATELY = timedelta(days=1)
+RETRIED_AFTER = timedelta(days=1)
+"""The time until an incomplete qualification is tried again."""
 
 
 @contextmanager
 def qualified(
     open_apparatus: OpenApparatus, device: str | None, database: Database, with_meter: bool
 ) -> Iterator[Apparatus]:
-    """Open a device whose meters are qualified; do that first where it has not been done under this driver.
+    """Open a device, and first qualify its meters if that has not been done under its driver.
 
     Args:
         open_apparatus: makes the device ready.
-        device, database, with_meter: what it takes; without a meter nothing is qualified.
+        device, database, with_meter: its arguments; without a meter nothing is qualified.
     """
     table = database.meter_qualifications
     with open_apparatus(device, database, with_meter) as apparatus:
@@ -67,55 +68,58 @@ def qualified(
         if with_meter and apparatus.meters.every_tick is not None and not _is_known(rows, apparatus.meters.names):
             rows += _qualified_if_possible(apparatus, table)
         found = {row.quality.meter: row.quality for row in rows}
-        _tell_of_wrong_meters(found)
+        _warn_of_wrong_meters(found)
         known = replace(apparatus.known, power_per_kelvin=_power_per_kelvin(rows), meters=KnownMeters(found))
-        yield replace(apparatus, known=known, sentinel=STEADY_LOAD if apparatus.is_gpu else None)
+        yield replace(apparatus, known=known, drift_case=STEADY_LOAD if apparatus.is_gpu else None)
 
 
 def _qualified_if_possible(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
     log = logging.getLogger(__name__)
-    log.warning("the meters of this board are qualified first: half a minute, once")
+    log.warning("qualifying the meters of this board (once): about 30 s")
     try:
         rows = qualify_meters(apparatus, table)
     except (UserError, CannotMeasureError) as error:
-        log.warning("not qualified, so energies are not normalised to %g °C: %s", REFERENCE_TEMPERATURE_C, error)
+        log.warning("meters not qualified, energies not normalised to %g °C: %s", REFERENCE_TEMPERATURE_C, error)
         return []
     if _power_per_kelvin(rows) is None:
         log.warning(
-            "its temperature hardly moved, or the load reached the power limit, so energies are not normalised to "
-            "%g °C: tomorrow's runs try again",
+            "energies not normalised to %g °C: the board's temperature hardly changed, or the load reached the power "
+            "limit. The first run after 24 hours tries again.",
             REFERENCE_TEMPERATURE_C,
         )
     return rows
 
 
 def _rows_of(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
-    """Return what is known of a board's meters under its present driver, the oldest first."""
+    """Return the qualifications of a board's meters under its present driver, the oldest first."""
     board = (_uuid(apparatus), apparatus.conditions(USUAL).driver_version)
     return [row for row in table.rows() if (row.device_uuid, row.driver_version) == board]
 
 
-def _tell_of_wrong_meters(found: Mapping[str, MeterQuality]) -> None:
+def _warn_of_wrong_meters(found: Mapping[str, MeterQuality]) -> None:
     for name, quality in found.items():
         if not quality.is_right_when_steady:
-            text = "%s: %s; others come before it, unless it is asked for"
+            text = "meter %s: %s; other meters are preferred, unless --meter names it"
             logging.getLogger(__name__).warning(text, name, quality.verdict)
 
 
 def _is_known(rows: list[QualificationRow], names: Iterable[str]) -> bool:
-    """Return whether all meters of a board are qualified, or were tried lately: one may never say anything.
+    """Return whether a board's qualification is complete, or was tried recently.
 
-    So may the slope: a board that never gets warmer has none.
+    It may stay incomplete: a meter may never have a reading, and a board that never gets warmer has no coefficient.
     """
-    lacking = set(names) - {short_name(row.quality.meter) for row in rows}
+    missing = set(names) - {short_name(row.quality.meter) for row in rows}
     latest = max((datetime.fromisoformat(row.qualified_at) for row in rows), default=None)
-    return (not lacking and _power_per_kelvin(rows) is not None) or (
-        latest is not None and datetime.now(timezone.utc) - latest < TRIED_LATELY
+    return (not missing and _power_per_kelvin(rows) is not None) or (
+        latest is not None and datetime.now(timezone.utc) - latest < RETRIED_AFTER
     )
 
 
 def _power_per_kelvin(rows: list[QualificationRow]) -> Estimate | None:
-    """Return the newest slope that was found; where the card's usual one is known, drawn to it as far as it is not."""
+    """Return the newest power temperature coefficient, as a weighted mean with the card's usual one if that is known.
+
+    None if no qualification found one.
+    """
     slopes = (estimate_of(row.power_per_kelvin_ratio, row.power_per_kelvin_standard_error_ratio) for row in rows[::-1])
     newest = next((slope for slope in slopes if slope is not None), None)
     usual = USUAL_POWER_PER_KELVIN.get(rows[-1].device_product) if rows else None
@@ -127,13 +131,13 @@ def _uuid(apparatus: Apparatus) -> str | None:
 
 
 def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
-    """Qualify the meters of a device and keep what was found.
+    """Qualify the meters of a device and append the rows to a table.
 
     Raises:
-        UserError: the device has but one meter, or its meters say nothing.
+        UserError: the device has only one meter, or its meters have no readings.
     """
     if apparatus.meters.every_tick is None:
-        raise UserError("--qualify: there is no second meter to compare with on a CPU; name a GPU")
+        raise UserError("--qualify: a CPU has no second meter to compare with; name a GPU")
     log_name = f"qualification-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"
     with apparatus.workload(STEADY_LOAD, USUAL) as workload:
         course, trace = run_course(workload, apparatus.meters.every_tick(log_name), apparatus.clock, apparatus.pause)
@@ -144,7 +148,7 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
     traces = {logged.source.name: logged for logged in (trace, *trace.checks)}
     slope = watts_per_kelvin(course, trace)
     read_times_s = apparatus.meters.read_times_s()
-    # Both times the samples are the measure, since the device warms.
+    # Relative to the samples in both runs, since the device warms up.
     often = ratio_of_means(trace, course.settled, COUNTER, SAMPLES)
     rarely = ratio_of_means(quiet_trace, quiet, COUNTER, SAMPLES)
     polling_ratio = None if often is None or rarely is None else often / rarely - 1

@@ -1,4 +1,4 @@
-"""What a user asks of a stage: which models, which device, which folders; and where each file is."""
+"""A user's request to a stage: models, device and folders; and the files of each model."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from opcost.storage.configs import ModelConfig, load_configs, load_whitelist, wa
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
 
-BLOCK_0 = "general_pipeline_block0.py"
-BLOCK_1 = "general_pipeline_block1.py"
-FULL_MODEL_SCRIPT = "full_model_measurement.py"
+BLOCK_0 = "python general_pipeline_block0.py"
+BLOCK_1 = "python general_pipeline_block1.py"
+FULL_MODELS = "python full_model_measurement.py"
 
 WHITELIST = "operator_whitelist.yml"
 
@@ -31,10 +31,10 @@ Check: TypeAlias = Callable[[ModelConfig], list[str]]
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments that all stages share. ``device`` is None for a GPU if there is one, else the CPU.
+    """The arguments that all stages share.
 
-    ``same_board`` says that rows of other boards do not count as measured; ``setting`` how operators and models are run
-    and metered, but for the precision, which is a config's.
+    ``device`` is None for a GPU if there is one, else the CPU. With ``same_board``, rows of other boards do not count
+    as measured. ``setting`` says how operators and models are run and metered; the precision is each config's.
     """
 
     names: tuple[str, ...]
@@ -47,7 +47,7 @@ class Request:
 
     @staticmethod
     def from_arguments(arguments: Namespace, setting: Setting = USUAL) -> Request:
-        """Return the request that a pipeline script's command line makes."""
+        """Return the request of a pipeline script's command line."""
         return Request(
             tuple(arguments.names),
             arguments.measurements,
@@ -59,11 +59,11 @@ class Request:
         )
 
     def setting_of(self, config: ModelConfig) -> Setting:
-        """Return how a config's model and its operators are run and metered."""
+        """Return the setting for a config's model and its operators."""
         return replace(self.setting, precision=config.precision)
 
     def configs(self, check: Check | None = None) -> list[ModelConfig]:
-        """Return the configs that are named, done or not; all if none is named.
+        """Return the named configs, done or not; all if none is named.
 
         Args:
             check: returns a line for each further mistake in a config.
@@ -74,11 +74,11 @@ class Request:
         return load_configs(self.measurements, self.names, check)
 
     def open_configs(self, check: Check | None = None) -> list[ModelConfig]:
-        """Return the configs that are named, done or not; all that are not done if none is named."""
+        """Return the named configs, done or not; all that are not done if none is named."""
         return [config for config in self.configs(check) if self.names or not config.done]
 
     def is_named(self, config: ModelConfig) -> bool:
-        """Return whether the user named this model itself, and not only by a glob."""
+        """Return whether the user named this model itself, not only by a glob."""
         return any(wanted_name(self.measurements, name) == config.name for name in self.names)
 
     def whitelist(self) -> tuple[str, ...]:
@@ -97,39 +97,40 @@ def model_tuple(config: ModelConfig) -> OperatorTuple:
 
 @dataclass(frozen=True)
 class CountsFile:
-    """A kind of pickle that a model's folder may hold, and the script that writes it."""
+    """A kind of pickle in a model's folder, the script that writes it, and the state of a model that has it."""
 
     file_name: str
     made_by: str
+    state: str
 
     def path(self, config: ModelConfig) -> Path:
-        """Return where the file of this kind is for a model."""
+        """Return the path of a model's file of this kind."""
         return config.path.parent / self.file_name
 
     def read(self, config: ModelConfig) -> OperatorCounts:
         """Return a model's counts.
 
         Raises:
-            UserError: they are missing, damaged, or of another model, input size or composites than the config's.
+            UserError: they are missing or damaged, or their model, input size or composites are not the config's.
         """
         counts = read_counts(self.path(config), self.scripts(config.name, is_counted(config)))
         if counts.model == model_tuple(config) and counts.composites == config.composites:
             return counts
         remedy = f"run {self.scripts(config.name, counted_before=False)}"
-        composites = f" with {', '.join(counts.composites) or 'no'} composites of its own"
+        composites = f" with composites {', '.join(counts.composites) or '[]'}"
         made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"
-        raise UserError(f"{self.path(config)}: made for {made_for}, which is no longer what summary.yml says; {remedy}")
+        raise UserError(f"{self.path(config)}: made for {made_for}, but summary.yml has changed since; {remedy}")
 
     def scripts(self, arguments: str, counted_before: bool) -> str:
-        """Return the commands that make the file, with block 0 where it has not run."""
+        """Return the commands that write the file, with block 0 if it has not run."""
         scripts = dict.fromkeys([self.made_by] if counted_before else [BLOCK_0, self.made_by])
         return " and ".join(f"{script} {arguments}".strip() for script in scripts)
 
 
 NOTHING_SHIPPED: Mapping[str, OperatorCounts] = MappingProxyType({})
 
-COUNTS = CountsFile("operators.pkl", BLOCK_0)
-FILTERED_COUNTS = CountsFile("operators_filtered.pkl", BLOCK_1)
+COUNTS = CountsFile("operators.pkl", BLOCK_0, "counted")
+FILTERED_COUNTS = CountsFile("operators_filtered.pkl", BLOCK_1, "filtered")
 
 
 def is_counted(config: ModelConfig) -> bool:
@@ -143,7 +144,7 @@ def counts_of(config: ModelConfig, kind: CountsFile, shipped: Mapping[str, Opera
     Args:
         config: the model's.
         kind: of pickle.
-        shipped: counts by the config's name that stand for pickles; see ``shipped_counts``.
+        shipped: counts that replace pickles, by the config's name; see ``shipped_counts``.
 
     Raises:
         UserError: there are none, or they are wrong.
@@ -159,13 +160,13 @@ def counted(
 ) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return the configs with their counts, see ``counts_of``.
 
-    Each model that is named must have counts. Of models that a glob matches, or of all where none is named, those
-    without, and those whose counts are wrong, are left out with a warning.
+    Each model that is named must have counts. Of the models that a glob matches, or of all if none is named, those
+    with missing or wrong counts are left out with a warning.
 
     Raises:
         UserError: with one line for each model whose counts are missing or wrong.
     """
-    lacking = [
+    missing = [
         config
         for config in configs
         if not (config.name in shipped or kind.path(config).exists() or request.is_named(config))
@@ -173,45 +174,44 @@ def counted(
     found: list[tuple[ModelConfig, OperatorCounts]] = []
     mistakes: list[tuple[ModelConfig, UserError]] = []
     for config in configs:
-        if config not in lacking:
+        if config not in missing:
             try:
                 found.append((config, counts_of(config, kind, shipped)))
             except UserError as error:
                 mistakes.append((config, error))
-    _leave_out(request, mistakes, unless=not found)
+    _leave_out(request, mistakes, is_error=not found)
+    scripts = kind.scripts(shlex.join(request.names), any(map(is_counted, configs)))
     if configs and not found:
-        scripts = kind.scripts(shlex.join(request.names), any(map(is_counted, configs)))
-        raise UserError(f"{request.measurements}: no model has an {kind.file_name} yet; run {scripts} first")
-    if lacking:
-        text = "%d models have no %s yet and are left out; %s makes it"
-        logging.getLogger(__name__).warning(text, len(lacking), kind.file_name, kind.made_by)
+        raise UserError(f"{request.measurements}: no model is {kind.state}; run {scripts}")
+    if missing:
+        text = "%d models are not %s and are left out; run %s"
+        logging.getLogger(__name__).warning(text, len(missing), kind.state, scripts)
     return found
 
 
-def _leave_out(request: Request, mistakes: Sequence[tuple[ModelConfig, UserError]], unless: bool) -> None:
-    """Warn of models that are left out for a mistake, unless that is more than the user would want."""
+def _leave_out(request: Request, mistakes: Sequence[tuple[ModelConfig, UserError]], is_error: bool) -> None:
+    """Warn of models that are left out for a mistake; raise an error if one is named, or if ``is_error``."""
     lines = [line for _, error in mistakes for line in error.lines]
-    if lines and (unless or any(request.is_named(config) for config, _ in mistakes)):
+    if lines and (is_error or any(request.is_named(config) for config, _ in mistakes)):
         raise UserError(*lines)
     for line in lines:
         logging.getLogger(__name__).warning("left out: %s", line)
 
 
 def selected(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[ModelConfig, OperatorCounts]]:
-    """Return the configs with their filtered counts, if these are what the whitelist keeps, and not empty (they would
-    be done at once).
+    """Return the configs with their filtered counts, if these are up to date with the whitelist and not empty.
 
-    Other models are left out, or are a mistake, as those without counts; see ``counted``.
+    Other models are left out or are an error, as those without counts; see ``counted``.
 
     Raises:
-        UserError: with one line for each model that is named or, where no other is left, found.
+        UserError: with one line for each mistake, if a model with one is named or no model is left.
     """
     models = counted(request, configs, FILTERED_COUNTS)
     whitelist = request.whitelist() if any(is_counted(config) for config, _ in models) else ()
     mistakes = [(config, UserError(text)) for config, kept in models if (text := _mistake(config, kept, whitelist))]
     wrong = [config for config, _ in mistakes]
     found = [(config, kept) for config, kept in models if config not in wrong]
-    _leave_out(request, mistakes, unless=not found)
+    _leave_out(request, mistakes, is_error=not found)
     return found
 
 
@@ -220,5 +220,5 @@ def _mistake(config: ModelConfig, kept: OperatorCounts, whitelist: tuple[str, ..
     if not kept.counts:
         return f"{path}: the whitelist keeps no operator; fix it and run {BLOCK_1} {config.name}"
     if is_counted(config) and select(COUNTS.read(config), whitelist).kept != kept:
-        return f"{path}: no longer what the whitelist keeps of {COUNTS.file_name}; run {BLOCK_1} {config.name}"
+        return f"{path}: the whitelist or {COUNTS.file_name} has changed since; run {BLOCK_1} {config.name}"
     return None

@@ -1,4 +1,4 @@
-"""Counts that ship with the rows: what block 0 found of models that are measured, in a table of the database."""
+"""Shipped counts: the counts of measured models in a table of the database, used where no newer pickle exists."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from opcost.storage.table import CsvTable
 
 
 def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mapping[str, OperatorCounts]:
-    """Return the counts that the database holds of these models, by the config's name.
+    """Return the counts of these models in the database, by the config's name.
 
-    Models with a pickle that is as new as the table's counts are left out: then the pickle counts, unless it knows
-    shapes only and the table knows values.
+    Models with a pickle at least as new as the table's counts are left out, unless the pickle has shapes only and the
+    table has values.
 
     Raises:
         UserError: the table is damaged.
@@ -30,12 +30,12 @@ def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mappin
     return {
         config.name: shipped.counts
         for config in configs
-        if (shipped := found.get(_identity(config))) is not None and not _pickle_counts(config, shipped)
+        if (shipped := found.get(_identity(config))) is not None and not _has_newer_pickle(config, shipped)
     }
 
 
 def counted_or_shipped(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[ModelConfig, OperatorCounts]]:
-    """Return the configs with what block 0 counted, or with the table's counts where no pickle is newer.
+    """Return the configs with the counts of block 0, or with shipped counts if no pickle is newer.
 
     Raises:
         UserError: see ``counted``.
@@ -44,9 +44,9 @@ def counted_or_shipped(request: Request, configs: Sequence[ModelConfig]) -> list
 
 
 def ship_counts(request: Request, configs: Collection[ModelConfig]) -> None:
-    """Add the pickled counts of these models to the database, where it does not hold the same already.
+    """Add the pickled counts of these models to the database, if it does not have the same already.
 
-    Counts of shapes only are not added: they say nothing of the values that operators saw.
+    Counts of shapes only are not added: they have no input values.
     """
     known = _in_table(request.database.model_operators, configs)
     rows: list[ModelOperatorRow] = []
@@ -60,22 +60,22 @@ def ship_counts(request: Request, configs: Collection[ModelConfig]) -> None:
 
 
 def _new_rows(config: ModelConfig, counts: OperatorCounts, known: ShippedCounts | None) -> Sequence[ModelOperatorRow]:
-    """Return the rows of counts, none if they are known or would not be read back as they are."""
+    """Return the rows of counts; none if they are known, or if reading them would not give the same counts."""
     try:
         rows = rows_of(config.name, counts, _counted_at(COUNTS.path(config)))
         (read,) = counts_of(rows)
         is_same = replace(read.counts, counts=()) == replace(counts, counts=())
         if not is_same or rows_of(config.name, read.counts, read.counted_at) != rows:
-            raise ValueError("they would not be read back as they are")
+            raise ValueError("reading them would not give the same counts")
     except ValueError as error:
-        text = "%s: its counts are not added to the database (%s)"
+        text = "%s: counts not added to the database (%s)"
         logging.getLogger(__name__).warning(text, config.name, shortened(str(error)))
         return ()
     return rows if known is None or read.counts != known.counts else ()
 
 
 def _identity(config: ModelConfig) -> tuple[str, tuple[str, ...]]:
-    """Return by what a config's counts are found: the model's key and the composites that it is counted with."""
+    """Return the model's key and the composites of a config, which identify its counts."""
     return model_tuple(config).key, config.composites
 
 
@@ -96,17 +96,17 @@ def _in_table(
     return {(key, shipped.counts.composites): shipped for key, shipped in found}
 
 
-def _pickle_counts(config: ModelConfig, shipped: ShippedCounts) -> bool:
+def _has_newer_pickle(config: ModelConfig, shipped: ShippedCounts) -> bool:
     pickle = COUNTS.path(config)
     if not pickle.exists() or _counted_at(pickle) < shipped.counted_at:
         return False
     try:
         return shipped.counts.device_type == META or COUNTS.read(config).device_type != META
     except UserError:
-        # Whoever reads it says what is wrong with it.
+        # It is reported when it is read for its counts.
         return True
 
 
 def _counted_at(pickle: Path) -> str:
-    """Return when a pickle was written, in UTC and whole seconds, so that texts compare as times do."""
+    """Return the time at which a pickle was written, in UTC and whole seconds, so that texts compare as times."""
     return datetime.fromtimestamp(int(pickle.stat().st_mtime), timezone.utc).isoformat()

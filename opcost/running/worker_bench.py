@@ -1,4 +1,4 @@
-"""A bench in a process of its own: it measures many operators, and one that ends it costs only itself."""
+"""A bench in a child process: an operator that crashes the process loses only its own measurement."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.running.bench import Bench
 from opcost.running.heartbeat import BUILDING, RUNNING, Heartbeat
-from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, Tell
+from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, ReportStep
 from opcost.storage.database import Database
 
 CPU_PATIENCE = 10.0
-"""How much longer a CPU may be silent: a call of a model that takes seconds on a GPU takes minutes there."""
+"""The factor on limits on a CPU: a call of a model that takes seconds on a GPU takes minutes there."""
 
 FAULTS_IN_A_ROW = 3
-"""After so many operators that end the process one after the other, it is not the operators."""
+"""Crashes in a row after which the operators are not the cause."""
 
 
 FACTS = "facts"
@@ -40,7 +40,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Opening:
-    """What a bench is opened with."""
+    """The arguments with which a bench is opened."""
 
     device: str | None
     database: Database
@@ -49,11 +49,11 @@ class Opening:
 
 @dataclass(frozen=True)
 class Limits:
-    """How long the process may be silent on a GPU, in s, until it is taken to hang.
+    """The longest silence of the process on a GPU, in s; after that it counts as hanging.
 
-    Qualifying a board's meters takes half a minute, and is part of the opening. Building an operator (weights, inputs,
-    graphs, a first call that loads libraries) takes a second, the largest models a minute; they may also download
-    weights. A loop of any length tells of itself after a chunk, of 0.07 s or of one longer call.
+    The opening includes the qualification of a board's meters, which takes half a minute. Building an operator
+    (weights, inputs, graphs, a first call that loads libraries) takes a second; the largest models take a minute, and
+    may download weights. A loop of any length reports after each chunk, of 0.07 s or of one longer call.
     """
 
     opening_s: float = 600.0
@@ -73,11 +73,12 @@ USUAL_LIMITS = Limits()
 
 @dataclass(frozen=True)
 class BenchFacts:
-    """What does not change while a bench is open."""
+    """Properties that do not change while a bench is open."""
 
+    device: str
     is_gpu: bool
     has_meter: bool
-    sentinel: Case | None
+    drift_case: Case | None
 
 
 @contextmanager
@@ -87,12 +88,12 @@ def open_child_bench(
     with_meter: bool,
     limits: Limits = USUAL_LIMITS,
 ) -> Iterator[ChildBench]:
-    """Make a device ready in a process of its own; its meters are qualified there where that has not been done.
+    """Make a device ready in a child process, which qualifies the board's meters if that has not been done.
 
     A process that is silent for longer than its ``limits`` is ended.
 
     Raises:
-        UserError: what the opening of an apparatus raises.
+        UserError: the device cannot be made ready.
     """
     with ExitStack() as stack:
         bench = ChildBench(Opening(device, database, with_meter), limits)
@@ -102,12 +103,12 @@ def open_child_bench(
 
 
 class ChildBench:
-    """Plays ``Bench`` by asking one in another process, which is started again when an operator has ended it."""
+    """Implements ``Bench`` by asking one in a child process, which is started again after a crash."""
 
     def __init__(self, opening: Opening, limits: Limits = USUAL_LIMITS) -> None:
         self._child = ChildProcess(partial(answering, opening), limits.opening_s)
         self._limits = limits
-        self._facts = BenchFacts(is_gpu=False, has_meter=False, sentinel=None)
+        self._facts = BenchFacts(device="", is_gpu=False, has_meter=False, drift_case=None)
         self._answers: dict[Question, Any] = {}
         self._faults = 0
 
@@ -121,11 +122,16 @@ class ChildBench:
             self._child.__enter__()
             self._facts = self._child.ask(Question(FACTS), {OPENING: self._limits.opening_s})
         except ChildFaultError as fault:
-            raise UserError(f"the measuring process does not start: {fault}; what it said stands above") from fault
+            raise UserError(f"the measuring process does not start: {fault}; see its messages above") from fault
 
     def end(self, *error: Any) -> None:
-        """End the process: at once where an error ends its use (as arguments of ``__exit__``)."""
+        """End the process, at once after an error (the arguments of ``__exit__``)."""
         self._child.__exit__(*(error or (None, None, None)))
+
+    @property
+    def device(self) -> str:
+        """The torch device."""
+        return self._facts.device
 
     @property
     def is_gpu(self) -> bool:
@@ -134,25 +140,25 @@ class ChildBench:
 
     @property
     def has_meter(self) -> bool:
-        """Whether energy can be measured at all."""
+        """Whether the device has a meter of energy."""
         return self._facts.has_meter
 
     @property
-    def sentinel(self) -> Case | None:
-        """What is measured now and then."""
-        return self._facts.sentinel
+    def drift_case(self) -> Case | None:
+        """The case of the drift checks."""
+        return self._facts.drift_case
 
     def conditions(self, setting: Setting) -> Conditions:
-        """Return under what figures hold.
+        """Return the conditions of measurements in a setting.
 
         Raises:
-            UserError: the device cannot run anything so, or has no such meter.
+            UserError: the device does not support the setting, or has no such meter.
         """
         found: Conditions = self._remembered(Question("conditions", (setting,)))
         return found
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
-        """Return what else is to be told of figures that a protocol yields."""
+        """Return the circumstances of measurements with a protocol."""
         found: Circumstances = self._remembered(Question("circumstances", (protocol,)))
         return found
 
@@ -161,7 +167,7 @@ class ChildBench:
 
         Raises:
             CannotMeasureError: it cannot be measured here, or it has ended the process.
-            UserError: one operator after the other ends the process.
+            UserError: ``FAULTS_IN_A_ROW`` operators in a row have ended the process.
         """
         question = Question("measure", (case, setting, protocol, log_name))
         limits_s = self._limits.steps_s(case.operator.is_model, self.is_gpu)
@@ -177,37 +183,37 @@ class ChildBench:
         self._faults += 1
         if self._faults >= FAULTS_IN_A_ROW:
             raise UserError(
-                f"{FAULTS_IN_A_ROW} operators in a row have ended the measuring process, the last one with: {fault}; "
-                "if that names no bug of opcost, look at `nvidia-smi` and `dmesg`; then start the same command again"
+                f"{FAULTS_IN_A_ROW} operators in a row ended the measuring process, the last one with: {fault}; "
+                "check `nvidia-smi` and `dmesg`, then run the same command again"
             ) from fault
-        logging.getLogger(__name__).warning("the measuring process ended (%s) and is started again", fault)
+        logging.getLogger(__name__).warning("the measuring process ended (%s); starting it again", fault)
         self.start()
 
     def _remembered(self, question: Question) -> Any:
-        """Return an answer that stays the same: a row is keyed by it also when the process has ended."""
+        """Return an answer that stays the same, also after the process has ended."""
         if question not in self._answers:
             try:
                 self._answers[question] = self._child.ask(question, {OPENING: self._limits.opening_s})
             except ChildFaultError as fault:
-                raise UserError(f"the measuring process ended: {fault}; start the same command again") from fault
+                raise UserError(f"the measuring process ended: {fault}; run the same command again") from fault
         return self._answers[question]
 
 
 @contextmanager
-def answering(opening: Opening, *, tell: Tell) -> Iterator[Answering]:
-    """Open a bench here, in the process that measures."""
-    # torch, which the process that asks need not wait for.
+def answering(opening: Opening, *, report_step: ReportStep) -> Iterator[Answering]:
+    """Open a bench in this process, the one that measures."""
+    # They import torch, which the parent need not wait for.
     from opcost.running.apparatus import open_apparatus
     from opcost.running.qualification import qualified
 
     with qualified(open_apparatus, opening.device, opening.database, opening.with_meter) as apparatus:
-        # First, so that it is known what the others hang in.
-        observed = replace(apparatus, observers=(Heartbeat(tell), *apparatus.observers))
+        # First, so that a hang in another observer has a step.
+        observed = replace(apparatus, observers=(Heartbeat(report_step), *apparatus.observers))
         yield partial(answer, observed)
 
 
 def answer(bench: Bench, question: Question) -> object:
-    """Answer one question by asking a bench that is here."""
+    """Answer one question with a bench in this process."""
     if question.method == FACTS:
-        return BenchFacts(bench.is_gpu, bench.has_meter, bench.sentinel)
+        return BenchFacts(bench.device, bench.is_gpu, bench.has_meter, bench.drift_case)
     return getattr(bench, question.method)(*question.arguments)

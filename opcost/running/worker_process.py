@@ -1,4 +1,4 @@
-"""A process of its own that answers questions: what it meets there ends that process and not this one."""
+"""A child process that answers questions; a crash ends the child and not this process."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from opcost.errors import CannotMeasureError, UserError
 Answering: TypeAlias = Callable[[Any], Any]
 """Answers one question; question and answer can be pickled."""
 
-Tell: TypeAlias = Callable[[str], None]
-"""Tells the process that asks which step of an answer begins, or goes on."""
+ReportStep: TypeAlias = Callable[[str], None]
+"""Reports to the parent which step of an answer begins, or goes on."""
 
 
 class OpenAnswering(Protocol):
-    """Opens what answers; ``tell`` is for answers of several steps."""
+    """Opens what answers; ``report_step`` is for answers of several steps."""
 
-    def __call__(self, *, tell: Tell) -> AbstractContextManager[Answering]: ...
+    def __call__(self, *, report_step: ReportStep) -> AbstractContextManager[Answering]: ...
 
 
 ANSWER = "answer"
@@ -39,33 +39,33 @@ FAULT = "fault"
 LOG = "log"
 
 PASSED_ON = (UserError, CannotMeasureError)
-"""Errors that are answers: they are raised in the process that asked."""
+"""Errors that are answers: they are raised in the parent."""
 
 OPENING = "opening"
 """The step before the first question."""
 
-LOOK_S = 5.0
-"""How long to listen at once: of an hour in which the machine slept, or Ctrl-Z had stopped all, no more counts as the
-other's silence."""
+POLL_S = 5.0
+"""The longest single poll. If the machine slept or Ctrl-Z stopped all, at most this much counts as the child's
+silence."""
 
 CLOSING_DEADLINE_S = 10.0
-"""How long a process may take to close what it holds; then it is killed."""
+"""The time in which a child may close its resources; then it is killed."""
 
 
 class ChildFaultError(Exception):
-    """The process has ended while it was asked, and why; it answers no more."""
+    """The child ended during a question. The message is the reason."""
 
 
 class ChildProcess:
-    """Answers questions in a process of its own from ``__enter__`` to ``__exit__``.
+    """A child process that answers questions from ``__enter__`` to ``__exit__``.
 
-    The process ends with this one, however this one ends; one that has ended may be entered again. What it logs is
-    logged here.
+    The child ends when this process ends, for whatever reason. A child that has ended may be entered again. Its log
+    records are logged here.
 
     Args:
-        open_answering: called there; what it opens answers. It is pickled, so it is a function of a module, perhaps
-            with arguments (``functools.partial``).
-        opening_s: how long the process may be silent while it opens that; None for any time.
+        open_answering: called in the child; what it opens answers. It is pickled, so it is a function of a module,
+            possibly with arguments (``functools.partial``).
+        opening_s: the longest silence of the child during the opening, in s; None for any time.
     """
 
     def __init__(self, open_answering: OpenAnswering, opening_s: float | None = None) -> None:
@@ -78,10 +78,10 @@ class ChildProcess:
         """Start the process, and return when it is ready.
 
         Raises:
-            UserError, CannotMeasureError: what its opening raised.
+            UserError, CannotMeasureError: its opening raised this.
             ChildFaultError: anything else ended it.
         """
-        # A fresh process: torch's threads and CUDA do not survive a fork.
+        # Not forked: torch's threads and CUDA do not survive a fork.
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         arguments = (theirs, self._open_answering, logging.getLogger().level)
@@ -104,16 +104,16 @@ class ChildProcess:
         """Return the answer to a question.
 
         Args:
-            question: what is asked.
-            limits_s: how long the process may be silent, step by step: it is in the first step until it tells of
-                another. A step that is not named may last for any time.
+            question: any value that can be pickled.
+            limits_s: the longest silence of the child in each step, in s. The child is in the first step until it
+                reports another. A step that is not named may last for any time.
 
         Raises:
-            UserError, CannotMeasureError: what the answer raised.
+            UserError, CannotMeasureError: the answer raised this.
             ChildFaultError: anything else ended the process, or it was silent for too long.
         """
         if self._connection is None:
-            raise ChildFaultError("it had ended before")
+            raise ChildFaultError("already ended")
         try:
             self._connection.send(question)
         except OSError as error:
@@ -136,16 +136,16 @@ class ChildProcess:
                 raise self._fault(content)
 
     def _message(self, step: str, limit_s: float | None) -> tuple[str, Any]:
-        """Return the next message, each of which is a sign of life.
+        """Return the next message.
 
         Raises:
-            ChildFaultError: the process has ended, or it was silent for too long; then it is ended.
+            ChildFaultError: the process has ended, or it was silent for too long and is ended here.
         """
         assert self._connection is not None
         left_s = limit_s
         try:
-            while not self._connection.poll(None if left_s is None else min(left_s, LOOK_S)):
-                left_s = max(0.0, (left_s or 0.0) - LOOK_S)
+            while not self._connection.poll(None if left_s is None else min(left_s, POLL_S)):
+                left_s = max(0.0, (left_s or 0.0) - POLL_S)
                 if not left_s:
                     self._end(at_once=True)
                     raise ChildFaultError(f"silent for {limit_s:g} s while {step}")
@@ -154,22 +154,22 @@ class ChildProcess:
             raise self._fault() from error
         return message
 
-    def _fault(self, words: str | None = None) -> ChildFaultError:
+    def _fault(self, reason: str | None = None) -> ChildFaultError:
         """End what is left of the process and return how it ended."""
         if self._process is not None:
             self._process.join(CLOSING_DEADLINE_S)
         code = None if self._process is None else self._process.exitcode
         self._end(at_once=True)
-        if words is None:
+        if reason is None:
             is_signal = code is not None and code < 0
-            words = f"ended by {signal.Signals(-code).name}" if is_signal and code else f"ended with status {code}"
-        return ChildFaultError(words)
+            reason = f"ended by {signal.Signals(-code).name}" if is_signal and code else f"ended with status {code}"
+        return ChildFaultError(reason)
 
     def _end(self, at_once: bool) -> None:
         process, connection = self._process, self._connection
         self._process = self._connection = None
         if connection is not None:
-            # Its end tells the process to close what it holds.
+            # The child closes its resources when the connection ends.
             connection.close()
         if process is None or process.pid is None:
             return
@@ -181,11 +181,11 @@ class ChildProcess:
 
 
 def _start(process: BaseProcess) -> None:
-    """Start a process that SIGINT does not reach: it inherits that it is blocked, until ``_serve`` ignores it.
+    """Start a process that SIGINT does not reach: it inherits the blocked signal, and ``_serve`` ignores it.
 
-    A SIGINT of this process meanwhile is delivered when the process has started.
+    A SIGINT to this process is delivered after the start.
     """
-    # Started by ``process.start``, the tracker would unblock SIGINT (bpo-33613).
+    # If ``process.start`` started the tracker, it would unblock SIGINT (bpo-33613).
     resource_tracker.ensure_running()
     with _interrupts_kept():
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -197,7 +197,7 @@ def _start(process: BaseProcess) -> None:
 
 @contextmanager
 def _interrupts_kept() -> Iterator[None]:
-    """Keep SIGINT until the end, whichever thread the system hands it to: Python's handlers run in the main thread."""
+    """Defer SIGINT to the end, whichever thread receives it: Python's handlers run in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -212,7 +212,7 @@ def _interrupts_kept() -> Iterator[None]:
 
 
 class _ConnectionHandler(logging.Handler):
-    """Sends log records to the process that asks."""
+    """Sends log records to the parent."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -227,8 +227,8 @@ class _ConnectionHandler(logging.Handler):
 
 
 def _serve(connection: Connection, open_answering: OpenAnswering, log_level: int) -> None:
-    """Answer until the connection closes; what is below a level is not logged."""
-    # Ctrl-C reaches all processes of a terminal; the one that asks decides what it means.
+    """Answer until the connection closes; records below a level are not logged."""
+    # Ctrl-C reaches all processes of a terminal; the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -236,7 +236,7 @@ def _serve(connection: Connection, open_answering: OpenAnswering, log_level: int
     root.addHandler(_ConnectionHandler(connection))
     root.setLevel(log_level)
     try:
-        with open_answering(tell=partial(_tell, connection)) as answering:
+        with open_answering(report_step=partial(_report_step, connection)) as answering:
             connection.send((ANSWER, None))
             _answer_all(connection, answering)
     except PASSED_ON as error:
@@ -260,8 +260,8 @@ def _answer_all(connection: Connection, answering: Answering) -> None:
         connection.send(answer)
 
 
-def _tell(connection: Connection, step: str) -> None:
-    # Where nobody listens any more, this process ends soon.
+def _report_step(connection: Connection, step: str) -> None:
+    # If the parent has gone, this process ends soon.
     with suppress(OSError):
         connection.send((STEP, step))
 

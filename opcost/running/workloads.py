@@ -1,4 +1,4 @@
-"""What runs on a device, built as it is to be executed."""
+"""Workloads of operators and models on a device, captured as CUDA graphs or called from Python."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_work
 
 
 def execution_on(device: str, setting: Setting) -> str:
-    """Return how something is run on a device: as a setting says, else in graphs on a GPU."""
+    """Return the execution on a device: the setting's, else ``graph`` on a GPU and ``eager`` on a CPU."""
     return setting.execution or (GRAPH if is_gpu(device) else EAGER)
 
 
 class MakeWorkload(Protocol):
-    """Builds an operator or a model for a while, in a setting, to run for a share of the time."""
+    """Builds the workload of an operator or a model in a setting, for use within a context, with a duty cycle."""
 
     def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> AbstractContextManager[Workload]: ...
 
 
 @dataclass(frozen=True)
 class Workloads:
-    """Builds what runs on a device, as it is to be executed; the background load, if there is one, rests meanwhile."""
+    """Builds workloads on a device; the background load, if there is one, pauses while one is in use."""
 
     device: str
     background: BackgroundLoad | None = None
 
     @contextmanager
     def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
-        """Build an operator or a model while the device is kept at work, and let that go on afterwards."""
+        """Build a workload while the background load runs; pause the load until the end of the context."""
         with precision(setting.precision):
             eager = self._eager(case, setting.cache)
-            self.rest()
+            self.pause_background()
             try:
                 if duty_cycle < 1:
                     eager = EagerWorkload(with_pauses(eager.calls, self.device, duty_cycle), self.device)
@@ -52,8 +52,8 @@ class Workloads:
                 if self.background is not None:
                     self.background.resume()
 
-    def rest(self) -> None:
-        """Stop what keeps the device at work until the next measurement ends: no graph runs while one is captured."""
+    def pause_background(self) -> None:
+        """Pause the background load until the next measurement ends: no graph runs while one is captured."""
         if self.background is not None:
             self.background.pause()
 

@@ -16,7 +16,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import Selection, select
-from opcost.running.request import FULL_MODEL_SCRIPT, Request
+from opcost.running.request import FULL_MODELS, Request
 from opcost.running.shipped_counts import counted_or_shipped
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
@@ -137,7 +137,7 @@ def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, 
 
 def _reason(config: ModelConfig, device: str | None) -> str:
     where = f" on {device}" if device else ""
-    return f"the whole model is not measured{where}; run {FULL_MODEL_SCRIPT} {config.name}"
+    return f"the whole model is not measured{where}; run {FULL_MODELS} {config.name}"
 
 
 def _updated(new_rows: Iterable[ComparisonRow], known: Iterable[ComparisonRow]) -> list[ComparisonRow]:

@@ -17,7 +17,7 @@ import pytest
 
 from opcost.errors import UserError
 from opcost.running.device_lock import device_lock
-from opcost.running.worker_process import Answering, ChildProcess, Tell
+from opcost.running.worker_process import Answering, ChildProcess, ReportStep
 
 ROOT = Path(__file__).parents[2]
 REMEDY = "wait for it, or choose another device"
@@ -71,7 +71,7 @@ def test_the_process_that_somebody_started_is_named_not_its_child() -> None:
 
 
 @contextmanager
-def held_lock(*, tell: Tell) -> Iterator[Answering]:
+def held_lock(*, report_step: ReportStep) -> Iterator[Answering]:
     with device_lock("child"):
         yield str
 

@@ -30,7 +30,7 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.running import worker_bench
-from opcost.running.heartbeat import BUILDING, RUNNING, SIGN_OF_LIFE_S, Heartbeat
+from opcost.running.heartbeat import BUILDING, INTERVAL_S, RUNNING, Heartbeat
 from opcost.running.worker_bench import (
     FACTS,
     FAULTS_IN_A_ROW,
@@ -90,7 +90,7 @@ def test_an_operator_that_ends_the_process_costs_only_itself(tmp_path: Path, cap
 def test_a_device_that_ends_every_process_ends_the_run(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, {})
     campaign.add_model("a", {RELU: 1} | dict.fromkeys(FATALS, 1) | {GELU: 1})
-    with pytest.raises(UserError, match=f"^{FAULTS_IN_A_ROW} operators in a row have ended the measuring process"):
+    with pytest.raises(UserError, match=f"^{FAULTS_IN_A_ROW} operators in a row ended the measuring process"):
         run(campaign)
     rows = campaign.database.operator_measurements.rows()
     assert [row.operator for row in rows] == ["torch.nn.ReLU"]
@@ -117,7 +117,7 @@ class PlayedChild:
 
     def ask(self, question: Question, limits_s: object = None) -> object:
         if question.method == FACTS:
-            return BenchFacts(is_gpu=True, has_meter=True, sentinel=None)
+            return BenchFacts(device="cuda:0", is_gpu=True, has_meter=True, drift_case=None)
         if question.arguments[0] in map(Case, FATALS):
             raise ChildFaultError("ended by SIGKILL")
         return "measured"
@@ -161,7 +161,7 @@ def test_what_hangs_costs_the_limit_of_its_step_and_what_takes_long_is_measured(
 def test_a_hang_costs_three_minutes_at_most_on_a_gpu_and_models_may_be_downloaded() -> None:
     operators, models = (USUAL_LIMITS.steps_s(is_model, is_gpu=True) for is_model in (False, True))
     assert list(operators) == list(models) == [BUILDING, RUNNING]
-    assert max(operators.values()) + SIGN_OF_LIFE_S < 180
+    assert max(operators.values()) + INTERVAL_S < 180
     assert models[BUILDING] > operators[BUILDING]
     on_a_cpu = USUAL_LIMITS.steps_s(is_model=False, is_gpu=False)
     assert all(on_a_cpu[step] > limit_s for step, limit_s in operators.items())
@@ -221,7 +221,7 @@ def tell():
     print(*[name for name in ("torch", "torch._dynamo", "torchvision") if name in sys.modules], sep=",")
 
 tell()
-with worker_bench.answering(Opening("cpu", Database(Path(sys.argv[1])), False), tell=told.append) as answer:
+with worker_bench.answering(Opening("cpu", Database(Path(sys.argv[1])), False), report_step=told.append) as answer:
     protocol = MeasurementProtocol(0.01, 0.05)
     answer(Question("circumstances", (protocol,)))
     for operator in (RELU, NMS):

@@ -19,14 +19,14 @@ import pytest
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.running import worker_process
-from opcost.running.worker_process import Answering, ChildFaultError, ChildProcess, Tell
+from opcost.running.worker_process import Answering, ChildFaultError, ChildProcess, ReportStep
 
 PATIENCE_S = 30.0
 STEPS, STEP_S = 8, 0.2
 DEAF_S = 3.0
 
 
-def answer(tell: Tell, question: object) -> object:
+def answer(report_step: ReportStep, question: object) -> object:
     """Do what is asked for."""
     match question:
         case "pid":
@@ -45,14 +45,14 @@ def answer(tell: Tell, question: object) -> object:
             time.sleep(PATIENCE_S)
         case "sleep through SIGTERM":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            tell("deaf")
+            report_step("deaf")
             time.sleep(DEAF_S)
         case "steps":
             for _ in range(STEPS):
-                tell("walking")
+                report_step("walking")
                 time.sleep(STEP_S)
         case "walk and sleep":
-            tell("walking")
+            report_step("walking")
             time.sleep(PATIENCE_S)
         case "log":
             logging.getLogger("far.away").debug("nobody wants this")
@@ -63,12 +63,12 @@ def answer(tell: Tell, question: object) -> object:
 
 @contextmanager
 def opened(
-    closed_path: Path | None = None, error: Exception | None = None, sleep_s: float = 0.0, *, tell: Tell
+    closed_path: Path | None = None, error: Exception | None = None, sleep_s: float = 0.0, *, report_step: ReportStep
 ) -> Iterator[Answering]:
     if error is not None:
         raise error
     time.sleep(sleep_s)
-    yield partial(answer, tell)
+    yield partial(answer, report_step)
     if closed_path is not None:
         closed_path.write_text("closed")
 
@@ -104,7 +104,7 @@ def test_what_ends_the_process_is_told(question: str, words: str, caplog: pytest
     with ChildProcess(opened) as child:
         with pytest.raises(ChildFaultError, match=f"^{words}$"):
             child.ask(question)
-        with pytest.raises(ChildFaultError, match="had ended"):
+        with pytest.raises(ChildFaultError, match="already ended"):
             child.ask("pid")
     assert ("ZeroDivisionError: by\nzero" in caplog.text) == (question == "bug")
 
@@ -129,7 +129,7 @@ def test_each_step_has_its_own_limit() -> None:
 def test_who_tells_of_a_step_again_and_again_may_take_longer_than_its_limit(
     look_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_process, "LOOK_S", look_s)
+    monkeypatch.setattr(worker_process, "POLL_S", look_s)
     with ChildProcess(opened) as child:
         begin_s = time.monotonic()
         assert child.ask("steps", {"thinking": PATIENCE_S, "walking": 5 * STEP_S}) == "steps"
@@ -151,7 +151,7 @@ def test_an_opening_that_hangs_is_ended() -> None:
 
 def test_time_in_which_nobody_listened_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after Ctrl-Z, or when the machine has slept: both processes had stopped."""
-    monkeypatch.setattr(worker_process, "LOOK_S", 0.1)
+    monkeypatch.setattr(worker_process, "POLL_S", 0.1)
     looks: list[float] = []
 
     class Stopped:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -210,7 +211,7 @@ def test_a_whole_that_is_not_measured_is_said_with_the_remedy(campaign: Simulate
     measure_parts(campaign)
     (report,) = compare(campaign)
     assert report.comparisons == ()
-    assert report.reason == "the whole model is not measured; run full_model_measurement.py a"
+    assert report.reason == "the whole model is not measured; run python full_model_measurement.py a"
 
 
 # Which models
@@ -226,7 +227,8 @@ def test_models_without_counts_are_left_out_with_one_line_unless_they_are_named(
     campaign.database.folder.mkdir(exist_ok=True)
     assert [report.name for report in compare(campaign, *names)] == ["a"]
     (line,) = caplog.messages
-    assert line == "2 models have no operators.pkl yet and are left out; general_pipeline_block0.py makes it"
+    command = shlex.join(["python", "general_pipeline_block0.py", *names])
+    assert line == f"2 models are not counted and are left out; run {command}"
 
 
 @pytest.mark.parametrize("name", ["b", "{measurements}/b", "{measurements}/b/summary.yml"])
@@ -234,7 +236,7 @@ def test_a_model_without_counts_that_is_named_is_a_mistake(campaign: SimulatedCa
     campaign.add_model("b", OCCURRENCES)
     (campaign.measurements / "b" / "operators.pkl").unlink()
     for names in ((name,), (name, "*")):
-        with pytest.raises(UserError, match=r"b/operators\.pkl: not there yet; run general_pipeline_block0\.py b"):
+        with pytest.raises(UserError, match=r"b/operators\.pkl: .* run python general_pipeline_block0\.py b"):
             compare(campaign, *(one.format(measurements=campaign.measurements) for one in names))
 
 
@@ -258,7 +260,7 @@ def test_no_counts_at_all_are_one_line(campaign: SimulatedCampaign, names: tuple
     with pytest.raises(UserError) as caught:
         compare(campaign, *names)
     assert caught.value.lines == (
-        f"{campaign.measurements}: no model has an operators.pkl yet; run general_pipeline_block0.py{said} first",
+        f"{campaign.measurements}: no model is counted; run python general_pipeline_block0.py{said}",
     )
 
 

@@ -121,7 +121,7 @@ def test_a_meter_that_was_found_wrong_comes_last(campaign: SimulatedCampaign, ca
         machine.idle(1.0)
         assert sources_of(instruments.log()) == sources_of(instruments.stop()) == [REFERENCE, "broken"]
         assert instruments.stop().checks_stand_in
-    assert "broken: -20.0% off under a steady load; others come before it, unless it is asked for" in caplog.text
+    assert "broken: -20.0% off under a steady load; other meters are preferred, unless --meter names it" in caplog.text
 
 
 class LowCounter:
@@ -233,7 +233,7 @@ def test_a_chosen_meter_that_logs_nothing_is_told(campaign: SimulatedCampaign) -
 
 def test_a_meter_that_is_not_there_is_told_with_those_that_are(campaign: SimulatedCampaign) -> None:
     with_real_meters(campaign)
-    there_are = "--meter rapl: cuda:0 has no such meter; there are: samples, counter, instant"
+    there_are = "--meter rapl: cuda:0 has no such meter; available: samples, counter, instant"
     with (
         qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus,
         pytest.raises(UserError, match=there_are),
@@ -248,7 +248,7 @@ def test_a_meter_that_a_device_cannot_have_is_told_in_a_dry_run_too(
     campaign: SimulatedCampaign, device: str, meter: str, others: str
 ) -> None:
     campaign.device = device
-    there_are = f"--meter {meter}: {device} has no such meter; there are: {others}"
+    there_are = f"--meter {meter}: {device} has no such meter; available: {others}"
     with (
         qualified(campaign.open_apparatus, None, campaign.database, False) as apparatus,
         pytest.raises(UserError, match=there_are),
@@ -335,7 +335,7 @@ def test_a_board_that_cannot_be_qualified_is_measured_all_the_same(
     campaign.before = fail
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
         assert apparatus.known.power_per_kelvin is None
-    assert f"not qualified, so energies are not normalised to 50 °C: {error}" in caplog.text
+    assert f"meters not qualified, energies not normalised to 50 °C: {error}" in caplog.text
 
 
 def test_a_board_whose_temperature_did_not_move_is_tried_again_another_day(
@@ -351,9 +351,9 @@ def test_a_board_whose_temperature_did_not_move_is_tried_again_another_day(
         return len(table.rows())
 
     assert rows_after_a_campaign(34.5) == 1
-    assert "its temperature hardly moved" in caplog.text
+    assert "energies not normalised to 50 °C" in caplog.text
     assert rows_after_a_campaign(34.5) == 1
-    monkeypatch.setattr("opcost.running.qualification.TRIED_LATELY", timedelta(0))
+    monkeypatch.setattr("opcost.running.qualification.RETRIED_AFTER", timedelta(0))
     assert rows_after_a_campaign(54.0) == 2
 
 
