@@ -7,7 +7,7 @@ which enough is measured has rates of its own. It is good enough to distinguish 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -114,7 +114,8 @@ def _rates(known: Sequence[tuple[KnownCost, float]]) -> Rates:
 def _not_negative_least_squares(factors: FloatArray, wanted: FloatArray) -> FloatArray:
     """Return the coefficients, none below 0, whose sums of factors come nearest to what is wanted.
 
-    Some of them are 0 and the others those of plain least squares: with three all choices can be tried.
+    Some of them are 0 and the others those of plain least squares: with three all choices can be tried, unless all
+    coefficients together come out above 0.
     """
     best, least = np.zeros(factors.shape[1]), float("inf")
     for columns in _choices(factors.shape[1]):
@@ -124,10 +125,13 @@ def _not_negative_least_squares(factors: FloatArray, wanted: FloatArray) -> Floa
         found = np.zeros(factors.shape[1])
         found[columns] = chosen / np.where(scale, scale, 1.0)
         squares = float(np.sum((factors @ found - wanted) ** 2))
-        if (found >= 0).all() and squares < least:
+        if (found > 0).all():
+            return found
+        if (found >= 0).all() and squares <= least:
             best, least = found, squares
     return best
 
 
-def _choices(columns: int) -> Iterable[list[int]]:
-    return (list(chosen) for number in range(1, columns + 1) for chosen in combinations(range(columns), number))
+def _choices(columns: int) -> list[list[int]]:
+    """Return all choices of columns, that of all columns first."""
+    return [list(chosen) for number in range(1, columns + 1) for chosen in combinations(range(columns), number)][::-1]
