@@ -48,11 +48,10 @@ def compare(
         evidence: rows under any conditions; those of the whole's own board come first.
         runs: which runs of operators are summed; the whole always runs as it is.
     """
+    cost = summed(selection, full, evidence, runs)
     evidence = evidence.preferring(full.circumstances.device_uuid)
-    if runs.counted == LEAF:
-        selection = _leaves(selection)
+    selection = _counted(selection, runs)
     measurements, conditions = evidence.measurements, replace(full.conditions, cache=runs.cache)
-    cost = sum_beside(full, selection.kept, measurements, conditions, runs.input_data)
     left_out = sum_operators(selection.dropped, measurements, conditions, runs.input_data, cost.basis)
     constants = Constants(
         predictor=_predictor(selection, (cost, left_out), measurements, conditions),
@@ -61,6 +60,12 @@ def compare(
     pieces, eager = gap(cost, left_out, full, constants), eager_cost(cost, measurements)
     found = Comparison(selection.kept, runs, full, cost, left_out, pieces, eager)
     return replace(found, remarks=remarks_on(found, measurements))
+
+
+def summed(selection: Selection, full: MeasurementRow, evidence: Evidence, runs: OperatorRuns) -> ModelCost:
+    """Return the sum of operators in a comparison; arguments as for ``compare``."""
+    conditions = replace(full.conditions, cache=runs.cache)
+    return sum_beside(full, _counted(selection, runs).kept, evidence.measurements, conditions, runs.input_data)
 
 
 def _predictor(
@@ -86,8 +91,10 @@ def _corrections(counts: OperatorCounts, chains: Iterable[ChainRow], conditions:
     return corrections_under(chains, conditions) if counts.total_memory_bytes > STREAM_BYTES else None
 
 
-def _leaves(selection: Selection) -> Selection:
-    """Return what hooks on leaf modules would see as what is kept."""
+def _counted(selection: Selection, runs: OperatorRuns) -> Selection:
+    """Return the selection itself, or with only what hooks on leaf modules would see as what is kept."""
+    if runs.counted != LEAF:
+        return selection
     kept, dropped = selection.kept, selection.dropped
     leaves = tuple(count for count in kept.counts if is_leaf(count.operator, kept.composites))
     others = tuple(count for count in kept.counts if not is_leaf(count.operator, kept.composites))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Annotated, Final, Literal, TypeAlias
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
@@ -68,7 +69,7 @@ class Conditions(Columns):
     execution: Annotated[str, Column("how operators are run where they can be", one_of(*EXECUTIONS))] = EAGER
     cache: Annotated[str, Column("what an operator finds in the device's cache", one_of(*CACHES))] = WARM
 
-    @property
+    @cached_property
     def key(self) -> str:
         """16 hexadecimal digits that are equal for equal conditions."""
         return short_hash("\n".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self)))

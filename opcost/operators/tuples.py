@@ -12,7 +12,8 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TypeAlias, Union
 
 from opcost.operators.layouts import channels_last_strides
@@ -114,9 +115,17 @@ class OperatorTuple:
     mode: str | None = "eval"
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         if self.is_function:
             return f"{self.operator} on ({self.inputs_text})"
         return f"{self.operator}({self.parameters_text}) on ({self.inputs_text}) {self.mode}"
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a pickle holds: the fields alone, without what follows from them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OperatorTuple) and str(self) == str(other)
@@ -164,7 +173,7 @@ class OperatorTuple:
             texts.append(_keyword_text(self.keyword_inputs, shared))
         return ", ".join(texts)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """16 hexadecimal digits (64 bits of SHA-256) of the one-line text: equal for equal tuples, everywhere."""
         return short_hash(str(self))

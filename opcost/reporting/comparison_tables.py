@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from opcost.comparing.remarks import worded
 from opcost.comparing.row import ComparisonRow
 from opcost.reporting.tables import _dry, _with_error
 from opcost.reporting.terminal import print_line, print_table
 from opcost.stages.compare import ComparingReport
-from opcost.stages.kernels import KernelsReport
 from opcost.units import UNKNOWN, millijoules, milliseconds, percent, ratio
+
+if TYPE_CHECKING:
+    # Only for types: a comparison must not import torch, as this stage does.
+    from opcost.stages.kernels import KernelsReport
 
 Known: TypeAlias = "tuple[float | None, float | None]"
 """A value and its error, None where they are not known."""

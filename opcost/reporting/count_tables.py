@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from opcost.operators.whitelist import Share
 from opcost.reporting.tables import _dry
 from opcost.reporting.terminal import print_line, print_table
-from opcost.stages.count import CensusRow, CountPlan, CountReport
 from opcost.stages.filter import FilterReport
-from opcost.stages.replay import RebuildReport
 from opcost.units import UNKNOWN, duration, gigaflop, megabytes, percent
+
+if TYPE_CHECKING:
+    # Only for types: block 1 must not import torch, as these stages do.
+    from opcost.stages.count import CensusRow, CountPlan, CountReport
+    from opcost.stages.replay import RebuildReport
 
 
 def print_count_plans(plans: Sequence[CountPlan]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 
-from opcost.comparing.compare import Evidence, compare
+from opcost.comparing.compare import Evidence, compare, summed
 from opcost.comparing.comparison import USUAL_RUNS, Comparison, KindCost, OperatorRuns, kinds_of, labels_of
 from opcost.comparing.kernel_times import KernelErrors, kernel_errors
 from opcost.comparing.remarks import Remark
@@ -20,7 +20,7 @@ from opcost.running.request import FULL_MODELS, Request
 from opcost.running.shipped_counts import counted_or_shipped
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
-from opcost.summing.summation import whole_rank
+from opcost.summing.summation import ModelCost, whole_rank
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
     found = []
     for config, selection in models:
         own = [row for row in wholes if _is_whole(row, config, selection.kept, request.device)]
-        comparisons = _of_one_board_mostly(compare(selection, whole, evidence, runs) for whole in own)
+        wholes_of_a_board = _of_one_board_mostly(own, partial(summed, selection, evidence=evidence, runs=runs))
+        comparisons = [compare(selection, whole, evidence, runs) for whole in wholes_of_a_board]
         errors = [kernel_errors(kernels, selection.kept.model.key, one.conditions) for one in comparisons]
         found.append(ModelComparisons(config, tuple(comparisons), tuple(errors)))
     return found
@@ -116,18 +117,19 @@ def _report(model: ModelComparisons, device: str | None) -> ComparingReport:
     )
 
 
-def _of_one_board_mostly(comparisons: Iterable[Comparison]) -> list[Comparison]:
-    """Return one comparison for each whole model under some conditions, of those with wholes of several boards."""
-    best: dict[str, Comparison] = {}
-    for comparison in comparisons:
-        known = best.get(comparison.full.key)
-        if known is None or _board_rank(comparison) >= _board_rank(known):
-            best[comparison.full.key] = comparison
-    return list(best.values())
+def _of_one_board_mostly(
+    wholes: Iterable[MeasurementRow], sum_beside: Callable[[MeasurementRow], ModelCost]
+) -> list[MeasurementRow]:
+    """Return one measurement of a model under each set of conditions, of those of several boards."""
+    of_key: dict[str, list[MeasurementRow]] = {}
+    for whole in wholes:
+        of_key.setdefault(whole.key, []).append(whole)
+    return [_best(rows, sum_beside) if len(rows) > 1 else rows[0] for rows in of_key.values()]
 
 
-def _board_rank(comparison: Comparison) -> tuple[bool, bool, float]:
-    return whole_rank(comparison.full, comparison.cost)
+def _best(wholes: Sequence[MeasurementRow], sum_beside: Callable[[MeasurementRow], ModelCost]) -> MeasurementRow:
+    # Of equals the last.
+    return max(reversed(wholes), key=lambda whole: whole_rank(whole, sum_beside(whole)))
 
 
 def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, device: str | None) -> bool:
