@@ -14,8 +14,9 @@ from opcost.command.subcommands.compare_kernels import COMPARE_KERNELS
 from opcost.command.subcommands.coverage import COVERAGE
 from opcost.command.subcommands.make_configs import MAKE_CONFIGS
 from opcost.command.subcommands.merge import MERGE
+from opcost.command.subcommands.report import REPORT
 
-SUBCOMMANDS = (MAKE_CONFIGS, CHECK_OPERATORS, COMPARE_KERNELS, COVERAGE, CHECK, MERGE, COLUMNS)
+SUBCOMMANDS = (REPORT, MAKE_CONFIGS, CHECK_OPERATORS, COMPARE_KERNELS, COVERAGE, CHECK, MERGE, COLUMNS)
 
 
 def main() -> int:

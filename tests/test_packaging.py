@@ -25,7 +25,7 @@ else:
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(ROOT.glob("*.py"))
-SUBCOMMANDS = ("make-configs", "check-operators", "compare-kernels", "coverage", "check", "merge", "columns")
+SUBCOMMANDS = ("report", "make-configs", "check-operators", "compare-kernels", "coverage", "check", "merge", "columns")
 STAGES = (
     "general_pipeline_block0.py",
     "general_pipeline_block1.py",

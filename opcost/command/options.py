@@ -250,6 +250,13 @@ REPORT = Option(
     type=_html_file,
     metavar="FILE.html",
 )
+REPORT_FILE = Option(
+    "--output",
+    "the HTML file, which is replaced (default: report.html)",
+    type=_html_file,
+    default=Path("report.html"),
+    metavar="FILE.html",
+)
 COVERAGE_TARGET = Option(
     "--coverage-target",
     "instead of comparing, say whether the whitelist covers this share of each model's time and energy, such as 0.9, "

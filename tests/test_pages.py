@@ -1,0 +1,185 @@
+"""The pages: every link leads somewhere, every command runs, and samples of output are what the commands print.
+
+Commands that measure or write the tables run with ``--dry-run``; ``--renew-golden`` writes the samples again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opcost.__main__ import SUBCOMMANDS
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+TRIED = [path for path in PAGES if path.parent.name != "log" and path.name != "CHANGELOG.md"]
+"""Pages whose commands hold today; the log's held on their dates."""
+
+PYTHON = ".venv/bin/python"
+MEASURING = ("general_pipeline_block", "full_model_measurement.py", "compare_sum_vs_full.py")
+ELSEWHERE = (
+    "make",  # tests/test_packaging.py
+    "conda",  # another package manager
+    "tar",  # 10 MB
+    f"{PYTHON} power_logger.py",  # runs until Ctrl-C, or needs a GPU: tests/stages/test_log_power.py
+    f"{PYTHON} -m pip",  # downloads
+)
+"""Commands that other tests try, or that this machine should not run."""
+
+PREPARED = (f"{PYTHON} general_pipeline_block0.py --meta 'resnet50*'", f"{PYTHON} general_pipeline_block1.py")
+"""Commands that others need the results of."""
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NAMED_FILE = re.compile(
+    r"`((?:opcost|tests|docs|benchmarks|measurements|database)/[\w./*-]+\.(?:py|md|csv|yml|html|c))`"
+)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names by which a page's headings are linked to, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    broken = []
+    for target in LINK.findall(BLOCK.sub("", page.read_text(encoding="utf-8"))):
+        path, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", path):
+            continue
+        linked = (page.parent / path).resolve() if path else page
+        if not linked.exists() or (anchor and anchor not in anchors(linked)):
+            broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", TRIED, ids=name_of)
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    named = set(NAMED_FILE.findall(page.read_text(encoding="utf-8")))
+    assert [name for name in sorted(named) if not any(ROOT.glob(name)) and not is_made(name)] == []
+
+
+def is_made(name: str) -> bool:
+    """Return whether a file is one that opcost writes and git does not hold."""
+    return name.startswith("database/") and Path(name).name in ("failures.csv",)
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    linked = {(ROOT / "docs" / target.partition("#")[0]).resolve() for target in LINK.findall(index)}
+    assert {page for page in PAGES if page.parent == ROOT / "docs"} - linked - {ROOT / "docs" / "README.md"} == set()
+
+
+def test_the_readme_is_short() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert len(text.split()) <= 1800
+
+
+def test_the_design_is_short() -> None:
+    assert len((ROOT / "DESIGN.md").read_text(encoding="utf-8").splitlines()) <= 250
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tracked and new files, so that commands may write."""
+    folder: Path = tmp_path_factory.mktemp("checkout")
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
+        if (ROOT / name).is_file() and not name.endswith(".tar.xz"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+    (folder / "build").mkdir()
+    for command in PREPARED:
+        run(command, folder).check_returncode()
+    return folder
+
+
+def commands_of(page: Path) -> list[tuple[str, str]]:
+    """Return a page's commands, and for each the sample of its output that follows, if any."""
+    found = []
+    for _, block in BLOCK.findall(page.read_text(encoding="utf-8")):
+        lines = block.splitlines(keepends=True)
+        if lines and lines[0].startswith("$ "):
+            found.append((lines[0].removeprefix("$ ").strip(), "".join(lines[1:])))
+        else:
+            commands = [line.partition("   #")[0].strip() for line in lines if line.startswith((PYTHON, "make"))]
+            found += [(command, "") for command in commands]
+    return found
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    words = shlex.split(command.replace(PYTHON, sys.executable, 1))
+    if command not in PREPARED and any(word.startswith(MEASURING) for word in words) and "--dry-run" not in words:
+        words.append("--dry-run")
+    environment = os.environ | {"PYTHONPATH": str(folder), "COLUMNS": "150", "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=300)
+
+
+TRIED_COMMANDS = [
+    pytest.param(page, command, sample, id=f"{name_of(page)}: {command}")
+    for page in TRIED
+    for command, sample in commands_of(page)
+    if not command.startswith(ELSEWHERE)
+]
+
+
+@pytest.mark.parametrize(("page", "command", "sample"), TRIED_COMMANDS)
+def test_every_command_runs_and_prints_what_the_page_shows(
+    page: Path, command: str, sample: str, checkout: Path, request: pytest.FixtureRequest
+) -> None:
+    result = run(command, checkout)
+    assert result.returncode in (0, 1), result.stderr
+    assert "Traceback" not in result.stderr
+    printed = "".join(f"{line.rstrip()}\n" for line in result.stdout.splitlines())
+    if sample and sample not in printed:
+        if not request.config.getoption("--renew-golden"):
+            pytest.fail(f"meant? then: pytest --renew-golden\n{printed}")
+        first_table = printed.split("\n\n")[: sample.count("\n\n") + 1]
+        text = page.read_text(encoding="utf-8")
+        page.write_text(text.replace(sample, "\n\n".join(first_table).rstrip("\n") + "\n"), encoding="utf-8")
+
+
+PYTHON_EXAMPLES = [
+    pytest.param(block, id=f"{name_of(page)}: {number}")
+    for page in TRIED
+    for number, (language, block) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
+    if language == "python"
+]
+
+
+@pytest.mark.parametrize("example", PYTHON_EXAMPLES)
+def test_every_example_in_python_runs_and_prints_something(example: str) -> None:
+    result = subprocess.run([sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout
+
+
+def options_in(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
+
+
+def test_usage_has_every_option_and_no_other() -> None:
+    usage = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
+    programs = [[path.name] for path in ROOT.glob("*.py")] + [["-m", "opcost", command.name] for command in SUBCOMMANDS]
+    offered = set()
+    for program in programs:
+        helped = subprocess.run(
+            [sys.executable, *program, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        offered |= options_in(helped.stdout)
+    assert options_in(usage) - {"--file"} == offered - {"--help"}
