@@ -19,7 +19,7 @@ from opcost.storage.database import Database
 from opcost.storage.rows import columns, encode
 from opcost.storage.table import CsvTable
 
-PAGE = Path(__file__).parents[1] / "docs" / "database.md"
+PAGE = Path(__file__).parents[1] / "docs" / "columns.md"
 COMMITTED = Database(Path(__file__).parents[1] / "database")
 TABLES = [table for table in COMMITTED.tables if table.path.exists()]
 NO_NUMBERS = ("nan", "inf", "-inf", "1e308", "-1e308")

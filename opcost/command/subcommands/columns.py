@@ -22,7 +22,7 @@ def columns(arguments: Namespace) -> int:
 COLUMNS = Subcommand(
     name="columns",
     does="print what each column of the tables means, in Markdown",
-    example="> docs/database.md",
+    example="> docs/columns.md",
     options=(VERBOSE,),
     run=columns,
 )
