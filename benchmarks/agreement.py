@@ -1,4 +1,4 @@
-"""How far short loops agree with long ones: the table that ``fast_vs_reference.py --evaluate`` prints"""
+"""How well short loops agree with long ones: the tables that ``fast_vs_reference.py --evaluate`` prints"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tables import SIZES, markdown, sizes
 
 TIME_RATIO, ENERGY_RATIO = 0.003, 0.01
 AT_THE_LIMIT = "the power limit|power-limit|power-cap"
-"""In the flags (in early tables the notes) of what it slows down, and of what it would slow down if it lasted."""
+"""In the flags (in early tables the notes) of a loop that was throttled, or would be if it lasted."""
 
 SHORT, SAME_BUILD, LONG, LONGEST, SUSTAINED = "", "_same_build", "_reference", "_long_reference", "_sustained"
 """Parts of the columns' names: a short loop; one on the build that runs in the long ones, too; 10 s; 30 s; 10 s (in
@@ -28,7 +28,7 @@ def kinds(table: pd.DataFrame) -> set[str]:
 
 
 def below_the_limit(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of operators that were never capped, in no loop that the table tells of."""
+    """Return the rows of operators that no loop of the table found at the power limit."""
     capped = table[["power_capped_ratio", "power_capped_reference_ratio"]].fillna(0.0).max(axis=1) > 0
     for column in {"flags", "flags_reference", "notes", "notes_reference"} & set(table.columns):
         capped |= table[column].fillna("").str.contains(AT_THE_LIMIT)
@@ -42,7 +42,7 @@ COMPARED = (
     ("long loop against longest", LONG, LONGEST),
     ("full clocks against sustained", LONG, SUSTAINED),
 )
-"""Which loops are held against which, and of what the table tells there."""
+"""Name of the comparison, and the two loops that it compares."""
 
 
 def _compared(name: str, ratio: pd.Series, limit: float) -> list[str]:
@@ -65,7 +65,7 @@ def lines(table: pd.DataFrame) -> list[list[str]]:
 
 
 def report(table: pd.DataFrame) -> str:
-    """Return what a table of ``fast_vs_reference.py`` says, in Markdown."""
+    """Return the agreement of short and long loops, and of meters, in Markdown."""
     times_s, wall_s = table["time_reference_s"], table["wall_s"]
     times = f"{1e6 * times_s.min():.3g} us to {1e3 * times_s.max():.3g} ms"
     parts = [

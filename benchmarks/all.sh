@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the measurements are worth, found out on one NVIDIA GPU that nothing else uses (docs/results.md): about 50 minutes.
-# Name steps to run only these. The step `fast` ends after 8 minutes; started again it goes on where it ended.
+# Repeats the measurements behind docs/accuracy.md on one NVIDIA GPU that nothing else uses: about 30 minutes.
+# Name steps to run only these. The step `fast` ends after 8 minutes; started again it continues.
 # Example: benchmarks/all.sh build/benchmarks            # or: benchmarks/all.sh build/benchmarks count qualify repeat
 set -euo pipefail
 output=$(realpath --canonicalize-missing "$1")
@@ -16,7 +16,7 @@ mkdir -p "$output"
 # Blocks 0 and 1; the whitelist of the repeated runs has the residual adds, too.
 count() {
     # shellcheck disable=SC2086
-    "$python" general_pipeline_block0.py $models resnet34_32x3x56x56
+    "$python" general_pipeline_block0.py $models
     rm -rf "$output/measurements"
     cp -R measurements "$output/measurements"
     sed -i 's/^operators:/&\n  - add_/' "$output/measurements/operator_whitelist.yml"
@@ -46,44 +46,23 @@ repeat() {
     "$python" benchmarks/repeatability.py "$output"/run?
 }
 
-products() {
-    "$python" benchmarks/matrix_products.py --database "$output/database" --output "$output/matrix_products.csv"
-    "$python" benchmarks/matrix_products.py --evaluate "$output/matrix_products.csv"
-}
-
-pauses() {
-    "$python" benchmarks/pauses.py --database "$output/database" --output "$output/pauses.csv"
-    "$python" benchmarks/pauses.py --evaluate "$output/pauses.csv"
-}
-
-places() {
-    "$python" benchmarks/places.py "$model" swin_t_32x3x224x224 efficientnet_b0_32x3x224x224
-}
-
 overhead() {
     "$python" benchmarks/logging_overhead.py --blocks 8
 }
 
-cache() {
-    "$python" benchmarks/cache_modes.py --output "$output/cache_modes.csv" resnet34_32x3x56x56 "$model"
-    "$python" benchmarks/cache_modes.py --evaluate "$output/cache_modes.csv"
-}
-
-kernels() {
-    "$python" benchmarks/short_kernels.py --database "$output/database" --output "$output/short_kernels.csv" --limit-seconds 90 \
-        efficientnet_b0_32x3x224x224 resnet34_32x3x56x56 swin_t_32x3x224x224
-    "$python" benchmarks/short_kernels.py --evaluate "$output/short_kernels.csv"
-}
-
-# What makes sums fall short: each kernel in its model and alone, and calls in chains, by size.
+# The cache correction by chains of 1, 6 and 12 blocks.
 chains() {
     for blocks in 1 6 12; do
         "$python" benchmarks/calls_in_chains.py --blocks "$blocks" "$output/database"
     done
     "$python" benchmarks/calls_in_chains.py --evaluate "$output/database/calls_in_chains.csv"
-    # shellcheck disable=SC2086
-    "$python" benchmarks/kernels_in_graphs.py --output "$output/kernels_in_graphs.csv" --limit-seconds 120 $models
-    "$python" benchmarks/kernels_in_graphs.py --evaluate "$output/kernels_in_graphs.csv"
+}
+
+# Whole models built again and again: do all builds take the same time?
+builds() {
+    "$python" benchmarks/whole_builds.py --output "$output/whole_builds.csv" \
+        mobilenet_v3_large_32x3x224x224 efficientnet_b0_32x3x224x224
+    "$python" benchmarks/whole_builds.py --evaluate "$output/whole_builds.csv"
 }
 
 fast() {
@@ -92,7 +71,7 @@ fast() {
     "$python" benchmarks/fast_vs_reference.py --evaluate "$output/fast_vs_reference.csv"
 }
 
-all_steps="count qualify fast repeat pauses places products overhead cache kernels chains"
+all_steps="count qualify fast repeat overhead chains builds"
 for step in ${*:-$all_steps}; do
     declare -F "$step" > /dev/null || { echo "$step: no such step; there are: $all_steps"; exit 2; }
     "$step"

@@ -1,6 +1,6 @@
-"""What calls take longer in chains of others than alone, by kind, size, and how many blocks a chain has -> a database
+"""Measure the cache correction with chains of any number of blocks -> a database; print it by kind and size
 
-Block 2 measures chains of six blocks by itself. Rows of others correct no sums; they are for comparing them. Nothing
+Block 2 measures chains of six blocks by itself. Rows of other chains correct no sums: they are for comparison. Nothing
 else may run on the GPU.
 Example: PYTHONPATH=. python benchmarks/calls_in_chains.py --blocks 12 DATABASE
          PYTHONPATH=. python benchmarks/calls_in_chains.py --evaluate database/calls_in_chains.csv FILE
@@ -24,14 +24,14 @@ from opcost.storage.database import Database
 
 
 def add_rows(database: Database, blocks: int) -> None:
-    """Measure chains of so many blocks on images of all sizes."""
+    """Measure chains of this number of blocks on images of all sizes."""
     with qualified(open_apparatus, "cuda", database, True) as apparatus:
         for side in SIDES:
             find_chains(apparatus, database.calls_in_chains, side, blocks)
 
 
 def report(table: pd.DataFrame) -> str:
-    """Return what a call takes longer, by kind and size, in Markdown: for each design the mean of its rows."""
+    """Return the cache correction of a call by kind and size, in Markdown: for each design the mean of its rows."""
     places = ["kind", "memory_bytes"]
     found = table.groupby([*places, "design"], sort=False)[["time_s", "energy_j"]].mean()
     designs = list(dict.fromkeys(table["design"]))
@@ -50,14 +50,14 @@ def _cell(row: pd.Series) -> str:
 
 
 def known(files: Sequence[Path]) -> pd.DataFrame:
-    """Return the rows of some files that tell something."""
+    """Return the rows of some files that have a time."""
     return pd.concat([pd.read_csv(file) for file in files]).dropna(subset=["time_s"])
 
 
 def main() -> int:
     parser = Parser(description=__doc__)
     parser.add_argument("--blocks", type=int, default=BLOCKS, help=f"of each chain (default: {BLOCKS})")
-    parser.add_argument("--evaluate", action="store_true", help="tell what rows say, of one or more files")
+    parser.add_argument("--evaluate", action="store_true", help="print the rows of one or more files")
     parser.add_argument("paths", nargs="+", type=Path, metavar="DATABASE | FILE")
     arguments = parser.parse_args()
     if arguments.evaluate:

@@ -156,7 +156,7 @@ def add_rows(path: Path, database: Path, wanted: dict[Case, float | None], refer
 
 
 def main() -> int:
-    parser = growing_parser(__doc__, "tell how far the loops agree")
+    parser = growing_parser(__doc__, "print how well the loops agree")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--operators", type=int, default=60, help="how many the file is to have in the end")
     parser.add_argument("--reference-seconds", type=float, default=10.0)

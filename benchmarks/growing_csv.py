@@ -1,4 +1,4 @@
-"""CSV files to which a program adds row by row, so that the next run goes on where one has ended"""
+"""CSV files to which a program adds row by row, so that the next run continues where one has ended"""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from opcost.command.options import folder_option
 
 
 def growing_parser(description: str | None, evaluate_help: str, *, qualifies: bool = True) -> argparse.ArgumentParser:
-    """Return a parser for a program that adds to a file until a time is up, or tells what is in it.
+    """Return a parser for a program that adds to a file until a time is up, or evaluates it.
 
     It yields ``output`` or ``evaluate`` (Path), ``limit_seconds`` (float), ``seed`` (int), and ``database`` (Path) of a
     program that qualifies a board's meters.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--output", type=Path, help="measure, and add to this file what it lacks")
+    what.add_argument("--output", type=Path, help="measure what this file does not have, and add it")
     what.add_argument("--evaluate", type=Path, metavar="FILE", help=evaluate_help)
     parser.add_argument("--limit-seconds", type=float, default=480.0, help="begin nothing more after that")
     if qualifies:
@@ -30,7 +30,7 @@ def growing_parser(description: str | None, evaluate_help: str, *, qualifies: bo
 
 
 def parsed(parser: argparse.ArgumentParser, report: Callable[[pd.DataFrame], str]) -> argparse.Namespace | None:
-    """Return the arguments of a program, with a name where it takes ``names``; None once a file was told of."""
+    """Return the arguments of a program, with a name where it takes ``names``; None after an evaluation."""
     arguments = parser.parse_args()
     if arguments.evaluate:
         print(report(pd.read_csv(arguments.evaluate)))

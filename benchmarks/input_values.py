@@ -1,4 +1,4 @@
-"""What the values of inputs change in an operator's time and energy -> a CSV file, and a figure from it
+"""Measure how time and energy of operators depend on the values of their inputs -> a CSV file
 
 Example: PYTHONPATH=. python benchmarks/input_values.py --output docs/data/input_values.csv
 """

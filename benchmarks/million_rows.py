@@ -1,7 +1,7 @@
 """How long block 2 and the comparison take with a large database: the committed rows again and again under other keys
 
-Block 2 is started for models that are counted already and told to measure nothing (--dry-run): what it does until then
-is to find out what is there. The same with the committed database alone is beside it.
+Block 2 is started with --dry-run for models that are counted already, so that it only looks up which rows exist. The
+same with the committed database alone stands beside it.
 Example: PYTHONPATH=. python benchmarks/million_rows.py --measurements measurements --rows 1000000
 """
 

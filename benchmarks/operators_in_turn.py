@@ -1,4 +1,4 @@
-"""Which operators of some models to measure, of as many kinds as there are, short ones and long ones"""
+"""Choose operators of some models to measure: of all lengths and of many kinds"""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable
-from itertools import zip_longest
 from pathlib import Path
 
 from opcost.operators.cases import CAPTURED, Case, cases_of
@@ -27,7 +26,7 @@ def counts_of(names: list[str]) -> list[OperatorCount]:
 
 
 def expected_s(count: OperatorCount) -> float:
-    """Return roughly what a call takes on an H200 (60 TFLOP/s, 4 TB/s), to tell short ones from long ones."""
+    """Return roughly what a call takes on an H200 (60 TFLOP/s, 4 TB/s), to distinguish short from long ones."""
     return max(count.flop / 60e12, count.memory_bytes / 4e12)
 
 
@@ -62,21 +61,3 @@ def _shuffled(counts: Iterable[OperatorCount], seed: int) -> tuple[list[Case], d
     shuffled = sorted(found, key=lambda case: case.key)
     random.Random(seed).shuffle(shuffled)
     return shuffled, found
-
-
-def in_turn(counts: Iterable[OperatorCount], seed: int) -> list[Case]:
-    """Return what counts ask for, ordered so that any beginning has as many kinds of operators as possible.
-
-    Each kind begins with its longest and its shortest; the rest is shuffled.
-    """
-    shuffled, found = _shuffled(counts, seed)
-    kinds: dict[str, list[Case]] = {}
-    for case in shuffled:
-        kinds.setdefault(case.operator.short_name, []).append(case)
-    rows = zip_longest(*(_ends_first(kind, found) for kind in kinds.values()))
-    return [case for row in rows for case in row if case is not None]
-
-
-def _ends_first(kind: list[Case], times_s: dict[Case, float]) -> list[Case]:
-    ends = dict.fromkeys((max(kind, key=times_s.__getitem__), min(kind, key=times_s.__getitem__)))
-    return [*ends, *(case for case in kind if case not in ends)]

@@ -1,4 +1,4 @@
-"""Draw what input_values.py measured: energy over share of zeros, spread and mean, relative to normal values
+"""Draw the rows of input_values.py: energy over share of zeros, spread and mean, relative to normal values
 
 Example: python benchmarks/plot_input_values.py docs/data/input_values.csv docs/input_values.svg
 """

@@ -1,4 +1,4 @@
-"""CPU time of a process and all that come from it, as Linux tells it"""
+"""CPU time of a process and all its descendants, from /proc"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far repeated runs of block 2 agree, operator by operator -> tables in Markdown
+"""How well repeated runs of block 2 agree, operator by operator -> tables in Markdown
 
 Each database is of one run, in a fresh process, in an order of its own: three or more of them.
 Example: python general_pipeline_block2.py resnet50_32x3x224x224 --database run1 (and so on)
@@ -63,7 +63,7 @@ def never_at_the_limit(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def groups(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the rows that are told of apart."""
+    """Return all rows, and those of operators that never reached the power limit."""
     return {"all": rows, "never at the power limit": never_at_the_limit(rows)}
 
 

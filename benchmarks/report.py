@@ -110,7 +110,7 @@ def numbered(row: MeasurementRow, number: int, usual: MeasurementRow) -> tuple[O
 
 
 def write_log(folder: Path, row: MeasurementRow) -> None:
-    """Write what nvidia-smi and NVML would have told around a row's loop."""
+    """Write what nvidia-smi and NVML would have reported around a row's loop."""
     begin_s = datetime.fromisoformat(row.measurement.started_at).timestamp() - LOG_S / 3
     moments_s = [begin_s + 0.02 * number for number in range(round((LOG_S + row.measurement.loop_time_s) / 0.02))][:90]
     power_w = row.measurement.power_w or 1.0

@@ -1,4 +1,4 @@
-"""How often 95 % intervals of time and energy hold the declared truth, fault by fault, on the simulated machine
+"""How often 95 % intervals of time and energy contain the declared truth, fault by fault, on the simulated machine
 
 Example: PYTHONPATH=.:tests python benchmarks/simulated_coverage.py --seeds 1000
 """
@@ -52,11 +52,11 @@ KNOWN_50, KNOWN_500 = (
     replace(RING, source=replace(RING.power_source, correlation_time_s=time_s, noise_ratio=0.011))
     for time_s in (0.05, 0.4)
 )
-"""What a qualification finds of such noise: it sees a little less of what lasts long."""
+"""The same noise as a qualification finds it: a little less of noise that lasts long."""
 
 HARDLY_LASTING = Device(white_noise_w=0.8, correlated_noise_w=1.0, correlation_time_s=0.18)
 KNOWN_180 = replace(RING, source=replace(RING.power_source, correlation_time_s=0.18, noise_ratio=0.003))
-"""What qualifications of H200s find at worst (``docs/results.md``)."""
+"""The worst noise that qualifications of H200s found (``docs/log/boards.md``)."""
 
 KNOWN_36 = replace(RING, source=replace(RING.power_source, correlation_time_s=0.036, noise_ratio=0.002))
 LOADS_04, LOADS_1 = (
@@ -177,7 +177,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1000)
     arguments = parser.parse_args()
-    print("| fault | energy held | time held | mean error of energy | told in the row | median loop |")
+    print("| fault | energy contained | time contained | mean error of energy | flagged in the row | median loop |")
     print("|---|--:|--:|--:|--:|--:|")
     for case in CASES:
         measured = results(case, arguments.seeds)

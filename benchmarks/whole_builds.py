@@ -1,7 +1,7 @@
-"""How far a whole model's time depends on where in memory it lies: built again and again in a process -> a CSV file
+"""How far a whole model's time depends on its position in memory: many builds in one process -> a CSV file
 
-Each build lies elsewhere, since those before are kept, and so is something of another size before each. Models take
-turns, so that what changes meanwhile is alike for all. Nothing else may run on the GPU.
+Each build lies elsewhere, since all earlier builds and a buffer of random size before each are kept. Models take
+turns, so that a drift of the device affects all alike. Nothing else may run on the GPU.
 Example: PYTHONPATH=. python benchmarks/whole_builds.py --output builds.csv mobilenet_v3_large_32x3x224x224
          PYTHONPATH=. python benchmarks/whole_builds.py --evaluate builds.csv
 """
@@ -90,7 +90,7 @@ def add_rows(path: Path, names: list[str], seed: int, limit_s: float) -> None:
 
 
 def main() -> int:
-    parser = growing_parser(__doc__, "tell how far builds are apart", qualifies=False)
+    parser = growing_parser(__doc__, "print how far builds are apart", qualifies=False)
     parser.add_argument("names", nargs="*", metavar="NAME")
     arguments = parsed(parser, report)
     if arguments is not None:

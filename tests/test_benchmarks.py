@@ -10,30 +10,24 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from simulated_apparatus import SimulatedCampaign
-from simulated_machine import RING, Device, Load, MeterModel, SimulatedMachine, simulated_row
+from simulated_machine import RING, Device, Load, SimulatedMachine, simulated_row
 
 from opcost.comparing.cache_chains import SIDES
 from opcost.errors import CannotMeasureError
 from opcost.estimates import Estimate
-from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag
-from opcost.measuring.instruments import Instruments
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.meters.clock import SystemClock
-from opcost.meters.opening import NoMeter
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
@@ -55,19 +49,14 @@ def benchmark(monkeypatch):
     [
         "repeatability",
         "logging_overhead",
-        "matrix_products",
         "fast_vs_reference",
-        "places",
-        "short_kernels",
         "sum_vs_full",
-        "cache_modes",
-        "pauses",
         "settling",
         "estimates",
         "calls_in_chains",
-        "kernels_in_graphs",
         "million_rows",
         "whole_builds",
+        "claims",
     ],
 )
 def test_scripts_say_how_they_are_run(name, benchmark, monkeypatch, capsys):
@@ -278,187 +267,11 @@ def test_a_block_counts_iterations_and_settles_first(benchmark, monkeypatch):
     assert workload.rounds > iterations / 2
 
 
-# Products of matrices
-
-
-def products(*rows):
-    table = pd.DataFrame(rows, columns=["m", "time_s", "power_w"])
-    return table.assign(device_uuid="GPU-1", power_capped_ratio=0.0)
-
-
-def test_neighbours_are_those_that_take_the_same_time(benchmark):
-    table = products((3, 1.02, 220.0), (1, 1.0, 200.0), (2, 1.0, 201.0), (4, 1.5, 500.0), (6, 1.5, 400.0))
-    pairs = benchmark("matrix_products").neighbours(table)
-    assert pairs[["m", "ratio"]].to_dict("list") == {"m": [1, 2], "ratio": pytest.approx([0.005, 220 / 201 - 1])}
-    assert pairs["one_board"].all()
-    assert pairs["below_limit"].all()
-    table["device_uuid"] = ["GPU-1", "GPU-2", "GPU-1", "GPU-1", "GPU-1"]
-    table["power_capped_ratio"] = [0.0, 0.0, 0.1, math.nan, math.nan]
-    pairs = benchmark("matrix_products").neighbours(table)
-    assert (list(pairs.one_board), list(pairs.below_limit)) == ([False, True], [False, False])
-
-
-def test_report_tells_the_share_of_neighbours_that_differ(benchmark):
-    report = benchmark("matrix_products").report
-    said = report(products((1, 1.0, 200.0), (2, 1.0, 206.0), (3, 1.0, 206.0), (4, 1.0, 150.0), (5, 1.0, math.nan)))
-    assert "3 pairs of neighbours" in said
-    assert "| all | 3 | 33.3% | 33.3% | 66.7% | 3.00% | 37.33% (m = 3) |" in said
-    assert "| on one board | 3 | 33.3% |" in said
-    assert "| on two boards | 0 |  |  |  |  |  |" in said
-    assert "missed" in said
-    assert "met" in report(products((1, 1.0, 200.0), (2, 1.0, 201.0)))
-    assert "0 pairs" in report(products((1, 1.0, 200.0)))
-
-
-def test_products_that_a_file_has_are_not_measured_again(benchmark, monkeypatch, tmp_path):
-    matrix_products = benchmark("matrix_products")
-    loads = defaultdict(lambda: Load(time_s=0.001, power_w=300.0))
-    campaign = SimulatedCampaign(tmp_path, loads, meter=MeterModel(averaging_time_s=0.02, update_period_s=0.02))
-    monkeypatch.setattr("opcost.running.apparatus.open_apparatus", campaign.open_apparatus)
-    path = tmp_path / "products.csv"
-    for largest in (2, 4):
-        monkeypatch.setattr(matrix_products, "ROWS", range(1, largest + 1))
-        matrix_products.measure_products(path, tmp_path, seed=1, limit_s=60.0)
-    table = pd.read_csv(path)
-    assert sorted(table["m"]) == [1, 2, 3, 4]
-    assert table["power_w"].to_numpy() == pytest.approx(300.0, rel=0.05)
-    products_built = [operator for operator in campaign.built if operator.short_name == "matmul"]
-    assert len(products_built) == 4
-    assert {operator.inputs[0].dtype for operator in products_built} == {"bfloat16"}
-
-
-# Short kernels in turn
-
-
-def turns(*rows):
-    return pd.DataFrame(rows, columns=["kind", "calls", "alone_s", "in_turn_s", "memory_bytes"]).assign(group="one")
-
-
-def test_what_calls_take_longer_in_turn_is_told_by_number_and_size(benchmark):
-    said = benchmark("short_kernels").report(
-        turns(
-            ("copies", 2, 10e-6, 11e-6, 1e6),
-            ("copies", 2, 10e-6, 13e-6, 1e6),
-            ("different", 8, 80e-6, 88e-6, 1e6),
-            ("different", 8, 80e-6, 96e-6, 1e9),
-        )
-    )
-    assert "| 2 copies, within the cache | 2 | +0.55 us | +1.00 us | +1.45 us | +20.0% |  |" in said
-    assert "| 8 different, within the cache | 1 | +1.00 us | +1.00 us | +1.00 us | +10.0% |  |" in said
-    assert "| 8 different, beyond the cache | 1 | +2.00 us | +2.00 us | +2.00 us | +20.0% |  |" in said
-    with_energy = turns(("different", 4, 10e-6, 11e-6, 1e6)).assign(alone_j=4e-3, in_turn_j=4.4e-3)
-    assert benchmark("short_kernels").report(with_energy).splitlines()[2].endswith("| +10.0% | +100 uJ |")
-
-
-def test_different_ones_are_held_against_their_own_copies(benchmark):
-    """The largest number of copies counts; a group with a member that has none beyond the cache is left out."""
-    rows = [
-        ("copies", "a | 4 times", 4, 40e-6, 44e-6, 1e9),
-        ("copies", "a | 8 times", 8, 80e-6, 96e-6, 1e9),
-        ("copies", "b | 8 times", 8, 80e-6, 80e-6, 1e9),
-        ("copies", "c | 8 times", 8, 80e-6, 80e-6, 1e6),
-        ("different", "a | b", 2, 20e-6, 23e-6, 1e9),
-        ("different", "b | a", 2, 20e-6, 22e-6, 1e9),
-        ("different", "a | c", 2, 20e-6, 99e-6, 1e9),
-    ]
-    columns = ["kind", "group", "calls", "alone_s", "in_turn_s", "memory_bytes"]
-    said = benchmark("short_kernels").report(pd.DataFrame(rows, columns=columns))
-    assert said.endswith("| 2 different, beyond the cache | 2 | +0.25 us | 0.25 us |")
-
-
-def test_groups_are_neighbours_by_size_and_as_they_come_and_copies_of_each(benchmark):
-    script = benchmark("short_kernels")
-    members = [script.Member(f"m{number}", Calls(int), size, 1.0, 1.0) for number, size in enumerate([5, 1, 4, 2, 3])]
-    found = [(kind, [one.name for one in group]) for kind, group in script.groups(members)]
-    assert [group for kind, group in found if kind == "different"] == [
-        ["m1", "m3"],
-        ["m4", "m2"],
-        ["m1", "m3", "m4", "m2"],
-        ["m0", "m1"],
-        ["m2", "m3"],
-        ["m0", "m1", "m2", "m3"],
-    ]
-    assert ("copies", ["m4"] * 32) in found
-    assert len({script.name_of(kind, group) for kind, group in script.groups(members)}) == len(found)
-
-
-def test_operators_in_turn_take_what_they_take_together(benchmark, monkeypatch):
-    """On the CPU, where nothing is captured: the round calls each of them once."""
-    script = benchmark("short_kernels")
-    monkeypatch.setattr(script, "DEVICE", "cpu")
-    monkeypatch.setattr(script, "as_graph", lambda eager: eager)
-    monkeypatch.setattr(script, "LOOK", MeasurementProtocol(0.0, 0.05))
-    instruments = Instruments(NoMeter("only times are wanted"), SystemClock())
-    apparatus = SimpleNamespace(instruments=lambda _: instruments, workload=None)
-    called = Counter()
-    members = [script.Member(name, Calls(partial(called.update, [name])), 8, 1e-6, 1e-3) for name in "ab"]
-    row = script.row("different", members, apparatus)
-    assert called["a"] == called["b"] > 100
-    assert (row["group"], row["calls"], row["alone_s"], row["alone_j"]) == ("a | b", 2, 2e-6, 2e-3)
-    assert row["in_turn_s"] > 0
-    assert math.isnan(row["in_turn_j"])
-
-
-# What operators find in the cache
-
-
-def test_sums_of_each_cache_mode_are_told_beside_the_whole(benchmark):
-    columns = ["model", "kind", "calls", "operators", "warm_s", "cold_s", "chained_s", "has_cold", "has_chain"]
-    rows = [
-        ("m", "whole", 1, 2, 0.010, math.nan, math.nan, False, False),
-        ("m", "Conv2d", 2, math.nan, 0.003, 0.004, 0.0035, True, True),
-        ("m", "ReLU", 3, math.nan, 0.001, 0.001, 0.001, False, True),
-        ("other", "whole", 1, 2, 0.010, math.nan, math.nan, False, False),
-        ("other", "ReLU", 3, math.nan, 0.001, 0.001, 0.001, False, True),
-    ]
-    said = benchmark("cache_modes").report(pd.DataFrame(rows, columns=columns))
-    assert "| m | 2 | 0.900 | 1.100 | 1.000 | 66.7 % | 100.0 % |" in said
-    assert "| m: ReLU | 1 | 0.300 | 0.300 | 0.300 | 0.0 % | 100.0 % |" in said
-    assert "| other" not in said
-    assert said.endswith("other: 1 of 2 operators measured")
-
-
-def test_operators_are_measured_in_each_cache_mode_once(benchmark, tmp_path, monkeypatch):
-    script = benchmark("cache_modes")
-    operator, model = count_of("torch.nn.ReLU", 8, 4).operator, count_of("torchvision.models.m", 8, 4).operator
-    config = SimpleNamespace(name="m", precision="fp32")
-    monkeypatch.setattr(script, "wanted", lambda _: [(Case(model), "whole", 1), (Case(operator), "ReLU", 3)])
-    campaign = SimulatedCampaign(tmp_path, {})
-    times_s = {"warm": 0.001, "cold": 0.002, "chained": 0.0015}
-
-    @contextmanager
-    def workload(case, setting, duty_cycle=1.0):
-        assert (setting.precision, setting.execution) == ("fp32", "graph")
-        time_s = 0.01 if case.operator == model else times_s[setting.cache]
-        yield campaign.machine.workload(Load(time_s=time_s), duty_cycle)
-
-    with campaign.open_apparatus(None, campaign.database, True) as opened:
-        for _ in range(2):
-            script.add_rows(tmp_path / "rows.csv", [config], replace(opened, workload=workload), 60.0)
-    rows = pd.read_csv(tmp_path / "rows.csv")
-    assert list(rows.kind) == ["whole", "ReLU"]
-    assert rows.operators[0] == 1
-    assert list(rows.warm_s) == pytest.approx([0.01, 0.001], rel=1e-3)
-    assert (rows.cold_s[1], rows.chained_s[1]) == pytest.approx((0.002, 0.0015), rel=1e-3)
-    assert math.isnan(rows.cold_s[0])
-
-
 # Short loops against long ones
 
 
 def count_of(name, side, memory_bytes):
     return OperatorCount(OperatorTuple(name, inputs=(TensorSpec((side,), "float32"),)), 1, 0, memory_bytes)
-
-
-def test_each_kind_has_its_turn_and_begins_with_its_longest_and_shortest(benchmark):
-    counts = [count_of(f"torch.nn.{kind}", side, side * 4) for kind in ("ReLU", "SiLU") for side in range(100, 108)]
-    counts.append(count_of("torch.nn.GELU", 5, 20))
-    for seed in range(4):
-        cases = benchmark("operators_in_turn").in_turn(counts, seed)
-        assert {case.operator for case in cases} == {count.operator for count in counts}
-        assert {case.operator.short_name for case in cases[:3]} == {"ReLU", "SiLU", "GELU"}
-        sides = [case.operator.inputs[0].shape[0] for case in cases if case.operator.short_name == "ReLU"]
-        assert sides[:2] == [107, 100]
 
 
 def test_operators_of_all_lengths_come_first_and_of_these_many_kinds(benchmark):
@@ -516,53 +329,6 @@ def test_an_operator_at_the_power_limit_is_compared_at_full_clocks(benchmark, tm
         assert pd.isna(row["time_sustained_s"])
     else:
         assert row["time_sustained_s"] == pytest.approx(0.0011, rel=0.07)
-
-
-@pytest.mark.parametrize("interval_s", [0.5e-3, 0.8e-3])
-def test_how_far_looks_are_apart_is_found_from_how_samples_scatter(benchmark, interval_s):
-    script = benchmark("pauses")
-    loops = [
-        pd.DataFrame({"power_w": script.looked_at(interval_s, share, 1.001 * period_s, 760.0, 100)}).assign(
-            device_uuid="GPU-1", duty_cycle=share, period_s=period_s
-        )
-        for share in script.DUTY_CYCLES
-        for period_s in script.PERIODS_S
-    ]
-    told = script.report(pd.concat(loops))
-    fits = told[told.index("looks are apart by") :].splitlines()[2:]
-    assert fits[0].startswith(f"| {1e3 * interval_s:.2f} ms | 1.")
-    factors = [float(line.split(" | ")[1].rstrip(" |")) for line in fits]
-    assert factors[0] < 1.12
-    assert factors[1] > 1.15
-
-
-def test_pauses_of_all_periods_are_measured_until_time_is_up(benchmark, tmp_path, monkeypatch):
-    script = benchmark("pauses")
-    campaign = SimulatedCampaign(tmp_path, {})
-    asked = []
-
-    def samples_of(_, calls, pause_s):
-        asked.append((calls, pause_s))
-        return [1.0, 1.02], [500.0, 510.0]
-
-    call = SimpleNamespace(calls=SimpleNamespace(cycle=None))
-    for name, played in {
-        "qualified": lambda _, *asked: campaign.open_apparatus(*asked),
-        "operator_workload": lambda *_: call,
-        "time_in_graph_s": lambda _, calls, __: calls * 35e-6,
-        "samples_of": samples_of,
-    }.items():
-        monkeypatch.setattr(script, name, played)
-    for _ in range(2):
-        script.add_rows(tmp_path / "pauses.csv", tmp_path, limit_s=60.0)
-    table = pd.read_csv(tmp_path / "pauses.csv")
-    assert len(table) == 2 * len(asked) == 2 * len(script.DUTY_CYCLES) * len(script.PERIODS_S)
-    for (calls, pause_s), (share, period_s) in zip(
-        asked, zip(table.duty_cycle[::2], table.period_s[::2], strict=True), strict=True
-    ):
-        assert calls * 35e-6 + pause_s == pytest.approx(period_s)
-        assert calls * 35e-6 == pytest.approx(share * period_s, abs=18e-6)
-    assert set(table.device_uuid) == {"simulated-0"}
 
 
 def test_too_few_loops_at_full_clocks_are_no_reference(benchmark):
@@ -665,7 +431,7 @@ def test_sums_are_compared_with_wholes_by_how_they_were_run(benchmark):
 
 
 def test_estimates_of_a_model_that_is_held_out_come_from_the_operators_of_others(benchmark):
-    """Rows that follow rates are told exactly by those of other sizes, and its own tell nothing."""
+    """Rows that follow rates are estimated exactly from those of other sizes, and its own are not used."""
     template = simulated_row(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((1,), "float32"),)))
 
     def model_of(*widths):
@@ -744,7 +510,7 @@ def test_builds_are_told_with_their_spread(benchmark):
     assert lines[3].startswith("| a | GPU-b | 2026-11-22T20:00:00Z | 1 | 5 ms |")
 
 
-# Calls in chains, kernels in graphs
+# Calls in chains
 
 
 def test_what_calls_take_longer_in_chains_is_told_by_kind_size_and_blocks(benchmark):
@@ -793,26 +559,6 @@ def test_a_database_is_enlarged_by_rows_that_can_be_read(benchmark, tmp_path):
     rows = Database(large).operator_measurements.rows()
     assert rows[:3] == known
     assert len({row.key for row in rows}) == len(rows) == 8
-
-
-def test_where_a_sum_lacks_time_is_told_apart_for_kernels_and_gaps(benchmark):
-    rows = pd.DataFrame(
-        {
-            "config": "a",
-            "short_name": ["ReLU", "ReLU", "Conv2d", "cat"],
-            "kernels": [1, 1, 2, 1],
-            "alone_kernels": [1.0, 1.0, 2.0, 3.0],
-            "alone_time_s": [2e-6, 4e-6, 80e-6, 1.0],
-            "alone_gap_s": [1e-6, 1e-6, 2e-6, 1.0],
-            "in_model_time_s": [3e-6, 4e-6, 79e-6, 1.0],
-            "in_model_gap_s": [1.5e-6, 1.5e-6, 2e-6, 1.0],
-        }
-    )
-    told = benchmark("kernels_in_graphs").report(rows)
-    # Of 91 us in the model; what launches other kernels alone is left out.
-    assert "| a, up to 30 us | 2 | +0.50 us | +0.50 us | +1.1% | +1.1% |" in told
-    assert "| a, beyond 30 us | 1 | -1.00 us | +0.00 us | -1.1% | +0.0% |" in told
-    assert "| ReLU | 2 | +0.50 us | +0.50 us | +10.0% | +10.0% |" in told
 
 
 def test_a_synthetic_report_has_as_many_tuples_as_are_asked_for(benchmark, tmp_path):
