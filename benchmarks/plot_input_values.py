@@ -1,6 +1,6 @@
 """Draw the rows of input_values.py: energy over share of zeros, spread and mean, relative to normal values
 
-Example: python benchmarks/plot_input_values.py docs/data/input_values.csv docs/input_values.svg
+Example: python benchmarks/plot_input_values.py docs/data/input_values.csv docs/log/input_values.svg
 """
 
 from __future__ import annotations
