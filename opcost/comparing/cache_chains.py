@@ -33,7 +33,7 @@ PRODUCTS = (DEPTHWISE, MATRIX, FILTER)
 
 BLOCKS = 6
 """Of a chain, each with weights of its own. Models repeat few kinds of layers, so that code is fetched from memory once
-and used several times; how often is a choice (``docs/results.md``: with 1 sums are too large, 12 are as 6: found with
+and used several times; how often is a choice (``docs/log/cache.md``: with 1 sums are too large, 12 are as 6: found with
 chains that took all products for one kind)."""
 
 VERSION = 3

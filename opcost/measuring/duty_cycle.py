@@ -16,7 +16,7 @@ long, samples scattered so slowly that loops took 10 to 20 s (H200)."""
 LOOK_S = 0.8e-3
 """NVML's power samples seem to be means of looks that are so far apart, or half as far: pauses with periods from 0.4 to
 4 ms make samples of an H200 scatter by 2 to 19 %, as 25 looks in 20 ms would and a mean over all of that time would
-not (``benchmarks/pauses.py``, ``docs/results.md``)."""
+not (``docs/log/meters.md``)."""
 
 OUT_OF_STEP = (0.382, 0.618)
 """Pauses come one of these parts of a look out of step with looks, those of the golden section: so looks, one after the

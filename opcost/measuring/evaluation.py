@@ -23,7 +23,7 @@ UNEVEN_RATIO = 1.5
 """Undisturbed loops stay far below: 1.1 is a lot on a GPU, also where Python launches it."""
 
 DISAGREEMENT_RATIO = 0.02
-"""Two sound meters of one GPU agree within 0.5 % under a steady load (H200, ``docs/results.md``)."""
+"""Two sound meters of one GPU agree within 0.5 % under a steady load (H200, ``docs/log/meters.md``)."""
 
 CLOCK_STEP_S = 0.05
 """A wall clock that moved against the monotonic one by more than half a meter's update period was stepped."""

@@ -19,7 +19,7 @@ class Repeatability:
 GPU_REPEATABILITY = Repeatability(time_ratio=0.002, power_ratio=0.004)
 """With these, 95 % of the intervals of two runs' times hold their difference, and 94 % of those of energies at one
 temperature, the error of whose slope, which runs have in common, is not counted (ResNet-50's operators, three runs on
-each of two H200, on which the two shares were found, ``docs/results.md``)."""
+each of two H200, on which the two shares were found, ``docs/log/repeatability.md``)."""
 
 
 @dataclass(frozen=True)

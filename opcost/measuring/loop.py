@@ -26,7 +26,7 @@ by luck, and takes a millisecond of the host's."""
 
 DOUBTED_GROWTH = 1.1
 """After a look that says that a loop will not become precise the next one comes sooner: where that is so loops of some
-10 s end a quarter earlier, and no more of those that would become precise (simulated, ``docs/results.md``)."""
+10 s end a quarter earlier, and no more of those that would become precise (simulated, ``docs/log/eager.md``)."""
 
 STOP_RATIO = 0.9
 LOOKS_IN_A_ROW = 2

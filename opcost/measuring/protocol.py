@@ -32,7 +32,7 @@ CPU_WARM_UP_S = 0.5
 SHORT_WARM_UP_S = 0.1
 """For loops that end when they are precise enough: NVML's samples, each of the 20 ms before it, are within 0.3 % of
 what they will be 0.06 s after an operator's begin, where the device was at work before (mean of 549 operators on an
-H200, ``docs/results.md``)."""
+H200, ``docs/log/meters.md``)."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ GOOD_PULSED_RATIO = 0.05
 
 STEP_RATIO = 0.005
 """By so much powers of H200s step without a change of load or temperature (a standard deviation; the largest of some
-minutes are 2 %, ``docs/results.md``): a slope over few degrees may be one of these."""
+minutes are 2 %, ``docs/log/meters.md``): a slope over few degrees may be one of these."""
 
 MINIMUM_READINGS = 3
 

@@ -17,7 +17,7 @@ operators reach on an H200 (45 to 62 °C)."""
 
 SLOPE_SPREAD_PER_KELVIN = 0.0015
 """How far an operator's slope of power over temperature may be from its board's, as a share of the power: 0.22 to
-0.52 % per kelvin in four operators on two H200 (``docs/results.md``)."""
+0.52 % per kelvin in four operators on two H200 (``docs/log/meters.md``)."""
 
 SLOPE_ERROR_PER_KELVIN = 0.001
 """How well a board's slope is known, as a share of the power, where rows do not tell: 0.03 to 0.1 % per kelvin."""

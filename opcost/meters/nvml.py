@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 Answer = TypeVar("Answer")
 
 HISTORY_S = 2.0
-"""How far back the ring of samples reaches at least: 119 samples of 20 ms on an H200 (``docs/results.md``)."""
+"""How far back the ring of samples reaches at least: 119 samples of 20 ms on an H200 (``docs/log/meters.md``)."""
 
 MOST_POWER_W = 10_000.0
 """Several times what any board draws. A driver that has no value may tell all bits of one instead, or 0."""

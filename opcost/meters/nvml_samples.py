@@ -22,8 +22,8 @@ from opcost.power.trace import PowerSource, PowerTrace, no_trace, trace_of_power
 SAMPLES_SOURCE = PowerSource(
     SAMPLES, rise_time_s=0.15, averaging_time_s=0.02, update_period_s=0.02, repeats_values=False
 )
-"""Update and averaging time: measured on an H200 (``docs/results.md``). Behind a step of the load samples rise within
-60 ms and overshoot for some 100 ms."""
+"""Update and averaging time: measured on an H200 (``docs/log/meters.md``). Behind a step of the load samples rise
+within 60 ms and overshoot for some 100 ms."""
 
 DRAIN_INTERVAL_S = HISTORY_S / 2
 

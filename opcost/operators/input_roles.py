@@ -37,7 +37,7 @@ GELU_BY_ERROR_FUNCTION = frozenset({"GELU", "gelu"})
 
 UNMOVED_BY_SPREAD = MULTIPLYING_AND_ADDING | COMPARING | COPYING | GELU_BY_ERROR_FUNCTION
 """Short names of operators that cost the same however wide their inputs spread: at spreads of 16 and 64 times on an
-H200 stayed within 0.8 % of those on normal values, energies within 1.4 % (``docs/results.md``, "what values cost")."""
+H200 stayed within 0.8 % of those on normal values, energies within 1.4 % (``docs/log/values.md``)."""
 
 
 def shows_spread(operator: OperatorTuple) -> bool:

@@ -1,6 +1,6 @@
 """What kind of values the floating inputs of an operator have, as far as they change what it costs.
 
-Measured on an H200 (``docs/results.md``, "what values cost"): energy falls with the share of zeros, by up to a third
+Measured on an H200 (``docs/log/values.md``): energy falls with the share of zeros, by up to a third
 (but for SiLU, which has a longer path for them); constants cost between normal values and zeros; exponentials of values
 beyond a dozen take another, longer path (``input_roles`` lists operators in which no spread shows). Smaller spreads and
 the sign do not show, and a mean of up to 64 times the spread changes energy by a few percent.

@@ -96,7 +96,7 @@ def compare_kernels(
         with open_device(request.device, request.database, False) as apparatus:
             if not apparatus.is_gpu:
                 raise UserError("--device cpu: kernels are compared on a GPU; name one with --device cuda")
-            # The profiler reported kernels of a process's first model under other operators (``docs/results.md``).
+            # The profiler reported kernels of a process's first model under other operators (``docs/log/cache.md``).
             profiled(lambda mark: None)
             for config in configs:
                 progress.begin(config.name)

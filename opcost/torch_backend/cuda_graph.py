@@ -3,9 +3,9 @@
 A loop of short kernels in Python measures Python. A graph of several calls is launched at once, and its kernels follow
 each other as closely as in a model that launches ahead of the device.
 
-A call's time depends on where in memory its tensors lie (H200, where they fit into the cache: standard deviation 0.3 %
-to 1.8 %, ``docs/results.md``), which differs from run to run, and from call to call in a model. So a short call is
-captured in several places, a graph for each.
+A call's time depends on where in memory its tensors lie (H200, where they fit into the cache: standard deviation
+0.3 % to 1.8 %, ``docs/log/repeatability.md``), which differs from run to run, and from call to call in a model. So a
+short call is captured in several places, a graph for each.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def make_room(device: str) -> None:
     """Let torch give back the memory that it keeps unused, where little else is free.
 
     In a capture torch takes new memory and gives back none. What finds too little there does not always fail: cuDNN
-    then runs another algorithm, and goes on doing so (a convolution took 3.4 times as long; ``docs/results.md``).
+    then runs another algorithm, and goes on doing so (a convolution took 3.4 times as long; ``docs/log/sums.md``).
     """
     free, total = torch.cuda.mem_get_info(device)
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
