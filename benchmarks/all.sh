@@ -13,14 +13,10 @@ models="$model vit_l_16_32x3x224x224 efficientnet_b0_32x3x224x224 swin_t_32x3x22
 models="$models vgg19_32x3x224x224 deeplabv3_resnet101_32x3x520x520"
 mkdir -p "$output"
 
-# Blocks 0 and 1; the whitelist of the repeated runs has the residual adds, too.
 count() {
     # shellcheck disable=SC2086
     "$python" general_pipeline_block0.py $models
-    rm -rf "$output/measurements"
-    cp -R measurements "$output/measurements"
-    sed -i 's/^operators:/&\n  - add_/' "$output/measurements/operator_whitelist.yml"
-    "$python" general_pipeline_block1.py "$model" --measurements "$output/measurements"
+    "$python" general_pipeline_block1.py "$model"
 }
 
 qualify() {
@@ -38,11 +34,10 @@ repeat() {
         run="$output/run$number"
         mkdir -p "$run"
         cp "$output/database/meter_qualifications.csv" "$run"
-        (time measured "$python" general_pipeline_block2.py "$model" --relative-error 0.01 \
-            --measurements "$output/measurements" --database "$run") 2>&1 | tail -n 12
+        (time measured "$python" general_pipeline_block2.py "$model" --relative-error 0.01 --database "$run") 2>&1 | tail -n 12
     done
     measured "$python" full_model_measurement.py "$model" --seconds 3 --database "$run"
-    "$python" compare_sum_vs_full.py "$model" --measurements "$output/measurements" --database "$run"
+    "$python" compare_sum_vs_full.py "$model" --database "$run"
     "$python" benchmarks/repeatability.py "$output"/run?
 }
 

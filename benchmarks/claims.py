@@ -101,14 +101,14 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "Sums of {two_boards_models} models on two boards agree within {two_boards_time_worst} in time "
             "({two_boards_time_median} in the median); in energy the second board is {two_boards_energy_lowest} to "
             "{two_boards_energy_highest} off",
-            f"{GRAPHS}; energies at 50 °C",
+            f"boards 0d8f and cd1b, {GRAPHS}; energies at 50 °C",
             NIGHT,
             (OPERATORS, "database/model_operators.csv"),
         ),
         Claim(
             "{two_boards_operators} operators on the same two boards: times differ by {two_boards_operator_median} in "
             "the median, {two_boards_operator_beyond_1} of them by more than 1 %",
-            GRAPHS,
+            "as above",
             NIGHT,
             (OPERATORS,),
         ),

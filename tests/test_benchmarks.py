@@ -74,6 +74,14 @@ def test_a_script_runs_by_itself():
     assert "benchmarks/sum_vs_full.py" in said.stdout
 
 
+def test_every_script_and_every_table_is_explained():
+    scripts = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in BENCHMARKS.glob("*.py") if path.stem not in scripts] == []
+    data = BENCHMARKS.parent / "docs" / "data"
+    tables = (data / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in data.iterdir() if path.name not in tables and path.name != "README.md"] == []
+
+
 # Tables
 
 
