@@ -159,8 +159,8 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "ResNet-50's {resnet50_measurements} measurements take {resnet50_span} (54 s with the start of Python and "
-            "PyTorch, by `time`: [log](log/speed.md)); sum / whole is {resnet50_time} in time and {resnet50_energy} in energy (corrected "
-            "{resnet50_time_corrected} and {resnet50_energy_corrected})",
+            "PyTorch, by `time`: [log](log/speed.md)); sum / whole is {resnet50_time} in time and {resnet50_energy} in "
+            "energy (corrected {resnet50_time_corrected} and {resnet50_energy_corrected})",
             f"one board, fresh processes, {GRAPHS}, `--relative-error 0.01`",
             "2026-11-22",
             ("docs/data/resnet50",),
