@@ -1,0 +1,51 @@
+"""Messages that docs/troubleshooting.md explains are those that opcost has; ``…`` stands for their variable parts."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+
+OF_OTHERS = {
+    "RuntimeError: operator torchvision::nms does not exist",
+    "The NVIDIA driver on your system is too old",
+    "OutOfMemoryError: CUDA out of memory",
+}
+"""Messages of torch and torchvision."""
+
+BLOCKS = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+CELLS = re.findall(r"^\| `([^`]+)`", PAGE, re.MULTILINE)
+MESSAGES = sorted({*"".join(BLOCKS).splitlines(), *CELLS} - OF_OTHERS)
+
+
+def text_of(node: ast.AST) -> str:
+    """Return the text of a string in a program, with ``…`` for what is filled in."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(text_of(part) for part in node.values)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return re.sub(r"%[sd]|%\.\d[fg]|%g|\{\w+\}", "…", node.value)
+    return "…"
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    programs = [*ROOT.glob("opcost/**/*.py"), *ROOT.glob("*.py")]
+    nodes = (node for path in programs for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    return [text_of(node) for node in nodes if isinstance(node, ast.JoinedStr | ast.Constant)]
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_a_message_is_one_of_opcost(message: str, texts: list[str]) -> None:
+    """Its parts are, since problem and remedy may come from two places."""
+    parts = [part.strip(" ();:,.?'") for part in message.split("…")]
+    assert [part for part in parts if not any(part in text for text in texts)] == []
+
+
+def test_messages_of_others_are_on_the_page() -> None:
+    assert all(message in PAGE for message in OF_OTHERS)
+    assert len(MESSAGES) > 40
