@@ -38,6 +38,8 @@ PREPARED = (f"{PYTHON} general_pipeline_block0.py --meta 'resnet50*'", f"{PYTHON
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXAMPLE = re.compile(r"^```python\n(.*?)^```$(?:\n\n```\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+"""A program, and the sample of its output that follows, if any."""
 NAMED_FILE = re.compile(
     r"`((?:opcost|tests|docs|benchmarks|measurements|database)/[\w./*-]+\.(?:py|md|csv|yml|html|c))`"
 )
@@ -155,18 +157,25 @@ def test_every_command_runs_and_prints_what_the_page_shows(
 
 
 PYTHON_EXAMPLES = [
-    pytest.param(block, id=f"{name_of(page)}: {number}")
+    pytest.param(page, program, sample, id=f"{name_of(page)}: {number}")
     for page in TRIED
-    for number, (language, block) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
-    if language == "python"
+    for number, (program, sample) in enumerate(EXAMPLE.findall(page.read_text(encoding="utf-8")))
 ]
 
 
-@pytest.mark.parametrize("example", PYTHON_EXAMPLES)
-def test_every_example_in_python_runs_and_prints_something(example: str) -> None:
-    result = subprocess.run([sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(("page", "program", "sample"), PYTHON_EXAMPLES)
+def test_every_example_in_python_runs_and_prints_what_the_page_shows(
+    page: Path, program: str, sample: str, pytestconfig: pytest.Config
+) -> None:
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout
+    printed = "".join(f"{line.rstrip()}\n" for line in result.stdout.splitlines())
+    assert printed
+    if sample and pytestconfig.getoption("--renew-golden"):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(text.replace(sample, printed), encoding="utf-8")
+    elif sample:
+        assert sample == printed, "meant? then: pytest --renew-golden"
 
 
 def options_in(text: str) -> set[str]:
