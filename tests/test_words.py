@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 
 TEXTS = ("opcost", "benchmarks", "docs", "measurements/operator_whitelist.yml", "Makefile", *ROOT.glob("*.py"))
-PAGES = ("README.md", "DESIGN.md", "CHANGELOG.md")
+PAGES = ("README.md", "DESIGN.md", "CHANGELOG.md", "database/README.md", "tests/README.md")
 
 QUOTING = {
     GLOSSARY,
