@@ -10,13 +10,15 @@ ROOT = Path(__file__).resolve().parent.parent
 SUMS = ROOT / "database" / "sum_vs_full.csv"
 
 README = """
+The difference is {time_corrected_median} in time and {energy_corrected_median} in energy
+ in the median of {models} models
 | time | {time_median} | {time_worst} | {time_median_2ms} | {time_worst_2ms} |
 | time, with the cache correction | {time_corrected_median} | {time_corrected_worst} |
  {time_corrected_worst} | {time_corrected_median_2ms} | {time_corrected_worst_2ms} |
 | energy | {energy_median} | {energy_worst} | {energy_median_2ms} | {energy_worst_2ms} |
 | energy, with the cache correction | {energy_corrected_median} | {energy_corrected_worst} |
  {energy_corrected_worst} | {energy_corrected_median_2ms} | {energy_corrected_worst_2ms} |
-| time, modules alone, as forward hooks see them | {modules_time_median} | {modules_time_worst} |
+| for comparison: time of leaf modules only, as forward hooks see them | {modules_time_median} | {modules_time_worst} |
  {modules_time_worst} | {modules_time_median_2ms} | {modules_time_worst_2ms} |
 """
 """Parts of the README, one a line, with the names of figures in braces (``benchmarks/claims.py --figures``)."""
