@@ -18,7 +18,7 @@ import pytest
 from opcost.__main__ import SUBCOMMANDS
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("[!.]*/README.md")])
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("[!.]*/README.md")})
 TRIED = [path for path in PAGES if path.parent.name != "log" and path.name != "CHANGELOG.md"]
 """Pages whose commands hold today; the log's held on their dates."""
 
