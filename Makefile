@@ -10,12 +10,12 @@ demo_model := resnet18_32x3x32x32
 demo_config := measurements/$(demo_model)/summary.yml
 demo_arguments := $(demo_model) --measurements $(demo)/measurements --database $(demo)/database
 
-# Answers "good", "old" or "bare"; any Python from 2.7 on can run it.
+# Prints "good", "old" or "bare"; any Python from 2.7 on can run it.
 python_check := import sys; print("old" if sys.version_info < (3, 10) else "good" if all(map(__import__("importlib.util").util.find_spec, ("venv", "ensurepip"))) else "bare")
 python_verdict = $(shell $(PYTHON) -c '$(python_check)' 2>/dev/null)
-another_python = run "make PYTHON=python3.12 $(or $(MAKECMDGOALS),install)", or whichever newer Python you have
+another_python = run "make PYTHON=python3.12 $(or $(MAKECMDGOALS),install)" with a newer Python
 problem_old = $(PYTHON) is too old: opcost needs Python 3.10 or newer; $(another_python)
-problem_bare = $(PYTHON) lacks venv or ensurepip: install them (Debian and Ubuntu: apt install python3-venv), or $(another_python)
+problem_bare = $(PYTHON) has no venv or ensurepip: install them (Debian and Ubuntu: apt install python3-venv), or $(another_python)
 problem_none = $(PYTHON) does not run: install Python 3.10 or newer, or $(another_python)
 python_problem = $(if $(filter good,$(1)),,$(problem_$(or $(filter old bare,$(1)),none)))
 require_python = $(if $(call python_problem,$(python_verdict)),$(error $(call python_problem,$(python_verdict))))
@@ -38,13 +38,13 @@ pipeline: .venv/installed  ## run all stages on resnet18 at 32x3x32x32, a second
 	@$(venv_python) full_model_measurement.py $(demo_arguments) --seconds 1
 	@$(venv_python) compare_sum_vs_full.py $(demo_arguments)
 
-configs: .venv/installed  ## write a summary.yml for each model of torchvision that has none yet
+configs: .venv/installed  ## write a summary.yml for each torchvision model that has none
 	@$(venv_python) -m opcost make-configs
 
-coverage: .venv/installed  ## check that operator tuples carry all of every model -> docs/accuracy/counting_cpu.md (10 minutes on 2 cores)
+coverage: .venv/installed  ## check that operator tuples have all FLOPs and bytes of every model -> docs/accuracy/counting_cpu.md (10 minutes on 2 cores)
 	@$(venv_python) -m opcost coverage --output docs/accuracy/counting_cpu.md
 
-zoo: .venv/installed  ## rebuild every operator tuple of every model alone: same outputs, same FLOPs? (3 minutes on 2 cores)
+zoo: .venv/installed  ## run every operator tuple of every model alone, and compare outputs and FLOPs (3 minutes on 2 cores)
 	@mkdir -p build/zoo
 	@cp -R measurements build/zoo/
 	@$(venv_python) general_pipeline_block0.py '*' --meta --measurements build/zoo/measurements
@@ -57,23 +57,23 @@ test: .venv/installed-test  ## set up .venv with the test tools; check style, ty
 	@$(venv_python) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-cache --no-logo
 	@$(venv_python) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
-fuzz: .venv/installed-test  ## read 10,000 malformed files: all end in a reading or in clear lines (2 to 6 minutes)
+fuzz: .venv/installed-test  ## read 10,000 malformed files: each is read or refused with an error message (2 to 6 minutes)
 	@$(venv_python) tests/malformed_files.py --inputs 10000
 
-mutation: .venv/installed-test  ## plant 100 faults in ideas and storage; list those that no test notices (20 minutes)
+mutation: .venv/installed-test  ## plant 100 faults in the code; list those that no test detects (20 minutes)
 	@$(venv_python) tests/planted_faults.py
 
-clean:  ## remove build/ and the tools' caches; .venv, measurements/ and database/ stay
+clean:  ## remove build/ and the caches of tools; keep .venv, measurements/ and database/
 	@rm -rf build opcost.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -not -path "./.venv/*" -prune -exec rm -rf {} +
 
 .venv/installed: .venv/made pyproject.toml
-	@echo "Installing what opcost needs into .venv; the first time, torch is a download of about 5 GB."
+	@echo "Installing opcost into .venv; the first time, torch is a download of about 5 GB."
 	@$(venv_python) -m pip install $(quiet) --editable .
 	@touch $@
 
 .venv/installed-test: .venv/made pyproject.toml
-	@echo "Installing what opcost and its tests need into .venv; the first time, torch is a download of about 5 GB."
+	@echo "Installing opcost and the tools of its tests into .venv; the first time, torch is a download of about 5 GB."
 	@$(venv_python) -m pip install $(quiet) --editable '.[test]'
 	@touch .venv/installed $@
 
@@ -82,7 +82,7 @@ clean:  ## remove build/ and the tools' caches; .venv, measurements/ and databas
 	@$(PYTHON) -m venv --clear .venv
 	@touch $@
 
-# A .venv whose Python has gone is made anew.
+# A .venv whose Python has gone is made again.
 ifneq ($(shell $(venv_python) -c 'print("runs")' 2>/dev/null),runs)
 .PHONY: .venv/made
 endif

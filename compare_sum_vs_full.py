@@ -1,6 +1,6 @@
-"""Set the sum of each model's operators beside the measured whole -> database/sum_vs_full.csv
+"""Compare the sum of each model's operators with the measured whole model -> database/sum_vs_full.csv
 
-With --coverage-target: which operators does the whitelist need, so that it covers enough of each model?
+With --coverage-target: print which operators the whitelist needs to cover enough of each model.
 Example: python compare_sum_vs_full.py resnet18_32x3x32x32
          python compare_sum_vs_full.py --coverage-target 0.9
 """
@@ -22,13 +22,15 @@ from opcost.command.options import (
 )
 from opcost.command.run import run
 
-EXAMPLE = "python compare_sum_vs_full.py 'resnet*' --json"
+EXAMPLE = "python compare_sum_vs_full.py 'resnet*' --report report.html"
 
 COMPARISON_OPTIONS = ("input_data", "cache", "counted", "figures", "report")
 
 
 def main() -> int:
-    description = "Sum time and energy of each model's operators by occurrence and compare with the whole model."
+    description = (
+        "Sum time and energy of each model's operators over all calls, and compare the sums with the whole model."
+    )
     own_options = (INPUT_VALUES, CACHE, SUMMED, FIGURES, REPORT, COVERAGE_TARGET, WRITE_WHITELIST)
     parser = pipeline_parser(description, EXAMPLE, *own_options, device=MEASURED_DEVICE)
     arguments = parser.parse_args()
@@ -36,11 +38,13 @@ def main() -> int:
     if arguments.coverage_target is not None:
         unused = [option for option in COMPARISON_OPTIONS if getattr(arguments, option) != parser.get_default(option)]
         if unused:
-            parser.error(f"--coverage-target: it has no --{unused[0].replace('_', '-')}; leave that out")
+            parser.error(
+                f"--coverage-target and --{unused[0].replace('_', '-')} exclude each other; leave one of them out"
+            )
         log_run(arguments.verbose)
         return report_coverage(arguments)
     if arguments.write_whitelist:
-        parser.error("--write-whitelist: it needs --coverage-target, such as 0.9")
+        parser.error("--write-whitelist needs --coverage-target, such as 0.9")
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
     return compare(arguments)
 
@@ -62,7 +66,7 @@ def compare(arguments: Namespace) -> int:
     print_json(reports) if arguments.json else print_comparisons(reports, arguments.dry_run)
     if arguments.dry_run:
         wanted = [path for path in (arguments.figures, arguments.report) if path is not None]
-        print_files("not written, since nothing is in a dry run", wanted)
+        print_files("dry run: not written", wanted)
     elif arguments.figures is not None:
         from opcost.reporting.figures import draw_comparisons
 

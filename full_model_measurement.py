@@ -9,11 +9,11 @@ from opcost.command.log import log_run
 from opcost.command.options import DURATION, EXECUTION, METER, SAME_BOARD, pipeline_parser
 from opcost.command.run import run
 
-EXAMPLE = "python full_model_measurement.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
+EXAMPLE = "python full_model_measurement.py resnet18_32x3x32x32 --seconds 3"
 
 
 def main() -> int:
-    description = "Measure each model as a whole, by the same procedure as its operators, where the database lacks it."
+    description = "Measure time and energy of each whole model that the database does not have."
     arguments = pipeline_parser(description, EXAMPLE, DURATION, EXECUTION, METER, SAME_BOARD).parse_args()
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
 

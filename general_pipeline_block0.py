@@ -7,11 +7,11 @@ from opcost.command.log import log_run
 from opcost.command.options import CENSUS, META, pipeline_parser
 from opcost.command.run import run
 
-EXAMPLE = "python general_pipeline_block0.py 'resnet*' --device cpu"
+EXAMPLE = "python general_pipeline_block0.py resnet18_32x3x32x32"
 
 
 def main() -> int:
-    description = "Run each model once, count its operator tuples and pickle them with their occurrences."
+    description = "Block 0: run each model once, count its operator tuples and write them to a pickle."
     arguments = pipeline_parser(description, EXAMPLE, META, CENSUS).parse_args()
     log_run(arguments.verbose)
 

@@ -7,11 +7,13 @@ from opcost.command.log import log_run
 from opcost.command.options import pipeline_parser
 from opcost.command.run import run
 
-EXAMPLE = "python general_pipeline_block1.py 'resnet*'"
+EXAMPLE = """\
+python general_pipeline_block0.py resnet18_32x3x32x32
+python general_pipeline_block1.py resnet18_32x3x32x32"""
 
 
 def main() -> int:
-    description = "Filter each model's operator tuples by measurements/operator_whitelist.yml."
+    description = "Block 1: filter each model's operator tuples by measurements/operator_whitelist.yml."
     arguments = pipeline_parser(description, EXAMPLE).parse_args()
     log_run(arguments.verbose)
 

@@ -10,11 +10,14 @@ from opcost.command.log import log_run
 from opcost.command.options import CACHE, DURATION, EXECUTION, INPUT_VALUES, METER, SAME_BOARD, pipeline_parser
 from opcost.command.run import run
 
-EXAMPLE = "python general_pipeline_block2.py resnet34_32x3x56x56 --device cuda:0 --seconds 3"
+EXAMPLE = """\
+python general_pipeline_block0.py resnet18_32x3x32x32
+python general_pipeline_block1.py resnet18_32x3x32x32
+python general_pipeline_block2.py resnet18_32x3x32x32 --seconds 3"""
 
 
 def main() -> int:
-    description = "Measure each operator tuple that the database lacks: warm up, run it in a loop, log the power."
+    description = "Block 2: measure time and energy of each operator tuple that the database does not have."
     own_options = (DURATION, EXECUTION, CACHE, METER, SAME_BOARD, INPUT_VALUES)
     arguments = pipeline_parser(description, EXAMPLE, *own_options).parse_args()
     log_run(arguments.verbose, None if arguments.dry_run else arguments.database)

@@ -6,6 +6,7 @@ import ast
 import csv
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -141,7 +142,30 @@ def test_help_answers_before_anything_is_installed(command: str) -> None:
     assert ("--device DEVICE" in result.stdout) == runs_something
     assert "--verbose" in result.stdout
     command_line = command.replace("opcost", "-m opcost")
-    assert re.search(rf"example:\s.*python {re.escape(command_line)}", result.stdout, re.IGNORECASE)
+    assert re.search(rf"example:\s.*python {re.escape(command_line)}", result.stdout, re.IGNORECASE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("command", "before"),
+    [
+        ("general_pipeline_block0.py", []),
+        ("general_pipeline_block1.py", ["general_pipeline_block0.py"]),
+        ("general_pipeline_block2.py", ["general_pipeline_block0.py", "general_pipeline_block1.py"]),
+        ("full_model_measurement.py", []),
+        ("compare_sum_vs_full.py", []),
+        ("opcost check-operators", ["general_pipeline_block0.py"]),
+        ("opcost compare-kernels", []),
+    ],
+)
+def test_an_example_runs_in_a_fresh_clone(command: str, before: list[str]) -> None:
+    shown = ask_for_help(command, "-I").stdout.partition("example:\n")[2].splitlines()
+    examples = [line.split() for line in shown if line.startswith("  python ")]
+    assert [words[1] for words in examples[:-1]] == before
+    assert all(list(ROOT.glob(f"measurements/{words[-1]}/summary.yml")) for words in map(_without_options, examples))
+
+
+def _without_options(words: list[str]) -> list[str]:
+    return shlex.split(" ".join(words).partition(" --")[0])
 
 
 @each_command
@@ -237,8 +261,8 @@ def test_make_lists_every_target(checkout: Checkout) -> None:
     ("before", "problem"),
     [
         ("sys.version_info = (3, 8, 18)", "is too old: opcost needs Python 3.10 or newer"),
-        ("sys.modules['ensurepip'] = None", "lacks venv or ensurepip"),
-        ("sys.modules['venv'] = None", "lacks venv or ensurepip"),
+        ("sys.modules['ensurepip'] = None", "has no venv or ensurepip"),
+        ("sys.modules['venv'] = None", "has no venv or ensurepip"),
         ("sys.exit(1)", "does not run"),
     ],
 )

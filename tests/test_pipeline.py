@@ -175,7 +175,7 @@ def test_an_interrupt_keeps_what_was_measured(
 ) -> None:
     assert interrupted.returncode == 130
     assert interrupted.stdout == ""
-    assert interrupted.stderr.endswith("interrupted: start the same command again to go on\n")
+    assert interrupted.stderr.endswith("interrupted; run the same command again to continue\n")
     assert "Traceback" not in interrupted.stderr
     assert 2 <= len(rows_before) < 7
 
@@ -350,7 +350,7 @@ def test_a_meter_that_a_cpu_has_not_is_one_line_and_status_2(
     for script in ("general_pipeline_block2.py", "full_model_measurement.py"):
         result = project.run(script, "a_resnet", "--seconds", "0.05", "--meter", "samples")
         assert result.returncode == 2
-        assert result.stderr.startswith("error: --meter samples: cpu has no such meter; there are: ")
+        assert result.stderr.startswith("error: --meter samples: cpu has no such meter; available: ")
         assert len(result.stderr.splitlines()) == 1
 
 
@@ -401,7 +401,9 @@ def test_advice_names_what_the_whitelist_lacks_and_writes_one_that_lacks_nothing
 def test_advice_refuses_what_only_comparisons_have(tmp_path: Path, option: list[str]) -> None:
     result = new_project(tmp_path, MODELS).run("compare_sum_vs_full.py", "--coverage-target", "0.9", *option)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"error: --coverage-target: it has no {option[0]}; leave that out; see ")
+    assert result.stderr.startswith(
+        f"error: --coverage-target and {option[0]} exclude each other; "
+    )
 
 
 def test_figures_are_drawn_beside_the_comparison(
@@ -422,7 +424,7 @@ def test_nothing_is_drawn_in_a_dry_run_and_that_is_told(
     wanted = ("--figures", str(figures), "--report", str(report))
     result = project.run("compare_sum_vs_full.py", "a_resnet", "--dry-run", *wanted)
     assert result.returncode == 0, result.stderr
-    assert f"not written, since nothing is in a dry run: {figures}, {report}\n" in result.stderr
+    assert f"dry run: not written: {figures}, {report}\n" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -464,7 +466,7 @@ def test_only_figures_need_matplotlib(
 def test_a_whitelist_is_not_written_without_a_target(tmp_path: Path) -> None:
     result = new_project(tmp_path, MODELS).run("compare_sum_vs_full.py", "--write-whitelist")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("error: --write-whitelist: it needs --coverage-target, such as 0.9; see ")
+    assert result.stderr.startswith("error: --write-whitelist needs --coverage-target, such as 0.9; see ")
 
 
 def test_a_name_that_no_folder_has_gets_a_suggestion_and_status_2(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The log of a run: what a script says while it works, on stderr, and in a file beside the tables that it writes.
+"""The log of a run: messages on stderr, and in a file beside the tables that the run writes.
 
 Standard library only, so that scripts can import it before anything is installed.
 """
@@ -21,27 +21,27 @@ from pathlib import Path
 from opcost.progress import SHOWN
 
 RUN_LOGS = "run_logs"
-"""The folder of logs in a database's."""
+"""The folder of logs within a database."""
 
 KEPT = 50
-"""How many logs of one script are kept: the last ones."""
+"""Logs of one script that are kept: the newest ones."""
 
 HIDDEN_HOST, HIDDEN_USER, HIDDEN_HOME = "<host>", "<user>", "~"
 
 
 def log_run(verbose: bool, database: Path | None = None) -> None:
-    """Log from now on: warnings on stderr, or more if that is asked for, and into a file of this run in a database.
+    """Log warnings to stderr from now on, and all messages to a file of this run in a database.
 
     Args:
-        verbose: whether stderr gets all that the file does: steps, results, and tracebacks behind errors of one line.
-        database: the folder of the tables that the run writes, None where it writes none: then there is no file.
+        verbose: whether stderr gets all messages, too: steps, results, and tracebacks behind errors of one line.
+        database: the folder of the tables that the run writes, None for no file.
 
     Raises:
         OSError: the file cannot be made.
     """
     root = logging.getLogger()
     if not verbose and database is None:
-        # Python itself prints warnings then.
+        # Without a handler Python prints warnings itself.
         return
     root.setLevel(logging.INFO)
     root.addHandler(_OnStderr(verbose))
@@ -51,7 +51,7 @@ def log_run(verbose: bool, database: Path | None = None) -> None:
 
 
 def command_line() -> str:
-    """Return the command that started this program, as a user types it in the project's folder."""
+    """Return the command of this program, as a user types it in the project's folder."""
     script = ["-m", "opcost"] if script_name() == "opcost" else [Path(sys.argv[0]).name]
     return shlex.join(["python", *script, *sys.argv[1:]])
 
@@ -63,9 +63,9 @@ def script_name() -> str:
 
 
 class _OnStderr(logging.Handler):
-    """Prints messages on what is stderr at the moment: a progress bar puts something in its place.
+    """Prints messages to the current ``sys.stderr``, which a progress bar replaces.
 
-    A verbose one also prints what is no warning, but nothing that a user sees anyway (``SHOWN``).
+    With ``verbose`` it prints messages of all levels, except those that the user sees anyway (``SHOWN``).
     """
 
     def __init__(self, verbose: bool) -> None:
@@ -74,21 +74,21 @@ class _OnStderr(logging.Handler):
             self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a message; where nobody reads it any more, the script finds out by itself."""
+        """Print a message. A reader that has gone is no error here: the script's own output reports it."""
         if not getattr(record, SHOWN, False):
             with suppress(OSError):
                 print(self.format(record), file=sys.stderr, flush=True)
 
 
 class _File(logging.FileHandler):
-    """A new file for a run's messages, whose times are UTC, and which name neither host nor user."""
+    """A new file for a run's messages, with times in UTC and without names of host and user."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, mode="x", encoding="utf-8", errors="backslashreplace")
         self.setFormatter(_Formatter())
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name for it)
-        """Do without the message where the disk is full: a run ends for a row that is lost, not for a line of a log."""
+        """Drop the message if the disk is full: a lost row ends a run, a lost line of the log does not."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
 
@@ -105,7 +105,7 @@ class _Formatter(logging.Formatter):
 
 @dataclass(frozen=True)
 class Names:
-    """What identifies where a program runs: the user's home folder and name, and the host's; empty where not known."""
+    """The user's home folder and name, and the host's name; empty if unknown."""
 
     home: str
     user: str
@@ -123,7 +123,7 @@ class Names:
         return Names(home, user, platform.node())
 
     def hidden_in(self, text: str) -> str:
-        """Return a text with something else in their place: a user's name is one where it is a folder's."""
+        """Return a text with placeholders for them. The user's name is replaced only as a folder's name."""
         if len(self.home) > 1:
             text = re.sub(rf"{re.escape(self.home)}(?![\w.-])", HIDDEN_HOME, text)
         if self.user:
@@ -134,7 +134,7 @@ class Names:
 
 
 def _run_log(folder: Path, script: str) -> logging.Handler:
-    """Make a log for a run of a script, and remove the oldest ones of that script."""
+    """Make a log for a run of a script, and remove the script's oldest logs."""
     folder.mkdir(parents=True, exist_ok=True)
     begin = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     log = _new_file(folder / f"{name}.log" for name in _names(f"{begin}-{script}"))

@@ -1,6 +1,6 @@
-"""The options of scripts and of ``python -m opcost``: each stands here once.
+"""The options of all scripts and of ``python -m opcost``.
 
-Everything here is standard library, so that ``--help`` answers at once and before anything is installed.
+Standard library only, so that ``--help`` answers at once and before anything is installed.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ import argparse
 import difflib
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import Any, NoReturn
 
 from opcost.command.run import USER_ERROR
@@ -20,39 +22,43 @@ from opcost.operators.cases import ALL, CAPTURED, COUNTED, INPUT_DATA
 from opcost.power.meter_names import AUTO, METER_CHOICES
 
 MAXIMUM_S = 86_400.0
-"""A day: no loop needs longer, and clocks and timers overflow at times that a float still holds."""
-
-UNRECOGNISED = "unrecognized arguments: "
-"""How argparse begins its message about options that it does not know."""
+"""A day: no loop needs longer, and timers overflow at times that a float still holds."""
 
 _DEVICE = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that shows descriptions as they are, takes whole options only, and complains in one line."""
+    """A parser that shows descriptions as they are, refuses abbreviated options, and prints errors in one line."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse unknown options here: a subcommand would hand them to the parser above, which has other options."""
+        """Refuse unknown options here: the parser of a subcommand would pass them to its parent."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(UNRECOGNISED + " ".join(unknown))
+            options = [option for action in self._actions for option in action.option_strings]
+            name = unknown[0].partition("=")[0]
+            question = did_you_mean(name, options) if name.startswith("-") else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{question}")
         return parsed, unknown
 
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and end with status 2."""
-        self.exit(USER_ERROR, f"error: {message}{self._meant(message)}; see {self.prog} --help\n")
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Suggest the choice that was probably meant."""
+        choices = list(map(str, action.choices or ()))
+        if choices and value not in choices:
+            problem = f"invalid choice: {value!r}{did_you_mean(str(value), choices)}"
+            raise argparse.ArgumentError(action, f"{problem} (choose from {', '.join(choices)})")
 
-    def _meant(self, message: str) -> str:
-        """Return a question for an option that nearly is one of the parser's."""
-        if not message.startswith(UNRECOGNISED):
-            return ""
-        unknown = message.removeprefix(UNRECOGNISED).split()[0]
-        options = [option for action in self._actions for option in action.option_strings]
-        close = difflib.get_close_matches(unknown.partition("=")[0], options, n=1) if unknown.startswith("-") else []
-        return f"; did you mean {close[0]}?" if close else ""
+    def error(self, message: str) -> NoReturn:
+        """Print the error, and exit with status 2."""
+        self.exit(USER_ERROR, f"error: {message}; see {self.prog} --help\n")
+
+
+def did_you_mean(text: str, names: Iterable[str]) -> str:
+    """Return a question with the name that is similar to a text; empty if none is."""
+    close = difflib.get_close_matches(text, list(names), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 class Option:
@@ -68,7 +74,7 @@ class Option:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Options of which a command line has one at most."""
+    """Options of which a command line has at most one."""
 
     options: tuple[Option, ...]
 
@@ -84,7 +90,7 @@ def switch(flag: str, help_text: str) -> Option:
 
 
 def folder_option(flag: str, content: str) -> Option:
-    """Return an option for a folder, by default the one of its name: it yields a Path."""
+    """Return an option for a folder, by default that of the flag's name: it yields a Path."""
     default = Path(flag.lstrip("-"))
     return Option(flag, f"{content} (default: {default}/)", type=_folder, default=default, metavar="DIR")
 
@@ -95,13 +101,13 @@ def _device_option(default: str) -> Option:
 
 
 def device_name(text: str) -> str:
-    """Return a device's name as it stands, if it is ``cpu``, ``cuda`` or ``cuda:N``: a type for argparse.
+    """Return a device's name unchanged, if it is ``cpu``, ``cuda`` or ``cuda:N``: a type for argparse.
 
     Raises:
         argparse.ArgumentTypeError: it is none of them.
     """
     if not _DEVICE.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no device: write cpu, cuda, or cuda:N such as cuda:0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a device; use cpu, cuda, or cuda:N such as cuda:0")
     return text
 
 
@@ -109,12 +115,12 @@ def positive_seconds(text: str) -> float:
     """Return a time above 0 and up to ``MAXIMUM_S``, in s: a type for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: it is no such number.
+        argparse.ArgumentTypeError: it is not such a number.
     """
     time_s = _number(text)
     if not 0 < time_s <= MAXIMUM_S:
-        remedy = f"write a number above 0 and up to {MAXIMUM_S:.0f} (one day), such as 30 or 0.5"
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds: {remedy}")
+        remedy = f"use a number above 0 and up to {MAXIMUM_S:.0f} (one day), such as 30 or 0.5"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time in seconds; {remedy}")
     return time_s
 
 
@@ -122,16 +128,16 @@ def ratio(text: str) -> float:
     """Return a number above 0 and below 1: a type for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: it is no such number.
+        argparse.ArgumentTypeError: it is not such a number.
     """
     value = _number(text)
     if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no ratio: write a number between 0 and 1, such as 0.01 or 0.9")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a ratio; use a number between 0 and 1, such as 0.01 or 0.9")
     return value
 
 
 def _number(text: str) -> float:
-    """Return the number that a text is, not a number (NaN) for any other: it lies in no bounds."""
+    """Return the number of a text; NaN, which is within no bounds, for other texts."""
     try:
         return float(text)
     except ValueError:
@@ -141,7 +147,7 @@ def _number(text: str) -> float:
 def _html_file(text: str) -> Path:
     path = Path(text)
     if path.suffix not in (".html", ".htm") or path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is no name of an HTML file; name one that ends in .html")
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of an HTML file; use one that ends in .html")
     if not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"{text}: there is no folder {path.parent}; make it, or name another")
     return path
@@ -149,7 +155,7 @@ def _html_file(text: str) -> Path:
 
 def _folder(text: str) -> Path:
     if not text:
-        raise argparse.ArgumentTypeError("'' is no name of a folder; write . for the present one")
+        raise argparse.ArgumentTypeError("'' is not the name of a folder; use . for the current one")
     path = Path(text)
     if path.exists() and not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a file; name a folder")
@@ -158,44 +164,45 @@ def _folder(text: str) -> Path:
 
 NAMES = Option(
     "names",
-    "a folder in the measurements folder, or a glob such as 'resnet*'; none: all that there is to do",
+    "model folder in the measurements folder, or a glob such as 'resnet*' (default: all; blocks 0 and 2: all that are "
+    "not done)",
     nargs="*",
     metavar="NAME",
 )
 MODELS = Option(
     "names",
-    "a model as torchvision.models.list_models() spells it, or a glob; none: all but the quantized ones",
+    "model name as in torchvision.models.list_models(), or a glob (default: all but the quantized ones)",
     nargs="*",
     metavar="MODEL",
 )
-DEVICE = _device_option("cuda where there is one, else cpu")
-MEASURED_DEVICE = _device_option("whatever was measured on")
-MEASUREMENTS = folder_option("--measurements", "the models' folders")
-DATABASE = folder_option("--database", "the tables of results")
-DRY_RUN = switch("--dry-run", "say what would be done and how long it takes, no more")
-JSON = switch("--json", "print one JSON list with one object per model on stdout, and nothing else there")
-VERBOSE = switch("--verbose", "print more on stderr: each step, and the traceback behind an error of one line")
+DEVICE = _device_option("cuda if available, else cpu")
+MEASURED_DEVICE = _device_option("all that were measured")
+MEASUREMENTS = folder_option("--measurements", "folder of the models")
+DATABASE = folder_option("--database", "folder of the result tables")
+DRY_RUN = switch("--dry-run", "print what would be done and how long it takes; change nothing")
+JSON = switch("--json", "print one JSON list with one object per model, and nothing else, on stdout")
+VERBOSE = switch("--verbose", "print each step, and the traceback behind an error, on stderr")
 META = switch(
     "--meta",
-    "run on shapes only: no memory, no weights; detectors, whose work depends on data, run on the device",
+    "count on shapes only, without memory and weights; detectors, whose work depends on values, run on the device",
 )
 CENSUS = switch(
     "--census",
-    "then print how many calls and tuples the models have that are counted, and how many they share",
+    "then print how many calls and tuples the counted models have, and how many tuples they share",
 )
 DURATION = OneOf(
     (
         Option(
             "--seconds",
-            f"how long each measuring loop runs, in s (default: {FULL_LOOP_S:g}; shorter never sets done)",
+            f"length of each measuring loop in s (default: {FULL_LOOP_S:g}; shorter loops never set done)",
             type=positive_seconds,
             default=FULL_LOOP_S,
             metavar="SECONDS",
         ),
         Option(
             "--relative-error",
-            "end each loop when the 95 %% intervals of time and energy are within this ratio, such as 0.01, when it is "
-            f"clear that they will not be, or after {FULL_LOOP_S:g} s; never sets done",
+            "end each loop when the 95 %% intervals of time and energy are within this ratio, such as 0.01, when that "
+            f"is out of reach, or after {FULL_LOOP_S:g} s; never sets done",
             type=ratio,
             metavar="RATIO",
         ),
@@ -203,50 +210,48 @@ DURATION = OneOf(
 )
 EXECUTION = Option(
     "--execution",
-    "in CUDA graphs where they can be captured, or by Python's calls (default: graph on a GPU)",
+    "replayed as a captured CUDA graph, or called from Python (default: graph on a GPU, eager on a CPU)",
     choices=EXECUTIONS,
 )
 CACHE = Option(
     "--cache",
-    "what operators find in the cache when they run again and again: all that they use (warm); all but their weights "
-    "(cold, on GPUs); or their input, just written by the operator before, which is one like them (chained) "
-    f"(default: {WARM})",
+    "content of the cache before each call in a loop: inputs and weights (warm); all but the weights (cold, GPUs "
+    f"only); or the input, just written by a call of the same operator (chained) (default: {WARM})",
     choices=CACHES,
     default=WARM,
 )
 METER = Option(
     "--meter",
-    "the only meter that energies are taken from, where something is lacking (default: auto, the best that passed its "
-    "qualification); rows that are there stay",
+    "the only meter that energies of new rows are taken from (default: auto, the best one that passed its "
+    "qualification)",
     choices=METER_CHOICES,
     default=AUTO,
 )
 SAME_BOARD = switch(
     "--same-board",
-    "measure again what was measured on other boards only: boards of one kind differ, and comparisons sum rows of the "
-    "whole model's own board where it has a choice",
+    "measure again what was measured on other boards only: boards of one product differ",
 )
 INPUT_VALUES = Option(
     "--input-data",
-    f"values that operators run on: like those in their model, normal, or zeros (default: {CAPTURED})",
+    f"values of the inputs: as captured in the model, normal, or zeros (default: {CAPTURED})",
     choices=INPUT_DATA,
     default=CAPTURED,
 )
 SUMMED = Option(
     "--counted",
-    f"sum all operators, or only those of modules without children, as hooks see them (default: {ALL})",
+    f"sum all operators, or only modules without children, which forward hooks see (default: {ALL})",
     choices=COUNTED,
     default=ALL,
 )
 FIGURES = Option(
     "--figures",
-    "also draw parity, operators and errors as PNG and SVG into this folder (needs matplotlib)",
+    "also draw the figures parity, operators and errors as PNG and SVG into this folder (needs matplotlib)",
     type=_folder,
     metavar="DIR",
 )
 REPORT = Option(
     "--report",
-    "also write a report that opens offline in any browser: one HTML file, which is replaced",
+    "also write a report as one HTML file that opens offline; replaces an existing file",
     type=_html_file,
     metavar="FILE.html",
 )
@@ -259,36 +264,36 @@ REPORT_FILE = Option(
 )
 COVERAGE_TARGET = Option(
     "--coverage-target",
-    "instead of comparing, say whether the whitelist covers this share of each model's time and energy, such as 0.9, "
-    "and which operators to add",
+    "instead of comparing, print whether the whitelist covers this share of each model's time and energy, such as "
+    "0.9, and which operators to add; the exit status is 1 if a model misses the target",
     type=ratio,
     metavar="RATIO",
 )
 WRITE_WHITELIST = switch(
     "--write-whitelist",
-    "with --coverage-target: replace the whitelist by the smallest one that reaches it in all these models",
+    "with --coverage-target: replace the whitelist by the smallest one that reaches the target in all these models",
 )
 
 
 def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> None:
-    """Add options to a parser. ``dry_run`` and ``same_board`` are False where they are not among them."""
+    """Add options to a parser. ``dry_run`` and ``same_board`` are False if they are not among them."""
     parser.set_defaults(dry_run=False, same_board=False)
     for option in options:
         option.add_to(parser)
 
 
 def pipeline_parser(description: str, example: str, *more: Option | OneOf, device: Option = DEVICE) -> Parser:
-    """Return a parser with the options of all pipeline scripts and some more.
+    """Return a parser with the options of all pipeline scripts and the script's own.
 
     It yields ``names`` (list of str), ``device`` (str or None), ``measurements``, ``database`` (Path), ``dry_run``,
     ``same_board``, ``json`` and ``verbose`` (bool).
 
     Args:
-        description: what the script does.
-        example: a command, the last line of ``--help``.
+        description: of the script.
+        example: commands that run in a fresh clone, each on a line; the end of ``--help``.
         more: the script's own options.
-        device: ``DEVICE`` or ``MEASURED_DEVICE``, whose help says what the default is.
+        device: ``DEVICE`` or ``MEASURED_DEVICE``, which differ in their default.
     """
-    parser = Parser(description=description, epilog=f"example:\n  {example}")
+    parser = Parser(description=description, epilog="example:\n" + indent(example, "  "))
     add_options(parser, NAMES, device, MEASUREMENTS, DATABASE, DRY_RUN, JSON, VERBOSE, *more)
     return parser

@@ -1,6 +1,6 @@
-"""Running a script: exit statuses, errors of one line, interrupts.
+"""The frame of each script: exit statuses, errors in one line, interrupts.
 
-Everything here is standard library, so that ``--help`` answers at once and before anything is installed.
+Standard library only, so that ``--help`` answers at once and before anything is installed.
 """
 
 from __future__ import annotations
@@ -21,36 +21,28 @@ from opcost.errors import UserError
 from opcost.progress import SHOWN
 
 DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "scipy", "torch", "torchvision", "yaml"})
-"""The modules that ``make install`` installs: a missing one is a mistake of the user, not a bug."""
-
+"""The modules that ``make install`` installs: a missing one is a user's mistake, not a bug."""
 
 EXTRAS = {"matplotlib": "figures"}
-"""Modules that not everybody needs, and the extra of ``pyproject.toml`` that installs them."""
-
+"""Optional modules, and the extra of ``pyproject.toml`` that installs each."""
 
 USER_ERROR = 2
-
-
 INTERRUPTED = 128 + signal.SIGINT
-
-
 BROKEN_PIPE = 128 + signal.SIGPIPE
-"""Exit statuses: the shell's 128 + the signal's number, for Ctrl-C and for output that nobody reads any more."""
-
+"""Exit statuses. As in a shell, 128 + the signal's number after Ctrl-C and after the reader of stdout has gone."""
 
 FILE_SYSTEM_REFUSALS = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
     | {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
 )
-"""What a file system says no with, wherever a user's folder or file is in the way."""
-
+"""Errors of file systems that a user can remedy."""
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What it says where there is none left; while a file is written, the error does not name the file."""
+"""Errors of a full disk or quota. While a file is written, they do not name the file."""
 
 
 class Terminated(KeyboardInterrupt):
-    """The system told the program to end: it cleans up as after Ctrl-C."""
+    """SIGTERM or SIGHUP: the program cleans up as after Ctrl-C."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(signal_number)
@@ -60,9 +52,9 @@ class Terminated(KeyboardInterrupt):
 def run(main: Callable[[], int]) -> NoReturn:
     """Run a script's ``main`` and exit with the status that it returns.
 
-    A ``UserError`` or a missing dependency becomes a line on stderr and status 2, Ctrl-C 130, SIGTERM 143, SIGHUP 129,
-    and a reader of stdout that has gone (``| head``) 141. Any other exception is a bug and shows its traceback. How it
-    ended is logged.
+    A ``UserError`` or a missing dependency becomes a line on stderr and status 2. The status is 130 after Ctrl-C, 143
+    after SIGTERM, 129 after SIGHUP, and 141 if the reader of stdout has gone (``| head``). Any other exception is a bug
+    and shows its traceback. The status is logged.
     """
     _interrupt_on(signal.SIGTERM, signal.SIGHUP)
     _accept_all_characters()
@@ -86,7 +78,7 @@ def _status(main: Callable[[], int]) -> int | str | None:
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt)
     except BrokenPipeError:
-        if not _nobody_reads():
+        if not _is_reader_gone():
             raise
         return BROKEN_PIPE
     except (ModuleNotFoundError, OSError) as error:
@@ -97,7 +89,7 @@ def _status(main: Callable[[], int]) -> int | str | None:
 
 
 def _message_for_user(error: ModuleNotFoundError | OSError) -> str | None:
-    """Return what the user can do about an error, None if it is a bug."""
+    """Return the error with its remedy, None if it is a bug."""
     if isinstance(error, ModuleNotFoundError):
         remedy = "run 'make install' and use .venv/bin/python"
         if error.name in EXTRAS:
@@ -105,11 +97,11 @@ def _message_for_user(error: ModuleNotFoundError | OSError) -> str | None:
         is_ours = error.name not in DEPENDENCIES | EXTRAS.keys()
         return None if is_ours else f"{error.name} is not installed for {sys.executable}; {remedy}"
     if error.errno in NO_SPACE:
-        remedy = "free some space, or name folders on another disk"
-        return f"{os.strerror(error.errno).lower()} while a file was written; {remedy}"
+        remedy = "free some space, or use folders on another disk"
+        return f"{os.strerror(error.errno).lower()} while writing a file; {remedy}"
     if error.errno not in FILE_SYSTEM_REFUSALS or error.filename is None:
         return None
-    return f"{error.filename}: {error.strerror}; make it accessible, or name another place"
+    return f"{error.filename}: {error.strerror}; make it accessible, or choose another path"
 
 
 def _complain(error: Exception, *lines: str) -> int:
@@ -120,17 +112,17 @@ def _complain(error: Exception, *lines: str) -> int:
 
 
 def _interrupted(interrupt: KeyboardInterrupt) -> int:
-    # After a hang-up there is no terminal left to print to.
+    # After SIGHUP there is no terminal to print to.
     with suppress(OSError):
-        print("interrupted: start the same command again to go on", file=sys.stderr)
+        print("interrupted; run the same command again to continue", file=sys.stderr)
     logging.getLogger(__name__).info("where it was interrupted", exc_info=interrupt)
     return interrupt.status if isinstance(interrupt, Terminated) else INTERRUPTED
 
 
 def _flushed(status: int | str | None) -> int | str | None:
-    """Write out what stdout still holds; where nobody reads it or the disk is full, drop it.
+    """Flush stdout; drop its content if the reader has gone or the disk is full.
 
-    Python's own attempt at the end would print noise.
+    Python's own attempt at exit would print a traceback.
     """
     try:
         print(end="", flush=True)
@@ -146,15 +138,15 @@ def _flushed(status: int | str | None) -> int | str | None:
 
 
 def _accept_all_characters() -> None:
-    """Let no character end the script: where the terminal's encoding lacks one, another is shown for it."""
+    """Replace characters that the terminal's encoding does not have, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
-        # Python's choice for stderr is backslashreplace, which loses nothing of a file's name.
+        # Python's default for stderr is backslashreplace, which loses nothing of a file's name.
         if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
             stream.reconfigure(errors="replace")
 
 
-def _nobody_reads() -> bool:
-    """Tell whether the reader of stdout or stderr has gone; else a broken pipe is another pipe, and a bug."""
+def _is_reader_gone() -> bool:
+    """Return whether the reader of stdout or stderr has gone; otherwise a broken pipe is another pipe, and a bug."""
     poll = select.poll()
     for stream in (sys.__stdout__, sys.__stderr__):
         if stream is not None:
@@ -164,7 +156,7 @@ def _nobody_reads() -> bool:
 
 def _interrupt_on(*signals: signal.Signals) -> None:
     for number in signals:
-        # nohup has SIGHUP ignored, and it stays so.
+        # nohup ignores SIGHUP, and it stays ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _raise_terminated)
 

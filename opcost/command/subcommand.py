@@ -1,4 +1,4 @@
-"""What a subcommand of ``python -m opcost`` is made of."""
+"""The parts of a subcommand of ``python -m opcost``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PROGRAM = "python -m opcost"
 
 @dataclass(frozen=True)
 class Subcommand:
-    """A subcommand: its name, what it does, arguments of an example, its options, and a function for its work.
+    """A subcommand: its name, description, arguments of an example, options, and function.
 
-    The function takes the parsed arguments and returns an exit status. It imports what it needs when it is called, so
-    that ``--help`` answers before anything is installed.
+    The function takes the parsed arguments and returns an exit status. Its imports are inside it, so that ``--help``
+    answers before anything is installed. ``before`` is the command that the example follows in a fresh clone.
     """
 
     name: str
@@ -24,13 +24,14 @@ class Subcommand:
     example: str
     options: tuple[Option | OneOf, ...]
     run: Callable[[Namespace], int]
+    before: str = ""
 
     def add_to(self, commands: _SubParsersAction[Parser]) -> None:
-        """Add a parser for it to those of the program."""
-        example = f"{PROGRAM} {self.name} {self.example}".rstrip()
+        """Add the subcommand's parser to the program's."""
+        commands_shown = [self.before] * bool(self.before) + [f"{PROGRAM} {self.name} {self.example}".rstrip()]
         description = f"{self.does[0].upper()}{self.does[1:]}."
         parser = commands.add_parser(
-            self.name, help=self.does, description=description, epilog=f"example:\n  {example}"
+            self.name, help=self.does, description=description, epilog="\n  ".join(["example:", *commands_shown])
         )
         add_options(parser, *self.options)
         parser.set_defaults(run=self.run)

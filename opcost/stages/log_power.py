@@ -1,10 +1,11 @@
-"""The power logger: rows of a meter as they arrive, written to a file."""
+"""The power logger: writes the rows of a meter to a file as they arrive."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,8 +17,26 @@ from opcost.power.log_rows import PowerRow, PowerSummary, csv_header, csv_line
 Batches: TypeAlias = Generator[tuple[PowerRow, ...], None, None]
 
 
+def gpu_of(device: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return nvidia-smi's index or UUID of the device ``cuda`` or ``cuda:N``, without torch.
+
+    As in torch, N counts the GPUs of ``CUDA_VISIBLE_DEVICES`` if that is set.
+
+    Raises:
+        UserError: there are not so many visible GPUs.
+    """
+    number = int(device.partition(":")[2] or 0)
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return str(number)
+    gpus = [gpu.strip() for gpu in visible.split(",") if gpu.strip()]
+    if number >= len(gpus):
+        raise UserError(f"--device {device}: CUDA_VISIBLE_DEVICES has {len(gpus)} GPUs; name one of these, or unset it")
+    return gpus[number]
+
+
 def gpu_batches(gpu: str, interval_s: float | None, folder: Path, stopping: threading.Event) -> Batches:
-    """Yield the rows of a GPU until told to stop.
+    """Yield the rows of a GPU until ``stopping`` is set.
 
     Raises:
         UserError: nvidia-smi does not start, or has ended before the stop.
@@ -25,16 +44,16 @@ def gpu_batches(gpu: str, interval_s: float | None, folder: Path, stopping: thre
     try:
         yield from nvidia_smi_logger.log_batches(gpu, folder, interval_s or nvidia_smi_logger.INTERVAL_S, stopping)
     except NvidiaSmiError as error:
-        raise UserError(f"{error}; to log the CPU instead: --device cpu") from error
+        raise UserError(f"{error}; or log the CPU with --device cpu") from error
 
 
 def cpu_batches(interval_s: float | None, stopping: threading.Event) -> Batches:
-    """Yield the rows of the CPU until told to stop.
+    """Yield the rows of the CPU until ``stopping`` is set.
 
     Raises:
         UserError: its counters cannot be read.
     """
-    # It needs numpy; a GPU is logged before anything is installed.
+    # It imports numpy; a GPU can be logged before anything is installed.
     from opcost.meters import rapl
 
     if (reason := rapl.rapl_unavailable_reason()) is not None:
@@ -43,7 +62,7 @@ def cpu_batches(interval_s: float | None, stopping: threading.Event) -> Batches:
 
 
 def stop_on_signals(stopping: threading.Event, after_s: float | None) -> None:
-    """Have an event set by Ctrl-C, by the system's wish to end, or after a time in s."""
+    """Set an event on Ctrl-C, on SIGTERM, or after a time in s."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, lambda *_: stopping.set())
     if after_s is not None:

@@ -90,7 +90,7 @@ def test_a_bug_shows_its_traceback_once_and_it_is_in_the_log(tmp_path: Path, ver
 
 def test_an_interrupt_is_told_with_the_place_where_it_came(tmp_path: Path) -> None:
     result = run_script(tmp_path, "print('started', flush=True)\ntime.sleep(60)", wait_s=0.0)
-    assert (result.returncode, result.stderr) == (130, "interrupted: start the same command again to go on\n")
+    assert (result.returncode, result.stderr) == (130, "interrupted; run the same command again to continue\n")
     # Right behind the print, or in the sleep.
     assert "KeyboardInterrupt" in logged(tmp_path)
     assert 'script.py", line' in logged(tmp_path)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from opcost.command.options import (
     CACHE,
+    COVERAGE_TARGET,
     DURATION,
     JSON,
     MAXIMUM_S,
@@ -33,7 +34,7 @@ from opcost.measuring.protocol import FULL_LOOP_S
 
 ROOT = Path(__file__).parents[2]
 
-SPACE_REMEDY = "while a file was written; free some space, or name folders on another disk"
+SPACE_REMEDY = "while writing a file; free some space, or use folders on another disk"
 
 
 def write_script(folder: Path, body: str) -> list[str]:
@@ -115,7 +116,7 @@ def test_a_folder_that_cannot_be_written_is_one_line_with_the_remedy(tmp_path: P
     file.write_text("")
     result = run_script(tmp_path, f"open({str(file / 'rows.csv')!r}, 'w')")
     assert result.returncode == 2
-    assert result.stderr == f"error: {file / 'rows.csv'}: Not a directory; make it accessible, or name another place\n"
+    assert result.stderr == f"error: {file / 'rows.csv'}: Not a directory; make it accessible, or choose another path\n"
 
 
 @pytest.mark.parametrize("action", ["with open('/dev/full', 'w') as file: file.write('x')", "os.write(3, b'x')"])
@@ -184,7 +185,7 @@ def test_an_interrupted_script_cleans_up_and_says_how_to_go_on(tmp_path: Path, n
     process.send_signal(number)
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, output) == (status, "cleaned up\n")
-    assert errors == "interrupted: start the same command again to go on\n"
+    assert errors == "interrupted; run the same command again to continue\n"
 
 
 def test_a_script_under_nohup_outlives_the_terminal(tmp_path: Path) -> None:
@@ -227,23 +228,59 @@ def test_a_broken_pipe_to_another_program_is_a_bug(tmp_path: Path) -> None:
 def test_a_wrong_argument_exits_with_status_2(tmp_path: Path) -> None:
     result = run_script(tmp_path, "pipeline_parser('a', 'b').parse_args(['--device', 'gpu'])")
     assert result.returncode == 2
-    problem = "argument --device: 'gpu' is no device: write cpu, cuda, or cuda:N such as cuda:0"
+    problem = "argument --device: 'gpu' is not a device; use cpu, cuda, or cuda:N such as cuda:0"
     assert result.stderr == f"error: {problem}; see script.py --help\n"
 
 
 @pytest.mark.parametrize(
     ("option", "question"),
-    [("--divice", "; did you mean --device?"), ("--jsn=1", "; did you mean --json?"), ("--zebra", ""), ("-x", "")],
+    [
+        ("--divice", "; did you mean --device?"),
+        ("--jsn=1", "; did you mean --json?"),
+        ("--zebra", ""),
+        ("-x", ""),
+        ("--divice --json", "; did you mean --device?"),
+    ],
 )
 def test_an_option_that_is_none_is_told_in_one_line_with_the_one_that_was_meant(
     capsys: pytest.CaptureFixture[str], option: str, question: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        pipeline_parser("Counts.", "python count.py").parse_args([option])
+        pipeline_parser("Counts.", "python count.py").parse_args(option.split())
     assert caught.value.code == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"error: unrecognized arguments: {option}{question}; see ")
+    assert said.startswith(f"error: unrecognized arguments: {option.split(maxsplit=1)[0]}{question}; see ")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("choice", "question"), [("wram", "; did you mean warm?"), ("tepid", "")])
+def test_a_choice_that_is_none_is_told_in_one_line_with_the_one_that_was_meant(
+    capsys: pytest.CaptureFixture[str], choice: str, question: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        pipeline_parser("Measures.", "python measure.py", CACHE).parse_args(["--cache", choice])
+    problem = f"argument --cache: invalid choice: '{choice}'{question} (choose from warm, cold, chained); see "
+    assert capsys.readouterr().err.startswith(f"error: {problem}")
+
+
+def test_a_mistyped_subcommand_gets_a_suggestion() -> None:
+    command = [sys.executable, "-m", "opcost", "chek"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "'chek'; did you mean check? (choose from " in result.stderr
+
+
+def test_a_positional_argument_too_many_gets_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = Parser()
+    add_options(parser, JSON)
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(["json"])
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_help_says_that_a_missed_coverage_target_is_an_exit_status() -> None:
+    text = " ".join(pipeline_parser("Compares.", "python compare.py", COVERAGE_TARGET).format_help().split())
+    assert "the exit status is 1 if a model misses the target" in text
 
 
 def test_without_arguments_everything_has_its_default() -> None:
@@ -312,7 +349,7 @@ def test_a_file_is_no_folder(option: str, tmp_path: Path, capsys: pytest.Capture
     assert f"{file} is a file; name a folder" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         pipeline_parser("", "").parse_args([option, ""])
-    assert "'' is no name of a folder" in capsys.readouterr().err
+    assert "'' is not the name of a folder" in capsys.readouterr().err
     assert pipeline_parser("", "").parse_args([option, str(tmp_path / "new")])
 
 
@@ -346,7 +383,7 @@ def test_operators_are_warm_unless_another_cache_is_named() -> None:
 
 @pytest.mark.parametrize("text", ["0", "1", "-0.1", "1%", "nan", "inf", ""])
 def test_other_texts_are_no_relative_errors(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=r"write a number between 0 and 1, such as 0\.01"):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"use a number between 0 and 1, such as 0\.01"):
         ratio(text)
 
 

@@ -131,37 +131,63 @@ def test_an_existing_file_is_never_overwritten(stage: NvidiaSmiStage, tmp_path: 
     assert (tmp_path / "power.csv").read_text() == "precious"
 
 
-@pytest.mark.parametrize("arguments", [("--interval", "0"), ("--seconds", "nan"), ("--device", "tpu")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--interval", "0"), ("--seconds", "nan"), ("--device", "tpu"), ("--device", "CUDA"), ("--device", "")],
+)
 def test_impossible_arguments_are_mistakes(tmp_path: Path, arguments: tuple[str, str]) -> None:
     status, errors = run(*arguments, folder=tmp_path)
     assert status == 2
     assert arguments[0] in errors
 
 
-@pytest.mark.parametrize("device", ["cuda:0", "cuda:1", "CUDA", ""])
-def test_the_card_is_named_by_gpu_and_not_by_device(tmp_path: Path, device: str) -> None:
-    """Elsewhere cuda:1 is torch's second visible card, which need not be the second one of nvidia-smi."""
-    status, errors = run("--device", device, "--output", "power.csv", folder=tmp_path)
+@pytest.mark.parametrize(
+    ("arguments", "visible", "gpu"),
+    [
+        (("--device", "cuda:1"), None, "1"),
+        (("--device", "cuda"), None, "0"),
+        ((), "3", "3"),
+        # As in torch, cuda:1 is the second visible GPU.
+        (("--device", "cuda:1"), "GPU-11111111-2222-3333-4444-555555555555, 2", "2"),
+        (("--gpu", "1"), "3", "1"),
+    ],
+)
+def test_a_device_is_logged_that_torch_would_take(
+    stage: NvidiaSmiStage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    visible: str | None,
+    gpu: str,
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    status, errors = run(*arguments, "--seconds", "0.05", folder=tmp_path)
+    assert status == 0
+    assert errors.startswith(f"logging GPU {gpu} to ")
+
+
+@pytest.mark.parametrize("visible", ["", "0"])
+def test_a_device_that_is_not_visible_is_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    status, errors = run("--device", "cuda:1", "--output", "power.csv", folder=tmp_path)
     assert status == 2
-    card = "name the card with --gpu INDEX or UUID as `nvidia-smi -L` shows it"
-    assert errors.splitlines() == [f"error: --device: cuda or cpu; {card}"]
+    assert errors.startswith(f"error: --device cuda:1: CUDA_VISIBLE_DEVICES has {len(visible)} GPUs")
     assert not (tmp_path / "power.csv").exists()
 
 
-def test_a_card_and_the_cpu_together_are_refused(tmp_path: Path) -> None:
-    status, errors = run("--device", "cpu", "--gpu", "0", "--output", "power.csv", folder=tmp_path)
+@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
+def test_a_gpu_and_another_device_together_are_refused(tmp_path: Path, device: str) -> None:
+    status, errors = run("--device", device, "--gpu", "0", "--output", "power.csv", folder=tmp_path)
     assert status == 2
-    remedy = "the CPU has no card to name, leave one of them out"
-    assert errors.splitlines() == [f"error: --gpu 0 with --device cpu: {remedy}"]
-
-
-def test_device_cuda_logs_the_card_that_gpu_names(stage: NvidiaSmiStage, tmp_path: Path) -> None:
-    status, errors = run("--device", "cuda", "--gpu", "1", "--seconds", "0.05", folder=tmp_path)
-    assert status == 0
-    assert errors.startswith("logging GPU 1 to ")
+    assert errors.splitlines() == [f"error: --gpu and --device {device} exclude each other; leave --gpu out"]
 
 
 def test_help_shows_an_example_with_nothing_installed(tmp_path: Path) -> None:
     command = [sys.executable, "-S", str(SCRIPT), "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, env={"PATH": os.defpath}).stdout
-    assert "python power_logger.py --gpu 0 --output power.csv --seconds 60" in shown
+    assert "python power_logger.py --device cuda:0 --output power.csv --seconds 60" in shown
+    assert "--gpu" not in shown

@@ -1,4 +1,4 @@
-"""``python -m opcost check``: read all files of a project, and say what is wrong with them."""
+"""``python -m opcost check``: read all files of a project, and print their mistakes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from opcost.command.log import log_run
 from opcost.command.options import DATABASE, MEASUREMENTS, VERBOSE, switch
 from opcost.command.subcommand import Subcommand
 
-REPAIR = switch("--repair", "write tables with bad lines anew without these, and keep the old ones beside them")
+REPAIR = switch("--repair", "rewrite tables without their bad lines, and keep the old files beside them")
 
 
 def check(arguments: Namespace) -> int:
     """Print a line for each mistake; return 1 if there is any, else 0."""
-    # A database whose name was mistyped gets no folder for logs.
+    # No folder for logs in a mistyped database.
     log_run(arguments.verbose, arguments.database if arguments.repair and arguments.database.is_dir() else None)
 
     from opcost.stages.check_files import check_files
@@ -28,7 +28,7 @@ def check(arguments: Namespace) -> int:
 
 CHECK = Subcommand(
     name="check",
-    does="read all tables, configs and pickles, and say what is wrong by file and line",
+    does="read all tables, configs and pickles, and print each mistake with file and line",
     example="",
     options=(MEASUREMENTS, DATABASE, REPAIR, VERBOSE),
     run=check,

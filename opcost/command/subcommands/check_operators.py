@@ -1,4 +1,4 @@
-"""``python -m opcost check-operators``: does each counted operator tuple, rebuilt alone, do what was counted?"""
+"""``python -m opcost check-operators``: compare each operator tuple, rebuilt and run alone, with its count."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opcost.command.subcommand import Subcommand
 
 
 def check_operators(arguments: Namespace) -> int:
-    """Print what was rebuilt; return 1 if an operator tuple does something else than was counted, else 0."""
+    """Print the results; return 1 if an operator tuple differs from its count, else 0."""
     log_run(arguments.verbose)
 
     from opcost.reporting.count_tables import print_rebuilds
@@ -26,8 +26,9 @@ def check_operators(arguments: Namespace) -> int:
 
 CHECK_OPERATORS = Subcommand(
     name="check-operators",
-    does="rebuild and run each tuple that block 0 counted, and compare outputs and FLOPs with what was counted",
-    example="'resnet*' --device cpu",
+    does="rebuild and run each counted operator tuple alone, and compare its outputs and FLOPs with the count",
+    before="python general_pipeline_block0.py resnet18_32x3x32x32 --device cpu",
+    example="resnet18_32x3x32x32 --device cpu",
     options=(NAMES, DEVICE, MEASUREMENTS, DATABASE, JSON, VERBOSE),
     run=check_operators,
 )

@@ -1,4 +1,4 @@
-"""``python -m opcost columns``: what each column of the tables means."""
+"""``python -m opcost columns``: the meaning of each column of the tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def columns(arguments: Namespace) -> int:
 
 COLUMNS = Subcommand(
     name="columns",
-    does="print what each column of the tables means, in Markdown",
+    does="print the meaning of each column of the tables, in Markdown",
     example="> docs/columns.md",
     options=(VERBOSE,),
     run=columns,

@@ -1,4 +1,4 @@
-"""``python -m opcost compare-kernels``: models and their operator tuples alone, profiled -> kernel_times.csv"""
+"""``python -m opcost compare-kernels``: profile models, and their operator tuples alone -> kernel_times.csv"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opcost.command.subcommand import Subcommand
 
 
 def compare_kernels(arguments: Namespace) -> int:
-    """Print which share of each model's kernels its operator tuples launch alone; return 0."""
+    """Print the share of each model's kernels that its operator tuples launch alone; return 0."""
     log_run(arguments.verbose, arguments.database)
 
     from opcost.reporting.comparison_tables import print_kernels
@@ -27,7 +27,7 @@ def compare_kernels(arguments: Namespace) -> int:
 COMPARE_KERNELS = Subcommand(
     name="compare-kernels",
     does="compare the kernels of each model with those of its operator tuples run alone, on a GPU",
-    example="resnet50_32x3x224x224 --device cuda",
+    example="resnet18_32x3x32x32 --device cuda",
     options=(NAMES, DEVICE, MEASUREMENTS, DATABASE, JSON, VERBOSE),
     run=compare_kernels,
 )

@@ -1,4 +1,4 @@
-"""``python -m opcost coverage``: do operator tuples carry all that torchvision's models compute and move? -> a page"""
+"""``python -m opcost coverage``: the shares of FLOPs and bytes of torchvision's models in operator tuples -> a page"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OUTPUT = Option("--output", "write the page in Markdown (default: to stdout)", t
 
 
 def coverage(arguments: Namespace) -> int:
-    """Write the page; return 1 if a model could not be checked or its tuples lack something, else 0."""
+    """Write the page; return 1 if a model could not be checked or its tuples are incomplete, else 0."""
     log_run(arguments.verbose)
     _check_output(arguments.output)
 
@@ -35,15 +35,15 @@ def coverage(arguments: Namespace) -> int:
 
 def _check_output(path: Path | None) -> None:
     if path is not None and path.is_dir():
-        raise UserError(f"--output {path}: is a folder; name a file")
+        raise UserError(f"--output {path}: this is a folder; name a file")
     if path is not None and not path.parent.is_dir():
         raise UserError(f"--output {path}: there is no folder {path.parent}; make it first")
 
 
 COVERAGE = Subcommand(
     name="coverage",
-    does="check that the operator tuples of torchvision's models carry all that the models compute and move",
-    example="'resnet*' --device cpu --output docs/accuracy/counting_cpu.md",
+    does="check that the operator tuples of torchvision's models have all of the models' FLOPs and bytes",
+    example="'resnet*' --device cpu",
     options=(MODELS, DEVICE, META, OUTPUT, VERBOSE),
     run=coverage,
 )

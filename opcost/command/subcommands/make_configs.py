@@ -8,11 +8,11 @@ from opcost.command.log import log_run
 from opcost.command.options import JSON, MEASUREMENTS, MODELS, VERBOSE, switch
 from opcost.command.subcommand import Subcommand
 
-DRY_RUN = switch("--dry-run", "say what would be written, no more")
+DRY_RUN = switch("--dry-run", "print what would be written; write nothing")
 
 
 def make_configs(arguments: Namespace) -> int:
-    """Write configs and print which; return 0."""
+    """Write configs and print their names; return 0."""
     log_run(arguments.verbose)
 
     from opcost.reporting.tables import print_configs, print_json
@@ -25,7 +25,7 @@ def make_configs(arguments: Namespace) -> int:
 
 MAKE_CONFIGS = Subcommand(
     name="make-configs",
-    does="write a summary.yml for each model of torchvision at its published input size, where there is none",
+    does="write a summary.yml for each torchvision model that has none, with its published input size",
     example="'efficientnet_*'",
     options=(MODELS, MEASUREMENTS, DRY_RUN, JSON, VERBOSE),
     run=make_configs,

@@ -1,4 +1,4 @@
-"""``python -m opcost merge``: put databases together."""
+"""``python -m opcost merge``: merge databases."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from opcost.command.log import log_run
 from opcost.command.options import VERBOSE, Option
 from opcost.command.subcommand import Subcommand
 
-INTO = Option("into", "the database that grows", type=Path, metavar="INTO")
-OTHERS = Option("others", "databases that stay as they are", type=Path, nargs="+", metavar="DATABASE")
+INTO = Option("into", "database that the rows are added to", type=Path, metavar="INTO")
+OTHERS = Option("others", "databases that are read", type=Path, nargs="+", metavar="DATABASE")
 
 
 def merge(arguments: Namespace) -> int:
-    """Print how many rows each table has got; return 0."""
-    # A database whose name was mistyped gets no folder for logs.
+    """Print how many rows were added to each table; return 0."""
+    # No folder for logs in a mistyped database.
     log_run(arguments.verbose, arguments.into if arguments.into.is_dir() else None)
 
     from opcost.stages.check_files import merge as merge_tables
@@ -28,7 +28,7 @@ def merge(arguments: Namespace) -> int:
 
 MERGE = Subcommand(
     name="merge",
-    does="add the rows of other databases that one lacks",
+    does="add the missing rows of other databases to a database",
     example="database another_database",
     options=(INTO, OTHERS, VERBOSE),
     run=merge,
