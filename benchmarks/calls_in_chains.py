@@ -19,7 +19,7 @@ from opcost.command.options import Parser
 from opcost.comparing.cache_chains import BLOCKS, SIDES
 from opcost.running.apparatus import open_apparatus
 from opcost.running.qualification import qualified
-from opcost.stages.cache_chains import find_chains
+from opcost.stages.cache_chains import measure_chains
 from opcost.storage.database import Database
 
 
@@ -27,7 +27,7 @@ def add_rows(database: Database, blocks: int) -> None:
     """Measure chains of this number of blocks on images of all sizes."""
     with qualified(open_apparatus, "cuda", database, True) as apparatus:
         for side in SIDES:
-            find_chains(apparatus, database.calls_in_chains, side, blocks)
+            measure_chains(apparatus, database.calls_in_chains, side, blocks)
 
 
 def report(table: pd.DataFrame) -> str:

@@ -343,7 +343,7 @@ def counting(root: Path) -> dict[str, str]:
     for page in COUNTING_PAGES.values():
         text = (root / page).read_text(encoding="utf-8")
         models, flop, memory = first_match(r"- models: (\d+)\n.*least ([\d.]+) % of FLOPs, ([\d.]+) % of bytes", text)
-        off, _ = first_match(r"off by more than 0.5 % of the published: (\d+) of (\d+)", text)
+        off, _ = first_match(r"deviate by more than 0.5 % from the published figure: (\d+) of (\d+)", text)
         found.append(
             {
                 "counted_models": models,

@@ -543,7 +543,7 @@ def test_what_calls_take_longer_in_chains_is_told_by_kind_size_and_blocks(benchm
 def test_chains_of_so_many_blocks_are_measured_at_all_sizes(benchmark, monkeypatch, tmp_path):
     chains, seen = benchmark("calls_in_chains"), []
     monkeypatch.setattr(chains, "qualified", lambda *arguments: nullcontext("the card"))
-    monkeypatch.setattr(chains, "find_chains", lambda *arguments: seen.append(arguments))
+    monkeypatch.setattr(chains, "measure_chains", lambda *arguments: seen.append(arguments))
     monkeypatch.setattr(sys, "argv", ["calls_in_chains.py", "--blocks", "12", str(tmp_path)])
     assert chains.main() == 0
     assert [(card, table.path, blocks) for card, table, _, blocks in seen] == 12 * [

@@ -38,7 +38,7 @@ from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.qualification import qualified
 from opcost.running.request import Request
 from opcost.running.worker_bench import open_child_bench
-from opcost.stages.cache_chains import find_chains
+from opcost.stages.cache_chains import measure_chains
 from opcost.stages.kernels import compare_kernels
 from opcost.storage.database import Database
 from opcost.torch_backend.background_load import BackgroundLoad
@@ -532,7 +532,7 @@ def test_tuples_alone_run_the_kernels_of_their_model(tmp_path: Path) -> None:
 
 
 def test_small_operators_take_longer_in_chains_of_others(apparatus: Apparatus, tmp_path: Path) -> None:
-    elementwise, norm, depthwise, matrix, filters = find_chains(apparatus, Database(tmp_path).calls_in_chains, 8)
+    elementwise, norm, depthwise, matrix, filters = measure_chains(apparatus, Database(tmp_path).calls_in_chains, 8)
     assert 0 < elementwise.time_s < norm.time_s < filters.time_s < 3e-6
     assert elementwise.time_s < depthwise.time_s < filters.time_s
     assert elementwise.time_s < matrix.time_s < filters.time_s

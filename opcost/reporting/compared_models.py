@@ -1,4 +1,4 @@
-"""Models whose sums are held against their wholes, as figures show them: of a paper and of the report."""
+"""Compared models as figures show them, in the report and in files for a paper."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from opcost.comparing.row import ComparisonRow
 from opcost.estimates import Estimate, estimate_of
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
-"""Those of Okabe and Ito, which colour-blind eyes can tell apart."""
+"""The colours of Okabe and Ito, which colour-blind readers can distinguish."""
 
 HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++", "oo")
-"""One for each colour: they tell them apart in black and white."""
+"""A hatch for each colour, to distinguish them in black and white."""
 
 QUANTITIES = (("time", "ms"), ("energy", "mJ"))
 KINDS_SHOWN = len(COLOURS) - 1
 OTHERS = "others"
 
-
 SIZE = re.compile(r"_\d+(x\d+){2,}\b")
-"""In a config's name: ``_32x3x224x224``, and not ``_32x4d`` of a ResNeXt."""
+"""The input size in a config's name, such as ``_32x3x224x224``, but not ``_32x4d`` of a ResNeXt."""
 
 
 @dataclass(frozen=True)
 class ComparedModel:
-    """One model: its summed operators beside the measured whole, and what each kind of operator costs in the sum.
+    """One model: the sum of its operators, the measured whole, and the cost of each kind of operator in the sum.
 
-    A correction is what the summed calls take longer in the model than alone, None where that is not known.
+    The ``correction_`` fields are the cache correction, None if it is unknown.
     """
 
     name: str
@@ -44,17 +43,17 @@ class ComparedModel:
     correction_energy_j: Estimate | None = None
 
     def pair(self, quantity: str) -> tuple[Estimate, Estimate] | None:
-        """Return sum and whole of ``time`` or ``energy``, None where one is not known."""
+        """Return sum and whole of ``time`` or ``energy``, None if one is unknown."""
         summed, whole = (self.time_s, self.full_time_s) if quantity == "time" else (self.energy_j, self.full_energy_j)
         return None if summed is None or whole is None else (summed, whole)
 
     def ratio(self, quantity: str) -> Estimate | None:
-        """Return sum over whole of ``time`` or ``energy``, None where one is not known."""
+        """Return sum over whole of ``time`` or ``energy``, None if one is unknown."""
         pair = self.pair(quantity)
         return None if pair is None else pair[0].divided_by(pair[1])
 
     def corrected_ratio(self, quantity: str) -> Estimate | None:
-        """Return sum and correction over whole of ``time`` or ``energy``, None where one is not known."""
+        """Return sum plus cache correction over whole of ``time`` or ``energy``, None if one is unknown."""
         ratio, pair = self.ratio(quantity), self.pair(quantity)
         correction = self.correction_time_s if quantity == "time" else self.correction_energy_j
         if ratio is None or pair is None or correction is None:
@@ -63,12 +62,12 @@ class ComparedModel:
         return Estimate(ratio.value + more.value, math.hypot(ratio.standard_error, more.standard_error))
 
     def share(self, quantity: str, kind: str, shown: Sequence[str]) -> float:
-        """Return what a kind of operator is of the whole, 0 where that is not known.
+        """Return the share of the whole that a kind of operator has, 0 if it is unknown.
 
         Args:
             quantity: ``time`` or ``energy``.
             kind: an operator's name, or ``OTHERS`` for all that are not shown.
-            shown: the kinds that have a place of their own.
+            shown: the kinds that are shown separately.
         """
         pair = self.pair(quantity)
         if pair is None:
@@ -78,7 +77,7 @@ class ComparedModel:
 
 
 def without_sizes(models: Sequence[ComparedModel]) -> list[ComparedModel]:
-    """Return the models without the input sizes in their names, where one model has not several of them."""
+    """Return the models without the input sizes in their names, except for models with several sizes."""
     found = [_name_and_size(model.name) for model in models]
     sizes = Counter(name for name, _ in set(found))
     return [
@@ -88,13 +87,13 @@ def without_sizes(models: Sequence[ComparedModel]) -> list[ComparedModel]:
 
 
 def _name_and_size(name: str) -> tuple[str, str]:
-    """Return what is before the size, and the size; conditions behind it tell no model from another."""
+    """Return the name without size and conditions, which follow the size, and the size."""
     found = SIZE.search(name)
     return (name, "") if found is None else (name[: found.start()], found[0])
 
 
 def largest_kinds(models: Sequence[ComparedModel]) -> list[str]:
-    """Return the kinds that take most time, as a mean share of a model."""
+    """Return the kinds of operators with the largest mean share of a model's time."""
     shares: dict[str, float] = {}
     for model in models:
         for kind in model.kinds:
@@ -103,7 +102,7 @@ def largest_kinds(models: Sequence[ComparedModel]) -> list[str]:
 
 
 def compared_model(label: str, row: ComparisonRow, kinds: tuple[KindCost, ...]) -> ComparedModel:
-    """Return what figures show of a comparison."""
+    """Return a comparison as figures show it."""
     return ComparedModel(
         name=label,
         time_s=estimate_of(row.time_s, row.time_standard_error_s),

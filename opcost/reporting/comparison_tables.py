@@ -1,4 +1,4 @@
-"""Sums beside wholes, on a terminal."""
+"""Tables of comparisons of sums with whole models, and of kernels, on a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from opcost.comparing.remarks import worded
 from opcost.comparing.row import ComparisonRow
-from opcost.reporting.tables import _dry, _with_error
+from opcost.reporting.tables import PARTS, dry_run_note, ratio_with_error
 from opcost.reporting.terminal import print_line, print_table
 from opcost.stages.compare import ComparingReport
 from opcost.units import UNKNOWN, millijoules, milliseconds, percent, ratio
@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from opcost.stages.kernels import KernelsReport
 
 Known: TypeAlias = "tuple[float | None, float | None]"
-"""A value and its error, None where they are not known."""
-
+"""A value and its error, None if unknown."""
 
 MISSING_SHOWN = 3
 """Missing operators of one comparison that are named on the screen."""
 
 
 def print_kernels(reports: Sequence[KernelsReport]) -> None:
-    """Print how much of each model's kernel time tuples account for, alone and in the model, and what differs."""
+    """Print the kernel time of each model, and of its tuples alone, and the differences."""
     columns = ("model", "calls", "in the model", "alone", "alone / in model", "same kernels")
     rows = []
     for report in reports:
@@ -37,9 +36,9 @@ def print_kernels(reports: Sequence[KernelsReport]) -> None:
         for kind in report.kinds:
             same_ratio = kind.same_kernels_s / kind.in_model_s if kind.in_model_s else None
             rows.append(_kernel_cells(f"  {kind.operator}", kind.calls, kind.in_model_s, kind.alone_s, same_ratio))
-    print_table("Kernel time in one run of the model, and of its tuples alone", columns, rows)
+    print_table("Kernel time of operators in one run of the model, and alone", columns, rows)
     for report in reports:
-        print_line(f"{report.name}: {percent(report.counted_ratio)} of kernel time inside counted calls")
+        print_line(f"{report.name}: {percent(report.counted_ratio)} of kernel time is inside counted calls")
         for line in report.differences:
             print_line(f"{report.name}: {line}")
 
@@ -52,21 +51,22 @@ def _kernel_cells(
 
 
 def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
-    """Print sums beside wholes, a line for time and one for energy, then what the reader must know about each."""
+    """Print each comparison with a line for time and one for energy, the parts of each gap, and the remarks."""
     columns = ("model", "", "sum of operators", "whole model", "sum / whole", "corrected", "in the sum", "missing")
     compared = [one for report in reports for one in zip(report.labels, report.comparisons, strict=True)]
     if compared:
         rows = [cells for label, row in compared for cells in _comparison_cells(label, row)]
-        print_table("Sum of operators and whole model" + _dry(dry_run, "nothing was written"), columns, rows)
+        print_table("Sum of operators and whole model" + dry_run_note(dry_run, "nothing was written"), columns, rows)
         print_line("± is one standard error within these runs; another run or board may differ by more.")
         for celsius in sorted({row.reference_temperature_c for _, row in compared if row.reference_temperature_c}):
-            print_line(f"Energies are those at {celsius:g} °C, where all of a model's are known there.")
+            print_line(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")
         if any(row.correction_time_s is not None for _, row in compared):
-            print_line("Corrected: with the cache correction, what calls take longer in a model than in a loop.")
+            print_line("Corrected: the sum plus the cache correction, over the whole model.")
         print_line("")
-        pieces = ("model", "", "modules", "functions", "caches", "dropped", "not measured", "not explained")
-        print_table("What makes the whole model", pieces, [cells for one in compared for cells in _gap_cells(*one)])
-        print_line("What was dropped or not measured is estimated from FLOPs and bytes, where it has no row.")
+        print_table(
+            "Parts of the whole model", ("model", "", *PARTS), [cells for one in compared for cells in _gap_cells(*one)]
+        )
+        print_line("Dropped and unmeasured operators without a row are estimated from FLOPs and bytes.")
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
@@ -76,8 +76,8 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
 
 
 def _comparison_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    time_ratio = _with_error(row.time_ratio, row.time_standard_error_ratio)
-    energy_ratio = _with_error(row.energy_ratio, row.energy_standard_error_ratio)
+    time_ratio = ratio_with_error(row.time_ratio, row.time_standard_error_ratio)
+    energy_ratio = ratio_with_error(row.energy_ratio, row.energy_standard_error_ratio)
     missing = f"{row.missing_operators} of {row.summed_operators + row.missing_operators}"
     corrected_time = _corrected(
         (row.time_ratio, row.time_standard_error_ratio),
@@ -98,24 +98,24 @@ def _comparison_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], 
 
 
 def _corrected(sum_ratio: Known, correction: Known, whole: float | None) -> str:
-    """Return what sum and correction are of the whole, with the error of both."""
+    """Return sum plus correction over the whole, with the error of both."""
     (value_ratio, error_ratio), (more, more_error) = sum_ratio, correction
     if value_ratio is None or error_ratio is None or more is None or more_error is None or not whole:
         return UNKNOWN
-    return _with_error(value_ratio + more / whole, math.hypot(error_ratio, more_error / whole))
+    return ratio_with_error(value_ratio + more / whole, math.hypot(error_ratio, more_error / whole))
 
 
 def _gap_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the pieces of the whole's time and energy as shares of it."""
+    """Return the parts of the whole's time and energy, as shares of it."""
     times_s = (row.correction_time_s, row.dropped_time_s, row.unmeasured_time_s, row.unexplained_time_s)
     energies_j = (row.correction_energy_j, row.dropped_energy_j, row.unmeasured_energy_j, row.unexplained_energy_j)
     return (
-        (label, "time", *_pieces(row.time_s, row.function_time_s, times_s, row.full_time_s)),
-        ("", "energy", *_pieces(row.energy_j, row.function_energy_j, energies_j, row.full_energy_j)),
+        (label, "time", *_parts(row.time_s, row.function_time_s, times_s, row.full_time_s)),
+        ("", "energy", *_parts(row.energy_j, row.function_energy_j, energies_j, row.full_energy_j)),
     )
 
 
-def _pieces(
+def _parts(
     summed: float | None, functions: float | None, others: Sequence[float | None], whole: float | None
 ) -> list[str]:
     modules = None if summed is None or functions is None else summed - functions

@@ -1,4 +1,4 @@
-"""What was counted, kept and replayed, on a terminal."""
+"""Tables of counts, whitelist selections and replays, on a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from opcost.operators.whitelist import Share
-from opcost.reporting.tables import _dry
+from opcost.reporting.tables import dry_run_note
 from opcost.reporting.terminal import print_line, print_table
 from opcost.stages.filter import FilterReport
 from opcost.units import UNKNOWN, duration, gigaflop, megabytes, percent
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def print_count_plans(plans: Sequence[CountPlan]) -> None:
-    """Print what block 0 would do."""
-    columns = ("model", "as", "on", "counted before")
+    """Print the plan of block 0."""
+    columns = ("model", "input", "device", "already counted")
     rows = [(plan.name, plan.model, plan.device, "yes" if plan.counted_before else "no") for plan in plans]
-    print_table("Models that would be run once (dry run: nothing was run)", columns, rows)
-    print_line(f"time needed in all: about {duration(sum(plan.expected_s for plan in plans))}")
+    print_table("Models to count (dry run: nothing was run)", columns, rows)
+    print_line(f"total time needed: about {duration(sum(plan.expected_s for plan in plans))}")
 
 
 def print_counts(reports: Sequence[CountReport]) -> None:
-    """Print what block 0 counted."""
+    """Print the counts of block 0."""
     columns = (
         "model",
         "modules",
@@ -57,12 +57,12 @@ def print_counts(reports: Sequence[CountReport]) -> None:
     print_table("Operator calls and tuples of one run", columns, rows)
     for report in reports:
         if report.outside:
-            print_line(f"{report.name}: in no tuple: {', '.join(report.outside)}")
+            print_line(f"{report.name}: operations in no tuple: {', '.join(report.outside)}")
 
 
 def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
-    """Print how many tuples of each model are rebuilt, and those that are not by name and reason."""
-    columns = ("model", "new tuples", "rebuilt", "value-dependent", "failed")
+    """Print the number of rebuilt tuples of each model, and the others with the reason."""
+    columns = ("model", "new tuples", "same as counted", "value-dependent", "failed")
     rows = [
         (
             report.name,
@@ -74,26 +74,26 @@ def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
         for report in reports
     ]
     together = [str(sum(int(row[column]) for row in rows)) for column in range(1, len(columns))]
-    print_table("Operator tuples rebuilt and run alone", columns, [*rows, ("all together", *together)])
+    print_table("Operator tuples rebuilt and run alone", columns, [*rows, ("total", *together)])
     for report in reports:
         for line in report.value_dependent:
-            print_line(f"{report.name}: depends on values: {line}")
+            print_line(f"{report.name}: value-dependent: {line}")
         for line in report.failures:
             print_line(f"{report.name}: failed: {line}")
 
 
 def print_census(rows: Sequence[CensusRow]) -> None:
-    """Print how many calls and tuples each model has, and all together."""
-    columns = ("model", "calls", "tuples", "shared with others", "its own")
+    """Print the numbers of calls and tuples of each model, and of all together."""
+    columns = ("model", "calls", "tuples", "shared tuples", "unshared tuples")
     cells = [
-        (row.name or "all together", str(row.calls), str(row.tuples), str(row.shared_tuples), str(row.unshared_tuples))
+        (row.name or "total", str(row.calls), str(row.tuples), str(row.shared_tuples), str(row.unshared_tuples))
         for row in rows
     ]
-    print_table("Census of operators that compute something (dropout and the like left out)", columns, cells)
+    print_table("Calls and tuples of operators that compute something", columns, cells)
 
 
 def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
-    """Print what block 1 kept and dropped, each with its shares of the model."""
+    """Print the operators that block 1 kept and dropped, with their shares of the model."""
     columns = ("model", "tuples", "calls", "share of calls", "of FLOPs", "of bytes")
     rows = []
     for report in reports:
@@ -102,11 +102,11 @@ def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
         rows.append(_share_row("  dropped", report.unique_tuples - report.kept_tuples, report.dropped))
         rows.extend(_operator_rows(report, kept=False))
         rows.append(_share_row("  in no operator", 0, report.outside))
-    print_table("Operators after the whitelist" + _dry(dry_run, "nothing was written"), columns, rows)
+    print_table("Operators by the whitelist" + dry_run_note(dry_run, "nothing was written"), columns, rows)
     for report in reports:
         tuples, measurements = report.kept_tuples, report.measurements
         print_line(
-            f"{report.name}: {tuples} tuples, each on every kind of values that it saw: {measurements} measurements"
+            f"{report.name}: {tuples} kept tuples, {measurements} measurements (one for each kind of input data)"
         )
 
 

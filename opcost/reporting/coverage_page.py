@@ -9,13 +9,13 @@ from opcost.stages.coverage import CoverageReport, CoverageRow
 from opcost.units import UNKNOWN, percent
 
 TOLERANCE_RATIO = 0.005
-"""How far multiply-adds may be from the published figure: it counts the same operations."""
+"""The largest deviation of multiply-adds from the published figure, which counts the same operations."""
 
 PUBLISHED_STEP = 1e6
 """Published multiply-adds are rounded to 0.001 · 10⁹."""
 
 TEMPLATE = """\
-# What the operator tuples carry
+# FLOPs and bytes in operator tuples
 
 Made on {date} by `{command}` with {libraries}, {device}.
 
@@ -26,11 +26,11 @@ and captured into operator tuples. Random weights in the published graph, seed 0
 
 - **modules**, **functions**: calls of each kind in one run; **tuples**: the distinct ones. Functions that compute
   nothing are left out. **operations**: ATen operations that compute, in the unobserved run.
-- **FLOPs**, **bytes**: the share of the unobserved run's in tuples.
-- **GMAC**: 10⁹ multiply-adds of the unobserved run beside torchvision's `weights.meta["_ops"]`.
-  **parameters**: `=` where they equal `num_params`.
-- **meta**: `=` where a capture on the meta device gives the same tuples as often, else the number of tuples that
-  differ; then the bytes there over those here, where they differ.
+- **FLOPs**, **bytes**: the share of the unobserved run's FLOPs and bytes in tuples.
+- **GMAC**: 10⁹ multiply-adds of the unobserved run. **published**: torchvision's `weights.meta["_ops"]`.
+  **parameters**: `=` if equal to `num_params`.
+- **meta**: `=` if a capture on the meta device gives the same tuples with the same numbers of calls, else the number of
+  tuples that differ; then the ratio of its bytes to the device's, if they differ.
 
 {table}
 """
@@ -55,7 +55,7 @@ COLUMNS = (
 
 
 def coverage_page(report: CoverageReport, command: str) -> str:
-    """Return the page in Markdown, for a report that a command has just made."""
+    """Return the page in Markdown, with the command that made its report."""
     unchecked = [f"- not checked: {failure.model_name} ({failure.reason})" for failure in report.failures]
     return TEMPLATE.format(
         date=date.today().isoformat(),
@@ -68,7 +68,7 @@ def coverage_page(report: CoverageReport, command: str) -> str:
 
 
 def summary(rows: Sequence[CoverageRow]) -> str:
-    """Return the worst of all rows, one item on a line each."""
+    """Return the worst figures of all rows, one on each line."""
     flop_ratio = min((row.flop_ratio for row in rows if row.flop_ratio is not None), default=None)
     memory_bytes_ratio = min(
         (row.memory_bytes_ratio for row in rows if row.memory_bytes_ratio is not None), default=None
@@ -86,9 +86,10 @@ def summary(rows: Sequence[CoverageRow]) -> str:
             f"- in tuples: at least {carried}",
             f"- operations in no tuple: {', '.join(outside) or 'none'}",
             f"- models that ran other operations while captured: {', '.join(disturbed) or 'none'}",
-            f"- multiply-adds off by more than {percent(TOLERANCE_RATIO)} of the published: "
+            f"- multiply-adds that deviate by more than {percent(TOLERANCE_RATIO)} from the published figure: "
             f"{len(deviating)} of {len(stated)}{_named(deviating)}",
-            f"- parameters other than published: {len(unequal)} of {len(counted)}{_named(unequal)}",
+            f"- numbers of parameters that deviate from the published ones: "
+            f"{len(unequal)} of {len(counted)}{_named(unequal)}",
         )
     )
 
@@ -134,7 +135,7 @@ def _meta(row: CoverageRow) -> str:
 def _remarks(row: CoverageRow) -> list[str]:
     remarks = []
     if not row.is_undisturbed:
-        remarks.append(f"captured run: {row.captured_operations} operations, not the same")
+        remarks.append(f"captured run: {row.captured_operations} operations, different")
     if row.outside:
         remarks.append(f"in no tuple: {', '.join(row.outside)}")
     if _deviates(row):
@@ -149,11 +150,11 @@ def _deviates(row: CoverageRow) -> bool:
 
 def _why_it_deviates(row: CoverageRow) -> str:
     if abs(row.multiply_adds - (row.published.multiply_adds or 0)) <= PUBLISHED_STEP / 2:
-        return "equal as far as the published figure is rounded"
+        return "equal within the rounding of the published figure"
     if row.proposals is not None:
-        fitting = f"the published figure fits {row.proposals.published:,.0f} in its box head alone"
-        return f"its data decide: {row.proposals.number:,} regions reach its box head here; {fitting}"
-    return "not explained"
+        fitting = f"the published figure fits {row.proposals.published:,.0f}"
+        return f"depends on values: its box head has {row.proposals.number:,} regions here; {fitting}"
+    return "unexplained"
 
 
 def _exact_percent(share_ratio: float | None) -> str:

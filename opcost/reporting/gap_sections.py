@@ -1,4 +1,4 @@
-"""The report's sections on what lies between sum and whole, and on kernels."""
+"""The report's sections on the gap between sum and whole, and on kernels."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ from opcost.reporting import svg, svg_charts
 from opcost.reporting.compared_models import QUANTITIES
 from opcost.reporting.html import figure, folded, paragraph, table
 from opcost.reporting.report_sections import Compared
-from opcost.reporting.svg_charts import Deviation, Pieces
+from opcost.reporting.svg_charts import Deviation, StackedBar
+from opcost.reporting.tables import PARTS
 from opcost.units import percent
 
-PIECES = ("modules", "functions", "caches", "dropped", "not measured", "not explained")
-
-
-KINDS_OF_KERNELS = 10
+KINDS_SHOWN = 10
+"""Kinds of operators with the largest errors of kernels."""
 
 
 def gaps(found: Sequence[Compared]) -> str:
-    """Return what lies between each sum and its whole."""
+    """Return the parts of each whole model."""
     drawings, rows = [], []
     for quantity, _ in QUANTITIES:
-        bars = [Pieces(one.label, _unexplained(one, quantity), _pieces(one, quantity)) for one in found]
+        bars = [StackedBar(one.label, _unexplained(one, quantity), _parts(one, quantity)) for one in found]
         known = [bar for bar in bars if any(share is not None for share in bar.shares)]
         drawings.append(
-            svg_charts.pieces(known, f"{quantity}, share of the measured whole model (%)", range(len(PIECES)))
+            svg_charts.stacked_bars(known, f"{quantity}, share of the measured whole model (%)", range(len(PARTS)))
         )
         rows += [(bar.name, quantity, *map(percent, bar.shares)) for bar in bars]
     caption = (
-        "What makes the whole (100 %). Modules and functions are the sum. Caches is the cache correction, left of zero "
-        "where calls take less time in the model than alone. Dropped and not measured are estimated where they have no "
-        "row. Not explained lies left of zero where the rest is more than the whole. A missing piece is unknown."
+        "The parts of the whole model (100 %). Modules and functions make the sum. The cache correction is left of "
+        "zero if calls take less time in the model than alone. Dropped and unmeasured operators without a row are "
+        "estimated. The unexplained part is left of zero if the others exceed the whole. A missing part is unknown."
     )
-    legend = [svg.swatch(number) + name for number, name in enumerate(PIECES)]
-    numbers = table(("model", "of", *PIECES), sorted(rows), "The same in figures, as shares of the whole.")
-    return figure(drawings, caption, legend) + folded("The same in figures", numbers)
+    legend = [svg.swatch(number) + name for number, name in enumerate(PARTS)]
+    numbers = table(("model", "of", *PARTS), sorted(rows), "The parts as shares of the whole.")
+    return figure(drawings, caption, legend) + folded("The figures", numbers)
 
 
-def _pieces(one: Compared, quantity: str) -> tuple[float | None, ...]:
+def _parts(one: Compared, quantity: str) -> tuple[float | None, ...]:
     gap, row = one.comparison.gap, one.row
     correction = (row.correction_time_s, row.correction_energy_j)
     whole = row.full_time_s if quantity == "time" else row.full_energy_j
@@ -49,28 +48,27 @@ def _pieces(one: Compared, quantity: str) -> tuple[float | None, ...]:
 
 
 def _unexplained(one: Compared, quantity: str) -> str:
-    share = _pieces(one, quantity)[-1]
-    return "not known" if share is None else f"{round(100 * share, 1) + 0.0:+.1f} % not explained"
+    share = _parts(one, quantity)[-1]
+    return "unknown" if share is None else f"{round(100 * share, 1) + 0.0:+.1f} % unexplained"
 
 
 def kernel_kinds(found: Sequence[Compared]) -> str:
-    """Return which kinds of operators differ between model and loop, by their kernels."""
+    """Return the kinds of operators whose kernel time differs between the model and alone."""
     seen: dict[str, list[tuple[str, float]]] = {}
     profiled = {one.name: one for one in found if one.kernels is not None}
     for one in profiled.values():
         for kind, error in one.kernels.by_kind if one.kernels is not None else ():
             seen.setdefault(kind, []).append((one.name, error))
     if not profiled:
-        text = "No kernel times of these models are in the database; python -m opcost compare-kernels measures them."
-        return paragraph(text)
-    largest = sorted(seen, key=lambda kind: -sum(abs(error) for _, error in seen[kind]))[:KINDS_OF_KERNELS]
+        return paragraph("The database has no kernel times of these models. Measure: python -m opcost compare-kernels.")
+    largest = sorted(seen, key=lambda kind: -sum(abs(error) for _, error in seen[kind]))[:KINDS_SHOWN]
     rows = [
         (kind, [Deviation(Estimate(error, 0.0), 0, f"{model} {100 * error:+.2f} %") for model, error in seen[kind]])
         for kind in largest
     ]
     caption = (
-        f"Kernels alone less kernels in the model, kind by kind, one mark for each of {len(profiled)} models, as a "
-        "share of all its kernel time. Left of zero: this kind takes longer in the model than in a loop of its own, "
-        "and makes the sum too small. Kinds on opposite sides cancel in a sum."
+        "Kernel time alone minus kernel time in the model, by kind of operator, as a share of the model's kernel time. "
+        f"Each mark is one of {len(profiled)} models. Left of zero: the kind takes longer in the model than alone, and "
+        "makes the sum too small. Kinds on opposite sides cancel in a sum."
     )
-    return figure([svg_charts.deviations(rows, "kernels alone minus kernels in the model (%)")], caption)
+    return figure([svg_charts.deviations(rows, "kernel time alone minus in the model (%)")], caption)

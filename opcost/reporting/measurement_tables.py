@@ -1,11 +1,11 @@
-"""What was measured, and what meters are worth, on a terminal."""
+"""Tables of measurements and of qualified meters, on a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from opcost.measuring.meter_quality import MeterQuality, QualificationRow
-from opcost.reporting.tables import _dry
+from opcost.reporting.tables import dry_run_note
 from opcost.reporting.terminal import print_line, print_table
 from opcost.reporting.titled import titled
 from opcost.stages.measure_models import FullModelReport
@@ -14,25 +14,23 @@ from opcost.units import duration, millijoules, milliseconds, percent, watts
 
 
 def print_qualification(rows: Sequence[QualificationRow]) -> None:
-    """Print what each meter of a card is worth, and how its power follows its temperature."""
+    """Print the qualities of a board's meters, its power temperature coefficient and its idle power."""
     cells = [titled(row) | {"averaging time": _averaging(row.quality)} for row in rows]
     title = f"Meters of {rows[0].device_product} ({rows[0].device_uuid})"
     print_table(title, list(cells[0]), [list(each.values()) for each in cells])
     slope, error = rows[0].power_per_kelvin_ratio, rows[0].power_per_kelvin_standard_error_ratio
-    said = (
-        "cannot be seen" if slope is None else f"is {percent(slope, digits=2)} ± {percent(error, digits=2)} per kelvin"
-    )
-    print_line(f"power that follows the temperature {said}")
+    shown = "not measurable" if slope is None else f"{percent(slope, digits=2)} ± {percent(error, digits=2)} per kelvin"
+    print_line(f"power temperature coefficient: {shown}")
     for row in rows:
         if row.polling_deviation_ratio is not None:
             more = percent(row.polling_deviation_ratio, digits=2)
-            print_line(f"{row.quality.meter}: read at every tick it shows {more} more than read once in a second")
+            print_line(f"{row.quality.meter}: {more} more if read at every tick than if read once a second")
     before, after = watts(rows[0].idle_power_w), watts(rows[0].idle_power_after_load_w)
-    print_line(f"idle: {before} before opcost ran anything, {after} right after the load")
+    print_line(f"idle power: {before} before the first load, {after} right after the load")
 
 
 def _averaging(quality: MeterQuality) -> str:
-    """Return over how long a meter averages; where that is too short to be seen, what it is at most."""
+    """Return the averaging time of a meter, or its upper bound if it is too short to be measured."""
     from opcost.measuring.qualification import MINIMUM_ON_THE_WAY
 
     if quality.averaging_time_s is not None or quality.update_period_s is None:
@@ -41,7 +39,7 @@ def _averaging(quality: MeterQuality) -> str:
 
 
 def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
-    """Print what block 2 measured for each model."""
+    """Print the results of block 2 for each model; in a dry run also the plan and the device."""
     columns = (
         "model",
         "measurements",
@@ -61,24 +59,24 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
             str(report.failed),
             str(report.remaining),
             duration(report.expected_s),
-            ("yes, but not here" if report.remaining else "yes") if report.done else "no",
+            ("yes, elsewhere" if report.remaining else "yes") if report.done else "no",
         )
         for report in reports
     ]
-    print_table("Operator measurements" + _dry(dry_run, "nothing was measured"), columns, rows)
+    print_table("Operator measurements" + dry_run_note(dry_run, "nothing was measured"), columns, rows)
     for report in reports:
         for reason in report.reasons:
             print_line(f"{report.name}: failed: {reason}")
         for reason in report.energy_missing_reasons:
             print_line(f"{report.name}: no energy for {report.without_energy} of {report.wanted}: {reason}")
         if report.remaining and not dry_run:
-            print_line(f"{report.name}: {report.remaining} failed or were disturbed: a later run measures them again")
+            print_line(f"{report.name}: {report.remaining} failed or disturbed; run again to measure them again")
     if dry_run:
         _print_plan(reports)
 
 
 def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None:
-    """Print time and energy of each whole model."""
+    """Print time and energy of each whole model; in a dry run also the plan and the device."""
     columns = ("model", "time", "energy", "power", "measured", "time needed")
     rows = [
         (
@@ -91,7 +89,7 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
         )
         for report in reports
     ]
-    print_table("Whole models, per run" + _dry(dry_run, "nothing was measured"), columns, rows)
+    print_table("Whole models, per run" + dry_run_note(dry_run, "nothing was measured"), columns, rows)
     if dry_run:
         _print_plan(reports)
     for report in reports:
@@ -100,12 +98,14 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
 
 
 def _print_plan(reports: Sequence[OperatorsReport] | Sequence[FullModelReport]) -> None:
-    """Print what is to be measured and why, and how long that takes."""
+    """Print the numbers of measurements with their reasons, the device, and the time."""
     for report in reports:
         if report.planned:
             reasons = ", ".join(f"{number} {reason}" for reason, number in report.planned.items())
             print_line(f"{report.name}: to be measured: {reasons}")
-    print_line(f"time needed in all: {duration(sum(report.expected_s for report in reports))}")
+    for device in sorted({f"{report.device} ({report.device_product})" for report in reports}):
+        print_line(f"device: {device}")
+    print_line(f"total time needed: {duration(sum(report.expected_s for report in reports))}")
 
 
 def _when(report: FullModelReport) -> str:

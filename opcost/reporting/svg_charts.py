@@ -29,7 +29,7 @@ BAR = 13.0
 
 
 @dataclass(frozen=True)
-class Pieces:
+class StackedBar:
     """One bar: shares of a whole, one for each piece, None where it is not known; ``note`` stands beside the name."""
 
     name: str
@@ -141,7 +141,7 @@ def kinds(models: Sequence[ComparedModel], quantity: str) -> tuple[str, list[str
     shown = largest_kinds(models)
     known = [model for model in models if model.pair(quantity) is not None]
     rows = [
-        Pieces(
+        StackedBar(
             model.name,
             _absolute(model, quantity),
             tuple(model.share(quantity, kind, shown) for kind in [*shown, OTHERS]),
@@ -149,7 +149,7 @@ def kinds(models: Sequence[ComparedModel], quantity: str) -> tuple[str, list[str
         for model in known
     ]
     label = f"{quantity}, share of the measured whole model (%)"
-    return pieces(rows, label, [*list(range(len(shown))), 7]), [*shown, OTHERS]
+    return stacked_bars(rows, label, [*list(range(len(shown))), 7]), [*shown, OTHERS]
 
 
 def _absolute(model: ComparedModel, quantity: str) -> str:
@@ -158,7 +158,7 @@ def _absolute(model: ComparedModel, quantity: str) -> str:
     return "" if pair is None else f"{write(pair[0].value).partition(' ')[0]} of {write(pair[1].value)}"
 
 
-def pieces(rows: Sequence[Pieces], label: str, looks: Sequence[int]) -> str:
+def stacked_bars(rows: Sequence[StackedBar], label: str, looks: Sequence[int]) -> str:
     """Draw bars of pieces, across each a line at the measured whole; what is below 0 lies left of it.
 
     Args:
@@ -178,7 +178,7 @@ def pieces(rows: Sequence[Pieces], label: str, looks: Sequence[int]) -> str:
     return drawing(label, bottom + 42, panel.horizontal_axis(), *bars)
 
 
-def _bar(panel: Panel, row: Pieces, top: float, looks: Sequence[int]) -> str:
+def _bar(panel: Panel, row: StackedBar, top: float, looks: Sequence[int]) -> str:
     name = text(row.name, panel.left, top + 11, "small") + text(row.note, panel.right, top + 11, "small", "end")
     ends = {True: 0.0, False: 0.0}
     drawn = []

@@ -1,4 +1,4 @@
-"""What each script prints: a table for people, or JSON for programs."""
+"""Output that several scripts share: JSON for programs, and lines for people."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     # Only for types: a comparison must not wait for torch, which the measuring stages import, nor block 1 for numpy.
     from opcost.stages.make_configs import ConfigReport
 
-MOSTLY = 0.5
-"""A share of measured time below which a verdict rests on estimates."""
-
-OPERATORS_SHOWN = 12
-"""Operators outside the whitelist that are named on the screen."""
+PARTS = ("modules", "functions", "cache correction", "dropped", "not measured", "unexplained")
+"""The parts of a whole model's time or energy."""
 
 
 def print_json(reports: Sequence[Any]) -> None:
@@ -29,22 +26,25 @@ def print_json(reports: Sequence[Any]) -> None:
 
 
 def print_configs(reports: Sequence[ConfigReport], dry_run: bool) -> None:
-    """Print which configs were made, and how many were there already."""
+    """Print the configs that were written, and the number of those that existed already."""
     made = [report for report in reports if report.made]
     for report in made:
         print_line(f"{'would be written' if dry_run else 'written'}: {report.path}")
-    print_line(f"{len(made)} written, {len(reports) - len(made)} there already" + _dry(dry_run, "nothing was written"))
+    counts = f"{len(made)} configs written, {len(reports) - len(made)} existed already"
+    print_line(counts + dry_run_note(dry_run, "nothing was written"))
 
 
-def print_files(what: str, paths: Sequence[Path]) -> None:
-    """Say on stderr what became of some files, in a line; nothing of none."""
+def print_files(label: str, paths: Sequence[Path]) -> None:
+    """Print the names of files on stderr, in a line behind a label; nothing if there are none."""
     if paths:
-        print(f"{what}: {', '.join(map(str, paths))}", file=sys.stderr)
+        print(f"{label}: {', '.join(map(str, paths))}", file=sys.stderr)
 
 
-def _with_error(value_ratio: float | None, error_ratio: float | None) -> str:
+def ratio_with_error(value_ratio: float | None, error_ratio: float | None) -> str:
+    """Return a ratio with its standard error, if that is known."""
     return ratio(value_ratio) if error_ratio is None else f"{ratio(value_ratio)} ± {ratio(error_ratio)}"
 
 
-def _dry(dry_run: bool, what: str) -> str:
-    return f" (dry run: {what})" if dry_run else ""
+def dry_run_note(dry_run: bool, text: str) -> str:
+    """Return a note behind a title in a dry run, else nothing."""
+    return f" (dry run: {text})" if dry_run else ""

@@ -117,7 +117,7 @@ class CountsFile:
         if counts.model == model_tuple(config) and counts.composites == config.composites:
             return counts
         remedy = f"run {self.scripts(config.name, counted_before=False)}"
-        composites = f" with composites {', '.join(counts.composites) or '[]'}"
+        composites = f" (composites: {', '.join(counts.composites) or 'none'})"
         made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"
         raise UserError(f"{self.path(config)}: made for {made_for}, but summary.yml has changed since; {remedy}")
 

@@ -1,4 +1,4 @@
-"""Advice: whether the whitelist reaches the share of each model that is wanted, and which operators would."""
+"""Advice on the whitelist: its coverage of each model, and the operators that a target coverage needs."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import ModelCost, sum_beside, sum_operators, whole_rank
 
 TIE_WEIGHT = 0.5
-"""Of the mean sum, which is at most 1: of equally small choices the one that reaches most."""
+"""Weight of the mean sum, which is at most 1: of equally small choices, the one with the largest sum."""
 
 
 @dataclass(frozen=True)
 class ModelAdvice:
-    """What a whitelist reaches of one model, or of all on average (``name`` is None), and what it lacks.
+    """A whitelist's coverage of one model, or the mean of all (``name`` is None), and the operators to add.
 
-    Ratios are shares of the time and energy of all operators of the model, of which ``measured_ratio`` of the time is
-    measured (``doubtful_ratio`` of it by flagged rows) and the rest estimated from FLOPs and bytes;
-    energies are None where too few are known. ``whole_..._ratio`` are shares of the measured whole model, None where it
-    is not measured. ``additions`` come in the order of what they contribute: for one model those that reach the target,
-    for all models together all that is lacking.
+    Ratios are shares of the time and energy of all operators of the model. ``measured_ratio`` of the time is measured
+    (``doubtful_ratio`` by flagged rows), and the rest is estimated from FLOPs and bytes. Energies are None if too few
+    are known. ``whole_..._ratio`` are shares of the measured whole model, None if it is not measured. ``additions``
+    are in the order of their shares: for one model those that reach the target, for all models those that are not in
+    the whitelist.
     """
 
     name: str | None
@@ -71,10 +71,10 @@ class ModelAdvice:
 
 @dataclass(frozen=True)
 class Advice:
-    """What a whitelist reaches of some models, under which conditions costs hold, and the smallest that would do.
+    """A whitelist's coverage of some models, the conditions of the costs, and the smallest sufficient whitelist.
 
-    ``estimated_ratios`` are the quartiles of estimated over measured time, of the operators that are measured.
-    ``no_longer`` is what the smallest whitelist lacks of the present one.
+    ``estimated_ratios`` are the quartiles of estimated over measured time of the measured operators. ``no_longer`` are
+    the present whitelist's operators that are not in the smallest one.
     """
 
     target_ratio: float
@@ -87,14 +87,14 @@ class Advice:
 
 
 def advise(request: Request, target_ratio: float, write: bool) -> Advice:
-    """Return what the whitelist reaches of each chosen model, as far as block 0 has counted them.
+    """Return the whitelist's coverage of each chosen model that is counted.
 
-    Costs are those under the conditions in which most operators of these models are measured. What others cost is
-    estimated from all models that are counted, named or not.
+    Costs hold under the conditions in which most operators of these models are measured. Costs of other operators are
+    estimated from all counted models, named or not.
 
     Args:
-        request: which models; its device restricts whose measurements are used.
-        target_ratio: the share of time and energy that is wanted in each model.
+        request: which models; its device restricts the measurements that are used.
+        target_ratio: the target share of each model's time and energy.
         write: whether to replace the whitelist by the smallest one that reaches the target.
 
     Raises:
@@ -110,7 +110,7 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     if write and not request.dry_run:
         _refuse_guesses(costs, known.conditions)
         replace_whitelist(request.measurements / WHITELIST, smallest)
-        logging.getLogger(__name__).warning("%s: replaced; now run %s", request.measurements / WHITELIST, BLOCK_1)
+        logging.getLogger(__name__).warning("%s: replaced; run %s", request.measurements / WHITELIST, BLOCK_1)
     return Advice(
         target_ratio=target_ratio,
         conditions=known.conditions,
@@ -124,7 +124,7 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known under some conditions: rows of operators and of wholes, and what estimates other operators."""
+    """The rows of operators and of whole models under some conditions, and the predictor of other operators."""
 
     conditions: Conditions
     measurements: Measurements
@@ -141,9 +141,9 @@ def _known(request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]
     known = known_costs((count for _, counts in everything for count in counts.counts), measurements, conditions)
     if len(known) < MINIMUM_KNOWN:
         raise UserError(
-            f"{request.database.operator_measurements.path}: of all counted models {len(known)} operators are "
-            f"measured on {conditions.device_product} ({conditions.execution}), too few to estimate what others cost; "
-            "measure more with block 2, or count a model that is measured with block 0"
+            f"{request.database.operator_measurements.path}: {len(known)} operators of the counted models are measured "
+            f"on {conditions.device_product} ({conditions.execution}), too few to estimate the others; measure more "
+            "with block 2, or count a measured model with block 0"
         )
     predictor = fitted(known)
     wholes = _wholes(request, models, conditions)
@@ -151,7 +151,7 @@ def _known(request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]
 
 
 def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:
-    """Refuse to choose a whitelist by estimates alone: the device may be another than the user has in mind."""
+    """Refuse to choose a whitelist by estimates alone, warn of models without measured operators."""
     guessed = [name for name, found in costs.items() if not measured_ratio(found)]
     if len(guessed) == len(costs):
         raise UserError(
@@ -159,7 +159,7 @@ def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:
             f"({conditions.execution}); measure some with block 2, name other models, or another --device"
         )
     if guessed:
-        text = "%d of %d models have no measured operator; what theirs cost is estimated: %s"
+        text = "%d of %d models have no measured operator, their costs are estimated: %s"
         logging.getLogger(__name__).warning(text, len(guessed), len(costs), ", ".join(guessed))
 
 
@@ -170,21 +170,21 @@ def _rows_of(request: Request) -> list[MeasurementRow]:
     if not found:
         where = "" if device_type is None else f" on {device_type}"
         raise UserError(
-            f"{table.path}: no operator is measured{where}, so the cost of others is unknown; run block 2 for "
-            "one model, or name another folder with --database"
+            f"{table.path}: no operator is measured{where}; run block 2 for one model, or name another folder with "
+            "--database"
         )
     return found
 
 
 def _most_common(rows: Sequence[MeasurementRow], operator_keys: set[str]) -> Conditions:
-    """Return the conditions under which most of some operators are measured; of all rows, if none is."""
+    """Return the conditions under which most of some operators are measured, or most rows if none of them is."""
     wanted = [row.conditions for row in rows if row.key.partition("-")[0] in operator_keys]
     ((conditions, _),) = Counter(wanted or [row.conditions for row in rows]).most_common(1)
     return conditions
 
 
 def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
-    """Return all models that are counted, also those that are not asked for; those with mistakes are left out."""
+    """Return all counted models, named or not, without those that have mistakes."""
     configs = []
     for path in sorted(request.measurements.glob(f"*/{SUMMARY_NAME}")):
         with suppress(UserError):
@@ -199,7 +199,7 @@ def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
 def _wholes(
     request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]], conditions: Conditions
 ) -> tuple[MeasurementRow, ...]:
-    """Return the measured wholes of models under these conditions, one for each board."""
+    """Return the rows of whole models under these conditions, one for each board."""
     operators = of_operators(counts.model for _, counts in models)
     rows = request.database.full_model_measurements.rows(operators)
     return tuple(row for row in best_of_each_board(rows) if row.conditions.key == conditions.key)
@@ -207,14 +207,14 @@ def _wholes(
 
 @dataclass(frozen=True)
 class _Sum:
-    """A model's summed operators, and its measured whole, None where it has none."""
+    """A model's summed operators, and the row of the whole model, None if it is not measured."""
 
     cost: ModelCost
     whole: MeasurementRow | None
 
 
 def _sum_of(counts: OperatorCounts, known: _Known) -> _Sum:
-    """Return a model's sum beside its whole: of several boards as comparisons choose it, but by all operators."""
+    """Return a model's sum and its whole. Of several boards, choose as comparisons do, but by all operators."""
     is_own = of_operators([counts.model])
     pairs = [
         (whole, sum_beside(whole, counts, known.measurements, known.conditions))
@@ -223,7 +223,7 @@ def _sum_of(counts: OperatorCounts, known: _Known) -> _Sum:
     ]
     if not pairs:
         return _Sum(sum_operators(counts, known.measurements, known.conditions), None)
-    # Of equals the last.
+    # The last one of equals.
     whole, cost = max(reversed(pairs), key=lambda pair: whole_rank(*pair))
     return _Sum(cost, whole)
 
@@ -263,11 +263,13 @@ def _on_average(advised: Sequence[ModelAdvice], additions: tuple[Addition, ...])
 
 
 def smallest_cover(shares: FloatArray, target_ratio: float) -> tuple[int, ...]:
-    """Return the fewest columns, at least one, whose sum reaches a target in each row, and of several choices the best.
+    """Return the fewest columns, at least one, whose sum reaches a target in each row.
+
+    Of several choices, it is the one with the largest mean sum.
 
     Args:
-        shares: what each column has of each row, shape (rows, columns), none below 0, each row's sum about 1.
-        target_ratio: what is wanted in each row, above 0 and below 1.
+        shares: each column's share of each row, shape (rows, columns), none below 0, each row's sum about 1.
+        target_ratio: the target of each row, above 0 and below 1.
 
     Raises:
         ValueError: all columns together do not reach it.

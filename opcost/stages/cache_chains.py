@@ -1,4 +1,4 @@
-"""Find out, once for each kind of card and its software, what calls take longer in chains of others."""
+"""The measurement of cache corrections with chains of operators, once for each card and its software."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from opcost.running.bench import Bench, measured_row
 from opcost.storage.table import CsvTable
 
 RELATIVE_ERROR = 0.005
-"""Half of what operators are usually asked for: a small difference of two large figures is wanted."""
+"""Half of the usual target precision: the result is a small difference of two large figures."""
 
 SECONDS_PER_SIZE = 12
-"""About: a dozen measurements of a second (144 took some 145 s on an H200)."""
+"""A dozen measurements of a second each (144 took 145 s on an H200)."""
 
 
-def find_chains_if_unknown(bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUAL) -> None:
-    """Find out what calls take longer in chains, where the table does not know it of this card and software.
+def measure_missing_chains(bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUAL) -> None:
+    """Measure the cache corrections that the table does not have for this card and software.
 
-    Operators are on disk by then: what goes wrong here is told, and tried again by the next run.
+    A failure is logged, and the next run tries again: the rows of operators are written already.
     """
     conditions = bench.conditions(setting)
     if not bench.is_gpu or not is_corrected(conditions):
@@ -48,18 +48,20 @@ def find_chains_if_unknown(bench: Bench, table: CsvTable[ChainRow], setting: Set
     try:
         sides = unsettled_sides(of_the_same_card(table.rows(), conditions))
         if sides:
-            text = "measuring cache corrections (once per card): some %d s"
-            log.warning(text, SECONDS_PER_SIZE * len(sides))
+            log.warning("measuring cache corrections (once per card): about %d s", SECONDS_PER_SIZE * len(sides))
         for side in sides:
-            find_chains(bench, table, side, setting=setting)
+            measure_chains(bench, table, side, setting=setting)
     except UserError as error:
-        log.warning("cache corrections are not known: %s", error)
+        log.warning("no cache corrections: %s", error)
 
 
-def find_chains(
+def measure_chains(
     bench: Bench, table: CsvTable[ChainRow], side: int, blocks: int = BLOCKS, setting: Setting = USUAL
 ) -> list[ChainRow]:
-    """Measure what calls take longer in chains on images of one side; keep and return it, or why it was refused."""
+    """Measure the cache corrections for images of one side; append the rows to a table and return them.
+
+    A correction that cannot be measured gets a row with the reason.
+    """
     elementwise, *others = chains_of(side, blocks)
     measured: dict[OperatorTuple, MeasurementRow | str] = {}
     found: list[ChainRow] = []
@@ -67,7 +69,7 @@ def find_chains(
         wanted = (*elementwise.operators, before(side), elementwise.behind_a_stream, *chain.own, chain.behind_a_stream)
         rows = _rows(partial(_measured, bench, setting), dict.fromkeys(wanted), measured)
         if isinstance(rows, str):
-            text = "the cache correction of %s operators on images of %d pixels a side is not known: %s"
+            text = "no cache correction of %s operators on images of %d pixels a side: %s"
             logging.getLogger(__name__).warning(text, chain.kind, side, rows)
             now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             found.append(refused_row(chain, rows, bench.conditions(setting), now))
@@ -85,7 +87,7 @@ def _rows(
     wanted: Iterable[OperatorTuple],
     known: dict[OperatorTuple, MeasurementRow | str],
 ) -> dict[OperatorTuple, MeasurementRow] | str:
-    """Return the rows of operators, or why one of them is no good; what is not known yet is measured."""
+    """Return the rows of operators, measured if not known, or why one of them is refused."""
     rows = {}
     for operator in wanted:
         if operator not in known:
@@ -98,7 +100,7 @@ def _rows(
 
 
 def _measured(bench: Bench, setting: Setting, operator: OperatorTuple) -> MeasurementRow | str:
-    """Return an operator's row, or why there is none that is any good."""
+    """Return an operator's row, or why it is refused."""
     protocol = protocol_for(True, relative_error=RELATIVE_ERROR)
     try:
         row = measured_row(bench, Case(operator), setting, protocol, bench.circumstances(protocol))

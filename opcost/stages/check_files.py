@@ -1,4 +1,4 @@
-"""What is wrong with the files that programs wrote and people edited; tables repaired, and put together."""
+"""Checks of all files of a project, repair of tables, and merging of databases."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from opcost.storage.database import Database
 
 @dataclass(frozen=True)
 class CheckReport:
-    """How many files were read, and a line for each mistake in them: the file, the line where there is one, the remedy.
+    """The number of files that were read, and a message for each mistake: file, line if there is one, remedy.
 
-    ``repaired`` are lines that tell of tables that were written anew without their bad lines.
+    ``repaired`` has a message for each table that was rewritten without its bad lines.
     """
 
     files: int
@@ -26,7 +26,7 @@ class CheckReport:
 
 @dataclass(frozen=True)
 class MergeReport:
-    """How many rows of other databases a table lacked."""
+    """The number of rows of other databases that were added to a table."""
 
     table: str
     added: int
@@ -38,10 +38,10 @@ def check_files(measurements: Path, database: Database, repair: bool = False) ->
     Args:
         measurements: the models' folders.
         database: the tables.
-        repair: whether tables with bad lines are written anew without these; the old ones are kept beside them.
+        repair: whether tables are rewritten without their bad lines; the old files are kept beside them.
 
     Raises:
-        UserError: one of the folders is not there.
+        UserError: one of the folders does not exist.
     """
     database.must_exist()
     if not measurements.is_dir():
@@ -52,11 +52,11 @@ def check_files(measurements: Path, database: Database, repair: bool = False) ->
         found = table.problems()
         if repair and found and table.has_readable_header():
             repaired.append(
-                f"{table.path}: {len(found)} bad lines left out; {table.keep_good_lines().name} is as before"
+                f"{table.path}: removed {len(found)} bad lines; the old file is {table.keep_good_lines().name}"
             )
             found = table.problems()
         problems += found
-    problems += [f"{path}: lines that a crash left unfinished; delete the file" for path in database.unfinished_lines()]
+    problems += [f"{path}: unfinished lines after a crash; delete the file" for path in database.unfinished_lines()]
     models = sorted(path.parent.name for path in measurements.glob("*/summary.yml"))
     pickles = sorted(
         [*measurements.glob(f"*/{COUNTS.file_name}"), *measurements.glob(f"*/{FILTERED_COUNTS.file_name}")]
@@ -67,10 +67,10 @@ def check_files(measurements: Path, database: Database, repair: bool = False) ->
 
 
 def merge(into: Database, others: Sequence[Database]) -> list[MergeReport]:
-    """Add the rows of other databases that one lacks, table by table; comparisons are made anew by comparing.
+    """Add the missing rows of other databases to a database, table by table, without comparisons.
 
     Raises:
-        UserError: one of them is no folder, or a table is damaged; then nothing of that table is added.
+        UserError: one of them is not a folder, or a table is damaged; then nothing of that table is added.
     """
     for database in (into, *others):
         database.must_exist()

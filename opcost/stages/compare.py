@@ -1,4 +1,4 @@
-"""The comparison: each model's summed operators beside the measured whole."""
+"""The comparison of each model's sum of operators with the measured whole model."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from opcost.summing.summation import ModelCost, whole_rank
 
 @dataclass(frozen=True)
 class ComparingReport:
-    """What the comparison found for one model: a row for each set of conditions, or why there is none.
+    """The comparisons of one model: a row for each set of conditions, or the reason if there is none.
 
-    ``kinds`` holds for each row what each kind of operator costs in its sum, ``remarks`` what its reader must know.
+    For each row, ``kinds`` has the cost of each kind of operator in the sum, and ``remarks`` its remarks.
     """
 
     name: str
@@ -38,18 +38,18 @@ class ComparingReport:
 
     @property
     def labels(self) -> list[str]:
-        """What each comparison is called where there may be others."""
+        """A distinct label for each comparison."""
         return labels_of(self.name, [row.conditions for row in self.comparisons])
 
     @property
     def lacks_a_sum(self) -> bool:
-        """Whether there is no whole, or one with nothing to set beside it."""
+        """Whether a whole model or its sum is missing."""
         return self.reason is not None or any(row.time_s is None for row in self.comparisons)
 
 
 @dataclass(frozen=True)
 class ModelComparisons:
-    """A model's sums beside its wholes, one for each set of conditions; errors of kernels where they were profiled."""
+    """The comparisons of a model, one for each set of conditions, and the errors of kernels if these were profiled."""
 
     config: ModelConfig
     comparisons: tuple[Comparison, ...]
@@ -59,8 +59,8 @@ class ModelComparisons:
 def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ModelComparisons]:
     """Compare each chosen model under every set of conditions in which the whole model was measured.
 
-    Where that was on several boards, the one counts on which most of what is summed was measured, too; of equals the
-    one whose first row comes last.
+    If it was measured on several boards, the board with most of the summed operators counts; of equals, the one whose
+    first row comes last.
 
     Args:
         request: which models.
@@ -83,20 +83,20 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
 
 
 def _selections(request: Request) -> list[tuple[ModelConfig, Selection]]:
-    """Return the chosen models with what the whitelist keeps of their counts, and what it drops."""
+    """Return the chosen models with their operators that the whitelist keeps and drops."""
     models, whitelist = counted_or_shipped(request, request.configs()), request.whitelist()
     return [(config, select(counts, whitelist)) for config, counts in models]
 
 
 def _evidence(request: Request, selections: Iterable[Selection]) -> Evidence:
-    """Return the rows of these models' operators, and of chains."""
+    """Return the rows of these models' operators, and of cache chains."""
     counts = (count for one in selections for count in (*one.kept.counts, *one.dropped.counts))
     rows = request.database.operator_measurements.rows(of_operators(count.operator for count in counts))
     return Evidence(Measurements(rows), request.database.calls_in_chains.rows())
 
 
 def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
-    """Write what was compared to the database, unless that is only tried; return it as rows."""
+    """Write comparisons to the database, except in a dry run; return them as rows."""
     reports = [_report(model, request.device) for model in models]
     rows = [row for report in reports for row in report.comparisons]
     if rows and not request.dry_run:
@@ -143,14 +143,14 @@ def _reason(config: ModelConfig, device: str | None) -> str:
 
 
 def _updated(new_rows: Iterable[ComparisonRow], known: Iterable[ComparisonRow]) -> list[ComparisonRow]:
-    """Put new rows in the place of older ones of the same model, conditions and values; others and equal ones stay."""
-    rows = {_place(row): row for row in known}
+    """Replace older rows of the same model, conditions and values; others, and equal ones, stay."""
+    rows = {_identity(row): row for row in known}
     for row in new_rows:
-        old = rows.get(_place(row))
+        old = rows.get(_identity(row))
         if old is None or replace(row, compared_at=old.compared_at) != old:
-            rows[_place(row)] = row
+            rows[_identity(row)] = row
     return list(rows.values())
 
 
-def _place(row: ComparisonRow) -> tuple[str, str, str, str, str]:
+def _identity(row: ComparisonRow) -> tuple[str, str, str, str, str]:
     return row.name, row.key, row.input_data, row.counted, row.conditions.cache

@@ -1,4 +1,4 @@
-"""Block 0: count every operator tuple of each model."""
+"""Block 0: count the operator tuples of each model."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from opcost.torch_backend.capture import capture
 from opcost.torch_backend.workload import REFUSALS, one_line
 
 EXPECTED_S = {"cuda": 1.0, "cpu": 6.0, META: 0.25}
-"""What a model takes as a rule: the mean over the configs that come with the project, on an H200 and on two cores."""
+"""Time for a model: the mean over the project's configs, on an H200 and on two cores."""
 
 
 @dataclass(frozen=True)
 class CountReport:
-    """What block 0 counted in one model.
+    """The counts of one model.
 
     FLOPs, bytes and parameters are those of the whole model run; ``counted_`` those in operator tuples,
-    ``whitelisted_`` those in tuples that the whitelist keeps (None where there is no whitelist). ``outside`` names the
+    ``whitelisted_`` those in tuples that the whitelist keeps (None without a whitelist). ``outside`` names the
     operations in no tuple. ``counted_on`` is ``meta``, ``cpu`` or ``cuda``.
     """
 
@@ -54,7 +54,7 @@ class CountReport:
 
 @dataclass(frozen=True)
 class CountFailure:
-    """A model that does not run on its input, or cannot be counted, and why."""
+    """A model that does not run on its input or cannot be counted, and the reason."""
 
     name: str
     reason: str
@@ -62,7 +62,7 @@ class CountFailure:
 
 @dataclass(frozen=True)
 class CountPlan:
-    """What block 0 would do for one model, where, and roughly how long it takes."""
+    """The plan of block 0 for one model: the device, and the expected time."""
 
     name: str
     model: str
@@ -73,10 +73,10 @@ class CountPlan:
 
 @dataclass(frozen=True)
 class CensusRow:
-    """The calls and tuples of one model, or of all together (``name`` is then None).
+    """The calls and tuples of one model, or of all models (``name`` is None).
 
-    Only operators that compute something are counted. ``shared_tuples`` are those that more than one of the models
-    have; ``unshared_tuples`` those that only one has.
+    Only operators that compute something are counted. ``shared_tuples`` are those of more than one model,
+    ``unshared_tuples`` those of only one.
     """
 
     name: str | None
@@ -106,12 +106,12 @@ def plan_counting(request: Request, on_meta: bool = False) -> list[CountPlan]:
 
 
 def count_operators(request: Request, progress: Progress, on_meta: bool = False) -> list[CountReport | CountFailure]:
-    """Run each model once and pickle its operator tuples with their occurrences.
+    """Run each model once, and write its operator tuples with their occurrences to a pickle.
 
     Args:
         request: which models, and the device.
         progress: reports each model.
-        on_meta: run on shapes only, where a model's work does not depend on its data.
+        on_meta: run models on shapes only, unless their work depends on values.
     """
     tasks = _tasks(request, on_meta)
     whitelist = request.whitelist_if_any()
@@ -123,12 +123,12 @@ def count_operators(request: Request, progress: Progress, on_meta: bool = False)
 
 
 def census(request: Request) -> list[CensusRow]:
-    """Return how many calls and tuples the chosen models have that are counted, done or not, each and all together."""
+    """Return the numbers of calls and tuples of the chosen models that are counted, of each and of all together."""
     return take_census({config.name: counts for config, counts in counted(request, request.configs(), COUNTS)})
 
 
 def take_census(models: Mapping[str, OperatorCounts]) -> list[CensusRow]:
-    """Return a row for each model, by its name, and one for all together, in which each tuple counts once."""
+    """Return a row for each model, and one for all together, in which each tuple counts once."""
     occurrences = {name: _computing(counts) for name, counts in models.items()}
     users = Counter(operator for operators in occurrences.values() for operator in operators)
     rows = [_census_row(name, operators, users) for name, operators in occurrences.items()]
@@ -164,7 +164,7 @@ def _count_and_report(task: _Task, whitelist: tuple[str, ...] | None, progress: 
         progress.fail(str(error))
         return CountFailure(config.name, str(error))
     if task.device == META and _has_values(config):
-        text = "%s: what was counted before holds the values that operators saw, and stays; delete %s to replace it"
+        text = "%s: earlier counts have input values and are kept; delete %s to replace them by counts of shapes only"
         logging.getLogger(__name__).warning(text, config.name, COUNTS.path(config))
     else:
         write_counts(COUNTS.path(config), counts)
@@ -173,7 +173,7 @@ def _count_and_report(task: _Task, whitelist: tuple[str, ...] | None, progress: 
 
 
 def _has_values(config: ModelConfig) -> bool:
-    """Return whether a model's counts hold the values that operators saw, which counts on shapes do not."""
+    """Return whether a model's counts have the operators' input values, unlike counts of shapes only."""
     try:
         return COUNTS.read(config).device_type != META
     except UserError:
@@ -207,7 +207,7 @@ def _does_not_run(task: _Task, reason: str) -> str:
     config, size = task.config, list(task.config.input_size)
     return (
         f"{config.where('input_size')}: input_size: {config.model_name} does not run on {size} on {task.device} "
-        f"({reason}); take a size that it accepts and that fits into memory"
+        f"({reason}); choose a size that it accepts and that fits into memory"
     )
 
 

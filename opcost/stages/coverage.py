@@ -1,4 +1,4 @@
-"""Coverage: whether the operator tuples of a model carry all that an unobserved run computes and moves."""
+"""The shares of a model's FLOPs and bytes, counted in an unobserved run, that its operator tuples have."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.workload import REFUSALS, one_line
 
 BATCH_SIZE = 1
-"""Multiply-adds are published for one sample; shares do not depend on the batch, or hardly."""
+"""Multiply-adds are published for one sample; shares hardly depend on the batch size."""
 
 FLOP_TOLERANCE_RATIO = 1e-6
 LEAST_MEMORY_BYTES_RATIO = 0.999
-"""Shares that tuples must carry: FLOPs but for the rounding of means over calls, bytes nearly all."""
+"""Required shares in tuples: all FLOPs, up to the rounding of means over calls, and nearly all bytes."""
 
 REGION_POOLING = "MultiScaleRoIAlign"
 
@@ -37,7 +37,7 @@ EXPECTED_S = {"cuda": 2.0, "cpu": 10.0, META: 0.5}
 
 @dataclass(frozen=True)
 class Proposals:
-    """How many image regions a two-stage detector's heads worked on, and how many fit the published multiply-adds."""
+    """The number of image regions in a two-stage detector's heads, and the number that fits its published figure."""
 
     number: int
     published: float
@@ -46,8 +46,8 @@ class Proposals:
     def of(counts: OperatorCounts, published: PublishedFacts) -> Proposals | None:
         """Return the proposals of a model's run, None if it has no such heads or no published figure.
 
-        Everything behind the first pooling of regions belongs to the heads. The box head is what works on as many
-        regions as its linear layers do.
+        All operators after the first pooling of regions belong to the heads. Those of the box head have as many
+        regions as its linear layers.
         """
         names = [count.operator.short_name for count in counts.counts]
         if REGION_POOLING not in names or published.multiply_adds is None:
@@ -64,12 +64,13 @@ class Proposals:
 
 @dataclass(frozen=True)
 class CoverageRow:
-    """What the tuples of one model carry of an unobserved run of it, which is counted operation by operation.
+    """The shares of an unobserved run of one model, counted operation by operation, that its tuples have.
 
-    ``operations`` ran unobserved, ``captured_operations`` while the tuples were captured; they are the same one by one
-    where ``is_undisturbed``. ``outside`` names those in no tuple. ``meta_other_tuples`` says how many tuples a capture
-    on the meta device has in another number or alone, and ``meta_memory_bytes_ratio`` its bytes over the device's; both
-    are None where the model ran there itself or cannot. ``proposals`` are those of a two-stage detector.
+    ``operations`` ran unobserved, ``captured_operations`` during the capture; with ``is_undisturbed`` they are equal
+    one by one. ``outside`` names the operations in no tuple. ``meta_other_tuples`` is the number of tuples that a
+    capture on the meta device has additionally or in another number, and ``meta_memory_bytes_ratio`` its bytes over
+    the device's; both are None if the model ran there itself or cannot. ``proposals`` are those of a two-stage
+    detector.
     """
 
     model_name: str
@@ -94,7 +95,7 @@ class CoverageRow:
 
     @property
     def is_complete(self) -> bool:
-        """Whether tuples carry all FLOPs and nearly all bytes, and capturing them changed nothing."""
+        """Whether tuples have all FLOPs and nearly all bytes, and the capture changed nothing."""
         has_flop = self.flop_ratio is None or abs(self.flop_ratio - 1) < FLOP_TOLERANCE_RATIO
         has_bytes = self.memory_bytes_ratio is None or self.memory_bytes_ratio >= LEAST_MEMORY_BYTES_RATIO
         return has_flop and has_bytes and self.is_undisturbed and not self.outside
@@ -102,7 +103,7 @@ class CoverageRow:
 
 @dataclass(frozen=True)
 class CoverageFailure:
-    """A model that could not be checked, and why."""
+    """A model that could not be checked, and the reason."""
 
     model_name: str
     reason: str
@@ -110,7 +111,7 @@ class CoverageFailure:
 
 @dataclass(frozen=True)
 class CoverageReport:
-    """What was checked, on which device's product, with which versions of torch and of the models' libraries."""
+    """The checked models, the product name of the device, and the versions of torch and of the models' libraries."""
 
     rows: tuple[CoverageRow, ...]
     failures: tuple[CoverageFailure, ...]
@@ -119,7 +120,7 @@ class CoverageReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all models could be checked, and tuples carry all of each."""
+        """Whether all models could be checked, and each is complete."""
         return not self.failures and all(row.is_complete for row in self.rows)
 
 
@@ -129,9 +130,9 @@ def check_coverage(
     """Run each model unobserved and captured, and compare.
 
     Args:
-        patterns: names of models or globs; none chooses all but the quantized ones.
+        patterns: names of models or globs; if there are none, all but the quantized ones.
         device_name: as the user named it, None for a GPU if there is one.
-        on_meta: run on shapes only, where a model's work does not depend on its data.
+        on_meta: run models on shapes only, unless their work depends on values.
         progress: reports each model.
 
     Raises:
@@ -199,10 +200,10 @@ def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
 
 
 def unobserved_costs(model: nn.Module, inputs: tuple[Any, ...]) -> list[OperationCost]:
-    """Return the costs of all operations of a run that nothing but the dispatcher sees, in order.
+    """Return the costs of all operations of a run, in order, as torch's dispatcher sees them.
 
     Raises:
-        UnknownOperationError: the model runs operations whose FLOPs are not known.
+        UnknownOperationError: the model runs operations of unknown FLOPs.
     """
     costs: list[OperationCost] = []
     counter = CostCounter(costs.append)

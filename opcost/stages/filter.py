@@ -14,13 +14,13 @@ from opcost.running.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, 
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
 
-LIKE_RATIO = 0.85
-"""difflib's ratio from which two names are very like each other: Conv2dd and Conv2d 0.92, Conv1d and Conv2d 0.83."""
+SIMILAR_RATIO = 0.85
+"""difflib's ratio from which two names are similar: Conv2dd and Conv2d have 0.92, Conv1d and Conv2d 0.83."""
 
 
 @dataclass(frozen=True)
 class OperatorShare:
-    """What all tuples of one operator are of a model."""
+    """The share of a model that all tuples of one operator have."""
 
     operator: str
     kept: bool
@@ -30,9 +30,9 @@ class OperatorShare:
 
 @dataclass(frozen=True)
 class FilterReport:
-    """What block 1 kept and dropped of one model, and what no operator counts.
+    """The shares of one model that block 1 kept and dropped, and the share outside all operators.
 
-    ``measurements`` are the kept tuples, each on every kind of values that it saw.
+    ``measurements`` is the number of cases of the kept tuples.
     """
 
     name: str
@@ -46,7 +46,7 @@ class FilterReport:
 
 
 def filter_operators(request: Request) -> list[FilterReport]:
-    """Filter each model's operator tuples by the whitelist and pickle what is kept."""
+    """Filter each model's operator tuples by the whitelist, and write the kept ones to a pickle."""
     whitelist = request.whitelist()
     models = counted(request, request.configs(), COUNTS)
     present = {name for _, counts in models for name in by_operator(counts)}
@@ -58,16 +58,16 @@ def filter_operators(request: Request) -> list[FilterReport]:
 def _filter(request: Request, config: ModelConfig, counts: OperatorCounts, whitelist: tuple[str, ...]) -> FilterReport:
     selection = select(counts, whitelist)
     if not selection.kept.counts:
-        logging.getLogger(__name__).warning("%s: the whitelist keeps no operator of it", config.name)
+        logging.getLogger(__name__).warning("%s: the whitelist keeps no operator", config.name)
     if not request.dry_run:
         write_counts(FILTERED_COUNTS.path(config), selection.kept)
     return _filter_report(config.name, counts, selection)
 
 
 def _check_spelling(request: Request, whitelist: tuple[str, ...], present: set[str]) -> None:
-    """Refuse names that match no operator but differ from one in upper and lower case only.
+    """Refuse names that match no operator, but differ from one in upper and lower case only.
 
-    A class and a function may differ so in their first letter (``ReLU``, ``relu``): neither is a mistake for the other.
+    A difference in the first letter is allowed: a class and a function may differ in it (``ReLU``, ``relu``).
     """
     similar = {_spelling(name): name for name in sorted(present)}
     mistakes = [
@@ -80,10 +80,11 @@ def _check_spelling(request: Request, whitelist: tuple[str, ...], present: set[s
 
 
 def _warn_of_unknown_names(whitelist: tuple[str, ...], present: set[str]) -> None:
-    """Warn of names that match no operator and are very like one that the whitelist lacks."""
+    """Warn of names that match no operator, but are similar to one that is not in the whitelist."""
     for name in sorted(set(whitelist) - present):
-        for like in get_close_matches(name, present - set(whitelist), n=1, cutoff=LIKE_RATIO):
-            logging.getLogger(__name__).warning("%s in the whitelist matches no operator; is %s meant?", name, like)
+        for similar in get_close_matches(name, present - set(whitelist), n=1, cutoff=SIMILAR_RATIO):
+            text = "%s in the whitelist matches no operator; did you mean %s?"
+            logging.getLogger(__name__).warning(text, name, similar)
 
 
 def _spelling(name: str) -> str:

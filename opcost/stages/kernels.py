@@ -1,4 +1,4 @@
-"""Kernels: does each operator tuple alone run the kernels that its model runs, and does all of it belong to tuples?"""
+"""The comparison of the kernels of a model with those of its operator tuples run alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from opcost.torch_backend.workload import operator_workload
 from opcost.units import milliseconds, percent
 
 REPETITIONS = 3
-"""How often each tuple runs alone under the profiler: its time is their mean."""
+"""Runs of each tuple alone under the profiler; its time is their mean."""
 
 WARM_UP_RUNS = 2
 
@@ -39,7 +39,7 @@ WARM_UP_RUNS = 2
 class KindOfOperator:
     """Kernel time of all calls of one operator in one run of the model: alone, and in the model.
 
-    ``alone_s`` is None where a tuple does not run alone. ``same_kernels_s`` is the part of ``in_model_s`` in calls that
+    ``alone_s`` is None if a tuple does not run alone. ``same_kernels_s`` is the part of ``in_model_s`` in calls that
     launch the same kernels alone.
     """
 
@@ -54,7 +54,7 @@ class KindOfOperator:
 class KernelsReport:
     """The kernels of one model: all, those inside counted calls, and those of calls that launch the same alone.
 
-    ``differences`` has a line for each tuple that launches others: the kernels alone and in the model, and their time.
+    ``differences`` has a line for each tuple that launches other kernels alone: both lists of kernels, and the time.
     """
 
     name: str
@@ -68,7 +68,7 @@ class KernelsReport:
 
 @dataclass(frozen=True)
 class Launched:
-    """The kernels that one call of an operator launches, by name, and how long they take together."""
+    """The kernels that one call of an operator launches, by name, and their total time."""
 
     names: Counter[str]
     time_s: float
@@ -145,7 +145,7 @@ def _compare(config: ModelConfig, device: str) -> KernelsReport:
 def profiled_calls(
     model: nn.Module, inputs: tuple[Any, ...], composites: Collection[str]
 ) -> tuple[list[OperatorTuple], list[Kernel]]:
-    """Return the operators that a run of a model calls, and its kernels: a mark is the number of the call."""
+    """Return the operators that a run of a model calls, and its kernels, whose mark is the number of the call."""
     operators: list[OperatorTuple] = []
 
     def run(mark: Mark) -> None:
@@ -159,7 +159,7 @@ def profiled_calls(
 
 
 def _in_model(config: ModelConfig, device: str) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
-    """Return what a run of the model launches, and each call of each operator that launches something."""
+    """Return the kernels of a run of the model, and those of each call of each operator that launches any."""
     model, inputs = resolve(model_tuple(config)).with_inputs(device)
     for _ in range(WARM_UP_RUNS):
         INFERENCE.run_once(model, inputs)
@@ -171,7 +171,7 @@ def _in_model(config: ModelConfig, device: str) -> tuple[Launched, dict[Operator
 
 
 def _alone(operators: list[OperatorTuple], device: str) -> dict[OperatorTuple, Launched | str]:
-    """Return what each tuple launches alone in one call, or why it does not run."""
+    """Return the kernels of one call of each tuple alone, or why it does not run."""
     refused: dict[OperatorTuple, Launched | str] = {}
     calls: dict[OperatorTuple, int] = {}
 
@@ -207,7 +207,7 @@ def _by_mark(kernels: Iterable[Kernel]) -> dict[int, list[Kernel]]:
 def _kinds(
     calls: dict[OperatorTuple, list[Launched]], alone: dict[OperatorTuple, Launched | str]
 ) -> list[KindOfOperator]:
-    """Return the kinds of operators, the one that takes most time in the model first."""
+    """Return the kinds of operators, in descending order of their time in the model."""
     pairs: dict[str, list[tuple[Launched, Launched | str]]] = {}
     for operator, launched in calls.items():
         pairs.setdefault(operator.short_name, []).extend((call, alone[operator]) for call in launched)
@@ -227,7 +227,7 @@ def _kinds(
 
 
 def _differences(calls: dict[OperatorTuple, list[Launched]], alone: dict[OperatorTuple, Launched | str]) -> list[str]:
-    """Return a line for each tuple that launches other kernels alone, the one that takes most time first."""
+    """Return a line for each tuple that launches other kernels alone, in descending order of their time."""
     lines = []
     for operator, launched in calls.items():
         own = alone[operator]

@@ -1,4 +1,4 @@
-"""Configs: one ``summary.yml`` for each model of a source at its published input size."""
+"""Configs for the models of a source: a ``summary.yml`` with the published input size."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from opcost.storage.files import replace_file
 
 TEMPLATE = """\
 # One model at one input size. The README explains the keys under "Add a model".
-# Programs change nothing here but "done": they set it to true when the measurement is complete.
+# Programs change only "done": they set it to true when the measurement is complete.
 model_name: {model_name}
 weights_name: null # null: random weights
 input_size: {input_size} # batch first
 done: false
 """
 
-SEED_LINE = "seed: {seed} # of random weights and input: what this model runs depends on them\n"
+SEED_LINE = "seed: {seed} # of random weights and input: the operators of this model depend on them\n"
 
 
 @dataclass(frozen=True)
 class ConfigReport:
-    """A model's config: where it is, and whether it was made now or was there already."""
+    """A model's config: its path, and whether it was made now or existed already."""
 
     name: str
     path: str
@@ -34,11 +34,11 @@ class ConfigReport:
 
 
 def make_configs(measurements: Path, patterns: Sequence[str], dry_run: bool = False) -> list[ConfigReport]:
-    """Write the configs that are lacking; those that are there stay as they are.
+    """Write the missing configs; existing ones are not changed.
 
     Args:
-        measurements: the folder in which each model has its own.
-        patterns: names of models or globs; none chooses all.
+        measurements: the folder of the models' folders.
+        patterns: names of models or globs; if there are none, all models.
         dry_run: write nothing.
 
     Raises:
@@ -50,13 +50,13 @@ def make_configs(measurements: Path, patterns: Sequence[str], dry_run: bool = Fa
 def _make_config(measurements: Path, model: ListedModel, dry_run: bool) -> ConfigReport:
     name = f"{model.name}_{'x'.join(map(str, model.input_size))}"
     path = measurements / name / SUMMARY_NAME
-    is_lacking = not path.exists()
-    if is_lacking and not dry_run:
+    is_missing = not path.exists()
+    if is_missing and not dry_run:
         replace_file(path, _text(model).encode())
-    return ConfigReport(name, str(path), is_lacking)
+    return ConfigReport(name, str(path), is_missing)
 
 
 def _text(model: ListedModel) -> str:
-    """Return the text of a config with random weights that is not done; only where it matters it names a seed."""
+    """Return the text of a config with random weights, with a seed if the model's work depends on it."""
     text = TEMPLATE.format(model_name=model.name, input_size=list(model.input_size))
     return text + SEED_LINE.format(seed=DEFAULT_SEED) if model.is_data_dependent else text

@@ -1,4 +1,4 @@
-"""The full-model script: measure the models as a whole that the database lacks under the present conditions."""
+"""The full-model script: measure the whole models that the database does not have under the present conditions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from opcost.sources.registry import check_config
 
 @dataclass(frozen=True)
 class FullModelReport:
-    """What the full-model script found or measured of one model; time and energy per run, None if not measured.
+    """A whole model in the database; time and energy per run, None if not measured.
 
-    ``planned`` counts what was to be measured, by the reason.
+    ``device`` is the torch device, ``device_product`` its product name. ``planned`` has the number of measurements to
+    make for each reason.
     """
 
     name: str
@@ -31,23 +32,26 @@ class FullModelReport:
     expected_s: float
     reason: str | None
     planned: Mapping[str, int]
+    device: str
+    device_product: str
 
 
 def measure_full_models(
     request: Request, protocol_for: ProtocolFor, open_bench: OpenBench, progress: Progress
 ) -> list[FullModelReport]:
-    """Measure each chosen model as a whole, where the database lacks it."""
+    """Measure each chosen model as a whole, unless the database has it."""
     configs = request.configs(check_config)
     works = [Work(config.name, request.setting_of(config), (Case(model_tuple(config)),)) for config in configs]
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         protocol = protocol_for(bench.is_gpu)
         campaign = Campaign(bench, protocol, request, request.database.full_model_measurements, works)
         outcomes = campaign.outlook() if request.dry_run else campaign.run(progress)
-        reports = [_full_model_report(outcome) for outcome in outcomes]
+        product = bench.conditions(request.setting).device_product
+        reports = [_full_model_report(outcome, bench.device, product) for outcome in outcomes]
     return sorted(reports, key=lambda report: report.name)
 
 
-def _full_model_report(outcome: Outcome) -> FullModelReport:
+def _full_model_report(outcome: Outcome, device: str, device_product: str) -> FullModelReport:
     (key,) = outcome.work.keys
     row = outcome.rows.get(key)
     return FullModelReport(
@@ -60,4 +64,6 @@ def _full_model_report(outcome: Outcome) -> FullModelReport:
         expected_s=outcome.expected_s,
         reason=outcome.failures.get(key) or (row.measurement.energy_missing_reason if row else None),
         planned=outcome.work.reasons,
+        device=device,
+        device_product=device_product,
     )

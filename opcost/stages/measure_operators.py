@@ -1,4 +1,4 @@
-"""Block 2: measure the operators that the database lacks under the present conditions."""
+"""Block 2: measure the operators that the database does not have under the present conditions."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from opcost.running.request import (
     selected,
 )
 from opcost.running.shipped_counts import ship_counts
-from opcost.stages.cache_chains import find_chains_if_unknown
+from opcost.stages.cache_chains import measure_missing_chains
 from opcost.storage.configs import ModelConfig, set_done
 
 
 @dataclass(frozen=True)
 class OperatorsReport:
-    """What block 2 did for one model.
+    """The result of block 2 for one model.
 
-    ``wanted`` are operators, each on every kind of values that it sees in the model; of these ``found`` were in the
-    database already, ``measured`` and ``failed`` in this run, and ``remaining`` are still lacking. ``expected_s`` is
-    how long the remaining ones take if nothing disturbs them, without those that an earlier model of the run wants too.
-    ``planned`` counts what was to be measured, by the reason.
+    Of the ``wanted`` cases, ``found`` were in the database already, ``measured`` and ``failed`` in this run, and
+    ``remaining`` are still missing. ``expected_s`` is the time that the remaining ones take if nothing disturbs them,
+    without those of an earlier model. ``device`` is the torch device, ``device_product`` its product name. ``planned``
+    has the number of measurements to make for each reason.
     """
 
     name: str
@@ -47,6 +47,8 @@ class OperatorsReport:
     without_energy: int
     energy_missing_reasons: tuple[str, ...]
     planned: Mapping[str, int]
+    device: str
+    device_product: str
 
 
 def measure_operators(
@@ -56,17 +58,17 @@ def measure_operators(
     progress: Progress,
     input_data: str = CAPTURED,
 ) -> list[OperatorsReport]:
-    """Measure each operator tuple of the chosen models that the database lacks; set ``done`` where it is due.
+    """Measure the missing cases of the chosen models; set ``done`` for each model that is complete.
 
     Args:
         request: which models, and the device.
-        protocol_for: tells how long each is measured, given whether the device is a GPU.
+        protocol_for: returns the protocol, given whether the device is a GPU.
         open_bench: makes the device ready.
-        progress: is told of each operator.
-        input_data: the values that operators run on, one of ``INPUT_DATA``.
+        progress: reports each operator.
+        input_data: the values of inputs, one of ``INPUT_DATA``.
     """
     models = selected(request, request.open_configs())
-    _tell_of_unknown_values(models, input_data)
+    _warn_of_unknown_values(models, input_data)
     works = [
         Work(config.name, request.setting_of(config), tuple(cases_of(kept.counts, input_data)))
         for config, kept in models
@@ -77,6 +79,7 @@ def measure_operators(
             ship_counts(request, [config for config, _ in models])
         protocol = protocol_for(bench.is_gpu)
         campaign = Campaign(bench, protocol, request, request.database.operator_measurements, works)
+        product = bench.conditions(request.setting).device_product
         reports = []
         is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None and bench.is_gpu
         for outcome in campaign.outlook() if request.dry_run else campaign.run(progress):
@@ -84,35 +87,35 @@ def measure_operators(
             is_complete = is_full and not outcome.remaining and _has_values(kept, input_data)
             is_due = is_complete and not request.dry_run
             done = (is_due and _set_done(config)) or config.done
-            reports.append(_operators_report(outcome, done))
+            reports.append(_operators_report(outcome, done, bench.device, product))
         if not request.dry_run:
-            find_chains_if_unknown(bench, request.database.calls_in_chains, request.setting)
+            measure_missing_chains(bench, request.database.calls_in_chains, request.setting)
     return sorted(reports, key=lambda report: report.name)
 
 
 def _has_values(counts: OperatorCounts, input_data: str) -> bool:
-    """Return whether operators run on values such as they saw in the model."""
+    """Return whether operators run on values as captured in the model."""
     return input_data == CAPTURED and counts.device_type != META
 
 
-def _tell_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]], input_data: str) -> None:
+def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]], input_data: str) -> None:
     names = [config.name for config, kept in models if kept.device_type == META]
     if names and input_data == CAPTURED:
-        text = "%s: counted on shapes only, so operators are measured on normal values; %s without --meta looks at them"
+        text = "%s: counted on shapes only, measured on normal values; to capture values, run %s without --meta"
         logging.getLogger(__name__).warning(text, ", ".join(names), BLOCK_0)
 
 
 def _set_done(config: ModelConfig) -> bool:
-    """Set ``done``; where that cannot be, warn and go on: the rows are in the database."""
+    """Set ``done``; if that fails, only warn: the rows are in the database."""
     try:
         set_done(config.path)
     except UserError as error:
-        logging.getLogger(__name__).warning("done was not set: %s", error)
+        logging.getLogger(__name__).warning("done not set: %s", error)
         return False
     return True
 
 
-def _operators_report(outcome: Outcome, done: bool) -> OperatorsReport:
+def _operators_report(outcome: Outcome, done: bool, device: str, device_product: str) -> OperatorsReport:
     keys = outcome.work.keys
     reasons = [outcome.failures[key] for key in keys if key in outcome.failures]
     rows = [outcome.rows[key].measurement for key in keys if key in outcome.rows]
@@ -130,4 +133,6 @@ def _operators_report(outcome: Outcome, done: bool) -> OperatorsReport:
         without_energy=len(without_energy),
         energy_missing_reasons=tuple(dict.fromkeys(without_energy)),
         planned=outcome.work.reasons,
+        device=device,
+        device_product=device_product,
     )

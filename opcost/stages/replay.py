@@ -1,4 +1,4 @@
-"""The zoo: every counted operator tuple rebuilt from its pickle, run alone, and held against what was counted."""
+"""The replay of counted operator tuples: each is rebuilt, run alone, and compared with its count."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from opcost.torch_backend.values import plain_value
 from opcost.torch_backend.workload import REFUSALS, one_line, operator_call
 
 VALUE_DEPENDENT = frozenset({"__getitem__", "__setitem__", "MultiScaleRoIAlign", "nms", "nonzero", "unique", "where"})
-"""Operators whose work and results may depend on values: on which elements a mask names, which boxes overlap, where a
-slice begins. Alone, on drawn values, they may give other sizes than in the model, or none."""
+"""Operators whose work and outputs depend on values, such as a mask or overlapping boxes. Alone, on random values, they
+may give other sizes than in the model, or fail."""
 
 
 @dataclass(frozen=True)
 class RebuildReport:
-    """How the operator tuples of one model fared that no earlier model has.
+    """The operator tuples of one model that no earlier model has.
 
-    ``rebuilt`` ran and gave outputs and FLOPs as counted; ``value_dependent`` did not, and may; ``failures`` did not.
+    ``rebuilt`` is the number of tuples with outputs and FLOPs as counted. The others differ: ``value_dependent`` ones
+    may, ``failures`` must not.
     """
 
     name: str
@@ -36,9 +37,9 @@ class RebuildReport:
 
 
 def rebuild_operators(request: Request, progress: Progress) -> list[RebuildReport]:
-    """Rebuild each distinct operator tuple of the chosen models once and run it, where it was counted.
+    """Rebuild each distinct operator tuple of the chosen models once and run it.
 
-    Tuples that were counted on the meta device run there; the others on the device that is asked for.
+    Tuples that were counted on the meta device run there, the others on the request's device.
     """
     models = counted(request, request.configs(), COUNTS)
     device = choose_device(request.device)
@@ -58,7 +59,7 @@ def rebuild_operators(request: Request, progress: Progress) -> list[RebuildRepor
 
 
 def difference(count: OperatorCount, device: str) -> str | None:
-    """Run a counted operator alone; return how it differs from what was counted, None if it does not."""
+    """Run a counted operator alone; return how it differs from its count, None if it does not."""
     costs: list[OperationCost] = []
     try:
         function, args, kwargs = operator_call(count.operator, device)
@@ -69,9 +70,9 @@ def difference(count: OperatorCount, device: str) -> str | None:
     except (*REFUSALS, AttributeError) as error:
         return one_line(error)
     if outputs != count.outputs:
-        return f"gives {outputs}, not {count.outputs}"
+        return f"outputs {outputs}, not {count.outputs}"
     flop = total(costs).flop
-    return None if flop == count.flop else f"takes {flop} FLOPs, not {count.flop}"
+    return None if flop == count.flop else f"{flop} FLOPs, not {count.flop}"
 
 
 def _report(name: str, counts: list[OperatorCount], device: str) -> RebuildReport:

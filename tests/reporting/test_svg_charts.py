@@ -14,15 +14,15 @@ from opcost.reporting.svg import MARKS, patterns
 from opcost.reporting.svg_charts import (
     Course,
     Deviation,
-    Pieces,
+    StackedBar,
     courses,
     deviations,
     kinds,
     legend_mark,
     parity,
     patterns_figure,
-    pieces,
     roofline,
+    stacked_bars,
 )
 
 NASTY = "<script>alert('x')</script> & \"more\""
@@ -83,8 +83,8 @@ def test_small_kinds_are_taken_together() -> None:
     assert bars(figure)[-1][1] == pytest.approx(2 * bars(figure)[0][1], rel=1e-2)
 
 
-def test_pieces_below_zero_lie_left_of_it() -> None:
-    figure = pieces([Pieces("a", "", (0.9, None, 0.2, -0.1))], "share (%)", [0, 1, 2, 3])
+def test_parts_below_zero_lie_left_of_it() -> None:
+    figure = stacked_bars([StackedBar("a", "", (0.9, None, 0.2, -0.1))], "share (%)", [0, 1, 2, 3])
     positive, more, negative = bars(figure)
     assert more[0] == pytest.approx(positive[0] + positive[1], abs=0.02)
     assert negative[0] + negative[1] == pytest.approx(positive[0], abs=0.02)
@@ -123,7 +123,7 @@ def test_a_roofline_tells_where_each_point_lies() -> None:
 
 
 @pytest.mark.parametrize(
-    "figure", [deviations([], "x"), pieces([], "x", []), courses([], "x"), parity([], "time", "ms")]
+    "figure", [deviations([], "x"), stacked_bars([], "x", []), courses([], "x"), parity([], "time", "ms")]
 )
 def test_nothing_is_a_figure_that_says_why(figure: str) -> None:
     assert len(texts(figure)) == 2

@@ -55,12 +55,14 @@ FILTERED = FilterReport(
         OperatorShare("Flatten", False, 2, Share(8, 0.051, 0.0, 0.05)),
     ),
 )
+H200 = ("cuda:1", "NVIDIA H200")
 MEASURED = OperatorsReport(
     *("resnet50", 48, 10, 37, 1, 1, 33.0, False),
     *(("RuntimeError: out of [memory]",), 2, ("no meter",)),
     {"missing": 36, "flagged": 2},
+    *H200,
 )
-WHOLE = FullModelReport("resnet50", 0.012345, 5.4321, 440.0, True, False, 0.0, None, {})
+WHOLE = FullModelReport("resnet50", 0.012345, 5.4321, 440.0, True, False, 0.0, None, {}, *H200)
 COMPARED = ComparisonRow(
     key="k",
     operator="torchvision.models.resnet50",
@@ -123,7 +125,7 @@ def test_counts_are_shown_with_their_shares(capsys: pytest.CaptureFixture[str]) 
     counts = ["resnet50", "158", "16", "54"]
     flops, size = ["8.178 GFLOP", "100.0 %", "50.0 %"], ["350.0 MB", "50.0 %", "-"]
     assert row_of(output, "resnet50") == counts + flops + size
-    assert output.endswith("resnet50: in no tuple: fill_, mm\n")
+    assert output.endswith("resnet50: operations in no tuple: fill_, mm\n")
     assert "dry run" not in output
 
 
@@ -131,15 +133,15 @@ def test_a_census_ends_with_all_models_together(capsys: pytest.CaptureFixture[st
     print_census([CensusRow("resnet50", 174, 54, 50, 4), CensusRow(None, 348, 58, 50, 8)])
     output = capsys.readouterr().out
     assert row_of(output, "resnet50") == ["resnet50", "174", "54", "50", "4"]
-    assert row_of(output, "all together") == ["all together", "348", "58", "50", "8"]
+    assert row_of(output, "total") == ["total", "348", "58", "50", "8"]
 
 
 def test_rebuilt_tuples_are_told_with_those_that_are_not(capsys: pytest.CaptureFixture[str]) -> None:
     print_rebuilds([RebuildReport("a", 10, 8, ("nms: other",), ("relu: why",)), RebuildReport("b", 5, 5, (), ())])
     output = capsys.readouterr().out
     assert row_of(output, "a ") == ["a", "10", "8", "1", "1"]
-    assert row_of(output, "all together") == ["all together", "15", "13", "1", "1"]
-    assert output.endswith("a: depends on values: nms: other\na: failed: relu: why\n")
+    assert row_of(output, "total") == ["total", "15", "13", "1", "1"]
+    assert output.endswith("a: value-dependent: nms: other\na: failed: relu: why\n")
 
 
 def test_kernels_are_told_alone_beside_the_model(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +150,7 @@ def test_kernels_are_told_alone_beside_the_model(capsys: pytest.CaptureFixture[s
     output = capsys.readouterr().out
     assert row_of(output, "a ") == ["a", "4", "5.000 ms", "-", "-", "60.0 %"]
     assert row_of(output, "Conv2d") == ["Conv2d", "3", "4.000 ms", "5.000 ms", "1.250", "75.0 %"]
-    assert "a: 99.0 % of kernel time inside counted calls\na: 1 ms: torch.nms: why\n" in output
+    assert "a: 99.0 % of kernel time is inside counted calls\na: 1 ms: torch.nms: why\n" in output
 
 
 @pytest.mark.parametrize(("dry_run", "word"), [(True, "would be written"), (False, "written")])
@@ -156,7 +158,7 @@ def test_configs_are_told_that_were_made(dry_run: bool, word: str, capsys: pytes
     print_configs([ConfigReport("a", "m/a/summary.yml", True), ConfigReport("b", "m/b/summary.yml", False)], dry_run)
     first, second = capsys.readouterr().out.splitlines()
     assert first == f"{word}: m/a/summary.yml"
-    assert second.startswith("1 written, 1 there already")
+    assert second.startswith("1 configs written, 1 existed already")
     assert ("dry run" in second) == dry_run
 
 
@@ -179,7 +181,7 @@ def test_operator_measurements_show_what_failed_and_why(capsys: pytest.CaptureFi
     assert "resnet50: no energy for 2 of 48: no meter\n" in output
 
 
-@pytest.mark.parametrize(("remaining", "said"), [(0, "yes"), (33, "yes, but not here")])
+@pytest.mark.parametrize(("remaining", "said"), [(0, "yes"), (33, "yes, elsewhere")])
 def test_what_is_done_elsewhere_is_not_told_to_be_done_here(
     remaining: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,7 +191,7 @@ def test_what_is_done_elsewhere_is_not_told_to_be_done_here(
 
 def test_a_dry_run_adds_up_the_time_that_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     print_operator_measurements([replace(MEASURED, expected_s=330.0), replace(MEASURED, expected_s=90.0)], dry_run=True)
-    assert "time needed in all: 7 min 0 s\n" in capsys.readouterr().out
+    assert "total time needed: 7 min 0 s\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
@@ -199,6 +201,7 @@ def test_a_dry_run_says_what_is_to_be_measured_and_why(dry_run: bool, capsys: py
     output = capsys.readouterr().out
     for line in ("resnet50: to be measured: 36 missing, 2 flagged\n", "resnet50: to be measured: 1 lacks energy\n"):
         assert (line in output) == dry_run
+    assert output.count("device: cuda:1 (NVIDIA H200)\n") == 2 * dry_run
     assert "b: to be" not in output
 
 
@@ -207,8 +210,14 @@ def test_a_dry_run_says_what_is_to_be_measured_and_why(dry_run: bool, capsys: py
     [
         (WHOLE, ["12.35 ms", "5432 mJ", "440.0 W", "now"]),
         (replace(WHOLE, newly_measured=False), ["12.35 ms", "5432 mJ", "440.0 W", "earlier"]),
-        (FullModelReport("resnet50", None, None, None, False, False, 33.0, None, {}), ["-", "-", "-", "not yet"]),
-        (FullModelReport("resnet50", None, None, None, False, True, 33.0, "no memory", {}), ["-", "-", "-", "failed"]),
+        (
+            FullModelReport("resnet50", None, None, None, False, False, 33.0, None, {}, *H200),
+            ["-", "-", "-", "not yet"],
+        ),
+        (
+            FullModelReport("resnet50", None, None, None, False, True, 33.0, "no memory", {}, *H200),
+            ["-", "-", "-", "failed"],
+        ),
         (replace(WHOLE, energy_j=None, power_w=None, reason="no meter"), ["12.35 ms", "-", "-", "now"]),
     ],
 )
@@ -226,12 +235,12 @@ def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytes
     output = capsys.readouterr().out
     ratios = ["1.042 ± 0.002", "1.052 ± 0.003"]
     time = ["resnet50", "time", "12.50 ms", "12.00 ms", *ratios, "98.0 % of FLOPs", "2 of 50"]
-    sums, pieces = output.split("What makes the whole model")
+    sums, parts = output.split("Parts of the whole model")
     assert row_of(sums, "resnet50 ") == time
     outside = ["1.0 %", "5.0 %", "0.0 %", "-9.2 %"]
-    assert row_of(pieces, "resnet50 ") == ["resnet50", "time", "100.0 %", "4.2 %", *outside]
-    assert row_of(pieces, "energy ") == ["energy", *["-"] * 6]
-    assert "Corrected: with the cache correction" in output
+    assert row_of(parts, "resnet50 ") == ["resnet50", "time", "100.0 %", "4.2 %", *outside]
+    assert row_of(parts, "energy ") == ["energy", *["-"] * 6]
+    assert "Corrected: the sum plus the cache correction" in output
     assert row_of(output, "simulated machine") == [
         "simulated machine",
         "energy",

@@ -57,7 +57,7 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.bench import Bench
 from opcost.running.request import COUNTS
-from opcost.stages.cache_chains import find_chains, find_chains_if_unknown
+from opcost.stages.cache_chains import measure_chains, measure_missing_chains
 from opcost.stages.compare import find_comparisons
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
@@ -407,7 +407,7 @@ def campaign_in(folder: Path, blocks: int = BLOCKS) -> SimulatedCampaign:
 
 def found_in(campaign: SimulatedCampaign, flags: Flags = (), blocks: int = BLOCKS) -> list[ChainRow]:
     with campaign.open_apparatus(None, campaign.database, True) as bench:
-        return find_chains(Graphs(bench, flags), campaign.database.calls_in_chains, 8, blocks)  # type: ignore[arg-type]
+        return measure_chains(Graphs(bench, flags), campaign.database.calls_in_chains, 8, blocks)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -447,7 +447,7 @@ def test_what_is_refused_is_kept_as_such_and_costs_no_more(
     assert [(row.time_s, row.notes) for row in found] == len(KINDS) * [(None, reason)]
     assert {row.design for row in found} == {DESIGN}
     assert campaign.database.calls_in_chains.rows() == found
-    assert f"is not known: {reason}" in caplog.text
+    assert f"pixels a side: {reason}" in caplog.text
     assert campaign.built == built_for(8)[:1]
 
 
@@ -468,7 +468,7 @@ def test_what_is_refused_is_tried_three_times(tmp_path: Path, one_size: None) ->
     campaign = campaign_in(tmp_path)
     for tries in (1, 2, 3, 3):
         with campaign.open_apparatus(None, campaign.database, True) as bench:
-            find_chains_if_unknown(Graphs(bench, (Flag.UNEVEN,)), campaign.database.calls_in_chains)  # type: ignore[arg-type]
+            measure_missing_chains(Graphs(bench, (Flag.UNEVEN,)), campaign.database.calls_in_chains)  # type: ignore[arg-type]
         assert campaign.built == tries * built_for(8)[:1]
 
 
@@ -476,10 +476,10 @@ def test_each_size_is_found_out_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = campaign_in(tmp_path)
-    for sides, told in (((8,), "some 12 s"), ((8, 16, 24), "some 24 s"), ((8, 16, 24), "")):
+    for sides, told in (((8,), "about 12 s"), ((8, 16, 24), "about 24 s"), ((8, 16, 24), "")):
         monkeypatch.setattr(cache_chains, "SIDES", sides)
         with campaign.open_apparatus(None, campaign.database, True) as bench:
-            find_chains_if_unknown(Graphs(bench), campaign.database.calls_in_chains)  # type: ignore[arg-type]
+            measure_missing_chains(Graphs(bench), campaign.database.calls_in_chains)  # type: ignore[arg-type]
         assert told in caplog.text
     found = [(row.kind, row.memory_bytes) for row in campaign.database.calls_in_chains.rows()]
     assert found == [(chain.kind, chain.memory_bytes) for side in (8, 16, 24) for chain in chains_of(side)]
@@ -517,7 +517,7 @@ def test_a_campaign_is_not_lost_by_what_it_finds_out_last(
     campaign.before = fail
     (report,) = measure_model(campaign)
     assert report.measured == 1
-    assert "cache corrections are not known: three processes ended" in caplog.text
+    assert "no cache corrections: three processes ended" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -532,7 +532,7 @@ def test_a_campaign_is_not_lost_by_what_it_finds_out_last(
 def test_it_is_not_found_out_where_it_does_not_hold(tmp_path: Path, device: str, setting: Setting) -> None:
     campaign = replace(campaign_in(tmp_path), device=device)
     with campaign.open_apparatus(None, campaign.database, True) as bench:
-        find_chains_if_unknown(bench, campaign.database.calls_in_chains, setting)
+        measure_missing_chains(bench, campaign.database.calls_in_chains, setting)
     assert campaign.built == []
 
 

@@ -65,7 +65,7 @@ def test_what_is_wrong_is_told_by_file_and_line(
     *problems, last = capsys.readouterr().out.splitlines()
     for file, problem in {
         f"{path}:3": "2 cells, ",
-        f"{path.with_name('failures.csv.torn')}": "lines that a crash left unfinished",
+        f"{path.with_name('failures.csv.torn')}": "unfinished lines",
         f"{model / 'summary.yml'}": "model_name",
         f"{campaign.measurements / 'b' / 'operators_filtered.pkl'}": "its checksum is wrong",
         f"{campaign.measurements / 'operator_whitelist.yml'}": "operators",
@@ -83,7 +83,7 @@ def test_repairing_keeps_the_good_lines_and_the_old_file(
     damaged = path.read_text()
     folders = ("--measurements", campaign.measurements, "--database", campaign.database.folder)
     assert status(monkeypatch, "check", *folders, "--repair") == 0
-    assert f"{path}: 1 bad lines left out; {path.name}.old is as before" in capsys.readouterr().out
+    assert f"{path}: removed 1 bad lines; the old file is {path.name}.old" in capsys.readouterr().out
     assert path.with_name(f"{path.name}.old").read_text() == damaged
     assert table(campaign.database).rows() == [simulated_row(RELU)] * 2
 

@@ -135,14 +135,14 @@ def test_the_page_has_a_line_for_each_model() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"is_undisturbed": False, "captured_operations": 70}, "captured run: 70 operations, not the same"),
+        ({"is_undisturbed": False, "captured_operations": 70}, "captured run: 70 operations, different"),
         ({"outside": ("fill_", "mm")}, "in no tuple: fill_, mm"),
-        ({"multiply_adds": 1.9e9}, "not explained"),
+        ({"multiply_adds": 1.9e9}, "unexplained"),
         (
             {"multiply_adds": 4.04e7, "published": PublishedFacts(4e7, None)},
-            "as far as the published figure is rounded",
+            "equal within the rounding of the published figure",
         ),
-        ({"multiply_adds": 1e9, "proposals": Proposals(7, 1000.2)}, "7 regions reach its box head here"),
+        ({"multiply_adds": 1e9, "proposals": Proposals(7, 1000.2)}, "its box head has 7 regions here"),
         ({"meta_other_tuples": 2, "meta_memory_bytes_ratio": 1.01}, "| 2, 1.0100 |"),
         ({"meta_other_tuples": None, "meta_memory_bytes_ratio": None}, "| = | - |"),
         ({"parameters": 5}, "| 5 / 11,689,512 |"),
@@ -190,8 +190,8 @@ def test_the_summary_tells_the_worst_of_all_models() -> None:
         "- in tuples: at least 50.0000 % of FLOPs, 25.0000 % of bytes",
         "- operations in no tuple: mm",
         "- models that ran other operations while captured: worse",
-        "- multiply-adds off by more than 0.5 % of the published: 1 of 2 (worse)",
-        "- parameters other than published: 1 of 2 (worse)",
+        "- multiply-adds that deviate by more than 0.5 % from the published figure: 1 of 2 (worse)",
+        "- numbers of parameters that deviate from the published ones: 1 of 2 (worse)",
     ]
 
 
@@ -199,11 +199,14 @@ def test_the_committed_page_leaves_nothing_out() -> None:
     page = (ROOT / "docs" / "accuracy" / "counting_cpu.md").read_text(encoding="utf-8")
     assert "- models: 109\n- in tuples: at least 100.0000 % of FLOPs, 100.0000 % of bytes\n" in page
     assert "- operations in no tuple: none\n" in page
-    assert "not explained" not in page
+    assert "unexplained" not in page
 
 
 def test_a_folder_or_a_file_in_none_is_refused_before_anything_is_counted(tmp_path: Path) -> None:
-    for output, reason in ((tmp_path, "is a folder; name a file"), (tmp_path / "a" / "b.md", "there is no folder")):
+    for output, reason in (
+        (tmp_path, "this is a folder; name a file"),
+        (tmp_path / "a" / "b.md", "there is no folder"),
+    ):
         command = [sys.executable, "-m", "opcost", "coverage", "resnet18", "--output", str(output)]
         result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert (result.returncode, result.stdout) == (2, "")
