@@ -1,6 +1,6 @@
 """A campaign in which operators fail in all ways that a measuring process knows, among many that are good.
 
-The bench is simulated, processes and files are real. A process that measures says by its operator's width what happens.
+The bench is simulated (``faulty_bench.py``), processes and files are real.
 """
 
 from __future__ import annotations
@@ -8,71 +8,26 @@ from __future__ import annotations
 import logging
 import os
 import random
-import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from fatal_bench import FatalBench, operator
+from fatal_bench import operator
+from faulty_bench import LIMIT_S, REASONS, faulty_answering
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 
-from opcost.errors import CannotMeasureError, UserError
+from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import Measurement, MeasurementRow
-from opcost.measuring.setting import Setting
-from opcost.operators.cases import Case
+from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import OperatorTuple
 from opcost.running import worker_bench
-from opcost.running.worker_bench import Limits, Opening, answer, open_child_bench
-from opcost.running.worker_process import Answering, ReportStep
+from opcost.running.worker_bench import Limits, open_child_bench
 from opcost.stages.measure_operators import measure_operators
 
 SHORT = MeasurementProtocol(0.1, 0.3)
-LIMIT_S = 2.0
-"""Of silence, in place of minutes."""
-
 MOST_RUNS = 40
-REASONS = {
-    "OutOfMemory": "out of memory",
-    "Unsupported": "not implemented for this device",
-    "Bug": "it ended the measuring process: ZeroDivisionError: a bug",
-    "Killed": "it ended the measuring process: ended by SIGKILL",
-    "Segmentation": "it ended the measuring process: ended by SIGSEGV",
-    "Exited": "it ended the measuring process: ended with status 3",
-    "Hanging": f"it ended the measuring process: silent for {LIMIT_S:g} s while building",
-}
-"""What is told of each kind of fault."""
-
-
-class FaultyBench(FatalBench):
-    """Measures one load for every operator, but for those whose names are faults."""
-
-    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
-        """Measure, or do what the operator's name says."""
-        name = case.operator.short_name
-        if name in ("OutOfMemory", "Unsupported"):
-            raise CannotMeasureError(REASONS[name])
-        if name == "Bug":
-            raise ZeroDivisionError("a bug")
-        if name == "Killed":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if name == "Segmentation":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        if name == "Exited":
-            os._exit(3)
-        if name == "Hanging":
-            time.sleep(1000)
-        return super().measure(case, setting, protocol, log_name)
-
-
-@contextmanager
-def faulty_answering(opening: Opening, *, report_step: ReportStep) -> Iterator[Answering]:
-    """Play ``opcost.running.worker_bench.answering``."""
-    bench = FaultyBench(report_step)
-    yield lambda question: answer(bench, question)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.signal import lfilter
 
 from opcost.estimates import FloatArray
 from opcost.measuring.conditions import EAGER, Circumstances, Conditions, measurement_key
@@ -63,6 +62,9 @@ LONGEST_MEMORY_S = 3.0
 """No meter's reading depends on what was longer ago."""
 
 MEMORY_WARMER_K = 5.0
+
+NEGLIGIBLE = 1e-17
+"""Of a shock to the power: what it still adds then is lost in rounding."""
 
 IDLE_AROUND_S = 0.3
 """How long the device idles while the meter starts and while it stops."""
@@ -493,8 +495,7 @@ class SimulatedMachine(SimulatedWorkload):
                 shocks[0] += memory * self._correlated_noise[-1]
             else:
                 shocks[0] = self._random.standard_normal()
-            later = lfilter([1.0], [1.0, -memory], shocks)
-            self._correlated_noise = np.concatenate([self._correlated_noise, later])
+            self._correlated_noise = np.concatenate([self._correlated_noise, _remembered(shocks, memory)])
             self._white_noise_w = np.concatenate([self._white_noise_w, self._random.standard_normal(new)])
         device = self.device
         return (
@@ -526,6 +527,15 @@ def simulated_row(
         conditions=conditions,
         circumstances=circumstances,
     )
+
+
+def _remembered(shocks: FloatArray, memory: float) -> FloatArray:
+    """Return shocks of which each adds to all later ones: ``memory`` of it to the next, and so on."""
+    sums, span = shocks.copy(), 1
+    while span < len(sums) and memory**span > NEGLIGIBLE:
+        sums[span:] += memory**span * sums[:-span]
+        span *= 2
+    return sums
 
 
 def _in_ticks(values: FloatArray, tick: float) -> FloatArray:
