@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+import seeds
 from hypothesis import settings
 
 # Before torch is imported, and for the scripts that tests start: on a busy machine torch's threads, which spin while
@@ -35,6 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.TemporaryDirectory(prefix="opcost-tests-", ignore_cleanup_errors=True)
     patch.setenv("TMPDIR", folder.name)
     patch.setattr(tempfile, "tempdir", folder.name)
+    if config.getoption("--all-seeds"):
+        patch.setenv(seeds.VARIABLE, "1")
     config.add_cleanup(folder.cleanup)
     config.add_cleanup(patch.undo)
 
@@ -54,6 +57,7 @@ def logs_end() -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--renew-golden", action="store_true", help="write tests/golden/ anew instead of comparing to it")
+    parser.addoption("--all-seeds", action="store_true", help="run all seeds and inputs of simulations, not a part")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

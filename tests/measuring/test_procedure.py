@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from seeds import Seeds
 from simulated_machine import (
     FIRST_EPOCH_S,
     FIRST_MONOTONIC_S,
@@ -44,7 +45,7 @@ SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=3.0)
 LOAD = Load(time_s=0.002, power_w=400.0, jitter_ratio=0.05)
 NOISY = Device(white_noise_w=20.0)
 QUIET = Device(white_noise_w=1.0)
-SEEDS = 600
+SEEDS = Seeds(600)
 
 AVERAGING = MeterModel(averaging_time_s=1.0)
 PART_TIME = MeterModel(averaging_time_s=0.025)
@@ -60,7 +61,7 @@ def measured(load=LOAD, device=NOISY, meter=None, protocol=SHORT, clock_step=Non
 
 
 def many(**settings):
-    return [measured(seed=seed, **settings) for seed in range(SEEDS)]
+    return [measured(seed=seed, **settings) for seed in SEEDS]
 
 
 def time_coverage(measurements, time_s):
@@ -116,10 +117,10 @@ def _quantile(measurement):
 )
 def test_truth_is_found_and_lies_within_the_interval(settings, least, most):
     measurements = many(**settings)
-    assert np.mean([m.time_s for m in measurements]) == pytest.approx(LOAD.time_s, rel=0.002)
-    assert np.mean([m.energy_j for m in measurements]) == pytest.approx(LOAD.energy_j, rel=0.002)
-    assert 0.92 <= time_coverage(measurements, LOAD.time_s) <= 0.98
-    assert least <= energy_coverage(measurements, LOAD.energy_j) <= most
+    assert SEEDS.mean_is(LOAD.time_s, [m.time_s for m in measurements], 0.002)
+    assert SEEDS.mean_is(LOAD.energy_j, [m.energy_j for m in measurements], 0.002)
+    assert SEEDS.at_least(0.92) <= time_coverage(measurements, LOAD.time_s) <= SEEDS.at_most(0.98)
+    assert SEEDS.at_least(least) <= energy_coverage(measurements, LOAD.energy_j) <= SEEDS.at_most(most)
 
 
 def test_interval_of_a_load_that_warms_up_holds_the_mean_of_the_loop():
@@ -129,13 +130,13 @@ def test_interval_of_a_load_that_warms_up_holds_the_mean_of_the_loop():
     loop = run_loop(machine, machine.instruments(), SHORT)
     truth_j = LOAD.time_s * machine.true_power_w(loop.begin.epoch_s, loop.end.epoch_s)
     assert truth_j < 0.98 * LOAD.energy_j
-    assert energy_coverage(many(device=warming), truth_j) >= 0.95
+    assert energy_coverage(many(device=warming), truth_j) >= SEEDS.at_least(0.95)
 
 
 def test_interval_of_a_load_that_warms_up_does_not_hold_its_equilibrium():
     """A known limit: a short loop measures a cool device; the temperature stands beside the figure."""
     warming = Device(cold_power_ratio=0.95, warming_time_s=5.0, white_noise_w=5.0)
-    assert energy_coverage(many(device=warming), LOAD.energy_j) < 0.05
+    assert energy_coverage(many(device=warming), LOAD.energy_j) < SEEDS.at_most(0.05)
     short = measured(device=warming)
     assert short.temperature_c < 0.9 * warming.busy_temperature_c
     long = measured(device=warming, protocol=MeasurementProtocol(warm_up_s=30.0, loop_s=3.0))
@@ -146,7 +147,7 @@ def test_interval_of_a_load_that_warms_up_does_not_hold_its_equilibrium():
 def test_interval_is_too_narrow_for_noise_that_outlasts_the_window():
     """A known limit: what hardly changes within the window cannot be seen in it. Only repetition shows it."""
     slow = Device(white_noise_w=0, correlated_noise_w=10, correlation_time_s=5.0)
-    assert energy_coverage(many(device=slow), LOAD.energy_j) < 0.6
+    assert energy_coverage(many(device=slow), LOAD.energy_j) < SEEDS.at_most(0.6)
 
 
 def test_part_time_sampling_of_a_load_that_swings_in_step_is_wrong():
@@ -159,8 +160,8 @@ def test_interval_of_a_meter_that_smooths_more_than_it_says_is_too_narrow():
     """Why the smoothing must be known: the readings of a moving average are alike."""
     claims = replace(AVERAGING, source=PowerSource("liar", rise_time_s=1.2, averaging_time_s=0.0))
     protocol = MeasurementProtocol(1.5, 5.0)
-    assert energy_coverage(many(meter=claims, protocol=protocol), LOAD.energy_j) < 0.9
-    assert energy_coverage(many(meter=AVERAGING, protocol=protocol), LOAD.energy_j) >= 0.93
+    assert energy_coverage(many(meter=claims, protocol=protocol), LOAD.energy_j) < SEEDS.at_most(0.9)
+    assert energy_coverage(many(meter=AVERAGING, protocol=protocol), LOAD.energy_j) >= SEEDS.at_least(0.93)
 
 
 @pytest.mark.parametrize("loop_s", [1.0, 2.0, 3.0])
@@ -185,9 +186,9 @@ def test_a_loop_ends_when_its_figures_are_precise_enough_and_they_are(noise_w, l
     noisy = Device(white_noise_w=noise_w)
     measurements = many(device=noisy, meter=RING, protocol=PRECISE)
     deviations = np.array([m.energy_j / LOAD.energy_j - 1 for m in measurements])
-    assert np.mean(np.abs(deviations) < 0.01) >= 0.95
-    assert np.mean([abs(m.time_s / LOAD.time_s - 1) < 0.01 for m in measurements]) >= 0.95
-    assert np.mean([_holds_precisely(m) for m in measurements]) >= 0.93
+    assert np.mean(np.abs(deviations) < 0.01) >= SEEDS.at_least(0.95)
+    assert np.mean([abs(m.time_s / LOAD.time_s - 1) < 0.01 for m in measurements]) >= SEEDS.at_least(0.95)
+    assert np.mean([_holds_precisely(m) for m in measurements]) >= SEEDS.at_least(0.93)
     assert max(m.loop_time_s for m in measurements) < longest_s
     assert np.median([m.loop_time_s for m in measurements]) < longest_s / 1.5
 
@@ -204,8 +205,8 @@ def test_noise_that_lasts_is_within_the_interval_where_a_qualification_has_found
         np.mean([_holds_precisely(m) for m in many(device=lasting, meter=meter, protocol=PRECISE)])
         for meter in (known, RING)
     )
-    assert covered >= 0.94
-    assert uncovered < 0.9
+    assert covered >= SEEDS.at_least(0.94)
+    assert uncovered < SEEDS.at_most(0.9)
 
 
 def test_noise_of_a_load_itself_is_not_taken_for_noise_that_lasts():
@@ -254,7 +255,7 @@ def test_a_small_noise_that_lasts_longer_than_a_short_loop_does_not_lengthen_it(
     load = replace(LOAD, jitter_ratio=0.02)
     measurements = many(load=load, device=lasting, meter=known, protocol=PRECISE)
     assert np.median([m.loop_time_s for m in measurements]) < 0.4
-    assert np.mean([_holds_precisely(m) for m in measurements]) >= 0.94
+    assert np.mean([_holds_precisely(m) for m in measurements]) >= SEEDS.at_least(0.94)
 
 
 def test_calls_that_run_nothing_are_not_measured_for_long():
@@ -1052,7 +1053,7 @@ def test_interval_of_readings_in_ticks_far_larger_than_the_noise_is_too_narrow()
     """A known limit: readings that are nearly all equal hide how far the tick is from the truth."""
     with_energy = [result for result in many(meter=MeterModel(tick_w=30.0)) if result.energy_j is not None]
     assert with_energy
-    assert energy_coverage(with_energy, LOAD.energy_j) < 0.5
+    assert energy_coverage(with_energy, LOAD.energy_j) < SEEDS.at_most(0.5)
 
 
 def test_a_meter_with_coarse_steps_is_known_to_within_a_step():

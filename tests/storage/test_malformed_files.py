@@ -11,11 +11,12 @@ from pathlib import Path
 import malformed_files
 import pytest
 from malformed_files import Kind, Reader, complaint, results
+from seeds import some_of
 
 from opcost.errors import UserError
 
-INPUTS = 205
-SCRIPT_EVERY = 25
+INPUTS = some_of(205, 100)
+SCRIPT_EVERY = some_of(25, 12)
 
 
 def test_malformed_inputs_end_in_a_reading_or_clear_lines(tmp_path: Path) -> None:

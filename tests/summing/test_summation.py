@@ -1,9 +1,11 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from seeds import Seeds
 from simulated_machine import (
     SIMULATED_CIRCUMSTANCES,
     SIMULATED_CONDITIONS,
@@ -276,9 +278,14 @@ def test_the_sum_of_simulated_operators_holds_the_truth():
     counts = counts_of(*(OperatorCount(operator, occurrences[operator], 1, 1) for operator in loads))
     true_time_s = sum(occurrences[operator] * load.time_s for operator, load in loads.items())
     true_energy_j = sum(occurrences[operator] * load.energy_j for operator, load in loads.items())
-    costs = [summed(counts, rows_of_one_machine(loads, seed)) for seed in range(300)]
-    assert 0.91 <= sum(holds(cost.time_s, true_time_s) for cost in costs) / 300 <= 0.97
-    assert 0.92 <= sum(holds(cost.energy_j, true_energy_j) for cost in costs) / 300 <= 0.98
+    seeds = Seeds(300)
+    costs = [summed(counts, rows_of_one_machine(loads, seed)) for seed in seeds]
+    of_time, of_energy = (
+        np.mean([holds(getattr(cost, name), truth) for cost in costs])
+        for name, truth in (("time_s", true_time_s), ("energy_j", true_energy_j))
+    )
+    assert seeds.at_least(0.91) <= of_time <= seeds.at_most(0.97)
+    assert seeds.at_least(0.92) <= of_energy <= seeds.at_most(0.98)
 
 
 def rows_of_one_machine(loads, seed):

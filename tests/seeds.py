@@ -1,0 +1,51 @@
+"""How much of what is random the tests run: a part in ``make test``, all with ``--all-seeds`` (``make test-all``).
+
+The bounds of a test hold for all seeds. What a part of them shows may be off by three standard errors of a sample that
+is drawn without replacement, which are none where the part is all.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+VARIABLE = "OPCOST_ALL_SEEDS"
+"""Set by ``--all-seeds``, for the tests' own processes too."""
+
+PART = 100
+STANDARD_ERRORS = 3.0
+
+
+def some_of(everything: int, part: int = PART) -> int:
+    """Return how many of all seeds or inputs to run."""
+    return everything if os.environ.get(VARIABLE) else min(part, everything)
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The seeds of a simulation: those to run, and what follows for bounds that hold for ``everything``."""
+
+    everything: int
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(some_of(self.everything)))
+
+    def at_least(self, share: float) -> float:
+        """Return the least share among the seeds to run, where it is at least so much among all."""
+        return share - self._error(math.sqrt(share * (1 - share)))
+
+    def at_most(self, share: float) -> float:
+        """Return the largest share among the seeds to run, where it is at most so much among all."""
+        return share + self._error(math.sqrt(share * (1 - share)))
+
+    def mean_is(self, truth: float, values: Sequence[float], relative: float) -> bool:
+        """Return whether the mean of values, one a seed, is the truth to within a share of it."""
+        error = relative * abs(truth) + self._error(float(np.std(values)))
+        return abs(float(np.mean(values)) - truth) <= error
+
+    def _error(self, deviation: float) -> float:
+        return STANDARD_ERRORS * deviation * math.sqrt(1 / some_of(self.everything) - 1 / self.everything)
