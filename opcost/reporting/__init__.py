@@ -1,1 +1,1 @@
-"""What people see: tables on a terminal, figures, the HTML report."""
+"""Output for people: tables on a terminal, figures, and the HTML report."""

@@ -1,6 +1,6 @@
-"""Axes of figures: where a value lies between two ends, and which round values are marked.
+"""Axes of figures: the position of a value between two ends, and the round values that are marked.
 
-Whatever draws (an SVG, a terminal, a page's script) takes places from 0 to 1 and texts from here and lays out nothing.
+SVGs, terminals and the page's script all draw these positions, from 0 to 1, and texts.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ STEPS = (1.0, 2.0, 5.0, 10.0)
 LOG_MARKS = (1.0, 2.0, 5.0)
 MOST_LOG_MARKS = 6
 ROUNDING = 1e-9
-"""Of a step: values that are equal but for how floats are added."""
+"""Share of a step by which equal values may differ, because of rounding."""
 
 SMALLEST = 1e-200
-"""What is smaller is 0: a tenth of a step of it would be none."""
+"""Smaller values count as 0: a tenth of a step would underflow."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Axis:
     ticks: tuple[Tick, ...] = ()
     is_log: bool = False
 
-    def place(self, value: float) -> float:
-        """Return where a value lies: 0 at the low end, 1 at the high one, beyond these outside."""
+    def position(self, value: float) -> float:
+        """Return the position of a value: 0 at the low end, 1 at the high end, outside of these beyond."""
         if self.is_log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
@@ -50,11 +50,11 @@ def linear_axis(values: Iterable[float], label: str, marks: int = 5, has_zero: b
     """Return an axis over values that ends at round ones.
 
     Args:
-        values: what is drawn; without any the axis goes from 0 to 1.
+        values: the values that are drawn; without any, the axis goes from 0 to 1.
         label: of the axis.
-        marks: about how many.
-        has_zero: whether it begins at 0, or ends there.
-        text: how the values of marks are written, as ``format`` takes it.
+        marks: the approximate number of marks.
+        has_zero: whether the axis includes 0.
+        text: the format of the marks' values.
     """
     known = [*values, *([0.0] if has_zero else [])]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
@@ -81,12 +81,12 @@ def log_axis(values: Iterable[float], label: str) -> Axis:
 
 
 def _step(width: float) -> float:
-    """Return the round step that is the next one above a width."""
+    """Return the smallest round step that is at least a width."""
     power = 10.0 ** math.floor(math.log10(width))
     return next(step * power for step in STEPS if step * power >= width * (1 - ROUNDING))
 
 
 def _rounded(value: float, step: float) -> float:
-    """Return a value without the last digits that adding floats leaves, and no zero below 0."""
+    """Return a value without rounding errors in its last digits, and 0 instead of -0."""
     digits = max(0, 1 - math.floor(math.log10(step)))
     return round(value, digits) + 0.0

@@ -18,8 +18,8 @@ BEGINNING = f"""\
 
 Made by `python -m opcost columns`. Units are SI; 1 is the unit of ratios and shares. An empty cell is unknown, never
 zero. A cell with an impossible value is refused. Each table's last column is `{CHECKSUM}`, the CRC-32 of the line's
-other cells. A line that does not fit to it was damaged or changed, and is refused: delete it, or empty that cell if you
-changed the line on purpose.
+other cells. A line with a wrong checksum was damaged or changed, and is refused. Delete it, or empty its checksum if
+you changed the line on purpose.
 """
 
 HEAD = "| column | unit | may be empty | values | meaning |\n|---|---|---|---|---|"
@@ -27,7 +27,7 @@ FLAGS_HEAD = "| flag | casts doubt | meaning |\n|---|---|---|"
 
 
 def database_page() -> str:
-    """Return the page: a section for each kind of row, for each group of columns that several kinds have, and flags."""
+    """Return the page: a section for each kind of row, for each group of columns that several have, and for flags."""
     files: dict[Any, list[str]] = {}
     for table in Database(Path()).tables:
         files.setdefault(table.row_type, []).append(f"`{table.path.name}`")
@@ -45,8 +45,8 @@ def _shared_groups(row_types: Iterable[Any]) -> list[Any]:
 
 
 def _section(title: str, kind: Any, shared: Iterable[Any]) -> str:
-    told = [kind, *(field.kind for field in fields_of(kind) if field.is_group and field.kind not in shared)]
-    texts = "\n\n".join(str(getdoc(each)).replace("``", "`") for each in told)
+    kinds = [kind, *(field.kind for field in fields_of(kind) if field.is_group and field.kind not in shared)]
+    texts = "\n\n".join(str(getdoc(each)).replace("``", "`") for each in kinds)
     return "\n".join([f"## {title}", "", texts, "", HEAD, *_lines(kind, shared), ""])
 
 

@@ -1,7 +1,4 @@
-"""Figures of comparisons, for a paper: each as PNG and as SVG.
-
-Colours are those of Okabe and Ito, which colour-blind eyes can tell apart; hatches tell them apart in black and white.
-"""
+"""Figures of comparisons for a paper, each as PNG and as SVG."""
 
 from __future__ import annotations
 
@@ -31,22 +28,22 @@ from opcost.stages.compare import ComparingReport
 from opcost.units import MILLI, percent
 
 NAMED = 3
-"""Models furthest from the line that are named in the parity plot."""
+"""The number of models, furthest from the line, that are named in the parity plot."""
 
 CROWDED = 100.0
-"""A range of values over which 1, 2, 5, 10 and so on would touch each other."""
+"""A range (highest over lowest value) in which marks at 1, 2, 5, 10 and so on would overlap."""
 
 BAND_RATIO = 0.05
 INTERVAL = "a model and its 95 % intervals"
 ASIDE = 0.15
-"""Of a row: time and energy do not cover each other."""
+"""Share of a row by which time and energy are shifted, so that they do not overlap."""
 
 RESOLUTION_DPI = 200
 STYLE: Any = {"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "opcost"}
 
 
 def write_figures(models: Sequence[ComparedModel], folder: Path) -> list[Path]:
-    """Draw all figures of some models into a folder; return the files."""
+    """Draw all figures of models into a folder; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     models = without_sizes(models)
     with mpl.rc_context(STYLE):
@@ -55,7 +52,7 @@ def write_figures(models: Sequence[ComparedModel], folder: Path) -> list[Path]:
 
 
 def parity(models: Sequence[ComparedModel]) -> Figure:
-    """Draw each model's sum over its whole, with 95 % intervals: on the line, the parts make the whole."""
+    """Draw each model's sum over its whole, with 95 % intervals. On the line, the sum equals the whole."""
     figure = Figure(figsize=(7.0, 3.4), layout="constrained")
     for axes, (quantity, unit) in zip(figure.subplots(1, 2), QUANTITIES, strict=True):
         points = [(model.name, *pair) for model in models if (pair := model.pair(quantity))]
@@ -67,20 +64,20 @@ def parity(models: Sequence[ComparedModel]) -> Figure:
             axis.set_minor_locator(NullLocator())
         axes.set_aspect("equal")
         axes.set_xlabel(f"{quantity} of the whole model ({unit})")
-        axes.set_ylabel(f"{quantity}, operators summed ({unit})")
+        axes.set_ylabel(f"{quantity}, sum of operators ({unit})")
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
 def operators(models: Sequence[ComparedModel]) -> Figure:
-    """Draw what kinds of operators each sum consists of, as shares of the measured whole, which is 100 %."""
+    """Draw the kinds of operators of each sum, as shares of the measured whole, which is 100 %."""
     shown = largest_kinds(models)
     figure = Figure(figsize=(7.0, 1.4 + 0.28 * len(models)), layout="constrained")
     for axes, (quantity, _) in zip(figure.subplots(1, 2, sharey=True), QUANTITIES, strict=True):
         _draw_stacks(axes, models, quantity, shown)
         axes.set_xlabel(f"{quantity}, share of the whole")
-    # The first model on top; the axes share it.
+    # Once, for the first model on top: the axes share it.
     figure.axes[0].invert_yaxis()
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
@@ -88,7 +85,7 @@ def operators(models: Sequence[ComparedModel]) -> Figure:
 
 
 def errors(models: Sequence[ComparedModel]) -> Figure:
-    """Draw how far each sum is from its whole, and corrected, with 95 % intervals, in the order of the times."""
+    """Draw the error of each sum, without and with cache correction, with 95 % intervals, in the order of time."""
     figure = Figure(figsize=(7.0, 1.2 + 0.22 * len(models)), layout="constrained")
     axes = figure.subplots()
     ordered = sorted(models, key=lambda model: ratio.value if (ratio := model.ratio("time")) else 0.0)
@@ -97,18 +94,20 @@ def errors(models: Sequence[ComparedModel]) -> Figure:
         corrected = [model.corrected_ratio(quantity) for model in ordered]
         look = {"fmt": marker, "color": colour, "markersize": 4, "linewidth": 1}
         _draw_errors(axes, sums, aside, **look, label=quantity)
-        _draw_errors(axes, corrected, aside, **look, markerfacecolor="white", label=f"{quantity}, corrected for caches")
+        _draw_errors(
+            axes, corrected, aside, **look, markerfacecolor="white", label=f"{quantity}, with cache correction"
+        )
     axes.axvline(0.0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(ordered)), [model.name for model in ordered])
     axes.set_ylim(-0.5, len(ordered) - 0.5)
     axes.xaxis.set_major_formatter(FuncFormatter(_percent))
-    axes.set_xlabel("operators summed, less the measured whole, as a share of it; bars are 95 % intervals")
+    axes.set_xlabel("sum of operators minus measured whole, share of the whole; bars are 95 % intervals")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
 def _draw_errors(axes: Axes, ratios: Sequence[Estimate | None], aside: float, **look: Any) -> None:
-    """Draw those of a row each that are known; nothing, not even in the legend, if none is."""
+    """Draw the known ratios, each in its row; nothing, not even in the legend, if none is known."""
     found = [(row + aside, ratio) for row, ratio in enumerate(ratios) if ratio is not None]
     if found:
         spans = [NORMAL_QUANTILE * ratio.standard_error for _, ratio in found]
@@ -139,8 +138,8 @@ def _draw_parity(axes: Axes, points: Sequence[tuple[str, Estimate, Estimate]]) -
     for index in furthest[:NAMED]:
         # Away from the line, and from the figure's edge.
         offset, side = ((-4, 4), "right") if x[index] ** 2 > ends[0] * ends[1] else ((4, -8), "left")
-        place = (x[index], y[index])
-        axes.annotate(points[index][0], place, xytext=offset, textcoords="offset points", ha=side, fontsize=6)
+        position = (x[index], y[index])
+        axes.annotate(points[index][0], position, xytext=offset, textcoords="offset points", ha=side, fontsize=6)
 
 
 def _draw_stacks(axes: Axes, models: Sequence[ComparedModel], quantity: str, shown: Sequence[str]) -> None:
@@ -163,17 +162,15 @@ def _saved(figure: Figure, path: Path) -> Iterator[Path]:
 
 
 def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[Path]:
-    """Draw figures of what was compared; return the files, none if there is nothing to draw."""
-    # Matplotlib, which comparisons without figures need not have.
-    from opcost.reporting.figures import write_figures
-
+    """Draw figures of comparisons; return the files, none if there is nothing to draw."""
     models = [
         compared_model(label, row, kinds)
         for report in reports
         for label, row, kinds in zip(report.labels, report.comparisons, report.kinds, strict=True)
         if not row.missing_operators
     ]
-    lacking = sum(len(report.comparisons) for report in reports) - len(models)
-    if lacking:
-        logging.getLogger(__name__).warning("figures: %d comparisons whose sums lack operators are left out", lacking)
+    incomplete = sum(len(report.comparisons) for report in reports) - len(models)
+    if incomplete:
+        text = "figures: %d comparisons are left out, since operators are missing"
+        logging.getLogger(__name__).warning(text, incomplete)
     return write_figures(models, folder) if models else []

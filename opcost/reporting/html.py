@@ -1,7 +1,7 @@
-"""The report as one HTML file that asks nobody for anything: markup, style, script and data in one.
+"""The report as one HTML file that makes no requests: markup, style, script and data.
 
-The files ``report.html``, ``report.css``, ``figures.css`` and ``report.js`` beside this module are put together. What
-comes from data is escaped here: nobody else makes markup of it.
+It is made of ``report.html``, ``report.css``, ``figures.css`` and ``report.js`` beside this module. All text from data
+is escaped here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-_PLACE = re.compile(r"\{\{([a-z_]+)\}\}")
+_SLOT = re.compile(r"\{\{([a-z_]+)\}\}")
 
 SCRIPT = "report.js"
 STYLES = ("figures.css", "report.css")
@@ -33,25 +33,25 @@ class Markup:
 def page(parts: Mapping[str, str], data: Any) -> str:
     """Return the whole page.
 
-    A policy in it forbids all requests, and every script and style but its own, which it knows by their hashes.
+    Its policy forbids all requests, and every script and style except its own, by their hashes.
 
     Args:
-        parts: markup for each place of the template.
-        data: what the script shows, as JSON has it.
+        parts: markup for each slot of the template.
+        data: the script's data, as for JSON.
     """
     script, style = _file(SCRIPT), "".join(map(_file, STYLES))
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; base-uri 'none'"
     )
-    places = {
+    slots = {
         **parts,
         "policy": escape(f"{policy}; form-action 'none'"),
         "script": script,
         "style": style,
         "data": json_for_script(data),
     }
-    # One pass: what is put in is not looked at again, whatever names hold.
-    return _PLACE.sub(lambda place: places[place[1]], _file(PAGE))
+    # One pass: inserted text is not searched for slots.
+    return _SLOT.sub(lambda slot: slots[slot[1]], _file(PAGE))
 
 
 def json_for_script(data: Any) -> str:
@@ -63,17 +63,17 @@ def json_for_script(data: Any) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str | Markup]], caption: str = "") -> str:
-    """Return a table in a field that scrolls by itself; the first column names the row."""
+    """Return a table in an area that scrolls; the first column is the header of each row."""
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     body = "".join(f"<tr>{_cells(columns, row)}</tr>" for row in rows)
-    said = f'<p class="caption">{_prose(caption)}</p>' if caption else ""
+    above = f'<p class="caption">{_prose(caption)}</p>' if caption else ""
     inside = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     label = escape(caption or columns[0])
-    return f'{said}<div class="scroll" tabindex="0" role="region" aria-label="{label}">{inside}</div>'
+    return f'{above}<div class="scroll" tabindex="0" role="region" aria-label="{label}">{inside}</div>'
 
 
 def figure(drawings: Sequence[str], caption: str, legend: Sequence[str] = ()) -> str:
-    """Return drawings side by side, where there is room, above what one should see.
+    """Return drawings, side by side if there is room, with legend and caption.
 
     Args:
         drawings: markup.
@@ -97,7 +97,7 @@ def items(texts: Sequence[str]) -> str:
 
 
 def folded(title: str, content: str) -> str:
-    """Return markup that opens when its title is chosen."""
+    """Return markup that unfolds when its title is selected."""
     return f"<details><summary>{escape(title)}</summary>{content}</details>"
 
 
@@ -116,7 +116,7 @@ def _cells(columns: Sequence[str], row: Sequence[str | Markup]) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return text in which no line ends between a number and its %."""
+    """Return escaped text without line breaks between a number and its %."""
     return escape(text).replace(" %", "\u00a0%")
 
 

@@ -1,4 +1,4 @@
-"""Power rows on a terminal while they arrive."""
+"""The live power trace on a terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from opcost.power.log_rows import PowerRow
 
 
 def shown(batches: Iterable[tuple[PowerRow, ...]]) -> Iterator[tuple[PowerRow, ...]]:
-    """Yield rows as they come; where stderr is a terminal and rich is installed, they are drawn there meanwhile."""
+    """Yield rows unchanged, and draw them on stderr if that is a terminal and rich is installed."""
     if not sys.stderr.isatty():
         yield from batches
         return
     try:
-        # Power is logged before anything is installed.
+        # Power can be logged before anything is installed.
         from opcost.reporting.terminal_power import LiveTrace
     except ModuleNotFoundError:
         yield from batches

@@ -21,20 +21,20 @@ from opcost.units import percent
 
 
 def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
-    """Return what the meters of the boards are worth, by their newest qualification."""
+    """Return the qualities of the boards' meters, by their newest qualification."""
     newest = {
         (row.device_uuid, row.driver_version, row.quality.meter): row for row in rows if row.device_uuid in boards
     }
     if not newest:
         return paragraph(
-            "No qualification of these boards' meters is in the database; power_logger.py --qualify makes one."
+            "The database has no qualification of these boards' meters. Qualify: python power_logger.py --qualify."
         )
     cells = [{"board": board_of(row.device_uuid)} | titled(row) for row in newest.values()]
     columns, lines = list(cells[0]), [list(each.values()) for each in cells]
     caption = (
-        "What the meters of each board (by the beginning of its UUID) are worth: their deviation from the reference "
-        "under a steady load, and the worst under pulses. Steady within 2 % is for steady loads, such as loops; pulsed "
-        "within 5 %, too, is good."
+        "The meters of each board (first digits of its UUID): their deviation from the reference meter under a steady "
+        "load, and the worst deviation under pulses. A meter within 2 % is right for steady loads, such as loops; if "
+        "it is also within 5 % under pulses, it is good."
     )
     deviations = {
         row: abs(row.quality.steady_deviation_ratio)
@@ -43,31 +43,31 @@ def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
     }
     if not deviations:
         return table(columns, lines, caption)
-    worst, boards_told = max(deviations.values()), len({row.device_uuid for row in deviations})
+    worst, number = max(deviations.values()), len({row.device_uuid for row in deviations})
     verdict = (
-        f"The meters of {boards_told} boards agree within {percent(worst, digits=2)} under a steady load, such as a "
-        "loop is. What all of them get wrong nobody can see here: there is no other meter."
+        f"The meters of {number} boards agree within {percent(worst, digits=2)} under a steady load, such as a loop. "
+        "An error that all meters share is not visible here, since there is no external meter."
     )
     return paragraph(verdict) + folded("Each meter", table(columns, lines, caption))
 
 
-def sentinel(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:
-    """Return how far the operator that is repeated in each campaign has drifted."""
+def drift(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:
+    """Return the drift of the boards, by their drift checks."""
     groups: dict[tuple[str | None, str], list[MeasurementRow]] = {}
     for row in rows:
         if row.circumstances.device_uuid in boards:
             groups.setdefault((row.circumstances.device_uuid, row.key), []).append(row)
     several = [group for group in groups.values() if len(group) > 1]
     if not several:
-        return paragraph("No operator was repeated in these boards' campaigns, so drifts are not seen.")
+        return paragraph("These boards have no repeated drift checks.")
     lines = {quantity: [_course(group, quantity) for group in several] for quantity, _ in QUANTITIES}
     drawings = [
-        svg_charts.courses([line for line in of_quantity if line.points], f"{quantity}, off the board's median (%)")
+        svg_charts.courses([line for line in of_quantity if line.points], f"{quantity} minus the board's median (%)")
         for quantity, of_quantity in lines.items()
     ]
     legend = [svg_charts.legend_mark(number % 8, line.name) for number, line in enumerate(lines["time"])]
     caption = (
-        "One addition, measured again and again in each campaign. Flat: nothing changed meanwhile. A board's energies "
+        "The drift checks: one addition that each campaign repeats. A flat course shows no drift. A board's energies "
         f"are normalised to 50 °C if all of them can be. Standard deviations: {_scatter(lines)}."
     )
     return figure(drawings, caption, legend)
@@ -75,7 +75,7 @@ def sentinel(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:
 
 def _course(rows: Sequence[MeasurementRow], quantity: str) -> Course:
     basis = common_basis(rows)
-    values = [(_epoch_s(row.measurement.started_at), _looked_at(row, quantity, basis)) for row in rows]
+    values = [(_epoch_s(row.measurement.started_at), _value_of(row, quantity, basis)) for row in rows]
     known = [(moment_s, value) for moment_s, value in values if value is not None]
     middle = median(value for _, value in known) if known else 1.0
     first = rows[0]
@@ -84,7 +84,7 @@ def _course(rows: Sequence[MeasurementRow], quantity: str) -> Course:
     return Course(name, tuple(((moment_s - begin_s) / 60, value / middle - 1) for moment_s, value in known))
 
 
-def _looked_at(row: MeasurementRow, quantity: str, basis: EnergyBasis) -> float | None:
+def _value_of(row: MeasurementRow, quantity: str, basis: EnergyBasis) -> float | None:
     return row.measurement.time_s if quantity == "time" else value_of(basis.energy_of(row))
 
 

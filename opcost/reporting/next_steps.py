@@ -1,4 +1,4 @@
-"""What to measure next: what sums lack, what is in doubt, and what their errors rest on; the largest gain first."""
+"""The next measurements: of missing, flagged and imprecise tuples, and of sums that are off, the largest gain first."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.units import percent
 
 OFF_RATIO = 0.03
-"""A sum this far from its whole, with all it needs measured, is worth a look at its kernels."""
+"""The error of a complete sum from which its kernels are worth profiling."""
 
 DROPPED_RATIO = 0.01
-"""Where the whitelist leaves out more of a whole model's time, the sum is short by it."""
+"""The dropped share of a whole model's time from which the whitelist needs more operators."""
 
 THOROUGH_TARGET = "0.99"
-"""What a whitelist is to cover then."""
+"""The coverage target of such a whitelist."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Something to do: what and why in words, and the command; ``models`` are places among the comparisons."""
+    """Something to do, with reason and command; ``models`` are indices of the comparisons."""
 
     what: str
     why: str
@@ -38,7 +38,7 @@ class Step:
 class Candidate:
     """A comparison of the model in the folder ``name``.
 
-    ``is_profiled`` says that its kernels are known, ``counts_all`` that only the whitelist leaves something out.
+    ``is_profiled`` says that its kernels are known, ``counts_all`` that only the whitelist drops operators.
     """
 
     name: str
@@ -48,16 +48,16 @@ class Candidate:
 
     @property
     def runs_as(self) -> tuple[str, str]:
-        """On which type of device, and one of ``EXECUTIONS``."""
+        """The type of the device, and one of ``EXECUTIONS``."""
         return self.comparison.conditions.device_type, self.comparison.conditions.execution
 
 
 def next_steps(candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> list[Step]:
-    """Return what would make the figures of compared models better.
+    """Return the steps that would improve the figures of compared models.
 
     Args:
-        candidates: all comparisons, in the order that the tuples' uses number them.
-        tuples: that they use.
+        candidates: all comparisons, in the order of the numbers in the tuples' uses.
+        tuples: the tuples that they use.
     """
     steps = []
     devices = sorted({one.runs_as[0] for one in candidates}, reverse=True)
@@ -78,7 +78,7 @@ def next_steps(candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> 
 
 
 def _how(flag: TupleFlag, device: str, execution: str, tuples: Sequence[TupleCost]) -> str:
-    """Return the options with which most rows were measured: under others all would be measured anew."""
+    """Return the options with which most rows were measured: with others, all would be measured again."""
     where = " --device cpu" if device == "cpu" else f" --execution {execution}"
     if flag is TupleFlag.NOT_PRECISE:
         return where
@@ -97,25 +97,25 @@ def _is_summed_in(one: TupleCost, comparisons: Sequence[int]) -> bool:
 
 REMEDIES = (
     (TupleFlag.NOT_MEASURED, "measure {number} tuples that have no row", "sums without them are too small", ""),
-    (TupleFlag.DOUBTFUL, "measure {number} doubtful tuples again", "something disturbed them", ""),
+    (TupleFlag.DOUBTFUL, "measure {number} flagged tuples again", "they were disturbed", ""),
     (
         TupleFlag.OTHER_BOARD,
         "measure {number} tuples on the whole model's board",
-        "boards of one kind differ by up to 15 % in energy",
+        "boards of one product differ by up to 15 % in energy",
         " --same-board",
     ),
     (
         TupleFlag.NOT_PRECISE,
-        "run {number} imprecise tuples for 30 s",
-        "loops ended before they were as precise as asked; all else of these models without such a loop runs, too "
-        "(--dry-run says how long that takes)",
+        "measure {number} imprecise tuples for 30 s",
+        "their loops did not reach the target precision; the models' other tuples without such a loop are measured, "
+        "too (--dry-run shows the time)",
         "",
     ),
 )
 
 
 def _shares(flag: TupleFlag, candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> dict[int, float | None]:
-    """Return for each comparison that has such tuples in its sum their share of the whole's time, None if unknown."""
+    """Return the tuples' share of the whole's time, for each comparison that sums any; None if unknown."""
     shares: dict[int, float | None] = {}
     for one in tuples:
         for use in one.uses:
@@ -133,9 +133,9 @@ def _dropped(candidates: Sequence[Candidate]) -> list[Step]:
     noticed = tuple(index for index, share in shares.items() if share > DROPPED_RATIO)
     if not noticed:
         return []
-    why = f"the sum is short by what it leaves out: at most {percent(max(shares.values()))} of a whole model's time"
+    why = f"dropped operators make sums too small, by at most {percent(max(shares.values()))} of a whole model's time"
     command = f"python compare_sum_vs_full.py {_named(candidates, noticed)} --coverage-target {THOROUGH_TARGET}"
-    return [Step("see which operators the whitelist lacks", why, command, noticed)]
+    return [Step("find the operators that the whitelist needs", why, command, noticed)]
 
 
 def _dropped_ratio(one: Comparison) -> float:
@@ -150,8 +150,8 @@ def _far_off(candidates: Sequence[Candidate]) -> list[Step]:
     )
     if not far:
         return []
-    what = f"look at the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
-    why = "nothing is missing there: kernels in the model and alone show which kind of operator is off"
+    what = f"profile the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
+    why = "no operator is missing there; kernels in the model and alone show which kind of operator differs"
     return [Step(what, why, f"python -m opcost compare-kernels {_named(candidates, far)}", far)]
 
 

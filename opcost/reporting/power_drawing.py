@@ -1,7 +1,7 @@
-"""The drawing of a power trace: readings of meters → axes, lines and the measured window.
+"""The layout of a power trace: readings of meters → axes, lines and the measured window.
 
-A page, an SVG and a terminal draw what this says, so that a trace looks alike everywhere. Standard library only: a GPU
-is logged, and its trace shown, before anything is installed.
+Pages, SVGs and terminals draw the same layout. Standard library only: the power of a GPU can be logged and shown before
+anything is installed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from opcost.reporting.axes import Axis, linear_axis
 
 MOST_POINTS = 240
-"""Of one line: more than that no screen shows apart."""
+"""Points of one line: no screen resolves more."""
 
 
 @dataclass(frozen=True)
 class Readings:
-    """What one meter logged: pairs of a moment (epoch, s) and a power (W), oldest first.
+    """The readings of one meter: pairs of a time (epoch, s) and a power (W), oldest first.
 
-    ``is_step`` says that a reading holds until the next one, as a log that repeats values shows it.
+    ``is_step`` says that a reading holds until the next one, as in a log that repeats values.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Readings:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a drawing: places from 0 to 1 on both axes."""
+    """A line of a drawing, with positions from 0 to 1 on both axes."""
 
     name: str
     points: tuple[tuple[float, float], ...]
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True)
 class PowerDrawing:
-    """A drawing; ``window`` is the measured span's begin and end as places on the time axis, None without one."""
+    """A drawing; ``window`` is the begin and end of the measurement on the time axis, None without one."""
 
     time: Axis
     power: Axis
@@ -53,15 +53,15 @@ def drawing_of(
     most_points: int = MOST_POINTS,
     marks: int = 5,
 ) -> PowerDrawing | None:
-    """Return the drawing of what meters logged at the same time; None where none has a reading.
+    """Return the drawing of simultaneous readings of meters, None if there are none.
 
-    Time counts from the first reading. Power begins at 0, so that a small ripple looks small.
+    Time counts from the first reading. The power axis begins at 0, so that a small ripple looks small.
 
     Args:
-        readings: of each meter; those without any are left out.
-        window: begin and end of what was measured (epoch, s).
-        most_points: of one line; beyond, each span of time keeps its lowest and its highest reading.
-        marks: about how many on each axis.
+        readings: of each meter; meters without any are left out.
+        window: begin and end of the measurement (epoch, s).
+        most_points: the most points of one line; of more, each span of time keeps its lowest and its highest reading.
+        marks: the approximate number of marks on each axis.
     """
     known = [one for one in readings if one.points]
     if not known:
@@ -70,7 +70,7 @@ def drawing_of(
     end_s = max(one.points[-1][0] for one in known)
     time = _time_axis(end_s - begin_s, marks)
     power = linear_axis((value for one in known for _, value in one.points), "power (W)", marks, has_zero=True)
-    lines = tuple(Line(one.name, _places(one, begin_s, time, power, most_points)) for one in known)
+    lines = tuple(Line(one.name, _positions(one, begin_s, time, power, most_points)) for one in known)
     return PowerDrawing(time, power, lines, _window(window, begin_s, time))
 
 
@@ -81,38 +81,38 @@ def _time_axis(duration_s: float, marks: int) -> Axis:
 
 
 def _window(window: tuple[float, float] | None, begin_s: float, time: Axis) -> tuple[float, float] | None:
-    """Return a window's ends as places; None where the log holds nothing of it."""
+    """Return a window's ends as positions, None if it is outside of the log."""
     if window is None:
         return None
-    low, high = (min(1.0, max(0.0, time.place(moment_s - begin_s))) for moment_s in window)
+    low, high = (min(1.0, max(0.0, time.position(moment_s - begin_s))) for moment_s in window)
     return (low, high) if low < high else None
 
 
-def _places(
+def _positions(
     readings: Readings, begin_s: float, time: Axis, power: Axis, most_points: int
 ) -> tuple[tuple[float, float], ...]:
     points = _changes(readings.points) if readings.is_step else readings.points
     thinned = _thinned(points, most_points // 2 if readings.is_step else most_points)
-    places = [(time.place(moment_s - begin_s), power.place(power_w)) for moment_s, power_w in thinned]
-    return tuple(_stairs(places) if readings.is_step else places)
+    positions = [(time.position(moment_s - begin_s), power.position(power_w)) for moment_s, power_w in thinned]
+    return tuple(_stairs(positions) if readings.is_step else positions)
 
 
 def _changes(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points at which a value is another than before, and the last one."""
+    """Return the first point, the points at which the value changes, and the last one."""
     changed = [now for before, now in itertools.pairwise(points) if before[1] != now[1]]
     last = [points[-1]] * (not changed or changed[-1] != points[-1])
     return [points[0], *changed, *(last if len(points) > 1 else [])]
 
 
-def _stairs(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return a line that keeps its height until the next place."""
-    between = [(after[0], before[1]) for before, after in itertools.pairwise(places)]
-    pairs = zip(between, places[1:], strict=True)
-    return [places[0], *(place for pair in pairs for place in pair)]
+def _stairs(positions: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return a line that keeps its height until the next point."""
+    between = [(after[0], before[1]) for before, after in itertools.pairwise(positions)]
+    pairs = zip(between, positions[1:], strict=True)
+    return [positions[0], *(position for pair in pairs for position in pair)]
 
 
 def _thinned(points: Sequence[tuple[float, float]], most: int) -> Sequence[tuple[float, float]]:
-    """Return few points that keep every peak and every dip: of each of equal spans the lowest and the highest."""
+    """Return fewer points with all peaks and dips: the lowest and the highest one of each of equal spans."""
     if len(points) <= most:
         return points
     per_span = math.ceil(2 * len(points) / most)

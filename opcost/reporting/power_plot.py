@@ -1,4 +1,4 @@
-"""Power logs as they were written → their drawing: for ``power_logger.py --plot`` and for the report."""
+"""The drawing of a written power log, for ``power_logger.py --plot`` and for the report."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from opcost.storage.files import replace_file
 
 SAMPLES_ENDING = "-samples.csv"
 COUNTER_ENDING = "-counter.csv"
-"""Of the files that are kept beside nvidia-smi's rows, with what NVML told meanwhile."""
+"""Endings of the files with NVML's readings, beside nvidia-smi's rows."""
 
 
 def plot_log(path: Path, output: Path | None = None) -> Path:
-    """Draw a written power log as SVG; return the file, beside the log unless another is named.
+    """Draw a power log as SVG; return the file, by default beside the log.
 
     Raises:
-        UserError: it is no power log, or has no reading; or the output is no ``.svg``.
+        UserError: it is not a power log, or has no reading; or the output is not a ``.svg``.
     """
     if output is not None and output.suffix != ".svg":
-        raise UserError(f"--output {output}: a drawing is an SVG; name a file that ends in .svg")
+        raise UserError(f"--output {output}: a drawing is an SVG file; name a file that ends in .svg")
     drawing = drawing_of(readings_of_log(path))
     if drawing is None:
-        raise UserError(f"--plot {path}: the log holds no power; choose another one")
+        raise UserError(f"--plot {path}: the log has no power readings; name another log")
     target = output or path.with_suffix(".svg")
     replace_file(target, power_svg(drawing, f"Power of {path.stem}").encode())
     return target
 
 
 def readings_of_log(path: Path) -> list[Readings]:
-    """Return what meters told in a log, and in the files beside it that were kept of the same measurement.
+    """Return the readings in a log, and in the files of the same measurement beside it.
 
     Raises:
-        UserError: there is no such file, or it is none of the logs that opcost writes.
+        UserError: there is no such file, or it is not a log that opcost writes.
     """
     if not path.is_file():
-        raise UserError(f"--plot {path}: there is no such file; name a log that power_logger.py or block 2 has written")
+        raise UserError(f"--plot {path}: there is no such file; name a log of power_logger.py or block 2")
     beside = [path.with_name(path.stem + ending) for ending in (SAMPLES_ENDING, COUNTER_ENDING)]
     logs = [*(other for other in beside if other.is_file()), path]
     return [one for log in logs for one in _readings(log) if one.points]
@@ -65,7 +65,7 @@ def _readings(path: Path) -> list[Readings]:
     except (ValueError, csv.Error) as error:
         raise UserError(f"--plot {path}: a line cannot be read ({error}); fix or delete it") from None
     if not rows:
-        raise UserError(f"--plot {path}: this is no power log; name one that power_logger.py or block 2 has written")
+        raise UserError(f"--plot {path}: this is not a power log; name a log of power_logger.py or block 2")
     return _of_rows(rows)
 
 

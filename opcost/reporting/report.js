@@ -1,6 +1,6 @@
 "use strict";
-// The report's table of tuples: sorting, searching, filtering, and what is known of one that is chosen.
-// All figures are in SI units as the database has them; people read ms and mJ. Texts are set as text, never as markup.
+// The report's table of tuples: sort, search, filter, and details of the selected tuple.
+// All data are in SI units, as in the database; people read ms and mJ. Texts are set as text, never as markup.
 
 const SHOWN = matchMedia("(max-width: 40rem)").matches ? 20 : 50;
 const UNKNOWN = "-";
@@ -9,7 +9,7 @@ const NORMAL_QUANTILE = 1.959963984540054;
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const tuples = data.tuples.map((values, number) => {
-  const one = Object.fromEntries(data.fields.map((name, place) => [name, values[place]]));
+  const one = Object.fromEntries(data.fields.map((name, index) => [name, values[index]]));
   one.number = number;
   one.kind = one.operator.slice(one.operator.lastIndexOf(".") + 1);
   one.text = [one.operator, one.parameters, one.inputs, one.input_data, one.flags.join(" ")].join(" ").toLowerCase();
@@ -52,12 +52,12 @@ const chosen = () => {
 
 function callsOf(one) {
   const model = chosen();
-  return one.uses.reduce((calls, [place, number]) => calls + (model === null || place === model ? number : 0), 0);
+  return one.uses.reduce((calls, [index, number]) => calls + (model === null || index === model ? number : 0), 0);
 }
 
 function wholeTime() {
   const model = chosen();
-  return data.models.reduce((sum, { full_time_s }, place) => sum + (model === null || place === model ? full_time_s : 0), 0);
+  return data.models.reduce((sum, { full_time_s }, index) => sum + (model === null || index === model ? full_time_s : 0), 0);
 }
 
 const COLUMNS = [
@@ -88,7 +88,7 @@ let listed = [];
 
 function matches(one, words, wanted) {
   return words.every((word) => one.text.includes(word))
-    && (wanted.model === null || one.uses.some(([place]) => place === wanted.model))
+    && (wanted.model === null || one.uses.some(([index]) => index === wanted.model))
     && (!wanted.kind || one.kind === wanted.kind)
     && (!wanted.side || one.side === wanted.side)
     && (!wanted.flag || one.flags.includes(wanted.flag));
@@ -102,7 +102,7 @@ function list() {
   const column = COLUMNS.find(({ name }) => name === byId("sort").value);
   const sign = byId("descending").checked ? -1 : 1;
   const rows = tuples.filter((one) => matches(one, words, wanted)).map((one) => [column.value(one), one]);
-  // What is unknown comes last, whichever way.
+  // Unknown values come last in both directions.
   rows.sort(([left], [right]) => {
     const unknown = (left === null || left === undefined) - (right === null || right === undefined);
     return unknown || sign * (left < right ? -1 : left > right ? 1 : 0);
@@ -136,7 +136,7 @@ function show() {
   });
   byId("rows").replaceChildren(...rows);
   const share = listed.reduce((sum, one) => sum + (shares[one.number] || 0), 0);
-  const parts = `${percent(share)} of the models' measured time`;
+  const parts = `${percent(share)} of the selected models' time`;
   byId("count").textContent = `${listed.length} of ${tuples.length} tuples, ${parts}`;
   byId("page").textContent = `page ${page + 1} of ${pages}`;
   byId("previous").disabled = page === 0;
@@ -159,7 +159,7 @@ function turn(by) {
   byId("count").scrollIntoView();
 }
 
-// Largest first for figures, A to Z for names; the same column again turns the order round.
+// Largest first for figures, A to Z for names; selecting the same column again reverses the order.
 function sortBy(column) {
   const isSame = byId("sort").value === column.name;
   byId("descending").checked = isSame ? !byId("descending").checked : !column.isText;
@@ -188,8 +188,8 @@ function figuresOf(one) {
       : withError(one.energy_j, one.energy_standard_error_j, 1e-3, "mJ")],
     ["energy at 50 °C", one.energy_at_reference_j ? `${scaled(one.energy_at_reference_j, 1e-3)} mJ` : null],
     ["power", known(one.power_w, (watts) => `${watts.toFixed(1)} W`)],
-    ["computes", one.flop ? `${scaled(one.flop, 1e9)} GFLOP, ${scaled(rate, 1e12)} TFLOP/s` : "nothing that is counted"],
-    ["moves", `${scaled(one.memory_bytes, 1e6)} MB, ${scaled(ratioOf(one.memory_bytes, one.time_s), 1e9)} GB/s`],
+    ["compute", one.flop ? `${scaled(one.flop, 1e9)} GFLOP, ${scaled(rate, 1e12)} TFLOP/s` : "no counted FLOPs"],
+    ["memory", `${scaled(one.memory_bytes, 1e6)} MB, ${scaled(ratioOf(one.memory_bytes, one.time_s), 1e9)} GB/s`],
     ["roofline", roof],
     ["values", one.measured_on && one.measured_on !== one.input_data
       ? `${one.measured_on} (the model's: ${one.input_data})` : one.input_data],
@@ -199,53 +199,53 @@ function figuresOf(one) {
 function trace(one) {
   if (!one.trace) {
     const log = one.power_log
-      ? `the log ${one.power_log} is not in the database's power_logs (where they came packed: unpack them there, and write the report again)`
-      : "no log is named in its row";
-    return element("p", one.time_s === null ? "Not measured: there is no power trace." : `No power trace: ${log}.`);
+      ? `the log ${one.power_log} is not in the database's power_logs (if they are packed: unpack them, and write the report again)`
+      : "its row names no log";
+    return element("p", one.time_s === null ? "No power trace: not measured." : `No power trace: ${log}.`);
   }
   const { axes, lines, window: span } = one.trace;
-  const [[timeLabel, time], [powerLabel, power]] = axes.map((place) => data.axes[place]);
+  const [[timeLabel, time], [powerLabel, power]] = axes.map((index) => data.axes[index]);
   const [left, top, right, bottom] = [40, 30, 388, 200];
-  const across = (place) => left + (place / 1000) * (right - left);
-  const up = (place) => bottom - (place / 1000) * (bottom - top);
+  const across = (position) => left + (position / 1000) * (right - left);
+  const up = (position) => bottom - (position / 1000) * (bottom - top);
   const figure = drawn("svg", { viewBox: `0 0 400 ${bottom + 40 + 18 * lines.length}`, class: "figure trace", role: "img",
-    "aria-label": "Power while it was measured" });
+    "aria-label": "Power during the measurement" });
   const add = (...settings) => figure.append(drawn(...settings));
   if (span) {
     add("rect", { class: "window", x: across(span[0]), y: top, width: across(span[1]) - across(span[0]), height: bottom - top });
   }
   add("text", { x: 2, y: top - 10, class: "name" }, powerLabel);
   add("text", { x: (left + right) / 2, y: bottom + 33, class: "name", "text-anchor": "middle" }, timeLabel);
-  for (const [place, text] of time) {
-    add("path", { class: "grid", d: `M${across(place)} ${top}V${bottom}` });
-    add("text", { x: across(place), y: bottom + 15, "text-anchor": "middle" }, text);
+  for (const [position, text] of time) {
+    add("path", { class: "grid", d: `M${across(position)} ${top}V${bottom}` });
+    add("text", { x: across(position), y: bottom + 15, "text-anchor": "middle" }, text);
   }
-  for (const [place, text] of power) {
-    add("path", { class: "grid", d: `M${left} ${up(place)}H${right}` });
-    add("text", { x: left - 5, y: up(place) + 4, "text-anchor": "end" }, text);
+  for (const [position, text] of power) {
+    add("path", { class: "grid", d: `M${left} ${up(position)}H${right}` });
+    add("text", { x: left - 5, y: up(position) + 4, "text-anchor": "end" }, text);
   }
   add("path", { class: "axis", d: `M${left} ${top}V${bottom}H${right}` });
-  lines.forEach(([name, places], number) => {
-    const values = places.split(" ").map(Number);
-    const points = values.map((value, place) => (place % 2 ? up(value) : across(value)).toFixed(1));
+  lines.forEach(([name, positions], number) => {
+    const values = positions.split(" ").map(Number);
+    const points = values.map((value, index) => (index % 2 ? up(value) : across(value)).toFixed(1));
     add("path", { class: `line${number}`, d: `M${points.join(" ")}` });
     const height = bottom + 50 + 18 * number;
     add("path", { class: `line${number}`, d: `M40 ${height}h28` });
     add("text", { x: 74, y: height + 4 }, data.lines[name]);
   });
   if (span) add("text", { x: (across(span[0]) + across(span[1])) / 2, y: top - 10, "text-anchor": "middle" }, "measured");
-  const says = one.flags.includes("duty cycle")
-    ? "It ran with pauses, since the power limit would have held clocks down: what is drawn is the mean of work and pauses, and "
-      + "the operator's power, that of its work alone, is higher."
-    : "See whether power is level inside the marked window: its mean is the operator's power. A slope or a step there is a "
+  const caption = one.flags.includes("duty cycle")
+    ? "It ran with pauses, since the power limit would have throttled it. The trace is the mean of work and pauses; the "
+      + "operator's power, that of its work alone, is higher."
+    : "The mean power in the marked window is the operator's power. It should be level: a slope or a step there is a "
       + "reason for doubt.";
-  return element("figure", [figure, element("figcaption", says)]);
+  return element("figure", [figure, element("figcaption", caption)]);
 }
 
 function usesOf(one) {
   const head = element("tr", ["model", "calls", "share of its time", ""].map((name) => element("th", name, { scope: "col" })));
-  const rows = one.uses.map(([place, calls, isSummed]) => {
-    const { label, full_time_s: whole } = data.models[place];
+  const rows = one.uses.map(([index, calls, isSummed]) => {
+    const { label, full_time_s: whole } = data.models[index];
     const share = ratioOf(one.time_s === null ? null : one.time_s * calls, whole);
     const texts = [String(calls), percent(share, 2), isSummed ? "" : "not in the sum"];
     return element("tr", [element("th", label, { scope: "row" }), ...texts.map((text) => element("td", text))]);
@@ -255,7 +255,7 @@ function usesOf(one) {
 
 function conditionsOf(one) {
   if (one.time_s === null) return [];
-  const facts = data.facts.map((name, place) => [name, one.facts[place]]);
+  const facts = data.facts.map((name, index) => [name, one.facts[index]]);
   const under = [...data.conditions[one.conditions], ...data.circumstances[one.circumstances]];
   return [
     element("h3", "Flags and notes"),
@@ -263,18 +263,18 @@ function conditionsOf(one) {
     element("p", one.facts[data.facts.indexOf("notes")] || "no notes"),
     element("h3", "The measurement"),
     pairs([["key", one.key], ...facts.filter(([name]) => name !== "notes"), ["power_log", one.power_log]]),
-    element("h3", "Under what it holds"),
+    element("h3", "Conditions and circumstances"),
     pairs(under),
   ];
 }
 
 function mark(one) {
   document.querySelectorAll(".chosen").forEach((ring, number) => {
-    const place = one.places[number];
-    ring.setAttribute("visibility", place ? "visible" : "hidden");
-    if (place) {
-      ring.setAttribute("cx", place[0]);
-      ring.setAttribute("cy", place[1]);
+    const position = one.positions[number];
+    ring.setAttribute("visibility", position ? "visible" : "hidden");
+    if (position) {
+      ring.setAttribute("cx", position[0]);
+      ring.setAttribute("cy", position[1]);
     }
   });
 }
@@ -289,13 +289,13 @@ function open(one) {
   byId("tuple").scrollTop = 0;
 }
 
-// A click near a mark of a roofline chooses its tuple.
+// A click near a mark of a roofline selects its tuple.
 function openNearest(figure, number, event) {
   const field = figure.getBoundingClientRect();
   const scale = 400 / field.width;
   const [x, y] = [(event.clientX - field.left) * scale, (event.clientY - field.top) * scale];
-  const near = tuples.filter((one) => one.places[number])
-    .map((one) => [Math.hypot(one.places[number][0] - x, one.places[number][1] - y), one])
+  const near = tuples.filter((one) => one.positions[number])
+    .map((one) => [Math.hypot(one.positions[number][0] - x, one.positions[number][1] - y), one])
     .sort(([left], [right]) => left - right)[0];
   if (near && near[0] < 8) open(near[1]);
 }
@@ -305,7 +305,7 @@ function fill(select, entries) {
 }
 
 function start() {
-  fill("model", data.models.map(({ label }, place) => [place, label]));
+  fill("model", data.models.map(({ label }, index) => [index, label]));
   fill("kind", [...new Set(tuples.map(({ kind }) => kind))].sort().map((kind) => [kind, kind]));
   fill("flag", Object.keys(data.flags).filter((flag) => tuples.some(({ flags }) => flags.includes(flag))).map((one) => [one, one]));
   fill("sort", COLUMNS.map(({ name, label }) => [name, label]));
@@ -327,7 +327,7 @@ function start() {
   document.querySelectorAll("svg:has(> .chosen)").forEach((figure, number) => {
     figure.addEventListener("click", (event) => openNearest(figure, number, event));
   });
-  // On paper nothing can be unfolded.
+  // On paper, nothing can be unfolded.
   window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
   update();
 }

@@ -1,4 +1,4 @@
-"""The report: what was compared, what it rests on and what to do next, as one HTML file."""
+"""The report: comparisons, the measurements behind them, and the next steps, as one HTML file."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from opcost.reporting import gap_sections, meter_sections, report_sections, svg_
 from opcost.reporting.html import page
 from opcost.reporting.power_drawing import PowerDrawing, drawing_of
 from opcost.reporting.power_plot import readings_of_log
-from opcost.reporting.report_sections import Compared, board_of, compared, without_places
+from opcost.reporting.report_sections import Compared, board_of, compared, without_identities
 from opcost.reporting.svg_charts import RooflinePlot
 from opcost.stages.compare import ComparingReport, ModelComparisons
 from opcost.storage.database import Database
 from opcost.storage.files import replace_file
 
 TRACE_POINTS = 60
-"""Of one line of a trace in the report: thousands of traces are in one file."""
+"""Points of one line of a trace: a report has thousands of traces."""
 
 TRACE_GRID = 1000
-"""Places on both axes are whole numbers up to this."""
+"""Coordinates of traces are integers from 0 to this."""
 
 SHOWN_APART = (
     *("time_s", "time_standard_error_s", "energy_j", "energy_standard_error_j", "energy_at_reference_j", "power_w"),
     *("energy_missing_reason", "power_log", "flags"),
 )
-"""Columns of a measurement that have a place of their own in the report."""
+"""Columns of a measurement that the report shows separately."""
 
 FACTS = tuple(field.name for field in columns_of(Measurement) if field.name not in SHOWN_APART)
-"""The others, which are listed for each tuple under their names."""
+"""The other columns, which are listed for each tuple under their names."""
 
 
 def write_report(
@@ -49,12 +49,12 @@ def write_report(
     models: Sequence[ModelComparisons],
     reports: Sequence[ComparingReport],
 ) -> None:
-    """Write the report of what was compared.
+    """Write the report of comparisons.
 
     Args:
         path: the file, which is replaced.
-        database: where qualifications, sentinel and power logs are.
-        models: what was compared.
+        database: has qualifications, drift checks and power logs.
+        models: the comparisons.
         reports: the same as rows.
     """
     found = compared(models, reports)
@@ -68,8 +68,8 @@ def write_report(
         "parity": report_sections.parity(found),
         "errors": report_sections.errors(found),
         "meters": meter_sections.meters(database.meter_qualifications.rows(), boards),
-        "sentinel": meter_sections.sentinel(database.sentinel_measurements.rows(), boards),
-        "doubts": report_sections.doubts(found, tuples),
+        "drift": meter_sections.drift(database.sentinel_measurements.rows(), boards),
+        "flags": report_sections.flags(found, tuples),
         "kinds": report_sections.kinds(found),
         "rooflines": report_sections.rooflines(roofline, plots, tuples),
         "gaps": gap_sections.gaps(found),
@@ -91,7 +91,7 @@ def _boards(one: Compared) -> set[str | None]:
 
 
 def _plots(roofline: Roofline | None, tuples: Sequence[TupleCost]) -> list[RooflinePlot]:
-    """Return the rooflines in time and in energy, where they are known."""
+    """Return the rooflines of time and energy that are known."""
     if roofline is None:
         return []
     time = [_point(roofline, one, in_energy=False) for one in tuples]
@@ -112,12 +112,12 @@ def _point(roofline: Roofline, one: TupleCost, in_energy: bool) -> tuple[float, 
 
 @dataclass
 class Shared:
-    """Values that many tuples have in common, each told once."""
+    """Values that many tuples have in common, each stored once."""
 
     values: list[Any]
 
-    def place(self, value: Any) -> int:
-        """Return where a value is, adding it if it is new."""
+    def index(self, value: Any) -> int:
+        """Return the index of a value, which is added if it is new."""
         if value not in self.values:
             self.values.append(value)
         return self.values.index(value)
@@ -130,15 +130,15 @@ def _data(
     plots: Sequence[RooflinePlot],
     logs: Path,
 ) -> dict[str, Any]:
-    """Return what the page's script shows: tuples, and what they refer to by number."""
+    """Return the data of the page's script: tuples, and the shared values that they refer to by index."""
     conditions, circumstances, axes, lines = (Shared([]) for _ in range(4))
     entries = []
     for index, one in enumerate(tuples):
         entry = _entry(one, roofline)
-        entry["places"] = [_rounded(plot.places[index]) for plot in plots]
+        entry["positions"] = [_rounded(plot.positions[index]) for plot in plots]
         if one.row is not None:
-            entry["conditions"] = conditions.place(_named(one.row.conditions))
-            entry["circumstances"] = circumstances.place(_named(one.row.circumstances))
+            entry["conditions"] = conditions.index(_named(one.row.conditions))
+            entry["circumstances"] = circumstances.index(_named(one.row.circumstances))
             drawing = _trace(one.row, logs)
             entry["trace"] = None if drawing is None else _compact(drawing, axes, lines)
         entries.append(entry)
@@ -157,7 +157,7 @@ def _data(
 
 
 def _entry(one: TupleCost, roofline: Roofline | None) -> dict[str, Any]:
-    """Return what the table says of a tuple, under the database's names, in SI units."""
+    """Return a tuple's entry of the table, with the database's names, in SI units."""
     operator, work = one.case.operator, one.work
     roof = None if roofline is None else roofline.time
     return {
@@ -187,7 +187,7 @@ def _figures(row: MeasurementRow | None, time_s: Estimate | None, energy_j: Esti
         "energy_j": None if energy_j is None else energy_j.value,
         "energy_standard_error_j": None if energy_j is None else energy_j.standard_error,
         "energy_at_reference_j": measured.energy_at_reference_j,
-        "energy_missing_reason": None if reason is None else without_places(reason),
+        "energy_missing_reason": None if reason is None else without_identities(reason),
         "power_w": measured.power_w,
         "measured_on": row.input_data,
         "facts": [_plain(getattr(measured, name)) for name in FACTS],
@@ -197,10 +197,10 @@ def _figures(row: MeasurementRow | None, time_s: Estimate | None, energy_j: Esti
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as people read it: texts without places, numbers with six digits."""
+    """Return a value for people: texts without identities, numbers with six digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
-    return without_places(value) if isinstance(value, str) else value
+    return without_identities(value) if isinstance(value, str) else value
 
 
 def _named(value: Conditions | Circumstances) -> list[list[Any]]:
@@ -209,14 +209,14 @@ def _named(value: Conditions | Circumstances) -> list[list[Any]]:
     return [[name, board_of(known) if name == "device_uuid" else _plain(known)] for name, known in pairs]
 
 
-def _rounded(place: tuple[float, float] | None) -> list[float] | None:
-    return None if place is None else [round(value, 1) for value in place]
+def _rounded(position: tuple[float, float] | None) -> list[float] | None:
+    return None if position is None else [round(value, 1) for value in position]
 
 
 def _trace(row: MeasurementRow, logs: Path) -> PowerDrawing | None:
-    """Return the drawing of what meters logged around a measurement; None where the log is not there."""
+    """Return the power trace of a measurement, None if its log is missing."""
     measured = row.measurement
-    # A name with folders in it is none that opcost wrote.
+    # opcost writes no names with folders.
     if measured.power_log is None or Path(measured.power_log).name != measured.power_log:
         return None
     path = logs / measured.power_log
@@ -231,19 +231,19 @@ def _trace(row: MeasurementRow, logs: Path) -> PowerDrawing | None:
 
 
 def _compact(drawing: PowerDrawing, axes: Shared, lines: Shared) -> dict[str, Any]:
-    """Return a drawing in few characters: places as whole numbers, what many drawings have in common told once."""
+    """Return a drawing in few characters: integer coordinates, and shared axes and names by index."""
     return {
         "axes": [
-            axes.place([axis.label, [[_whole(axis.place(tick.value)), tick.text] for tick in axis.ticks]])
+            axes.index([axis.label, [[_on_grid(axis.position(tick.value)), tick.text] for tick in axis.ticks]])
             for axis in (drawing.time, drawing.power)
         ],
         "lines": [
-            [lines.place(line.name), " ".join(f"{_whole(x)} {_whole(y)}" for x, y in line.points)]
+            [lines.index(line.name), " ".join(f"{_on_grid(x)} {_on_grid(y)}" for x, y in line.points)]
             for line in drawing.lines
         ],
-        "window": None if drawing.window is None else [_whole(end) for end in drawing.window],
+        "window": None if drawing.window is None else [_on_grid(end) for end in drawing.window],
     }
 
 
-def _whole(place: float) -> int:
-    return round(TRACE_GRID * place)
+def _on_grid(coordinate: float) -> int:
+    return round(TRACE_GRID * coordinate)

@@ -1,4 +1,4 @@
-"""What the report says of compared models: in the order of what people ask, each figure with what one should see."""
+"""The report's sections on compared models, in the order of its questions, each figure with a caption."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _UUID = re.compile(r"\b(GPU|MIG)-([0-9a-f]{4})[0-9a-f]{4}(?:-[0-9a-f]{4,12})+", 
 _PATH = re.compile(r"(?<![\w/.])~?(?:/[\w.+~@-]+)+/([\w.+~@-]+)")
 
 
-def without_places(text: str) -> str:
-    """Return a text fit to be published: boards by four digits of their UUID, files without their folders."""
+def without_identities(text: str) -> str:
+    """Return a text that can be published: boards by four digits of their UUID, files without their folders."""
     return _PATH.sub(r"…/\1", _UUID.sub(r"\1 \2", text))
 
 
@@ -44,7 +44,7 @@ def board_of(uuid: str | None) -> str:
 
 @dataclass(frozen=True)
 class Compared:
-    """One comparison, as a row and as figures show it."""
+    """One comparison, with its row and its model as figures show it."""
 
     row: ComparisonRow
     remarks: tuple[Remark, ...]
@@ -54,22 +54,22 @@ class Compared:
 
     @property
     def label(self) -> str:
-        """Its name in the report."""
+        """The name of the comparison in the report."""
         return self.model.name
 
     @property
     def name(self) -> str:
-        """That of the model's config."""
+        """The name of the model's config."""
         return self.row.name
 
     @property
     def is_complete(self) -> bool:
-        """Whether its sum lacks nothing: only such a sum is to equal the whole."""
+        """Whether no operator of the sum is missing: only such a sum should equal the whole."""
         return self.row.time_s is not None and not self.row.missing_operators
 
 
 def compared(models: Sequence[ModelComparisons], reports: Sequence[ComparingReport]) -> list[Compared]:
-    """Return all comparisons, the models' sizes left out of names where they are not needed."""
+    """Return all comparisons, with input sizes in names only if a model has several."""
     found = []
     for one, report in zip(models, reports, strict=True):
         of_model = zip(
@@ -91,14 +91,13 @@ def compared(models: Sequence[ModelComparisons], reports: Sequence[ComparingRepo
 
 
 def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Sequence[ComparingReport]) -> str:
-    """Return in a sentence or two what this is, and how far sums are from wholes."""
-    cards = sorted({one.row.conditions.device_product for one in found})
-    told = ", ".join(cards) or "no device"
-    lacking = sum(one.row is None for one in tuples)
-    without = f" ({lacking} more are not measured)" if lacking else ""
+    """Return the size of the report, and the errors of sums, in a few sentences."""
+    devices = ", ".join(sorted({one.row.conditions.device_product for one in found})) or "no device"
+    unmeasured = sum(one.row is None for one in tuples)
+    without = f" ({unmeasured} more are not measured)" if unmeasured else ""
     first = (
-        f"{len(reports)} models, {len(found)} comparisons of a sum with a measured whole, {len(tuples) - lacking} "
-        f"measured operator tuples{without}, on {told}."
+        f"{len(reports)} models, {len(found)} comparisons of a sum with a measured whole model, "
+        f"{len(tuples) - unmeasured} measured operator tuples{without}, on {devices}."
     )
     texts = [first, *(_verdict(found, quantity) for quantity, _ in QUANTITIES), _left_out_on_purpose(found)]
     return paragraph(" ".join(filter(None, texts)))
@@ -109,14 +108,16 @@ def _verdict(found: Sequence[Compared], quantity: str) -> str:
         abs(ratio.value - 1) for one in found if one.is_complete and (ratio := one.model.ratio(quantity)) is not None
     ]
     if not off:
-        return f"No {quantity} of a complete sum can be held against its whole."
+        return f"No complete sum of {quantity} can be compared with a whole model."
     marks = [mark for one in found if one.is_complete for mark in _errors_of(one, quantity)]
     corrected = [abs(mark.value.value) for mark in marks if mark.look == 1]
     better = ""
     if corrected:
-        those = "" if len(corrected) == len(off) else f" in {len(corrected)} of {len(off)}"
-        better = f" (corrected for caches{those}: {percent(median(corrected))} and {percent(max(corrected))})"
-    return f"Sums of {quantity} are {percent(median(off))} off in the median, {percent(max(off))} at worst{better}."
+        those = "" if len(corrected) == len(off) else f" ({len(corrected)} of {len(off)})"
+        better = f"; with cache correction{those}: {percent(median(corrected))} and {percent(max(corrected))}"
+    return (
+        f"The error of sums of {quantity} is {percent(median(off))} (median) and {percent(max(off))} (worst){better}."
+    )
 
 
 def _left_out_on_purpose(found: Sequence[Compared]) -> str:
@@ -128,43 +129,37 @@ def _left_out_on_purpose(found: Sequence[Compared]) -> str:
     worst = max(shares, key=shares.__getitem__, default="")
     if not worst or shares[worst] < NOTICEABLE_RATIO:
         return ""
-    left_out = percent(shares[worst])
-    return f"The whitelist leaves out {left_out} of the time in {worst}, elsewhere less: sums are short by that."
+    return f"The whitelist drops up to {percent(shares[worst])} of a model's time ({worst}), which the sum is short by."
 
 
 def parity(found: Sequence[Compared]) -> str:
     """Return both parity figures."""
     models = [one.model for one in found if one.is_complete]
     caption = (
-        "Each mark is a model. On the line, its operators sum to the measured whole; dotted: 5 % off. See whether "
-        "marks stay between the dotted lines at all sizes. Bars are 95 % intervals within these runs (mostly smaller "
-        f"than the mark); another run or board may differ by more.{_left_out(found)}"
+        "Each mark is a model. On the solid line, the sum equals the measured whole model; the dotted lines are 5 % "
+        "off. Bars are 95 % intervals within these runs, mostly smaller than the mark; another run or board may differ "
+        f"by more.{_left_out(found)}"
     )
     return figure([svg_charts.parity(models, quantity, unit) for quantity, unit in QUANTITIES], caption)
 
 
 def _left_out(found: Sequence[Compared]) -> str:
-    lacking = [one.label for one in found if not one.is_complete]
-    if not lacking:
-        return ""
-    return f" Left out, since their sums lack operators: {', '.join(lacking)}."
+    incomplete = [one.label for one in found if not one.is_complete]
+    return f" Left out, since operators are missing: {', '.join(incomplete)}." if incomplete else ""
 
 
 def errors(found: Sequence[Compared]) -> str:
-    """Return how the errors of sums are distributed."""
+    """Return the errors of all sums, in order."""
     complete = [one for one in found if one.is_complete]
     drawings = []
     for quantity, _ in QUANTITIES:
         rows = [(one.label, list(_errors_of(one, quantity))) for one in complete]
         rows.sort(key=lambda row: row[1][0].value.value if row[1] else 0.0)
-        drawings.append(svg_charts.deviations(rows, f"{quantity}: sum less whole (% of the whole)"))
-    legend = [
-        svg_charts.legend_mark(0, "the sum"),
-        svg_charts.legend_mark(1, "the sum, corrected for caches (where that is known)"),
-    ]
+        drawings.append(svg_charts.deviations(rows, f"{quantity}: sum minus whole (% of the whole)"))
+    legend = [svg_charts.legend_mark(0, "sum"), svg_charts.legend_mark(1, "sum with cache correction, if known")]
     caption = (
-        "How far each sum is from its whole, in order: the middle row is the median. Marks left of zero: the sum is "
-        "too small. A correction that helps moves squares nearer to zero than circles."
+        "The error of each sum, in order: the middle row is the median. Left of zero, the sum is too small. If the "
+        "cache correction helps, squares are nearer to zero than circles."
     )
     return figure(drawings, caption, legend)
 
@@ -173,18 +168,18 @@ def _errors_of(one: Compared, quantity: str) -> Iterable[Deviation]:
     ratio = one.model.ratio(quantity)
     if ratio is None:
         return
-    yield Deviation(_less_one(ratio), 0, f"{quantity} {percent(ratio.value - 1)} off")
+    yield Deviation(_minus_one(ratio), 0, f"{quantity} {percent(ratio.value - 1)}")
     corrected = one.model.corrected_ratio(quantity)
     if corrected is not None:
-        yield Deviation(_less_one(corrected), 1, f"{quantity} {percent(corrected.value - 1)} off when corrected")
+        yield Deviation(_minus_one(corrected), 1, f"{quantity} {percent(corrected.value - 1)} with cache correction")
 
 
-def _less_one(ratio: Estimate) -> Estimate:
+def _minus_one(ratio: Estimate) -> Estimate:
     return Estimate(ratio.value - 1, ratio.standard_error)
 
 
-def doubts(found: Sequence[Compared], tuples: Sequence[TupleCost]) -> str:
-    """Return how many tuples have something to be known, and for what share of the models' time."""
+def flags(found: Sequence[Compared], tuples: Sequence[TupleCost]) -> str:
+    """Return the number of tuples with each flag, and their share of the models' time."""
     whole_s = math.fsum(one.row.full_time_s for one in found)
     cells = []
     for flag in TupleFlag:
@@ -195,22 +190,22 @@ def doubts(found: Sequence[Compared], tuples: Sequence[TupleCost]) -> str:
             cells.append((flag.value, str(len(flagged)), percent(share), flag.meaning))
     if not cells:
         return paragraph("No tuple is flagged.")
-    columns = ("flag", "tuples", "share of all models' time", "what it means")
-    return table(columns, cells, "What is to be known of measurements: the table of tuples can be filtered by it.")
+    columns = ("flag", "tuples", "share of all models' time", "meaning")
+    return table(columns, cells, "Flags of tuples; the table of tuples can be filtered by flag.")
 
 
 # What costs most?
 
 
 def kinds(found: Sequence[Compared]) -> str:
-    """Return what kinds of operators each model consists of."""
+    """Return the shares of the kinds of operators of each model."""
     models = [one.model for one in found if one.is_complete]
     drawn = [svg_charts.kinds(models, quantity) for quantity, _ in QUANTITIES]
     looks = [*range(len(drawn[0][1]) - 1), 7]
     legend = [svg.swatch(look) + escape(name) for look, name in zip(looks, drawn[0][1], strict=True)]
     caption = (
-        "What each sum consists of, beside the measured whole (the line at 100 %, and the figures: sum of whole). The "
-        f"longest piece of a bar is where to begin. Energy may be spent elsewhere than time.{_left_out(found)}"
+        "The parts of each sum. The line at 100 % is the measured whole model; the figures are the sum and the whole. "
+        f"The longest part costs most, and may differ between time and energy.{_left_out(found)}"
     )
     return figure([drawing for drawing, _ in drawn], caption, legend)
 
@@ -218,15 +213,15 @@ def kinds(found: Sequence[Compared]) -> str:
 def rooflines(roofline: Roofline | None, plots: Sequence[RooflinePlot], tuples: Sequence[TupleCost]) -> str:
     """Return the card's roofline in time and energy."""
     if roofline is None:
-        return paragraph("No measured tuple both computes and moves anything: there is no roofline.")
+        return paragraph("No roofline: no measured tuple has both FLOPs and bytes.")
     without = sum(one.work is not None and not one.flop for one in tuples)
     time = roofline.time
     caption = (
-        f"The roofs (lines) are the best that these rows reached: {_rates(time)}, and {time.byte_rate / 1e12:.3g} TB/s "
-        f"by what moves more than caches hold.{_least_energy(roofline)} Round: its time is bound by memory; square: by "
-        "computing, in its own arithmetic. Far below its roof a tuple has room. Above it, to the left, operators find "
-        f"in a cache what they move. {without} tuples without counted FLOPs (norms, activations, copies) are in the "
-        "table only. Choose a mark, or a row of the table, to see more of it."
+        f"The roofs (lines) are the highest rates in these rows: {_rates(time)}, and {time.byte_rate / 1e12:.3g} TB/s "
+        f"of tuples larger than the caches.{_least_energy(roofline)} Circles are bound by memory, squares by compute "
+        "in their own arithmetic. A tuple far below its roof could be faster. A tuple above it, to the left, reads "
+        f"from a cache. {without} tuples without counted FLOPs (norms, activations, copies) are only in the table. "
+        "Select a mark, or a row of the table, for details."
     )
     return figure([plot.svg for plot in plots], caption)
 
@@ -251,35 +246,35 @@ def _sorted(roof: Roof) -> list[tuple[str, float]]:
 
 
 def remarks(found: Sequence[Compared], reports: Sequence[ComparingReport]) -> str:
-    """Return what the reader must know about each model."""
+    """Return the remarks on each model."""
     texts = {one.label: list(map(worded, one.remarks)) for one in found}
     for one in found:
         if one.row.energy_missing_reason:
             texts[one.label].append(f"no energy: {one.row.energy_missing_reason}")
     without = [f"{report.name}: {report.reason}" for report in reports if report.reason]
-    told = [
-        folded(f"{label} ({len(lines)})", items(list(map(without_places, lines))))
+    lists = [
+        folded(f"{label} ({len(lines)})", items(list(map(without_identities, lines))))
         for label, lines in texts.items()
         if lines
     ]
-    return items(list(map(without_places, without))) + "".join(told)
+    return items(list(map(without_identities, without))) + "".join(lists)
 
 
 # What should I measure next?
 
 
 def steps(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Sequence[ComparingReport]) -> str:
-    """Return what to measure next, and how."""
+    """Return the measurements to make next, with their commands."""
     cells: list[tuple[str | Markup, ...]] = []
-    lacking = [report.name for report in reports if report.reason]
-    if lacking:
-        what, command = f"measure {len(lacking)} whole models", f"python full_model_measurement.py {' '.join(lacking)}"
-        why = "their sums have nothing to be held against, and their tuples are not in this report"
+    missing = [report.name for report in reports if report.reason]
+    if missing:
+        what, command = f"measure {len(missing)} whole models", f"python full_model_measurement.py {' '.join(missing)}"
+        why = "their sums cannot be compared, and their tuples are not in this report"
         cells.append((what, why, code(command)))
     candidates = [Candidate(one.name, one.comparison, one.kernels is not None, one.row.counted == ALL) for one in found]
     for step in next_steps(candidates, tuples):
         models = ", ".join(found[index].label for index in step.models)
         cells.append((step.what, f"{step.why} ({models})", code(step.command)))
     if not cells:
-        return paragraph("Nothing: every sum is complete, undisturbed, as precise as asked, and near its whole.")
-    return table(("what", "why", "command"), cells, "What would make these figures better.")
+        return paragraph("Nothing: every sum is complete, not flagged, precise, and close to its whole model.")
+    return table(("step", "reason", "command"), cells, "Measurements that would improve this report.")

@@ -1,4 +1,4 @@
-"""The report's figures as SVG: sums against wholes, kinds of operators, what the gap is made of, the roofline."""
+"""The report's figures as SVG: parity, errors, kinds of operators, gaps, drift, and rooflines."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from opcost.units import MILLI, millijoules, milliseconds, percent, ratio
 
 BAND_RATIO = 0.05
 NAMED = 4
-"""Models furthest from the line that are named in a parity figure."""
+"""The number of models, furthest from the line, that are named in a parity figure."""
 
 CHARACTER = 6.6
-"""How wide a letter of 12 is at most, on average: to see whether texts meet."""
+"""Upper bound of the mean width of a letter of height 12, to detect overlapping texts."""
 
 DESCENT = 5.0
-"""How far letters and the room around them reach below their line."""
+"""Height of letters, with some space, below their line."""
 
 ROW = 34.0
 BAR = 13.0
@@ -30,7 +30,7 @@ BAR = 13.0
 
 @dataclass(frozen=True)
 class StackedBar:
-    """One bar: shares of a whole, one for each piece, None where it is not known; ``note`` stands beside the name."""
+    """One bar: a share of the whole for each part, None if unknown; ``note`` is shown beside the name."""
 
     name: str
     note: str
@@ -39,37 +39,37 @@ class StackedBar:
 
 @dataclass(frozen=True)
 class Deviation:
-    """By how much something differs, as a share; ``look`` is the number of its mark."""
+    """A deviation as a ratio; ``look`` is the number of its mark, ``title`` its tooltip without the row's name."""
 
     value: Estimate
     look: int
-    says: str
+    title: str
 
 
 @dataclass(frozen=True)
 class Course:
-    """What was looked at again and again: minutes, and by what share it was off."""
+    """The course of a repeated measurement: points of time (min) and deviation (ratio)."""
 
     name: str
     points: tuple[tuple[float, float], ...]
 
 
 def parity(models: Sequence[ComparedModel], quantity: str, unit: str) -> str:
-    """Draw each model's sum over its whole with 95 % intervals: on the line, the parts make the whole.
+    """Draw each model's sum over its whole with 95 % intervals. On the line, the sum equals the whole.
 
     Args:
         models: compared ones.
         quantity: ``time`` or ``energy``.
         unit: a thousandth of a second or joule.
     """
-    label = f"{quantity} of operators over whole"
+    label = f"{quantity}: sum of operators over whole model"
     points = [(model.name, *pair) for model in models if (pair := model.pair(quantity))]
     if not points:
-        return _nothing(label, f"no {quantity} is known of both sum and whole")
+        return _nothing(label, f"no model has {quantity} of both sum and whole")
     values = [estimate.value / MILLI for _, *pair in points for estimate in pair]
     panel = Panel(
         log_axis(values, f"{quantity} of the whole model ({unit})"),
-        log_axis(values, f"{quantity}, operators summed ({unit})"),
+        log_axis(values, f"{quantity}, sum of operators ({unit})"),
         *(52.0, 30.0, WIDTH - 10, 350.0),
     )
     return drawing(
@@ -111,19 +111,19 @@ def _with_interval(value: Estimate) -> str:
 
 
 def _names(panel: Panel, points: Sequence[tuple[str, Estimate, Estimate]]) -> list[str]:
-    """Return the names of the models furthest from the line, those left out that would cover another."""
+    """Return the names of the models furthest from the line, without names that would overlap."""
     furthest = sorted(points, key=lambda point: -abs(math.log(point[1].value / point[2].value)))
     drawn: list[str] = []
     taken: list[tuple[float, float, float]] = []
     for name, summed, whole in furthest:
         x, y = panel.across(whole.value / MILLI), panel.up(summed.value / MILLI)
         width = CHARACTER * len(name)
-        # Above the line to the left of the mark, below it to the right, where there is room.
+        # To the left of a mark above the line, to the right of a mark below it, if there is room.
         is_left = (summed.value >= whole.value and x - 10 - width > panel.left) or x + 10 + width > panel.right
         begin = x - 10 - width if is_left else x + 10
         for height in (y - 6,) if is_left else (y + 13, y + 4):
             is_within = panel.left < begin < panel.right - width and height + DESCENT < panel.bottom
-            if is_within and not _meets(taken, begin, width, height):
+            if is_within and not _overlaps(taken, begin, width, height):
                 taken.append((begin, begin + width, height))
                 drawn.append(text(name, x - 10 if is_left else x + 10, height, "small", "end" if is_left else "start"))
                 break
@@ -132,12 +132,12 @@ def _names(panel: Panel, points: Sequence[tuple[str, Estimate, Estimate]]) -> li
     return drawn
 
 
-def _meets(taken: Sequence[tuple[float, float, float]], begin: float, width: float, height: float) -> bool:
+def _overlaps(taken: Sequence[tuple[float, float, float]], begin: float, width: float, height: float) -> bool:
     return any(begin < right and left < begin + width and abs(height - y) < 13 for left, right, y in taken)
 
 
 def kinds(models: Sequence[ComparedModel], quantity: str) -> tuple[str, list[str]]:
-    """Draw what kinds of operators each sum consists of, as shares of the measured whole; return what fills mean."""
+    """Draw the kinds of operators of each sum, as shares of the measured whole; return also the names of the fills."""
     shown = largest_kinds(models)
     known = [model for model in models if model.pair(quantity) is not None]
     rows = [
@@ -159,15 +159,15 @@ def _absolute(model: ComparedModel, quantity: str) -> str:
 
 
 def stacked_bars(rows: Sequence[StackedBar], label: str, looks: Sequence[int]) -> str:
-    """Draw bars of pieces, across each a line at the measured whole; what is below 0 lies left of it.
+    """Draw bars, each with a line at the measured whole; parts below 0 are left of it.
 
     Args:
         rows: the bars.
         label: of the axis, which is in %.
-        looks: the number of each piece's fill.
+        looks: the number of each part's fill.
     """
     if not rows:
-        return _nothing(label, "nothing is known")
+        return _nothing(label, "no data")
     sums = [
         math.fsum(share for share in row.shares if share and (share > 0) == up) for row in rows for up in (True, False)
     ]
@@ -193,15 +193,15 @@ def _bar(panel: Panel, row: StackedBar, top: float, looks: Sequence[int]) -> str
 
 
 def deviations(rows: Sequence[tuple[str, Sequence[Deviation]]], label: str) -> str:
-    """Draw by what share something is off, a row for each name, with 95 % intervals.
+    """Draw deviations with 95 % intervals, a row for each name.
 
     Args:
-        rows: names, each with what is to be seen there.
+        rows: names, each with its deviations.
         label: of the axis, which is in %.
     """
     rows = [(name, marks) for name, marks in rows if marks]
     if not rows:
-        return _nothing(label, "nothing is known")
+        return _nothing(label, "no data")
     half = NORMAL_QUANTILE
     ends = [
         100 * (mark.value.value + sign * half * mark.value.standard_error)
@@ -218,25 +218,25 @@ def deviations(rows: Sequence[tuple[str, Sequence[Deviation]]], label: str) -> s
     return drawing(label, bottom + 42, panel.horizontal_axis(), panel.vertical(0.0, "even"), *drawn)
 
 
-def _deviation_row(panel: Panel, place: float, name: str, marks: Sequence[Deviation]) -> str:
+def _deviation_row(panel: Panel, position: float, name: str, marks: Sequence[Deviation]) -> str:
     most = int((panel.left - 14) / CHARACTER) + 1
     shown = name if len(name) <= most else name[: most - 1] + "…"
-    drawn = [text(shown, panel.left - 6, panel.up(place) + 4, "small", "end")]
+    drawn = [text(shown, panel.left - 6, panel.up(position) + 4, "small", "end")]
     for mark in marks:
         half = 100 * NORMAL_QUANTILE * mark.value.standard_error
         middle = 100 * mark.value.value
-        drawn.append(panel.line([(middle - half, place), (middle + half, place)], "spread"))
-        drawn.append(panel.mark((middle, place), mark.look, f"{name}: {mark.says}"))
+        drawn.append(panel.line([(middle - half, position), (middle + half, position)], "spread"))
+        drawn.append(panel.mark((middle, position), mark.look, f"{name}: {mark.title}"))
     return "".join(drawn)
 
 
 def courses(lines: Sequence[Course], label: str) -> str:
-    """Draw what changed in the course of campaigns, one look for each."""
+    """Draw courses, each with its own mark."""
     points = [point for line in lines for point in line.points]
     if not points:
-        return _nothing(label, "nothing was looked at more than once")
+        return _nothing(label, "no repeated measurements")
     panel = Panel(
-        linear_axis([x for x, _ in points], "minutes since the first look", has_zero=True),
+        linear_axis([x for x, _ in points], "time since the first measurement (min)", has_zero=True),
         linear_axis([100 * y for _, y in points], label, has_zero=True),
         *(46.0, 30.0, WIDTH - 12, 200.0),
     )
@@ -250,17 +250,17 @@ def courses(lines: Sequence[Course], label: str) -> str:
 
 @dataclass(frozen=True)
 class RooflinePlot:
-    """A drawn roofline; ``places`` is where each point lies, in units of its view box, None where it has none."""
+    """A drawn roofline; ``positions`` are those of all points in units of its view box, None for points not drawn."""
 
     svg: str
-    places: tuple[tuple[float, float] | None, ...]
+    positions: tuple[tuple[float, float] | None, ...]
 
 
 def roofline(points: Sequence[tuple[float, float, str] | None], roof: Roof, label: str, scale: float) -> RooflinePlot:
-    """Draw rates over intensities below the roof that the best of them make.
+    """Draw rates over arithmetic intensities, below the roof.
 
     Args:
-        points: FLOPs per byte, FLOPs per second or joule, and the side, of each tuple; None of one without them.
+        points: FLOPs per byte, FLOPs per second or joule, and side of each tuple; None for tuples without FLOPs.
         roof: in the same units.
         label: of the vertical axis, in ``scale`` times these units.
         scale: such as 1e12.
@@ -271,43 +271,43 @@ def roofline(points: Sequence[tuple[float, float, str] | None], roof: Roof, labe
     x = log_axis(intensities, "arithmetic intensity (FLOP per byte)")
     y = log_axis([rate / scale for _, rate, _ in known] + [rate / scale for rate in roof.flop_rates.values()], label)
     panel = Panel(x, y, 46.0, 30.0, WIDTH - 12, 290.0)
-    places = tuple(None if point is None else (panel.across(point[0]), panel.up(point[1] / scale)) for point in points)
-    sides = [(place, point[2]) for place, point in zip(places, points, strict=True) if place and point]
+    positions = tuple(point and (panel.across(point[0]), panel.up(point[1] / scale)) for point in points)
+    sides = [(at, point[2]) for at, point in zip(positions, points, strict=True) if at and point]
     foot = max(x.low, y.low * scale / roof.byte_rate)
     slope = [(end, end * roof.byte_rate / scale) for end in (foot, max(ridges))]
     figure = drawing(
         label,
         330.0,
         panel.axes(),
-        dots([place for place, side in sides if side != COMPUTE], "dots"),
-        dots([place for place, side in sides if side == COMPUTE], "squares"),
+        dots([at for at, side in sides if side != COMPUTE], "dots"),
+        dots([at for at, side in sides if side == COMPUTE], "squares"),
         panel.line(slope, "even"),
         *(_ceiling(panel, roof, arithmetic, scale) for arithmetic in roof.flop_rates),
         element("circle", {"class": "chosen", "r": 7, "visibility": "hidden"}),
     )
-    return RooflinePlot(figure, places)
+    return RooflinePlot(figure, positions)
 
 
 def _ceiling(panel: Panel, roof: Roof, arithmetic: str, scale: float) -> str:
-    """Draw the roof of one arithmetic, from where it meets the memory's, with its name at the right end."""
+    """Draw the roof of one arithmetic, from its intersection with the memory's roof, with its name at the right end."""
     rate = roof.flop_rates[arithmetic] / scale
     line = panel.line([(roof.ridge_flop_per_byte(arithmetic), rate), (panel.x.high, rate)], "even")
     return line + text(arithmetic, panel.right, panel.up(rate) - 4, "small", "end")
 
 
-def legend_mark(look: int, says: str) -> str:
-    """Return a mark with what it means, as a small figure."""
+def legend_mark(look: int, label: str) -> str:
+    """Return a mark as a small figure, with its label."""
     mark = element("path", {"class": f"mark ink{look}", "d": MARKS[look], "transform": "translate(12 6)"})
     settings = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": "0 0 24 12", "class": "figure swatch"}
-    return element("svg", {**settings, "aria-hidden": "true"}, mark) + escape(says)
+    return element("svg", {**settings, "aria-hidden": "true"}, mark) + escape(label)
 
 
 def _nothing(label: str, why: str) -> str:
-    """Return a figure that says why there is nothing to see."""
+    """Return a figure with the reason why there is no data."""
     return drawing(f"{label}: {why}", 60.0, text(label, 2, 20, "name"), text(why, 2, 42))
 
 
 def patterns_figure() -> str:
-    """Return a figure without size that holds the fills of all others."""
+    """Return a figure of size 0 with the fills of all other figures."""
     settings = {"xmlns": "http://www.w3.org/2000/svg", "class": "figure definitions", "width": 0, "height": 0}
     return element("svg", {**settings, "aria-hidden": "true"}, patterns())

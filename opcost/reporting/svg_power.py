@@ -1,4 +1,4 @@
-"""A power trace as SVG: in a file of its own, or as one figure among others."""
+"""A power trace as SVG: as a file, or as a figure of a page."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from opcost.reporting.svg import WIDTH, Panel, drawing, element, text
 HEIGHT = 240.0
 LEGEND_ROW = 18.0
 MOST_LETTERS = 50
-"""Of a title that fits into the figure."""
+"""Length of the longest title that fits into the figure."""
 
 
 def power_svg(trace: PowerDrawing, title: str) -> str:
-    """Return a power trace as the text of an SVG file; it looks right on light and dark ground."""
+    """Return a power trace as the text of an SVG file, for light and dark backgrounds."""
     style = element("style", None, files("opcost.reporting").joinpath("figures.css").read_text(encoding="utf-8"))
     style += element("rect", {"class": "ground", "width": "100%", "height": "100%"})
     return f'<?xml version="1.0" encoding="utf-8"?>\n{power_figure(trace, title, style)}\n'
@@ -41,15 +41,15 @@ def power_figure(trace: PowerDrawing, title: str, style: str = "") -> str:
 def _window(trace: PowerDrawing, panel: Panel) -> str:
     if trace.window is None:
         return ""
-    begin, end = (panel.left + place * (panel.right - panel.left) for place in trace.window)
+    begin, end = (panel.left + position * (panel.right - panel.left) for position in trace.window)
     height = panel.bottom - panel.top
     field = element("rect", {"class": "window", "x": begin, "y": panel.top, "width": end - begin, "height": height})
     return field + text("measured", (begin + end) / 2, panel.top + 12, "tick", "middle")
 
 
-def _line(places: tuple[tuple[float, float], ...], number: int, panel: Panel) -> str:
+def _line(positions: tuple[tuple[float, float], ...], number: int, panel: Panel) -> str:
     width, height = panel.right - panel.left, panel.bottom - panel.top
-    points = " ".join(f"{panel.left + x * width:.1f} {panel.bottom - y * height:.1f}" for x, y in places)
+    points = " ".join(f"{panel.left + x * width:.1f} {panel.bottom - y * height:.1f}" for x, y in positions)
     return element("path", {"class": f"line{number}", "d": f"M{points}"})
 
 

@@ -1,6 +1,6 @@
-"""What people see in a terminal: tables, and progress with the time left.
+"""Terminal output: tables, and progress with the time left.
 
-On a terminal progress is a bar; in a log file it is a plain line now and then, so that no log is flooded.
+On a terminal, progress is a bar. In a log file it is plain lines, at most one in ``PLAIN_INTERVAL_S``.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from opcost.progress import SHOWN, Progress
 from opcost.units import duration
 
 PLAIN_INTERVAL_S = 0.3
-"""In a log file at most one line per this time: every result of the usual protocols, few of very fast ones."""
+"""Shortest time between two lines in a log file: all results of usual protocols are shown, few of very fast ones."""
 
 LOG_WIDTH = 160
 
 
 def progress_on_stderr() -> LoggedProgress:
-    """Return a bar if stderr is a terminal, else plain lines; both are logged, too."""
+    """Return a bar if stderr is a terminal, else plain lines; both are also logged."""
     return LoggedProgress(BarProgress(Console(stderr=True)) if sys.stderr.isatty() else PlainProgress(sys.stderr))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on stdout, the first column to the left, the others to the right."""
+    """Print a table on stdout, the first column left-aligned, the others right-aligned."""
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
@@ -47,7 +47,7 @@ def print_line(text: str) -> None:
 
 
 class TimeLeft:
-    """Estimates how long the rest of some equal items takes: as expected at first, then as the items so far took."""
+    """Estimates the time left for equal items: first from the expected time, then from the finished items."""
 
     def __init__(self, items: int, expected_item_s: float | None, now: Callable[[], float] = time.monotonic) -> None:
         self.items = items
@@ -57,7 +57,7 @@ class TimeLeft:
         self._begin_s = now()
 
     def seconds(self) -> float | None:
-        """Return the time left in s, None if nothing is known of it yet."""
+        """Return the time left in s, None if it is unknown."""
         if self.finished:
             item_s: float | None = (self._now() - self._begin_s) / self.finished
         else:
@@ -65,13 +65,13 @@ class TimeLeft:
         return None if item_s is None else item_s * (self.items - self.finished)
 
     def text(self) -> str:
-        """Return the time left as text: ``3 min 20 s left``; empty if nothing is known of it, or nothing is left."""
+        """Return the time left as text: ``3 min 20 s left``; empty if it is unknown or 0."""
         left_s = self.seconds()
         return "" if not left_s else f"{duration(left_s)} left"
 
 
 class LoggedProgress:
-    """Logs each item and each result, and hands them on to what is shown."""
+    """Logs each item and each result, and passes them to the shown progress."""
 
     def __init__(self, shown: Progress) -> None:
         self.shown = shown
@@ -79,13 +79,13 @@ class LoggedProgress:
         self._name = ""
 
     def start(self, items: int, expected_item_s: float | None) -> None:
-        """Hand on how much there is to do."""
+        """Pass on the number of items."""
         self.shown.start(items, expected_item_s)
 
     def begin(self, name: str) -> None:
         """Log the item."""
         self._name = name
-        self._log.info("next is %s", name)
+        self._log.info("next: %s", name)
         self.shown.begin(name)
 
     def finish(self, result: str) -> None:
@@ -99,7 +99,7 @@ class LoggedProgress:
         self.shown.fail(reason)
 
     def end(self) -> None:
-        """Hand on that it is over."""
+        """Pass on the end."""
         self.shown.end()
 
 
@@ -114,7 +114,7 @@ class PlainProgress:
         self._last_line_s: float | None = None
 
     def start(self, items: int, expected_item_s: float | None) -> None:
-        """Say how much there is to do."""
+        """Begin with a number of items."""
         self._time_left = TimeLeft(items, expected_item_s, self._now)
         self._last_line_s = None
 
@@ -123,7 +123,7 @@ class PlainProgress:
         self._name = name
 
     def finish(self, result: str) -> None:
-        """Print a line if the last one is long enough ago."""
+        """Print a line, unless the last one was less than ``PLAIN_INTERVAL_S`` ago."""
         is_last = self._time_left.finished + 1 == self._time_left.items
         is_due = self._last_line_s is None or self._now() - self._last_line_s >= PLAIN_INTERVAL_S
         self._count(result, is_shown=is_last or is_due)
@@ -140,13 +140,13 @@ class PlainProgress:
             self._last_line_s = self._now()
 
     def end(self) -> None:
-        """Nothing is left open."""
+        """Do nothing."""
 
 
 class BarProgress:
-    """Progress as a bar with the running item's name, above it a line for each result.
+    """Progress as a bar with the name of the running item, below a line for each result.
 
-    It is drawn only when something changes: a thread that redraws it would take Python's time from what is measured.
+    It is redrawn only on changes: a thread would take Python's time from the measurement.
     """
 
     def __init__(self, console: Console) -> None:
@@ -171,7 +171,7 @@ class BarProgress:
             self._bar.start()
 
     def begin(self, name: str) -> None:
-        """Show what is running."""
+        """Show the name of the running item."""
         self._name = name
         if self._task is not None:
             self._bar.update(self._task, description=escape(name), left=self._time_left.text(), refresh=True)
@@ -188,7 +188,7 @@ class BarProgress:
         self.finish(f"failed: {reason}")
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._bar.stop()
 
 

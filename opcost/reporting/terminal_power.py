@@ -1,6 +1,6 @@
-"""A power trace in a terminal: the drawing of ``power_drawing`` in characters, and anew while rows arrive.
+"""A power trace in a terminal, redrawn while rows arrive.
 
-It is drawn when rows arrive and never by a thread of its own, which would take Python's time from what is logged.
+It is drawn when rows arrive, not by a thread, which would take Python's time from the log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from opcost.power.log_rows import PowerRow, power_of
 from opcost.reporting.power_drawing import PowerDrawing, Readings, drawing_of
 
 SHOWN_S = 60.0
-"""How much of the past is shown."""
+"""Time span that is shown."""
 
 REDRAWN_EVERY_S = 0.5
 HEIGHT = 10
@@ -25,7 +25,7 @@ LABEL = 7
 """Characters for the marks of the power axis."""
 
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-"""The bits of a Braille character (Unicode from U+2800 on), by column and row: 2 by 4 points in one place."""
+"""The bits of a Braille character (Unicode from U+2800 on), by column and row: 2 by 4 points."""
 
 BRAILLE = 0x2800
 MARKS = 4
@@ -50,7 +50,7 @@ class LiveTrace:
         self._live.stop()
 
     def add(self, rows: Iterable[PowerRow]) -> None:
-        """Add rows, and draw them if the last time is long enough ago."""
+        """Add rows; redraw after ``REDRAWN_EVERY_S``."""
         for row in rows:
             power_w = power_of(row)
             if power_w is not None:
@@ -70,15 +70,15 @@ class LiveTrace:
 
 
 def trace_text(drawing: PowerDrawing, width: int, height: int) -> str:
-    """Return a drawing's first line as text, with both axes: so many characters wide and high within them.
+    """Return a drawing's first line as text, with both axes.
 
-    Each character holds 2 by 4 points.
+    Width and height are in characters, without the axes. Each character has 2 by 4 points.
     """
     cells = [[0] * width for _ in range(height)]
     for column, top, bottom in _columns(drawing.lines[0].points, 2 * width, 4 * height):
         for row in range(top, bottom + 1):
             cells[row // 4][column // 2] |= DOTS[column % 2][row % 4]
-    marks = {round((1 - drawing.power.place(tick.value)) * (height - 1)): tick.text for tick in drawing.power.ticks}
+    marks = {round((1 - drawing.power.position(tick.value)) * (height - 1)): tick.text for tick in drawing.power.ticks}
     lines = [
         f"{marks.get(row, ''):>{LABEL}} │{''.join(chr(BRAILLE + dots) for dots in line)}"
         for row, line in enumerate(cells)
@@ -86,11 +86,11 @@ def trace_text(drawing: PowerDrawing, width: int, height: int) -> str:
     return "\n".join([f"{drawing.power.label:>{LABEL}}", *lines, *_time_axis(drawing, width)])
 
 
-def _columns(places: Iterable[tuple[float, float]], columns: int, rows: int) -> list[tuple[int, int, int]]:
-    """Return a line as spans of points: column, topmost and lowest row; stairs stay connected."""
+def _columns(positions: Iterable[tuple[float, float]], columns: int, rows: int) -> list[tuple[int, int, int]]:
+    """Return a line as spans of points (column, topmost and lowest row), without gaps at steps."""
     spans = []
     last: tuple[int, int] | None = None
-    for x, y in places:
+    for x, y in positions:
         column, row = round(x * (columns - 1)), round((1 - y) * (rows - 1))
         from_column, from_row = last or (column, row)
         spans += [(between, from_row, from_row) for between in range(from_column, column)]
@@ -100,11 +100,11 @@ def _columns(places: Iterable[tuple[float, float]], columns: int, rows: int) -> 
 
 
 def _time_axis(drawing: PowerDrawing, width: int) -> list[str]:
-    """Return the lower axis with as many of its marks as have room, and its name."""
+    """Return the lower axis with its name, and as many of its marks as there is room for."""
     marks = [" "] * (width + 4)
     end = -1
     for tick in drawing.time.ticks:
-        begin = round(drawing.time.place(tick.value) * (width - 1))
+        begin = round(drawing.time.position(tick.value) * (width - 1))
         if begin > end and begin + len(tick.text) <= len(marks):
             marks[begin : begin + len(tick.text)] = tick.text
             end = begin + len(tick.text)

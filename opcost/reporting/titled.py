@@ -1,4 +1,4 @@
-"""Rows for people: the columns that have a title, and their values as people read such units."""
+"""Rows as tables for people: the columns with a title, and their values in readable units."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READ_AS: Mapping[str, Callable[[Any], str]] = {
     "W": watts,
     "1": partial(percent, digits=2),
 }
-"""What people read for each unit; texts and counts are shown as they are."""
+"""The format of each unit; texts and counts are shown unchanged."""
 
 
 def titled(row: Any) -> dict[str, str]:

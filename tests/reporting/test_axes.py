@@ -32,28 +32,28 @@ def test_marks_have_no_digits_left_by_adding() -> None:
 def test_zero_is_on_an_axis_that_is_to_have_it() -> None:
     axis = linear_axis([340.0, 350.0], "power (W)", has_zero=True)
     assert axis.low == 0
-    assert axis.place(axis.high) == 1
+    assert axis.position(axis.high) == 1
 
 
 @pytest.mark.parametrize("values", [[], [5.0], [0.0], [-2.0, -2.0], [5e-324]])
 def test_few_values_make_an_axis_all_the_same(values: list[float]) -> None:
     axis = linear_axis(values, "x")
     assert axis.low < axis.high
-    assert all(0 <= axis.place(value) <= 1 for value in values)
+    assert all(0 <= axis.position(value) <= 1 for value in values)
 
 
 @given(st.lists(FINITE, min_size=1))
 def test_values_lie_on_their_linear_axis(values: list[float]) -> None:
     axis = linear_axis(values, "x")
-    assert all(-1e-6 <= axis.place(value) <= 1 + 1e-6 for value in values)
-    assert all(-1e-6 <= axis.place(tick.value) <= 1 + 1e-6 for tick in axis.ticks)
+    assert all(-1e-6 <= axis.position(value) <= 1 + 1e-6 for value in values)
+    assert all(-1e-6 <= axis.position(tick.value) <= 1 + 1e-6 for tick in axis.ticks)
     assert 2 <= len(axis.ticks) <= 12
 
 
 @given(st.lists(POSITIVE, min_size=1))
 def test_values_lie_on_their_logarithmic_axis(values: list[float]) -> None:
     axis = log_axis(values, "x")
-    assert all(0 < axis.place(value) < 1 for value in values)
+    assert all(0 < axis.position(value) < 1 for value in values)
     assert all(axis.low <= tick.value <= axis.high for tick in axis.ticks)
 
 
@@ -64,5 +64,5 @@ def test_a_logarithmic_axis_marks_decades_where_it_is_long() -> None:
 
 def test_equal_ratios_are_equal_distances() -> None:
     axis = log_axis([1.0, 1000.0], "x")
-    assert axis.place(10.0) - axis.place(1.0) == pytest.approx(axis.place(1000.0) - axis.place(100.0))
-    assert math.isclose(log_axis([], "x").place(1.0), 0.0)
+    assert axis.position(10.0) - axis.position(1.0) == pytest.approx(axis.position(1000.0) - axis.position(100.0))
+    assert math.isclose(log_axis([], "x").position(1.0), 0.0)

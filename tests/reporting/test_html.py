@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 from opcost.reporting.html import Markup, figure, folded, items, json_for_script, page, paragraph, table
 
-PARTS = "about summary parity errors meters sentinel doubts kinds rooflines gaps kernels remarks steps patterns".split()
+PARTS = "about summary parity errors meters drift flags kinds rooflines gaps kernels remarks steps patterns".split()
 NASTY = "</script><script>alert(1)</script><!-- {{data}} \u2028 \\"
 
 

@@ -10,7 +10,7 @@ import pytest
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.estimates import Estimate
-from opcost.reporting.next_steps import Candidate, Step, next_steps
+from opcost.reporting.next_steps import Candidate, next_steps
 
 WHOLE_S = 0.01
 
@@ -65,12 +65,8 @@ def test_what_the_whitelist_leaves_out_is_a_step_where_it_is_much() -> None:
         candidate("leaf", 0.004, counts_all=False),
     ]
     (step,) = next_steps(candidates, [])
-    assert step == Step(
-        "see which operators the whitelist lacks",
-        "the sum is short by what it leaves out: at most 6.0 % of a whole model's time",
-        "python compare_sum_vs_full.py much --coverage-target 0.99",
-        (0,),
-    )
+    assert (step.command, step.models) == ("python compare_sum_vs_full.py much --coverage-target 0.99", (0,))
+    assert "6.0 % of a whole model's time" in step.why
 
 
 def test_kernels_are_looked_at_on_gpus() -> None:

@@ -57,9 +57,9 @@ def test_a_drawing_is_beside_its_log_and_whole_xml(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("", "this is no power log"),
-        ("a,b\n1,2\n", "this is no power log"),
-        (csv_header() + "\n", "the log holds no power"),
+        ("", "this is not a power log"),
+        ("a,b\n1,2\n", "this is not a power log"),
+        (csv_header() + "\n", "the log has no power readings"),
         ("epoch_s,power_w\n1,2\nx,3\n", "a line cannot be read"),
     ],
 )
@@ -93,7 +93,7 @@ def test_plotting_logs_nothing(tmp_path: Path, options: tuple[str, ...]) -> None
     command = [sys.executable, "-S", str(SCRIPT), "--plot", "power.csv", *options]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert result.stderr.startswith("error: --plot: it draws what was logged")
+    assert result.stderr.startswith("error: --plot draws a log; leave")
 
 
 def test_a_log_that_is_not_there_is_told(tmp_path: Path) -> None:

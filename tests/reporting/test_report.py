@@ -19,7 +19,7 @@ from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.report import write_report
-from opcost.reporting.report_sections import without_places
+from opcost.reporting.report_sections import without_identities
 from opcost.stages.compare import find_comparisons, keep_comparisons
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
@@ -129,7 +129,7 @@ def test_without_energies_times_are_told_and_the_reason(tmp_path: Path) -> None:
     nothing = dict.fromkeys(("energy_j", "energy_standard_error_j", "power_w", "power_standard_error_w"))
     change_rows(campaign, **nothing, energy_at_reference_j=None, energy_missing_reason="no meter")
     text = report_of(campaign)
-    assert "no energy is known of both sum and whole" in text
+    assert "no model has energy of both sum and whole" in text
     assert {one["energy_j"] for one in tuples_of(text)} == {None}
     assert {one["energy_missing_reason"] for one in tuples_of(text)} == {"no meter"}
     assert "no energy" in tuples_of(text)[0]["flags"]
@@ -159,7 +159,7 @@ def test_doubts_are_flags(campaign: SimulatedCampaign) -> None:
     change_rows(campaign, flags=(Flag.METERS_DISAGREE, Flag.IMPRECISE))
     text = report_of(campaign)
     assert {tuple(one["flags"]) for one in tuples_of(text)} == {("doubtful", "imprecise", "eager")}
-    assert "measure 3 doubtful tuples again" in text
+    assert "measure 3 flagged tuples again" in text
 
 
 def test_a_tuple_says_which_flags_its_measurement_has(campaign: SimulatedCampaign) -> None:
@@ -221,7 +221,7 @@ def test_a_sentinel_s_energies_are_all_normalised_or_all_as_measured(campaign: S
     ],
 )
 def test_boards_are_short_and_folders_left_out(text: str, told: str) -> None:
-    assert without_places(text) == told
+    assert without_identities(text) == told
 
 
 def test_a_small_report_is_small(campaign: SimulatedCampaign) -> None:
@@ -236,7 +236,7 @@ def script(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("report.txt", "is no name of an HTML file; name one that ends in .html"),
+        ("report.txt", "is not the name of an HTML file; use one that ends in .html"),
         ("none/report.html", "there is no folder"),
     ],
 )

@@ -51,7 +51,7 @@ def test_parity_has_a_mark_for_each_model_that_has_both() -> None:
     time, energy = parity([MODEL, NO_ENERGY], "time", "ms"), parity([MODEL, NO_ENERGY], "energy", "mJ")
     assert (len(marks(time)), len(marks(energy))) == (2, 1)
     assert f"{NASTY}: sum / whole 0.900 ± 0.026" in texts(time)
-    assert "energy, operators summed (mJ)" in texts(energy)
+    assert "energy, sum of operators (mJ)" in texts(energy)
 
 
 def test_the_model_furthest_from_the_line_is_named_also_in_the_corner() -> None:
@@ -64,7 +64,7 @@ def test_the_model_furthest_from_the_line_is_named_also_in_the_corner() -> None:
 
 
 def test_without_any_energy_a_figure_says_so() -> None:
-    assert "no energy is known of both sum and whole" in texts(parity([NO_ENERGY], "energy", "mJ"))
+    assert "no model has energy of both sum and whole" in texts(parity([NO_ENERGY], "energy", "mJ"))
 
 
 def test_kinds_are_as_long_as_their_share_of_the_whole() -> None:
@@ -112,7 +112,7 @@ def test_a_course_has_a_mark_for_each_look() -> None:
 def test_a_roofline_tells_where_each_point_lies() -> None:
     points = [(1.0, 1e12, MEMORY), None, (100.0, 1e14, COMPUTE)]
     plot = roofline(points, Roof({TF32: 2e14, FP32: 4e13}, 4e12), "speed (TFLOP/s)", 1e12)
-    low, unknown, high = plot.places
+    low, unknown, high = plot.positions
     assert unknown is None
     assert low is not None
     assert high is not None
