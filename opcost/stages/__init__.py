@@ -1,1 +1,1 @@
-"""One function for each command: what the numbered scripts do."""
+"""The stages of the pipeline: a module for each command."""
