@@ -76,7 +76,7 @@ def compare(arguments: Namespace) -> int:
 
         write_report(arguments.report, request.database, models, reports)
         print_files("written", [arguments.report])
-    return int(bool(arguments.names) and any(report.lacks_a_sum for report in reports))
+    return int(bool(arguments.names) and any(report.is_incomplete for report in reports))
 
 
 def report_coverage(arguments: Namespace) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Device, Load, MeterModel, SimulatedMachine
 
 from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
-from opcost.measuring.conditions import Circumstances, Conditions
+from opcost.measuring.conditions import Circumstances, Conditions, is_gpu
 from opcost.measuring.known_device import known_beforehand
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
@@ -25,7 +25,6 @@ from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Apparatus
-from opcost.running.devices import is_gpu
 from opcost.running.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, model_tuple
 from opcost.stages.compare import ComparingReport, find_comparisons, keep_comparisons
 from opcost.storage.configs import ModelConfig, load_configs

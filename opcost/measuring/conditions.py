@@ -141,3 +141,13 @@ class DeviceFacts:
     power_limit_w: float | None
     driver_version: str | None
     is_mig: bool = False
+
+
+def device_type_of(device: str) -> str:
+    """Return the type of a torch device: ``cpu``, ``cuda`` or ``meta``."""
+    return device.partition(":")[0]
+
+
+def is_gpu(device: str) -> bool:
+    """Return whether a torch device is a GPU."""
+    return device_type_of(device) == "cuda"

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from opcost.measuring.conditions import DeviceFacts
+from opcost.measuring.conditions import DeviceFacts, is_gpu
 from opcost.meters.joined import JoinedMeter
 from opcost.meters.nvidia_smi_logger import NvidiaSmiLogger
 from opcost.meters.nvidia_smi_meter import NvidiaSmiMeter, sources_of
@@ -70,13 +70,13 @@ class NoMeter:
 
 def no_meters(device: str) -> Meters:
     """Return what stands in for a device's meters where none is asked for: it has the names of those that may be."""
-    names = GPU_METERS if device.startswith("cuda") else CPU_METERS
+    names = GPU_METERS if is_gpu(device) else CPU_METERS
     return Meters(lambda _: NoMeter("no meter was asked for"), names=names)
 
 
 def no_energy_reason(device: str, facts: DeviceFacts) -> str | None:
     """Return why no energy can be measured on a device, None if it can."""
-    if device.startswith("cuda"):
+    if is_gpu(device):
         return MIG_REASON if facts.is_mig else None
     return rapl_unavailable_reason()
 
@@ -91,7 +91,7 @@ def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -
     reason = no_energy_reason(device, facts)
     if reason is not None:
         return Meters(lambda _: NoMeter(reason))
-    if not device.startswith("cuda"):
+    if not is_gpu(device):
         return Meters(lambda log_name: RaplMeter(log_path=logs / f"{log_name}.csv"), names=(short_name(RAPL),))
     logger = stack.enter_context(NvidiaSmiLogger(str(facts.uuid), logs))
     gpu = _if_there(lambda: NvmlGpu.open(str(facts.uuid)))

@@ -28,8 +28,8 @@ THOROUGH_TARGET = "0.99"
 class Step:
     """Something to do, with reason and command; ``models`` are indices of the comparisons."""
 
-    what: str
-    why: str
+    action: str
+    reason: str
     command: str
     models: tuple[int, ...]
 

@@ -274,7 +274,7 @@ def steps(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seque
     candidates = [Candidate(one.name, one.comparison, one.kernels is not None, one.row.counted == ALL) for one in found]
     for step in next_steps(candidates, tuples):
         models = ", ".join(found[index].label for index in step.models)
-        cells.append((step.what, f"{step.why} ({models})", code(step.command)))
+        cells.append((step.action, f"{step.reason} ({models})", code(step.command)))
     if not cells:
         return paragraph("Nothing: every sum is complete, not flagged, precise, and close to its whole model.")
     return table(("step", "reason", "command"), cells, "Measurements that would improve this report.")

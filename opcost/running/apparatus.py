@@ -15,7 +15,17 @@ from typing import TypeAlias
 
 from opcost import __version__
 from opcost.errors import UserError
-from opcost.measuring.conditions import COLD, EAGER, GRAPH, WARM, Circumstances, Conditions, DeviceFacts
+from opcost.measuring.conditions import (
+    COLD,
+    EAGER,
+    GRAPH,
+    WARM,
+    Circumstances,
+    Conditions,
+    DeviceFacts,
+    device_type_of,
+    is_gpu,
+)
 from opcost.measuring.instruments import Instruments
 from opcost.measuring.known_device import KnownDevice, known_beforehand
 from opcost.measuring.observers import Observer, ProcessWatch
@@ -34,7 +44,7 @@ from opcost.operators.cases import Case
 from opcost.power.meter_names import AUTO
 from opcost.power.ports import Clock
 from opcost.running.device_lock import device_lock
-from opcost.running.devices import choose_device, facts_of, is_gpu
+from opcost.running.devices import choose_device, facts_of
 from opcost.running.workloads import MakeWorkload, Workloads, execution_on
 from opcost.storage.database import Database
 from opcost.torch_backend.background_load import BackgroundLoad, additions
@@ -196,7 +206,7 @@ def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions
     with precision(setting.precision):
         state = torch_state(device)
     return Conditions(
-        device_type=device.partition(":")[0],
+        device_type=device_type_of(device),
         device_product=facts.product,
         device_memory_bytes=facts.memory_bytes,
         device_power_limit_w=facts.power_limit_w,

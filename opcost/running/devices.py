@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import DeviceFacts
+from opcost.measuring.conditions import DeviceFacts, is_gpu
 from opcost.meters.cpu_facts import cpu_product, host_memory_bytes
 from opcost.meters.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
 
@@ -42,11 +42,6 @@ def device_of_gpu(uuid_or_index: str) -> str:
         if f"GPU-{torch.cuda.get_device_properties(index).uuid}" == uuid:
             return f"cuda:{index}"
     raise UserError(f"GPU {uuid_or_index}: torch does not see it; check CUDA_VISIBLE_DEVICES")
-
-
-def is_gpu(device: str) -> bool:
-    """Return whether a torch device is a GPU."""
-    return device.startswith("cuda")
 
 
 def product_of(device: str) -> str:

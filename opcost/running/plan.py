@@ -32,7 +32,7 @@ class Reason(Enum):
     MISSING = "missing"
     OTHER_BOARD = "on another board"
     SHORTER = "shorter or less precise than asked"
-    LACKS_ENERGY = "lacks energy"
+    NO_ENERGY = "lacks energy"
     FLAGGED = "flagged"
 
 
@@ -97,7 +97,7 @@ class KnownRows:
         if self._numbers[key] >= RETRIES.runs:
             return None
         if self._demand.has_meter and row.measurement.energy_j is None:
-            return Reason.LACKS_ENERGY
+            return Reason.NO_ENERGY
         return Reason.FLAGGED if is_doubtful(row.measurement) else None
 
 

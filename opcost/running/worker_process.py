@@ -27,7 +27,7 @@ ReportStep: TypeAlias = Callable[[str], None]
 
 
 class OpenAnswering(Protocol):
-    """Opens what answers; ``report_step`` is for answers of several steps."""
+    """Opens a function that answers; ``report_step`` is for answers of several steps."""
 
     def __call__(self, *, report_step: ReportStep) -> AbstractContextManager[Answering]: ...
 
@@ -63,8 +63,8 @@ class ChildProcess:
     records are logged here.
 
     Args:
-        open_answering: called in the child; what it opens answers. It is pickled, so it is a function of a module,
-            possibly with arguments (``functools.partial``).
+        open_answering: called in the child; opens the function that answers. It is pickled, so it is a function of a
+            module, possibly with arguments (``functools.partial``).
         opening_s: the longest silence of the child during the opening, in s; None for any time.
     """
 

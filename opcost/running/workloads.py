@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from opcost.measuring.calls import Calls
-from opcost.measuring.conditions import EAGER, GRAPH
+from opcost.measuring.conditions import EAGER, GRAPH, is_gpu
 from opcost.measuring.ports import Workload
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
-from opcost.running.devices import is_gpu
 from opcost.sources.models import resolve
 from opcost.torch_backend.background_load import BackgroundLoad
 from opcost.torch_backend.pauses import with_pauses

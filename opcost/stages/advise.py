@@ -24,7 +24,7 @@ from opcost.comparing.coverage import (
 )
 from opcost.errors import UserError
 from opcost.estimates import FloatArray, value_of
-from opcost.measuring.conditions import Conditions
+from opcost.measuring.conditions import Conditions, device_type_of
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
@@ -165,7 +165,7 @@ def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:
 
 def _rows_of(request: Request) -> list[MeasurementRow]:
     table = request.database.operator_measurements
-    device_type = None if request.device is None else request.device.partition(":")[0]
+    device_type = None if request.device is None else device_type_of(request.device)
     found = [row for row in table.rows() if device_type in (None, row.conditions.device_type)]
     if not found:
         where = "" if device_type is None else f" on {device_type}"

@@ -12,6 +12,7 @@ from opcost.comparing.comparison import USUAL_RUNS, Comparison, KindCost, Operat
 from opcost.comparing.kernel_times import KernelErrors, kernel_errors
 from opcost.comparing.remarks import Remark
 from opcost.comparing.row import ComparisonRow, RowSource, comparison_row
+from opcost.measuring.conditions import device_type_of
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
@@ -42,7 +43,7 @@ class ComparingReport:
         return labels_of(self.name, [row.conditions for row in self.comparisons])
 
     @property
-    def lacks_a_sum(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Whether a whole model or its sum is missing."""
         return self.reason is not None or any(row.time_s is None for row in self.comparisons)
 
@@ -134,7 +135,7 @@ def _best(wholes: Sequence[MeasurementRow], sum_beside: Callable[[MeasurementRow
 
 def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, device: str | None) -> bool:
     is_model = row.key.partition("-")[0] == counts.model.key and row.conditions.precision == config.precision
-    return is_model and (device is None or row.conditions.device_type == device.partition(":")[0])
+    return is_model and (device is None or row.conditions.device_type == device_type_of(device))
 
 
 def _reason(config: ModelConfig, device: str | None) -> str:

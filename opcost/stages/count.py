@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from opcost.errors import CannotMeasureError, UnknownOperationError, UserError
+from opcost.measuring.conditions import device_type_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple
 from opcost.operators.whitelist import select
@@ -96,7 +97,7 @@ class _Task:
 
     def plan(self) -> CountPlan:
         is_counted = COUNTS.path(self.config).exists()
-        expected_s = EXPECTED_S[self.device.partition(":")[0]]
+        expected_s = EXPECTED_S[device_type_of(self.device)]
         return CountPlan(self.config.name, str(self.model.operator), is_counted, self.device, expected_s)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from opcost.errors import CannotMeasureError, UnknownOperationError
+from opcost.measuring.conditions import device_type_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, model_operator, tensor_specs
 from opcost.progress import Progress
@@ -142,7 +143,7 @@ def check_coverage(
     sizes = {model.name: (BATCH_SIZE, *model.input_size[1:]) for model in models_matching(patterns)}
     models = [resolve(model_operator(name, None, size)) for name, size in sizes.items()]
     tasks = [(model, model.counting_device(device, on_meta)) for model in models]
-    progress.start(len(tasks), sum(EXPECTED_S[device.partition(":")[0]] for _, device in tasks) / len(tasks))
+    progress.start(len(tasks), sum(EXPECTED_S[device_type_of(device)] for _, device in tasks) / len(tasks))
     try:
         results = [_check_and_report(model, device, progress) for model, device in tasks]
     finally:
@@ -180,7 +181,7 @@ def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
         model_name=listed.name,
         task=listed.task,
         input_size=tensor_specs(operator.inputs)[0].shape,
-        device=device.partition(":")[0],
+        device=device_type_of(device),
         module_calls=counts.operator_calls - counts.function_calls,
         function_calls=counts.function_calls,
         tuples=len(counts.counts),

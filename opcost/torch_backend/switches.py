@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import TORCH_DEFAULT
+from opcost.measuring.conditions import TORCH_DEFAULT, is_gpu
 
 PRECISIONS = {TORCH_DEFAULT: (False, True), "fp32": (False, False), "tf32": (True, True)}
 """Whether TF32 is used in matrix products and in cuDNN."""
@@ -40,7 +40,7 @@ class TorchState:
 
 def torch_state(device: str) -> TorchState:
     """Return torch's versions and switches as they are now; what does not touch the device is None."""
-    on_gpu = device.startswith("cuda")
+    on_gpu = is_gpu(device)
     cudnn = torch.backends.cudnn.version() if on_gpu else None
     return TorchState(
         torch_version=str(torch.__version__),

@@ -14,7 +14,7 @@ import torch
 from opcost.errors import CannotMeasureError
 from opcost.estimates import total_if_known
 from opcost.measuring.calls import Calls
-from opcost.measuring.conditions import EAGER, GRAPH, WARM
+from opcost.measuring.conditions import EAGER, GRAPH, WARM, is_gpu
 from opcost.measuring.flags import Flags, joined_notes
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
@@ -71,7 +71,7 @@ class DeviceQueue:
 
         What ran in the span ``uncounted`` before them does not count in their time. On a CPU they have ended already.
         """
-        if not self._device.startswith("cuda"):
+        if not is_gpu(self._device):
             return rounds
         end = _now(stream or torch.cuda.current_stream(self._device))
         self._ahead.append(Batch(rounds, self._last, end, uncounted))
@@ -275,7 +275,7 @@ def operator_call(
 
 def synchronize(device: str) -> None:
     """Wait until the device is idle."""
-    if device.startswith("cuda"):
+    if is_gpu(device):
         torch.cuda.synchronize(device)
 
 

@@ -66,7 +66,7 @@ def test_what_the_whitelist_leaves_out_is_a_step_where_it_is_much() -> None:
     ]
     (step,) = next_steps(candidates, [])
     assert (step.command, step.models) == ("python compare_sum_vs_full.py much --coverage-target 0.99", (0,))
-    assert "6.0 % of a whole model's time" in step.why
+    assert "6.0 % of a whole model's time" in step.reason
 
 
 def test_kernels_are_looked_at_on_gpus() -> None:

@@ -77,7 +77,7 @@ UNEVEN = row(flags=(Flag.UNEVEN,))
         ([row(loop_s=2.0)], []),
         ([row(loop_s=0.5)], [Reason.SHORTER]),
         ([row(loop_s=0.5), row()], []),
-        ([row(has_energy=False)], [Reason.LACKS_ENERGY]),
+        ([row(has_energy=False)], [Reason.NO_ENERGY]),
         ([row(has_energy=False), row()], []),
         ([UNEVEN], [Reason.FLAGGED]),
         ([UNEVEN, row()], []),

@@ -458,7 +458,7 @@ def test_figures_show_each_comparison_with_its_kinds_of_operators(
         {"ReLU": 0.003, "GELU": 0.002, "add": 0.002}, rel=1e-6
     )
     assert draw_comparisons(reports, explained.folder / "lacking") == []
-    assert "1 comparisons whose sums lack operators are left out" in caplog.text
+    assert "1 comparisons are left out" in caplog.text
     complete = replace(reports[0].comparisons[0], missing_operators=0)
     files = draw_comparisons([replace(reports[0], comparisons=(complete,))], explained.folder / "figures")
     assert len(files) == 6
