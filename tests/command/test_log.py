@@ -109,7 +109,7 @@ def test_verbose_tells_on_stderr_what_is_not_shown_there_anyway(tmp_path: Path) 
     result = run_script(tmp_path, body, verbose=True)
     assert result.stderr.splitlines() == [
         "INFO opcost.command.log: begins: python script.py --seconds '3 s'",
-        "INFO opcost.reporting.terminal: next is ReLU",
+        "INFO opcost.reporting.terminal: next: ReLU",
         "[1/1] ReLU: 1 ms",
         "INFO opcost.command.run: ended with status 0",
     ]
@@ -204,4 +204,4 @@ def test_progress_is_logged_and_handed_on(caplog: pytest.LogCaptureFixture) -> N
     assert (recorded.items, recorded.names, recorded.results) == ([2], ["ReLU", "ReLU"], ["so", "failed: so"])
     assert recorded.ended == 1
     messages = [record.getMessage() for record in caplog.records]
-    assert messages == ["next is ReLU", "ReLU: so", "next is ReLU", "ReLU: failed: so"]
+    assert messages == ["next: ReLU", "ReLU: so", "next: ReLU", "ReLU: failed: so"]
