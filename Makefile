@@ -10,6 +10,10 @@ demo_model := resnet18_32x3x32x32
 demo_config := measurements/$(demo_model)/summary.yml
 demo_arguments := $(demo_model) --measurements $(demo)/measurements --database $(demo)/database
 
+# Without compiled files every process of the tests would compile all modules again.
+pytest := env -u PYTHONDONTWRITEBYTECODE $(venv_python) -m pytest \
+  --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
 # Prints "good", "old" or "bare"; any Python from 2.7 on can run it.
 python_check := import sys; print("old" if sys.version_info < (3, 10) else "good" if all(map(__import__("importlib.util").util.find_spec, ("venv", "ensurepip"))) else "bare")
 python_verdict = $(shell $(PYTHON) -c '$(python_check)' 2>/dev/null)
@@ -21,7 +25,7 @@ python_problem = $(if $(filter good,$(1)),,$(problem_$(or $(filter old bare,$(1)
 require_python = $(if $(call python_problem,$(python_verdict)),$(error $(call python_problem,$(python_verdict))))
 
 .NOTPARALLEL:
-.PHONY: help install pipeline configs coverage zoo test fuzz mutation clean
+.PHONY: help install pipeline configs coverage zoo test test-all fuzz mutation clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -50,12 +54,15 @@ zoo: .venv/installed  ## run every operator tuple of every model alone, and comp
 	@$(venv_python) general_pipeline_block0.py '*' --meta --measurements build/zoo/measurements
 	@$(venv_python) -m opcost check-operators '*' --measurements build/zoo/measurements
 
-test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the tests
+test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the tests (3 minutes on 2 cores)
 	@$(venv_python) -m ruff check
 	@$(venv_python) -m ruff format --check
 	@$(venv_python) -m mypy
 	@$(venv_python) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-cache --no-logo
-	@$(venv_python) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	@$(pytest)
+
+test-all: .venv/installed-test  ## run the tests with all seeds and inputs (4 minutes on 2 cores)
+	@$(pytest) --all-seeds
 
 fuzz: .venv/installed-test  ## read 10,000 malformed files: each is read or refused with an error message (2 to 6 minutes)
 	@$(venv_python) tests/malformed_files.py --inputs 10000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -21,6 +22,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+LONG_FILES = (
+    "test_pipeline.py test_pages.py test_coverage.py test_replay.py test_committed_sums.py test_malformed_files.py "
+    "test_report_page.py test_procedure.py test_count.py test_killed_campaigns.py test_worker_bench.py"
+).split()
+"""Those that take seconds, the longest first: they are run first, so that no process waits for another at the end."""
+
 settings.register_profile("opcost", deadline=None)
 settings.load_profile("opcost")
 
@@ -38,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     patch.setattr(tempfile, "tempdir", folder.name)
     if config.getoption("--all-seeds"):
         patch.setenv(seeds.VARIABLE, "1")
+    # While modules are imported there is nothing to collect.
+    gc.disable()
     config.add_cleanup(folder.cleanup)
     config.add_cleanup(patch.undo)
 
@@ -61,10 +70,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG_FILES.index(item.path.name) if item.path.name in LONG_FILES else len(LONG_FILES))
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_tests and not has_gpu():
         for item in gpu_tests:
             item.add_marker(pytest.mark.skip(reason="there is no GPU here"))
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector the modules, which stay."""
+    gc.enable()
+    gc.freeze()
 
 
 def has_gpu() -> bool:

@@ -305,12 +305,14 @@ def test_the_tests_tools_include_what_the_pipeline_needs(checkout: Checkout) -> 
         "-m ruff check",
         "-m ruff format --check",
         "-m mypy",
-        "-m pytest --numprocesses auto --maxprocesses 4 --dist loadfile",
+        "-m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder",
     ]
     # The pretended Python tells no -c.
     assert "lint_imports_command()" in (ROOT / "Makefile").read_text()
     checkout.make("install")
     assert checkout.commands() == []
+    checkout.make("test-all")
+    assert checkout.commands() == [f"{checks[-1]} --all-seeds"]
 
 
 def test_an_environment_whose_python_has_gone_is_made_anew(checkout: Checkout) -> None:
