@@ -39,7 +39,7 @@ def print_advice(advice: Advice, is_written: bool) -> None:
     label = "written" if is_written else "smallest whitelist that reaches the target"
     print_line(f"{label}: {', '.join(advice.smallest)}")
     if advice.no_longer:
-        print_line(f"no longer in the whitelist: {', '.join(advice.no_longer)}")
+        print_line(f"{'removed' if is_written else 'not needed for the target'}: {', '.join(advice.no_longer)}")
 
 
 def _advice_cells(model: ModelAdvice) -> tuple[str, ...]:

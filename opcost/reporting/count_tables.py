@@ -102,7 +102,9 @@ def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
         rows.append(_share_row("  dropped", report.unique_tuples - report.kept_tuples, report.dropped))
         rows.extend(_operator_rows(report, kept=False))
         rows.append(_share_row("  in no operator", 0, report.outside))
-    print_table("Operators by the whitelist" + dry_run_note(dry_run, "nothing was written"), columns, rows)
+    print_table(
+        "Operators kept and dropped by the whitelist" + dry_run_note(dry_run, "nothing was written"), columns, rows
+    )
     for report in reports:
         tuples, measurements = report.kept_tuples, report.measurements
         print_line(
