@@ -83,6 +83,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Let go of them: a library of torch's complains of what is never freed."""
+    gc.unfreeze()
+
+
 def has_gpu() -> bool:
     import torch
 
