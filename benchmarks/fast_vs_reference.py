@@ -22,7 +22,7 @@ from operators_in_turn import by_length, counts_of
 from opcost.errors import CannotMeasureError
 from opcost.measuring.procedure import SLOWED_FOR_S, measure
 from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
-from opcost.measuring.record import Measurement, is_held_back, leaves_clocks_low
+from opcost.measuring.record import Measurement, leaves_clocks_low, may_be_throttled
 from opcost.measuring.setting import USUAL
 from opcost.operators.cases import Case
 from opcost.running.apparatus import Apparatus, open_apparatus
@@ -74,7 +74,7 @@ def mean_of(loops: Sequence[Measurement]) -> Measurement:
     Raises:
         CannotMeasureError: too few were not.
     """
-    good = [loop for loop in loops if not is_held_back(loop)]
+    good = [loop for loop in loops if not may_be_throttled(loop)]
     if len(good) < FEWEST_LOOPS:
         raise CannotMeasureError(f"only {len(good)} of {len(loops)} short loops ran at full clocks")
     names = ["time_s", "energy_j", "energy_at_reference_j", "temperature_c"]
@@ -103,7 +103,7 @@ def compared(apparatus: Apparatus, case: Case, reference_s: float, long_s: float
     long_loops = [MeasurementProtocol(SHORT_WARM_UP_S, loop_s) for loop_s in (reference_s, long_s) if loop_s]
     same, slow, *longest = on_one_build(apparatus, case, share, [AT_FULL_CLOCKS, *long_loops])
     sustained = None
-    if share == 1 and is_held_back(slow):
+    if share == 1 and may_be_throttled(slow):
         sustained = slow
         slow, longest = mean_of(on_one_build(apparatus, case, share, [AT_FULL_CLOCKS] * SHORT_LOOPS)), []
     is_checked = slow.check_power_w is not None and slow.power_w is not None

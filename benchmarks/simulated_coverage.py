@@ -17,7 +17,7 @@ from opcost.measuring.known_device import KnownDevice
 from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol
-from opcost.measuring.record import REFERENCE_TEMPERATURE_C, SLOPE_SPREAD_PER_KELVIN, Measurement, doubts_of
+from opcost.measuring.record import COEFFICIENT_SPREAD_PER_KELVIN, REFERENCE_TEMPERATURE_C, Measurement, quality_flags
 from opcost.power.trace import PowerSource
 from opcost.running import drift_check
 
@@ -97,11 +97,11 @@ CASES = (
     Case("rows that repeat each value fifty times", MeterModel(row_period_s=0.002), protocol=LONG),
     Case("ticks of 5 W", replace(RING, tick_w=5.0)),
     Case("times that scatter by 20 %", load=replace(LOAD, jitter_ratio=0.2)),
-    Case("ten places whose times differ by 1 %", load=replace(LOAD, places=10, place_spread_ratio=0.01)),
-    Case("ten places whose times differ by 2 %", load=replace(LOAD, places=10, place_spread_ratio=0.02)),
+    Case("ten placements whose times differ by 1 %", load=replace(LOAD, placements=10, placement_spread_ratio=0.01)),
+    Case("ten placements whose times differ by 2 %", load=replace(LOAD, placements=10, placement_spread_ratio=0.02)),
     Case(
-        "ten places whose times differ by 1 %, 5 s loop",
-        load=replace(LOAD, places=10, place_spread_ratio=0.01),
+        "ten placements whose times differ by 1 %, 5 s loop",
+        load=replace(LOAD, placements=10, placement_spread_ratio=0.01),
         protocol=LONG,
     ),
     Case("warming up by 5 %, its slope known", device=WARMING, slope=Estimate(0.0025, 0.0001)),
@@ -143,7 +143,7 @@ def truth_j(case: Case) -> float:
 
 def holds_time(case: Case, result: Measurement) -> bool:
     """Return whether the interval of the time holds the truth."""
-    chunks = BATCHES if case.load.places == 1 else case.load.places
+    chunks = BATCHES if case.load.placements == 1 else case.load.placements
     deviation_s = abs(result.time_s - case.load.time_s)
     return deviation_s <= student_quantile(chunks - 1) * result.time_standard_error_s
 
@@ -181,7 +181,7 @@ def main() -> int:
     print("|---|--:|--:|--:|--:|--:|")
     for case in CASES:
         measured = results(case, arguments.seeds)
-        clean = [result for result in measured if not doubts_of(result) and result.energy_j is not None]
+        clean = [result for result in measured if not quality_flags(result) and result.energy_j is not None]
         flagged = 1 - len(clean) / len(measured)
         shares = [[check(case, result) for result in clean] for check in (holds, holds_time)]
         covered = " | ".join(f"{np.mean(share):.1%}" if share else "" for share in shares)
@@ -191,7 +191,7 @@ def main() -> int:
         error = np.nanmean(energies) / truth_j(case) - 1
         loop_s = np.median([result.loop_time_s for result in measured])
         print(f"| {case.name} | {covered} | {error:+.2%} | {flagged:.1%} | {loop_s:.2f} s |", flush=True)
-    print(f"\nOperators' slopes are taken to differ by {SLOPE_SPREAD_PER_KELVIN:.2%} per kelvin.")
+    print(f"\nOperators' slopes are taken to differ by {COEFFICIENT_SPREAD_PER_KELVIN:.2%} per kelvin.")
     return 0
 
 

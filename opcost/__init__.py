@@ -1,7 +1,7 @@
-"""opcost: what PyTorch operators cost in time and energy on real hardware.
+"""opcost: time and energy of PyTorch operators on real hardware.
 
-``from opcost import Database`` reads the tables in Python. Names are imported when they are asked for,
-so that ``import opcost`` needs nothing that has to be installed.
+``from opcost import Database`` reads the tables in Python. Names are imported lazily, so that ``import opcost`` needs
+the standard library only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What belongs to none of the scripts: prepare configs, check operators, kernels and files, merge databases.
+"""Subcommands beside the scripts: prepare configs, check operators, kernels and files, merge databases.
 
 Example: python -m opcost check
          python -m opcost make-configs 'efficientnet_*'

@@ -1,6 +1,6 @@
-"""Columns: what each field of a row says, in which unit, and which values it may have.
+"""Columns of tables: meaning, unit and possible values of each field of a row.
 
-A frozen dataclass declares its columns with its fields, each once::
+A frozen dataclass declares its columns with its fields::
 
     @dataclass(frozen=True)
     class Timing(Columns):
@@ -20,11 +20,10 @@ from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 SMALLEST, LARGEST = 1e-15, 1e15
-"""Of what is measured, in SI units: beyond any quantity here, and what follows from several of them is still a number.
-"""
+"""Limits of measured quantities in SI units. Products of several such quantities do not overflow."""
 
 LARGEST_FLOAT, LARGEST_INT = 1e100, 2**63 - 1
-"""Of all numbers: their squares are still numbers."""
+"""Limits of all numbers. Their squares do not overflow."""
 
 YEARS = (1970, 2999)
 
@@ -38,19 +37,19 @@ UNITS = {
     "_c": "°C",
     "_hz": "Hz",
 }
-"""What names of columns end with, and the unit that says; the first one counts."""
+"""The unit of a column by the ending of its name; the first that matches is used."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """Which values a column may have: what they are, in words, and a test of one that is not None."""
+    """The values that a column may have, in words and as a test of a value that is not None."""
 
     words: str
     allow: Callable[[Any], bool]
 
 
 def one_of(*texts: str) -> Values:
-    """Return the values of a column that has one of some texts."""
+    """Return the values of a column that holds one of these texts."""
     return Values(" or ".join(texts), texts.__contains__)
 
 
@@ -74,10 +73,10 @@ MOMENT = Values("date, time and zone, as 2026-11-22T08:00:00+00:00", _is_moment)
 
 @dataclass(frozen=True)
 class Column:
-    """A column: what it means, and which values it may have.
+    """The meaning of a column and the values that it may have.
 
-    ``unit`` is needed where the name does not say it. ``title`` heads the column in tables for people; where it is
-    empty, none shows the column as such.
+    ``unit`` is needed if the name does not end with it. ``title`` is the column's heading on screen and in reports;
+    it is empty if no such table shows the column.
     """
 
     meaning: str = ""
@@ -102,7 +101,7 @@ class Field:
 
     @property
     def is_restricted(self) -> bool:
-        """Whether there are values of its type that it cannot have."""
+        """Whether some values of its type are not allowed."""
         return self.kind in (float, int) or self.column.values != ANY
 
     @property
@@ -112,7 +111,7 @@ class Field:
         return self.column.unit or next(by_name, "1" if self.kind is float else "")
 
     def problem(self, value: Any) -> str:
-        """Return what is wrong with a value; empty where nothing is."""
+        """Return the error message for a value; empty if the value is allowed."""
         if value is None:
             return ""
         largest = LARGEST_FLOAT if self.kind is float else LARGEST_INT if self.kind is int else None
@@ -123,13 +122,13 @@ class Field:
 
 
 class Columns:
-    """The base of dataclasses whose fields are columns: they refuse values that their columns cannot have."""
+    """Base of dataclasses whose fields are columns. It refuses values that the columns may not have."""
 
     def __post_init__(self) -> None:
         """Check all values.
 
         Raises:
-            ValueError: with the name of the first column whose value cannot be.
+            ValueError: a value is not allowed; the message names the first such column.
         """
         kind: Any = type(self)
         for field in _restricted_fields(kind):
@@ -150,7 +149,7 @@ def fields_of(kind: Any) -> tuple[Field, ...]:
 
 
 def columns_of(kind: Any) -> Iterator[Field]:
-    """Yield the columns of a dataclass in order, those of nested dataclasses in their places."""
+    """Yield the columns of a dataclass in order, nested dataclasses flattened."""
     for field in fields_of(kind):
         if field.is_group:
             yield from columns_of(field.kind)
@@ -159,7 +158,7 @@ def columns_of(kind: Any) -> Iterator[Field]:
 
 
 def values_of(row: Any) -> Iterator[object]:
-    """Yield the values of a dataclass, one for each of ``columns_of`` its type."""
+    """Yield the values of a dataclass in the order of ``columns_of``."""
     kind: Any = type(row)
     for field in fields_of(kind):
         value = getattr(row, field.name)

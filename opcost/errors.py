@@ -1,4 +1,4 @@
-"""Errors that are not bugs: what a user can fix, and what cannot be measured."""
+"""Errors that are not bugs: mistakes of the user, and operators that cannot be measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 class UserError(Exception):
     """One or more mistakes that the user can fix.
 
-    Each line says what is wrong, where, and what to do; a script prints the lines and exits with status 2.
+    Each line names the mistake, its position and its remedy. A script prints the lines and exits with status 2.
     """
 
     def __init__(self, *lines: str) -> None:
@@ -20,11 +20,11 @@ class UserError(Exception):
 
 
 class CannotMeasureError(Exception):
-    """One operator or model cannot be measured here (out of memory, unsupported, ...): the run goes on without it."""
+    """An operator or model cannot be measured (out of memory, unsupported, ...); the run continues without it."""
 
 
 class UnknownOperationError(Exception):
-    """A model runs operations of which it is not known whether they multiply and add, so its FLOPs are unknown.
+    """A model runs operations without a formula for their FLOPs.
 
     ``operations`` are their qualified names: ``aten::convolution``.
     """
@@ -35,13 +35,13 @@ class UnknownOperationError(Exception):
 
 
 class DescriptionError(Exception):
-    """A call of an operator could not be described as plain data: a bug of opcost, not of the model."""
+    """A call of an operator cannot be described as plain data. This is a bug of opcost, not of the model."""
 
 
 LONGEST_SHOWN = 200
-"""Characters of a file in a message."""
+"""The most characters of a file's text that a message quotes."""
 
 
 def shortened(text: str) -> str:
-    """Return a text of a file as a message can hold it: as it is, or its beginning."""
+    """Return a file's text for a message, cut after ``LONGEST_SHOWN`` characters."""
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

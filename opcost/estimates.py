@@ -1,4 +1,4 @@
-"""Means and their errors, and how errors go through sums, products and ratios."""
+"""Means with standard errors, and the propagation of errors through sums, products and ratios."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 
 NORMAL_QUANTILE = 1.959964
-"""Standard errors on either side of a mean that make a 95 % interval."""
+"""Half the width of a 95 % interval in standard errors, for a normal distribution."""
 
 BATCHES = 15
-"""Batch means want 10 to 30 batches (Schmeiser, Operations Research 30 (1982), 556-568)."""
+"""The number of batches of batch means; 10 to 30 are recommended (Schmeiser, Operations Research 30 (1982),
+556-568)."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,11 @@ class Estimate:
     standard_error: float
 
     def times(self, count: float) -> Estimate:
-        """Return ``count`` times this estimate: n calls of one operator share one mean, so the error grows by n."""
+        """Return ``count`` times this estimate. The error is multiplied, too: all calls share one mean."""
         return Estimate(count * self.value, abs(count) * self.standard_error)
 
     def with_error(self, error: float) -> Estimate:
-        """Return this estimate with an independent error of another cause, too."""
+        """Return this estimate with a further independent error added in quadrature."""
         return Estimate(self.value, math.hypot(self.standard_error, error))
 
     def less(self, other: Estimate) -> Estimate:
@@ -54,15 +55,15 @@ class Estimate:
 
 
 def sum_of_independent(estimates: Iterable[Estimate]) -> Estimate:
-    """Return the sum of independent estimates: errors add in quadrature."""
+    """Return the sum of independent estimates. Their errors add in quadrature."""
     terms = list(estimates)
     return Estimate(math.fsum(term.value for term in terms), math.hypot(*(term.standard_error for term in terms)))
 
 
 def weighted_mean(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the mean of independent estimates of one quantity, each weighted by its squared error's inverse.
+    """Return the mean of independent estimates of one quantity, weighted by the inverse squares of their errors.
 
-    None of the errors may be 0.
+    No error may be 0.
     """
     weights = [estimate.standard_error**-2 for estimate in estimates]
     total = math.fsum(weights)
@@ -71,11 +72,10 @@ def weighted_mean(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def combined(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the weighted mean of what was measured several times, with a larger error where that scatters more.
+    """Return the weighted mean of several measurements of one quantity, its error scaled by their scatter.
 
-    The error grows by the Birge ratio, the root of chi squared per degree of freedom, if that is above 1 (as the
-    Particle Data Group combines measurements: Review of Particle Physics, introduction, 5.2.2). Only of a single one
-    may it be 0.
+    The error is multiplied by the Birge ratio, the root of chi squared per degree of freedom, if that is above 1
+    (Particle Data Group, Review of Particle Physics, introduction, 5.2.2). The errors of several must not be 0.
     """
     if len(estimates) == 1:
         return estimates[0]
@@ -85,28 +85,28 @@ def combined(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def mean_of_readings(readings: FloatArray, independent: float) -> Estimate:
-    """Return the mean of equally weighted readings, of which only ``independent`` tell something new.
+    """Return the mean of equally weighted readings, of which ``independent`` are independent.
 
-    Its error is the larger of two: the spread over the independent readings, which knows how far the meter smooths,
-    and batch means, which see a power that wanders more slowly than the meter reads.
+    The error is the larger of two estimates: the spread over the independent readings, which accounts for the meter's
+    averaging, and batch means, which account for slow changes of the power.
 
     Args:
         readings: meter readings in order of time, shape (n,), n at least 2, any unit.
-        independent: how many of them are independent, above 1, at most n (see ``independent_averages``).
+        independent: number of independent readings, above 1, at most n (see ``independent_averages``).
 
     Raises:
-        ValueError: fewer than two readings, or an impossible number of independent ones.
+        ValueError: fewer than two readings, or an impossible number of independent readings.
     """
     if len(readings) < 2 or not 1 < independent <= len(readings):
         raise ValueError(f"{len(readings)} readings, {independent} of them independent")
     batches = mean_of_chunks(readings, np.full(len(readings), 1))
-    # One reading's worth of spread is lost to the mean: n independent readings give the usual spread / sqrt(n).
+    # np.std divides by n: with n independent readings this is the usual standard error of a mean.
     from_spread = float(np.std(readings)) / math.sqrt(independent - 1)
     return Estimate(batches.value, max(from_spread, batches.standard_error))
 
 
 def total_if_known(values: Iterable[float | None]) -> float | None:
-    """Return the sum of some values, None if one of them is not known."""
+    """Return the sum of these values, None if one of them is unknown."""
     total = 0.0
     for value in values:
         if value is None:
@@ -118,10 +118,10 @@ def total_if_known(values: Iterable[float | None]) -> float | None:
 def correlation_length(residuals: FloatArray) -> float:
     """Return the integral of the autocorrelation of evenly spaced values up to its first zero, in steps.
 
-    Means of n values have the error of n / (2 x this) independent ones: independent values have a half.
+    It is 0.5 for independent values. The mean of n values has the error of n / (2 x this) independent values.
 
     Args:
-        residuals: values less their mean, or less a trend, shape (n,).
+        residuals: values minus their mean or a trend, shape (n,).
     """
     variance = float(np.mean(residuals**2))
     total = 0.5
@@ -134,7 +134,7 @@ def correlation_length(residuals: FloatArray) -> float:
 
 
 def independent_averages(duration_s: float, averaging_time_s: float) -> float:
-    """Return how many independent values a moving average shows within a window, above 1.
+    """Return the number of independent values of a moving average within a window, above 1.
 
     The variance of the values' mean is the variance of one value divided by this number, for a quantity that varies
     independently from moment to moment: Bayley and Hammersley, Supplement to the Journal of the Royal Statistical
@@ -142,7 +142,7 @@ def independent_averages(duration_s: float, averaging_time_s: float) -> float:
 
     Args:
         duration_s: length of the window, above 0.
-        averaging_time_s: the time over which one value averages, above 0.
+        averaging_time_s: averaging time of one value, above 0.
     """
     averages = duration_s / averaging_time_s
     if averages < 1:
@@ -153,12 +153,12 @@ def independent_averages(duration_s: float, averaging_time_s: float) -> float:
 def mean_of_chunks(durations_s: FloatArray, iterations: npt.NDArray[np.int64]) -> Estimate:
     """Return the time per iteration of consecutive chunks of a loop, in s.
 
-    The mean weighs every iteration equally. Its error comes from the means of up to ``BATCHES`` batches of
-    consecutive chunks, so that slow drifts and correlated neighbours do not make it look smaller than it is.
+    Every iteration has the same weight. The error is that of up to ``BATCHES`` batch means of consecutive chunks, so
+    that slow drift and correlated neighbours do not make it too small.
 
     Args:
-        durations_s: how long each chunk took, shape (n,), n at least 2.
-        iterations: how many iterations each chunk holds, shape (n,).
+        durations_s: duration of each chunk, shape (n,), n at least 2.
+        iterations: number of iterations of each chunk, shape (n,).
 
     Raises:
         ValueError: fewer than two chunks.
@@ -174,60 +174,63 @@ def mean_of_chunks(durations_s: FloatArray, iterations: npt.NDArray[np.int64]) -
     return Estimate(mean, math.sqrt(variance))
 
 
-def mean_over_places(durations_s: FloatArray, iterations: npt.NDArray[np.int64], places: int) -> Estimate:
-    """Return the time per iteration of a loop whose chunks ran in several places in turn, in s.
+def mean_over_placements(durations_s: FloatArray, iterations: npt.NDArray[np.int64], placements: int) -> Estimate:
+    """Return the time per iteration of a loop whose chunks ran in several memory placements in turn, in s.
 
-    Its error is at least that of a mean over the places, which does not get smaller when they are visited again.
+    The error is at least that of a mean over the placements, which repeated chunks in the same placement do not reduce.
 
     Args:
-        durations_s, iterations: as of ``mean_of_chunks``.
-        places: how many there are; chunk k ran in place k modulo that.
+        durations_s, iterations: see ``mean_of_chunks``.
+        placements: number of placements; chunk k ran in placement k modulo this number.
 
     Raises:
         ValueError: fewer than two chunks.
     """
     estimate = mean_of_chunks(durations_s, iterations)
-    seen = min(places, len(durations_s))
+    seen = min(placements, len(durations_s))
     if seen < 2:
         return estimate
-    error_s = float(np.std(_means_of_places(durations_s, iterations, places), ddof=1)) / math.sqrt(seen)
+    error_s = float(np.std(_means_of_placements(durations_s, iterations, placements), ddof=1)) / math.sqrt(seen)
     return Estimate(estimate.value, max(estimate.standard_error, error_s))
 
 
-def without_places(durations_s: FloatArray, iterations: npt.NDArray[np.int64], places: int) -> FloatArray:
-    """Return durations less what the places differ by in which the chunks ran in turn, in s, shape (n,).
+def without_placement_effects(
+    durations_s: FloatArray, iterations: npt.NDArray[np.int64], placements: int
+) -> FloatArray:
+    """Return durations without the differences between placements, in s, shape (n,).
 
-    What is left scatters as much as chunks do in one place: it is larger by the share that the places' means took of
-    it. Chunks of fewer than two rounds through the places stay as they are: nothing tells one scatter from the other.
+    The residuals are scaled for the degrees of freedom that the placements' means take, so that they scatter as in one
+    placement. Durations of fewer than two rounds are returned unchanged, because the two kinds of scatter cannot be
+    distinguished.
 
     Args:
-        durations_s, iterations, places: as of ``mean_over_places``.
+        durations_s, iterations, placements: see ``mean_over_placements``.
     """
     chunks = len(durations_s)
-    if places < 2 or chunks < 2 * places:
+    if placements < 2 or chunks < 2 * placements:
         return durations_s
-    of_place_s = np.resize(_means_of_places(durations_s, iterations, places), chunks) * iterations
+    of_placement_s = np.resize(_means_of_placements(durations_s, iterations, placements), chunks) * iterations
     of_all_s = iterations * (durations_s.sum() / iterations.sum())
-    left_s: FloatArray = of_all_s + (durations_s - of_place_s) * math.sqrt(chunks / (chunks - places))
+    left_s: FloatArray = of_all_s + (durations_s - of_placement_s) * math.sqrt(chunks / (chunks - placements))
     return left_s
 
 
-def _means_of_places(durations_s: FloatArray, iterations: npt.NDArray[np.int64], places: int) -> FloatArray:
-    """Return the time per iteration in each place that was seen, in s."""
-    place = np.arange(len(durations_s)) % places
-    means_s: FloatArray = np.bincount(place, weights=durations_s) / np.bincount(place, weights=iterations)
+def _means_of_placements(durations_s: FloatArray, iterations: npt.NDArray[np.int64], placements: int) -> FloatArray:
+    """Return the time per iteration in each placement that chunks ran in, in s."""
+    placement = np.arange(len(durations_s)) % placements
+    means_s: FloatArray = np.bincount(placement, weights=durations_s) / np.bincount(placement, weights=iterations)
     return means_s
 
 
 def median(values: FloatArray) -> float:
-    """Return the middle one of values, shape (n,), n at least 1."""
+    """Return the median of values, shape (n,), n at least 1."""
     return float(np.median(values))
 
 
 def mean_without_outliers(values: FloatArray) -> float:
     """Return the mean of the values within three standard deviations of the mean, shape (n,), n at least 1."""
     distance = np.abs(values - values.mean())
-    # A spread of rounding errors alone would throw values out.
+    # The second term keeps values that differ by rounding errors only.
     return float(values[distance <= 3 * values.std() + 1e-12 * abs(values.mean())].mean())
 
 
@@ -243,7 +246,7 @@ def is_within(estimate: Estimate, readings: int, relative_error: float) -> bool:
 
 
 def half_width_ratio(estimate: Estimate, readings: int) -> float:
-    """Return half the width of an estimate's 95 % interval over its value; infinite where nothing is known of it.
+    """Return half the width of an estimate's 95 % interval over its value; infinite if unknown.
 
     Args:
         estimate: a mean.
@@ -259,10 +262,10 @@ def half_width_ratio(estimate: Estimate, readings: int) -> float:
 
 
 def student_quantile(degrees: int) -> float:
-    """Return how many standard errors on either side make a 95 % interval, where these rest on few readings.
+    """Return half the width of a 95 % interval in standard errors, for few degrees of freedom.
 
-    The expansion of Student's quantile about the normal one (Abramowitz and Stegun, Handbook of Mathematical Functions,
-    26.7.5): within 1 % from 3 degrees of freedom on, too small below.
+    Student's quantile by its expansion about the normal quantile (Abramowitz and Stegun, Handbook of Mathematical
+    Functions, 26.7.5). The error is below 1 % from 3 degrees of freedom on; the result is too small for fewer.
     """
     z = NORMAL_QUANTILE
     terms = (
@@ -275,15 +278,15 @@ def student_quantile(degrees: int) -> float:
 
 
 def estimate_of(value: float | None, standard_error: float | None) -> Estimate | None:
-    """Return an estimate, None where its value or its error is not known."""
+    """Return an estimate, None if its value or its error is None."""
     return None if value is None or standard_error is None else Estimate(value, standard_error)
 
 
 def value_of(estimate: Estimate | None) -> float | None:
-    """Return an estimate's value, None where there is no estimate."""
+    """Return an estimate's value, None without an estimate."""
     return None if estimate is None else estimate.value
 
 
 def standard_error_of(estimate: Estimate | None) -> float | None:
-    """Return an estimate's standard error, None where there is no estimate."""
+    """Return an estimate's standard error, None without an estimate."""
     return None if estimate is None else estimate.standard_error

@@ -1,27 +1,28 @@
-"""How long work tells of itself: the port that stages report to."""
+"""The port through which stages report their progress."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 SHOWN = "is_shown"
-"""Marks messages to ``logging`` (``extra={SHOWN: True}``) of what people see in a terminal anyway: for files."""
+"""Marks messages to ``logging`` that the terminal shows in another form (``extra={SHOWN: True}``), so that only log
+files hold them."""
 
 
 class Progress(Protocol):
-    """Is told of each item of a piece of work; shows it with the time left, or does not."""
+    """Receives the items of a piece of work, and may show them with the time left."""
 
     def start(self, items: int, expected_item_s: float | None) -> None:
-        """A piece of work begins; ``expected_item_s`` is how long an item takes, None if nobody knows."""
+        """A piece of work begins; ``expected_item_s`` is the expected time of one item, None if unknown."""
 
     def begin(self, name: str) -> None:
         """The next item begins."""
 
     def finish(self, result: str) -> None:
-        """The item that began last has ended with this result."""
+        """The current item has ended with this result."""
 
     def fail(self, reason: str) -> None:
-        """The item that began last has failed for this reason, which is shown in any case."""
+        """The current item has failed for this reason, which is always shown."""
 
     def end(self) -> None:
-        """The piece of work is over."""
+        """The piece of work has ended."""

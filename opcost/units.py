@@ -1,14 +1,11 @@
-"""The one place where SI values become text for people: ms, mJ, %, GFLOP, MB.
+"""Texts of SI values for screens and reports: ms, mJ, %, GFLOP, MB.
 
-Files and calculations keep SI units; only screens and reports call these functions.
-An unknown value (``None``) is shown as a dash, never as zero.
+Files and calculations keep SI units. An unknown value (``None``) is shown as a dash, never as zero.
 """
 
 UNKNOWN = "-"
 
-
 MILLI = 1e-3
-"""Of a second or joule: what people read."""
 
 
 def milliseconds(time_s: float | None) -> str:
@@ -30,7 +27,7 @@ def percent(share_ratio: float | None, digits: int = 1) -> str:
     """Return a share (0 to 1) as text in %."""
     if share_ratio is None:
         return UNKNOWN
-    # Rounded first, and 0 added: no zero with a minus sign.
+    # Rounding first and adding 0 avoids a zero with a minus sign.
     return f"{round(share_ratio, digits + 2) + 0.0:.{digits}%}".replace("%", " %")
 
 
@@ -40,7 +37,7 @@ def ratio(value_ratio: float | None) -> str:
 
 
 def duration(time_s: float) -> str:
-    """Return how long something takes as text: ``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    """Return a duration as text: ``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
     seconds = round(time_s)
     if seconds < 60:
         return f"{seconds} s"
@@ -60,7 +57,7 @@ def megabytes(size_bytes: float | None) -> str:
 
 
 def _significant(value: float) -> str:
-    """Return ``value`` with four significant digits and no exponent; zeros behind the point stay."""
+    """Return ``value`` with four significant digits and no exponent; trailing zeros stay."""
     if value == 0:
         return "0"
     decimals = max(0, 3 - _magnitude(value))

@@ -150,7 +150,7 @@ def read_log(path: Path) -> None:
             follower = LogFollower(logger, logger.rows_offset)
             rows = follower.read()
             check_log(rows)
-        logger.last_words()
+        logger.last_line()
     finally:
         logger.end()
 

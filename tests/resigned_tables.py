@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from opcost.comparing.cache_chains import of_the_same_card, unsettled_sides
+from opcost.comparing.cache_chains import missing_sides, of_the_same_card
 from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
 from opcost.errors import UserError
 from opcost.measuring.protocol import protocol_for
@@ -160,6 +160,6 @@ def plan(database: Database) -> None:
     known = KnownRows(Demand(protocol, has_meter=True), rows)
     for row in rows:
         known.reason(row.key)
-        unsettled_sides(of_the_same_card(database.calls_in_chains.rows(), row.conditions))
+        missing_sides(of_the_same_card(database.calls_in_chains.rows(), row.conditions))
         break
     database.failures.rows()

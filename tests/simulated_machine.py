@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from opcost.estimates import FloatArray
 from opcost.measuring.conditions import EAGER, Circumstances, Conditions, measurement_key
-from opcost.measuring.duty_cycle import stretch
+from opcost.measuring.duty_cycle import cycles_and_pause
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.instruments import Instruments
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice
@@ -111,8 +111,8 @@ class Load:
     ``time_s`` and ``power_w`` are the true means of one iteration on a device in thermal equilibrium. ``jitter_ratio``
     is the standard deviation of one iteration's time over its mean. The first call takes ``first_call_s`` longer, and
     the device idles meanwhile. Power swings by ``swing_w`` above and below its mean, half a ``swing_period_s`` each.
-    Runs are in so many ``places`` in turn, whose times differ by ``place_spread_ratio`` (standard deviation). Times
-    stray from their mean by ``wander_ratio`` in a second, and by twice as much in four.
+    Runs alternate between ``placements`` in memory, whose times differ by ``placement_spread_ratio`` (standard
+    deviation). Times stray from their mean by ``wander_ratio`` in a second, and by twice as much in four.
     """
 
     time_s: float = 0.002
@@ -121,8 +121,8 @@ class Load:
     first_call_s: float = 0.0
     swing_w: float = 0.0
     swing_period_s: float = 0.1
-    places: int = 1
-    place_spread_ratio: float = 0.0
+    placements: int = 1
+    placement_spread_ratio: float = 0.0
     wander_ratio: float = 0.0
 
     @property
@@ -234,18 +234,18 @@ class SimulatedWorkload:
 
     def __init__(self, machine: SimulatedMachine, load: Load, duty_cycle: float = 1.0) -> None:
         self.load = load
-        self.places = load.places
+        self.placements = load.placements
         if duty_cycle < 1:
-            self.iterations_per_round, self._pause_s = stretch(load.time_s, duty_cycle)
+            self.iterations_per_round, self._pause_s = cycles_and_pause(load.time_s, duty_cycle)
             self.flags = (Flag.DUTY_CYCLE,)
             self.overhead = SimulatedPause(machine, self._pause_s, self.iterations_per_round)
         self.iterations = 0
         self._machine = machine
-        self._place = itertools.count()
-        self._place_ratios = machine.place_ratios(load)
+        self._placement = itertools.count()
+        self._placement_ratios = machine.place_ratios(load)
 
     def run(self, rounds: int) -> int:
-        ratio = float(self._place_ratios[next(self._place) % self.places])
+        ratio = float(self._placement_ratios[next(self._placement) % self.placements])
         stretches = [self.iterations_per_round] * rounds if self._pause_s else [rounds * self.iterations_per_round]
         for iterations in stretches:
             self._machine.run_load(self.load, iterations, is_first=self.iterations == 0, place_ratio=ratio)
@@ -264,7 +264,7 @@ class SimulatedPause:
     flags: Flags = ()
     notes = ""
     execution = EAGER
-    places = 1
+    placements = 1
     overhead = None
     ended_s = None
 
@@ -315,9 +315,11 @@ class SimulatedMachine(SimulatedWorkload):
         return Instruments(self, self, device, observers)
 
     def place_ratios(self, load: Load) -> FloatArray:
-        """Return what iterations of a load take in each of its places, over its declared time."""
-        spread = self._random.standard_normal(load.places) if load.place_spread_ratio else np.zeros(load.places)
-        ratios: FloatArray = 1 + load.place_spread_ratio * spread
+        """Return what iterations of a load take in each of its placements, over its declared time."""
+        spread = (
+            self._random.standard_normal(load.placements) if load.placement_spread_ratio else np.zeros(load.placements)
+        )
+        ratios: FloatArray = 1 + load.placement_spread_ratio * spread
         return ratios
 
     def run_load(self, load: Load, iterations: int, is_first: bool = False, place_ratio: float = 1.0) -> None:

@@ -226,7 +226,7 @@ class Counting:
     """Counts its rounds."""
 
     iterations_per_round = 2
-    places = 1
+    placements = 1
     ended_s = None
 
     def __init__(self):

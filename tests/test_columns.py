@@ -16,7 +16,7 @@ from opcost.columns import ABOVE_0, ANY, MOMENT, Field, columns_of
 from opcost.errors import UserError
 from opcost.reporting.database_page import database_page
 from opcost.storage.database import Database
-from opcost.storage.rows import columns, encode
+from opcost.storage.rows import encode
 from opcost.storage.table import CsvTable
 
 PAGE = Path(__file__).parents[1] / "docs" / "columns.md"
@@ -82,7 +82,8 @@ def test_a_cell_that_cannot_be_is_named_with_its_line_and_column(tmp_path: Path,
 
 def test_a_protocol_without_a_length_and_without_a_precision_is_told(tmp_path: Path) -> None:
     table = Database(tmp_path).operator_measurements
-    cells, names = encode(first_of(COMMITTED.operator_measurements)), columns(table.row_type)
+    cells = encode(first_of(COMMITTED.operator_measurements))
+    names = [field.name for field in columns_of(table.row_type)]
     cells[names.index("loop_s")] = cells[names.index("relative_error")] = ""
     table.path.write_text(table.text([]) + line_of(cells))
     with pytest.raises(UserError, match=r":2: loop_s, relative_error: both are empty; fix or delete the line"):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from opcost.comparing.cache_chains import unsettled_sides
+from opcost.comparing.cache_chains import missing_sides
 from opcost.comparing.comparison import OperatorRuns
 from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import MeasurementProtocol
@@ -118,7 +118,7 @@ def test_without_notes_and_remarks_the_same_is_to_be_measured(blanked):
                 reasons[known.reason(row.key)] += 1
     assert {None, Reason.FLAGGED, Reason.SHORTER} <= reasons.keys()
     chains = [database.calls_in_chains.rows() for database in (COMMITTED, blanked)]
-    assert unsettled_sides(chains[0]) == unsettled_sides(chains[1])
+    assert missing_sides(chains[0]) == missing_sides(chains[1])
 
 
 def some_flagged(rows):

@@ -15,7 +15,7 @@ from opcost.estimates import (
     is_within,
     mean_of_chunks,
     mean_of_readings,
-    mean_over_places,
+    mean_over_placements,
     mean_without_outliers,
     median,
     standard_error_of,
@@ -23,7 +23,7 @@ from opcost.estimates import (
     sum_of_independent,
     value_of,
     weighted_mean,
-    without_places,
+    without_placement_effects,
 )
 
 values = st.floats(-1e6, 1e6)
@@ -258,12 +258,12 @@ def test_many_chunks_are_taken_together_in_batches():
 
 @pytest.mark.parametrize("chunks", [10, 15, 20, 150, 428])
 def test_error_of_chunks_in_places_is_that_of_the_places_however_often_they_are_seen(chunks):
-    """Ten places are drawn, and are visited in turn: the mean of all is known to a tenth's root of their spread."""
+    """Ten placements are drawn, and are visited in turn: the mean of all is known to a tenth's root of their spread."""
     random = np.random.default_rng(0)
     deviations = []
     for _ in range(400):
         times_s = np.resize(1 + 0.01 * random.standard_normal(10), chunks)
-        time_s = mean_over_places(times_s, np.full(chunks, 1), 10)
+        time_s = mean_over_placements(times_s, np.full(chunks, 1), 10)
         deviations.append((time_s.value - 1) / time_s.standard_error)
     within = np.mean(np.abs(deviations) < student_quantile(9))
     assert 0.92 < within < 0.98
@@ -271,26 +271,26 @@ def test_error_of_chunks_in_places_is_that_of_the_places_however_often_they_are_
 
 def test_two_places_that_differ_are_an_error_however_often_they_are_seen():
     times_s = np.resize([1.0, 1.2], 1000)
-    estimate = mean_over_places(7 * times_s, np.full(1000, 7), 2)
+    estimate = mean_over_placements(7 * times_s, np.full(1000, 7), 2)
     assert estimate == approximately(Estimate(1.1, np.std([1.0, 1.2], ddof=1) / math.sqrt(2)))
 
 
 def test_fewer_chunks_than_places_and_one_place_are_plain_chunks():
     durations_s, iterations = np.array([1.0, 1.1, 0.9, 1.3]), np.array([10, 10, 10, 12])
     plain = mean_of_chunks(durations_s, iterations)
-    assert mean_over_places(durations_s, iterations, 1) == plain
-    few = mean_over_places(durations_s[:3], iterations[:3], 10)
+    assert mean_over_placements(durations_s, iterations, 1) == plain
+    few = mean_over_placements(durations_s[:3], iterations[:3], 10)
     assert few.standard_error == pytest.approx(mean_of_chunks(durations_s[:3], iterations[:3]).standard_error)
 
 
 @given(st.integers(2, 12), st.integers(2, 9), st.floats(0.0, 0.1), st.integers(0, 2**32 - 1))
-def test_what_places_differ_by_can_be_left_out(places, rounds, spread, seed):
+def test_what_places_differ_by_can_be_left_out(placements, rounds, spread, seed):
     random = np.random.default_rng(seed)
-    noise_s = 0.001 * random.standard_normal(places * rounds)
-    times_s = 1 + np.resize(spread * random.standard_normal(places), places * rounds)
-    iterations = np.full(places * rounds, 3)
-    left_s = without_places(3 * (times_s + noise_s), iterations, places)
-    of_one_place_s = without_places(3 * (1 + noise_s), iterations, places) + 3 * (times_s.mean() - 1)
+    noise_s = 0.001 * random.standard_normal(placements * rounds)
+    times_s = 1 + np.resize(spread * random.standard_normal(placements), placements * rounds)
+    iterations = np.full(placements * rounds, 3)
+    left_s = without_placement_effects(3 * (times_s + noise_s), iterations, placements)
+    of_one_place_s = without_placement_effects(3 * (1 + noise_s), iterations, placements) + 3 * (times_s.mean() - 1)
     np.testing.assert_allclose(left_s, of_one_place_s, rtol=1e-9)
     assert left_s.mean() == pytest.approx(3 * (times_s + noise_s).mean())
 
@@ -298,14 +298,14 @@ def test_what_places_differ_by_can_be_left_out(places, rounds, spread, seed):
 def test_without_places_noise_is_as_large_as_in_one():
     noise_s = np.random.default_rng(0).standard_normal((2000, 20))
     iterations = np.full(20, 1)
-    variances = [without_places(100 + one, iterations, 10).var() for one in noise_s]
+    variances = [without_placement_effects(100 + one, iterations, 10).var() for one in noise_s]
     assert np.mean(variances) == pytest.approx(1.0, rel=0.05)
-    assert list(without_places(noise_s[0][:19], iterations[:19], 10)) == list(noise_s[0][:19])
+    assert list(without_placement_effects(noise_s[0][:19], iterations[:19], 10)) == list(noise_s[0][:19])
 
 
 def test_noise_within_places_stays_in_the_error():
     times_s = np.array([1.0, 1.0, 1.2, 1.2, 1.0, 1.0, 1.2, 1.2])
-    assert mean_over_places(times_s, np.full(8, 1), 2).standard_error == pytest.approx(
+    assert mean_over_placements(times_s, np.full(8, 1), 2).standard_error == pytest.approx(
         mean_of_chunks(times_s, np.full(8, 1)).standard_error
     )
 

@@ -26,7 +26,7 @@ from opcost.measuring.observers import ProcessWatch
 from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
-from opcost.measuring.record import Measurement, is_held_back
+from opcost.measuring.record import Measurement, may_be_throttled
 from opcost.measuring.setting import USUAL, Setting
 from opcost.meters.nvidia_smi import GpuFacts, gpu_facts
 from opcost.meters.nvml import NvmlGpu
@@ -43,7 +43,7 @@ from opcost.stages.kernels import compare_kernels
 from opcost.storage.database import Database
 from opcost.torch_backend.background_load import BackgroundLoad
 from opcost.torch_backend.capture import capture
-from opcost.torch_backend.cuda_graph import PLACES, capture_calls
+from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls
 from opcost.torch_backend.flops import CostCounter, OperationCost
 from opcost.torch_backend.operators import module_tuple
 from opcost.torch_backend.switches import precision, torch_state
@@ -281,24 +281,24 @@ def test_a_graph_of_long_kernels_takes_what_a_loop_of_them_takes() -> None:
     assert device_time_s(graph, 50) == pytest.approx(device_time_s(eager, 50 * graph.iterations_per_round), rel=0.05)
 
 
-def test_a_short_operator_is_captured_in_several_places() -> None:
+def test_a_short_operator_is_captured_in_several_placements() -> None:
     calls = operator_workload(RELU, GPU).calls
     assert calls.relocated is not None
-    relocated, places = calls.relocated, []
+    relocated, placements = calls.relocated, []
 
     def noted(call: Call) -> Call:
-        number = len(places)
-        places.append(0)
+        number = len(placements)
+        placements.append(0)
 
         def noting() -> None:
             output = call()
             assert isinstance(output, torch.Tensor)
-            places[number] = output.data_ptr()
+            placements[number] = output.data_ptr()
 
         return noting
 
     captured = capture_calls(Calls(noted(calls.cycle), relocated=lambda: noted(relocated())), GPU)
-    assert len(captured.graphs) == len(set(places)) == PLACES
+    assert len(captured.graphs) == len(set(placements)) == PLACEMENTS
     assert (captured.flags, captured.notes) == ((), "")
 
 
@@ -312,7 +312,7 @@ def test_a_graph_of_short_kernels_does_without_launches() -> None:
 def test_what_waits_for_the_gpu_runs_as_it_is_and_says_why() -> None:
     workload = as_graph(operator_workload(NONZERO, GPU))
     assert workload.execution == "eager"
-    assert workload.notes == "eager, since it waits for the GPU in the midst of its work"
+    assert workload.notes == "eager: it synchronises with the GPU"
     workload.run(3)
     workload.finish()
 
@@ -382,7 +382,7 @@ def test_a_gpu_times_its_rounds_as_the_host_does() -> None:
     side = TensorSpec((16384, 16384), "float32")
     addition = OperatorTuple("torch.add", (), (side, replace(side, identity=1)), mode=None)
     workload = as_graph(operator_workload(addition, GPU))
-    assert workload.places == 1
+    assert workload.placements == 1
     for _ in range(5):
         workload.run(5)
     begin_s, by_the_gpu_s = time.perf_counter(), 0.0
@@ -398,7 +398,7 @@ def test_an_operator_beyond_the_power_limit_is_measured_at_full_clocks_in_a_duty
     side = TensorSpec((8192, 8192), "bfloat16")
     product = Case(OperatorTuple("torch.matmul", (), (side, replace(side, identity=1)), mode=None))
     lasting = apparatus.measure(product, USUAL, MeasurementProtocol(GPU_WARM_UP_S, 3.0), "lasting")
-    if not is_held_back(lasting):
+    if not may_be_throttled(lasting):
         pytest.skip("a product of 8192 x 8192 matrices does not reach this GPU's power limit")
     row = apparatus.measure(product, USUAL, PRECISE, "precise")
     assert Flag.DUTY_CYCLE in row.flags
@@ -425,8 +425,8 @@ def test_a_qualification_knows_the_card_and_is_made_once(
 ) -> None:
     with qualified(open_apparatus, GPU, qualified_database, True) as apparatus:
         assert "qualified first" not in caplog.text
-        assert apparatus.known.power_per_kelvin is not None
-        assert 0 < apparatus.known.power_per_kelvin.value < 0.02
+        assert apparatus.known.power_coefficient_per_kelvin is not None
+        assert 0 < apparatus.known.power_coefficient_per_kelvin.value < 0.02
     rows = qualified_database.meter_qualifications.rows()
     by_meter = {row.quality.meter: row for row in rows}
     assert len(by_meter) == len(rows) >= 2

@@ -21,7 +21,7 @@ import pytest
 from opcost.command.log import RUN_LOGS
 from opcost.errors import UserError
 from opcost.measuring import procedure
-from opcost.measuring.record import MeasurementRow, is_doubtful
+from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.measuring.retries import RETRIES
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
@@ -327,7 +327,7 @@ def test_what_is_there_is_not_measured_again(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    is_disturbed = is_doubtful(project.database.full_model_measurements.rows()[0].measurement)
+    is_disturbed = is_flagged(project.database.full_model_measurements.rows()[0].measurement)
     for script in ("general_pipeline_block2.py", "full_model_measurement.py"):
         assert project.main(monkeypatch, script, "a_resnet", "--seconds", "0.05") == 0
     assert ("earlier" in capsys.readouterr().out) != is_disturbed
@@ -344,7 +344,7 @@ def assert_measured_again_if_disturbed(rows: list[MeasurementRow]) -> None:
         by_key.setdefault(row.key, []).append(row)
     for same in by_key.values():
         assert len(same) <= RETRIES.runs
-        assert all(is_doubtful(row.measurement) for row in same[:-1])
+        assert all(is_flagged(row.measurement) for row in same[:-1])
 
 
 def test_chained_operators_get_rows_of_their_own_and_are_compared_when_asked_for(

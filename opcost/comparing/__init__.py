@@ -1,1 +1,1 @@
-"""The sum of the parts beside the measured whole, and what lies between."""
+"""Comparison of sums of operators with whole models, and the parts of the difference."""

@@ -1,9 +1,10 @@
-"""What a call takes longer in a chain of other operators than in a loop of itself, by kind and by size.
+"""Chains of operators, from which cache corrections are measured by kind and size of operator.
 
-In a loop of itself an operator finds its code, its weights and all that fits of its inputs and outputs in the device's
-caches. In a model other operators run in between: code comes from a farther cache and weights from memory; an input was
-just written; an output first pushes out what others wrote. How much that is, is measured on the card with chains of a
-few operators behind a stream of other data, beside the same operators each in a loop: no model takes part.
+In a loop of itself an operator finds its code, its weights and as much of its inputs and outputs as fits in the
+device's caches. In a model other operators run in between: code comes from a more distant cache and weights from
+memory, an input has just been written, and an output first evicts other data. The difference is measured on the card
+with chains of a few operators after a stream of other data, compared with the same operators in loops. No model is
+needed.
 """
 
 from __future__ import annotations
@@ -18,46 +19,46 @@ from opcost.columns import ABOVE_0, COUNT_FROM_1, MOMENT, SIGNED, Column, Column
 from opcost.estimates import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
 from opcost.measuring.conditions import DEVICE_UUID, GRAPH, WARM, Conditions
 from opcost.measuring.flags import joined_notes, meanings
-from opcost.measuring.record import MeasurementRow, is_doubtful, is_held_back, time_of
+from opcost.measuring.record import MeasurementRow, is_flagged, may_be_throttled, time_of
 from opcost.measuring.retries import RETRIES
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.summing.energy import common_basis
 
 ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER = "elementwise", "norm", "depthwise", "matrix", "filter"
 KINDS = (ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER)
-"""Of operators: without weights; with a vector or two; a filter for each channel; one matrix (Linear, convolutions of
-1 by 1, products of two tensors); filters over all channels. Depthwise convolutions are one kernel and have hardly any
-weights; others are two to four kernels, the more the larger their filters."""
+"""Kinds of operators: without weights; with one or two vectors; one filter per channel; one matrix (Linear, 1 x 1
+convolutions, products of two tensors); filters over all channels. A depthwise convolution is one kernel with hardly any
+weights. Other convolutions are two to four kernels, more for larger filters."""
 
 PRODUCTS = (DEPTHWISE, MATRIX, FILTER)
 
 BLOCKS = 6
-"""Of a chain, each with weights of its own. Models repeat few kinds of layers, so that code is fetched from memory once
-and used several times; how often is a choice (``docs/log/cache.md``: with 1 sums are too large, 12 are as 6: found with
-chains that took all products for one kind)."""
+"""Number of blocks of a chain, each with its own weights. Models repeat few kinds of layers, so code is fetched from
+memory once and used several times. The number is a choice: with 1 sums are too large, 12 gives the same as 6
+(``docs/log/cache.md``, found with chains that treated all products as one kind)."""
 
 VERSION = 3
-"""Of the chains of this file: rows of others have another name."""
+"""Version of the chains in this file. It is a part of the rows' ``design``."""
 
 STREAM_ELEMENTS = 2**26
 STREAM_BYTES = 4 * STREAM_ELEMENTS
-"""Of fp32 values that are read before a chain: beyond any GPU's cache (H200: 50 MB). What moves less may find its code
-and weights there."""
+"""Size of the fp32 stream that is read before a chain, larger than any GPU's cache (H200: 50 MB). A model that moves
+less may find its code and weights in caches."""
 
 BATCH, CHANNELS = 16, 64
 
 SIDES = (8, 16, 24, 32, 48, 56, 64, 72, 80, 96, 112, 160)
-"""Of the images that run through chains: tensors of 0.26 MB to 105 MB, close together where they fill a cache."""
+"""Sides of the images in chains: tensors of 0.26 MB to 105 MB, with small steps near the size of caches."""
 
 PRODUCT_SIDES = (8, 24, 48, 64, 80, 112)
-"""Products take longer, and caches change less of their time: half of the sizes do."""
+"""Sides for products. Half of the sides suffice, because products take longer and depend less on caches."""
 
 CHAIN, STREAM = (
     "opcost.torch_backend.cache_chains.ChainBehindAStream",
     "opcost.torch_backend.cache_chains.StreamThenCopy",
 )
 WHOLE_CHAINS = (CHAIN, STREAM)
-"""What is measured besides the operators of the chains."""
+"""Operators that are measured besides those of the chains."""
 
 Modules: TypeAlias = tuple[tuple[str, Mapping[str, object]], ...]
 """Names in torch.nn, each with its parameters."""
@@ -65,9 +66,9 @@ Modules: TypeAlias = tuple[tuple[str, Mapping[str, object]], ...]
 
 @dataclass(frozen=True)
 class Chain:
-    """A block of operators several times, each on the output of the one before, on images of one side.
+    """Repeated blocks of operators on images of one side, each operator on the output of the one before.
 
-    Blocks of another kind than elementwise are operators of this kind and elementwise ones in turn, as in models.
+    A block of another kind than elementwise alternates between this kind and elementwise operators, as models do.
     """
 
     kind: str
@@ -81,7 +82,7 @@ class Chain:
 
     @property
     def operators(self) -> tuple[OperatorTuple, ...]:
-        """One block, as block 0 would count it."""
+        """All operators of a block, as block 0 counts them."""
         return self._of(block(self.kind))
 
     def _of(self, modules: Modules) -> tuple[OperatorTuple, ...]:
@@ -89,22 +90,22 @@ class Chain:
 
     @property
     def calls(self) -> int:
-        """Those of its own kind."""
+        """The number of calls of its own kind."""
         return self.blocks * len(self.own)
 
     @property
     def memory_bytes(self) -> int:
-        """What a call reads and writes, without weights."""
+        """The bytes that a call reads and writes, without weights."""
         return 2 * 4 * math.prod(_shape(self.side))
 
     @property
     def behind_a_stream(self) -> OperatorTuple:
-        """The whole as one operator, on a copy of images that is made behind a stream."""
+        """The chain as one operator, on a copy of images that is made after the stream."""
         return OperatorTuple(CHAIN, (("blocks", self.blocks), ("kind", self.kind)), _inputs(self.side))
 
     @property
     def design(self) -> str:
-        """How rows name chains like this."""
+        """The name of the chain's design in rows."""
         return f"chains {VERSION}, {self.blocks} in a row"
 
 
@@ -116,7 +117,7 @@ def block(kind: str) -> Modules:
 
 
 def before(side: int) -> OperatorTuple:
-    """Return what runs before a chain, as one operator: the stream is read, then images of this side are copied."""
+    """Return the part before a chain as one operator: the stream is read, then images of this side are copied."""
     return OperatorTuple(STREAM, inputs=_inputs(side))
 
 
@@ -127,41 +128,41 @@ def chains_of(side: int, blocks: int = BLOCKS) -> tuple[Chain, ...]:
 
 @dataclass(frozen=True)
 class Excess:
-    """What something takes longer, in s and J; the energy is None where it is not known."""
+    """Additional time in s and energy in J; the energy is None if unknown."""
 
     time_s: Estimate
     energy_j: Estimate | None
 
     def times(self, count: float) -> Excess:
-        """Return ``count`` times this."""
+        """Return ``count`` times this excess."""
         return Excess(self.time_s.times(count), None if self.energy_j is None else self.energy_j.times(count))
 
 
 @dataclass(frozen=True)
 class ChainRow(Columns):
-    """What a call of one kind that moves so many bytes takes longer in a chain than in a loop of itself.
+    """Additional cost of a call in a chain over a call in a loop of itself, for one kind and size of operator.
 
-    A time of None is one that was refused.
+    If the time is empty, the measurement was refused; ``notes`` holds the reason.
     """
 
-    kind: Annotated[str, Column("the kind of operator")]
+    kind: Annotated[str, Column("kind of operator")]
     memory_bytes: Annotated[int, Column("bytes that a call reads and writes, without weights", COUNT_FROM_1)]
     calls: Annotated[int, Column("calls of this kind in the chain", COUNT_FROM_1)]
-    time_s: Annotated[float | None, Column("of one call; below 0 where it takes less, empty if refused", SIGNED)]
-    time_standard_error_s: Annotated[float | None, Column("one standard error of the time", ABOVE_0)]
+    time_s: Annotated[float | None, Column("additional time of one call, may be below 0; empty if refused", SIGNED)]
+    time_standard_error_s: Annotated[float | None, Column("standard error of the time", ABOVE_0)]
     energy_j: Annotated[
-        float | None, Column("of one call, at 50 °C if all are known there; below 0 where it takes less", SIGNED)
+        float | None, Column("additional energy of one call, may be below 0; at 50 °C if all can be normalised", SIGNED)
     ]
-    energy_standard_error_j: Annotated[float | None, Column("one standard error of the energy", ABOVE_0)]
-    measured_at: Annotated[str, Column("when it was measured", MOMENT)]
+    energy_standard_error_j: Annotated[float | None, Column("standard error of the energy", ABOVE_0)]
+    measured_at: Annotated[str, Column("end of the chain's loop", MOMENT)]
     device_uuid: Annotated[str | None, DEVICE_UUID]
-    notes: Annotated[str, Column("those of the chain's measurement, or why it was refused")]
-    design: Annotated[str, Column("tells rows of different chains apart")]
+    notes: Annotated[str, Column("flags and notes of the chain's measurement, or the reason why it was refused")]
+    design: Annotated[str, Column("version and number of blocks of the chains")]
     conditions: Conditions
 
     @property
     def excess(self) -> Excess | None:
-        """Time and energy with their errors; None of what was refused."""
+        """Time and energy with their errors; None if refused."""
         time_s = estimate_of(self.time_s, self.time_standard_error_s)
         energy_j = estimate_of(self.energy_j, self.energy_standard_error_j)
         return None if time_s is None else Excess(time_s, energy_j)
@@ -170,16 +171,15 @@ class ChainRow(Columns):
 def excess_of_call(
     whole: MeasurementRow, before: MeasurementRow, own: Sequence[MeasurementRow], blocks: int = BLOCKS
 ) -> Excess:
-    """Return what a call takes longer in a chain than alone, the mean over a block.
+    """Return the mean additional cost of a call in a chain over a call in a loop of itself.
 
-    Elementwise operators beside those of another kind need not be known: they are in the elementwise chain, too, which
-    is what runs before.
+    Elementwise operators in a chain of another kind cancel, because the elementwise chain is subtracted.
 
     Args:
-        whole: a chain behind its stream.
-        before: the stream alone for the elementwise chain, the elementwise chain for the others.
-        own: each operator of a block that is not in ``before``, alone; one that is there twice was measured once.
-        blocks: how many there are in the chain.
+        whole: the chain after its stream.
+        before: the stream alone for the elementwise chain, the elementwise chain for others.
+        own: the row of each operator of a block that is not in ``before``; equal operators have equal rows.
+        blocks: number of blocks of the chain.
     """
     calls = blocks * len(own)
     parts = [(1, before), *((blocks * own.count(row), row) for row in dict.fromkeys(own))]
@@ -189,12 +189,12 @@ def excess_of_call(
     energies_j = [energy.times(n) for n, row in parts if (energy := basis.energy_of(row)) is not None]
     if whole_j is None or len(energies_j) < len(parts):
         return Excess(time_s.times(1 / calls), None)
-    energy_j = whole_j.less(sum_of_independent(energies_j)).with_error(basis.slope_error_j(parts, whole))
+    energy_j = whole_j.less(sum_of_independent(energies_j)).with_error(basis.coefficient_error_j(parts, whole))
     return Excess(time_s, energy_j).times(1 / calls)
 
 
 def chain_row(chain: Chain, whole: MeasurementRow, found: Excess) -> ChainRow:
-    """Return a row for what was found of a chain."""
+    """Return the row of a measured chain."""
     return ChainRow(
         kind=chain.kind,
         memory_bytes=chain.memory_bytes,
@@ -212,7 +212,7 @@ def chain_row(chain: Chain, whole: MeasurementRow, found: Excess) -> ChainRow:
 
 
 def refused_row(chain: Chain, reason: str, conditions: Conditions, at: str) -> ChainRow:
-    """Return a row for a chain that could not be measured, or of which nothing is to be concluded."""
+    """Return the row of a chain that could not be measured, or whose measurement is refused."""
     unknown = dict.fromkeys(("time_s", "time_standard_error_s", "energy_j", "energy_standard_error_j", "device_uuid"))
     return ChainRow(
         kind=chain.kind,
@@ -227,35 +227,35 @@ def refused_row(chain: Chain, reason: str, conditions: Conditions, at: str) -> C
 
 
 def refusal(row: MeasurementRow) -> str:
-    """Return why nothing is to be concluded from a row; empty if nothing is wrong with it."""
+    """Return the reason why a row cannot be used for cache corrections; empty if it can."""
     measured = row.measurement
     if measured.executed_as != GRAPH:
         return f"{row.operator} did not run in a CUDA graph: {measured.notes}"
-    is_refused = is_doubtful(measured) or is_held_back(measured)
+    is_refused = is_flagged(measured) or may_be_throttled(measured)
     return f"{row.operator}: {joined_notes(meanings(measured.flags), measured.notes)}" if is_refused else ""
 
 
 def is_corrected(conditions: Conditions) -> bool:
-    """Return whether what operators take differs from what they take in a model: in graphs, if they ran warm.
+    """Return whether sums under these conditions need a cache correction: in graphs, with warm caches.
 
-    Eager runs wait for the host so often that caches hardly count.
+    Eager runs are launch-bound so often that cache effects are negligible.
     """
     return conditions.execution == GRAPH and conditions.cache == WARM
 
 
-def unsettled_sides(rows: Iterable[ChainRow]) -> list[int]:
-    """Return the sides of which a chain of this design is neither known nor was refused often enough."""
+def missing_sides(rows: Iterable[ChainRow]) -> list[int]:
+    """Return the sides with a chain of this design that was neither measured nor refused ``RETRIES.runs`` times."""
     attempts = Counter((row.kind, row.memory_bytes, row.time_s is None) for row in rows if row.design == DESIGN)
-    settled = {
+    done = {
         (kind, size)
         for (kind, size, was_refused), times in attempts.items()
         if times >= RETRIES.runs or not was_refused
     }
-    return [side for side in SIDES if any((chain.kind, chain.memory_bytes) not in settled for chain in chains_of(side))]
+    return [side for side in SIDES if any((chain.kind, chain.memory_bytes) not in done for chain in chains_of(side))]
 
 
 def of_the_same_card(rows: Iterable[ChainRow], conditions: Conditions) -> list[ChainRow]:
-    """Return the rows of cards of a kind with the same software."""
+    """Return the rows of the same card with the same software."""
     card = _card(conditions)
     return [row for row in rows if _card(row.conditions) == card]
 
@@ -302,15 +302,14 @@ MODULES: Mapping[str, Modules] = {
     MATRIX: 4 * (_convolution(1),),
     FILTER: 2 * (_convolution(3), _convolution(5)),
 }
-"""The operators of the chains, as many of each kind, as they are written in Python. Elementwise ones are different
-kernels none of which makes values equal or small however often it is repeated: power, and some times, would change."""
-
+"""The operators of a block by kind, four of each. Elementwise operators are different kernels, none of which makes
+values equal or small when repeated, because that would change power and sometimes time."""
 
 DESIGN = Chain(ELEMENTWISE, SIDES[0]).design
-"""What block 2 measures, and sums are corrected by."""
+"""The design of chains that block 2 measures and that sums are corrected by."""
 
 SIZES: Mapping[str, tuple[int, ...]] = {
     kind: tuple(chain.memory_bytes for side in SIDES for chain in chains_of(side) if chain.kind == kind)
     for kind in KINDS
 }
-"""The bytes in and out of its chains, by kind."""
+"""The bytes that a call of each chain moves, by kind."""

@@ -1,4 +1,4 @@
-"""Cache corrections: what calls take longer in a model than in a loop of themselves, by kind and bytes."""
+"""Cache corrections of operators, by their kind and the bytes that they move."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from opcost.comparing.cache_chains import (
     ChainRow,
     Excess,
     is_corrected,
+    missing_sides,
     of_the_same_card,
-    unsettled_sides,
 )
 from opcost.estimates import Estimate, combined, sum_of_independent
 from opcost.measuring.conditions import Conditions
@@ -28,24 +28,24 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec, tensor_specs
 
 WHOLE_RATIO = 0.75
-"""Of a kind's sizes so many must be known: between others a curve would be guessed."""
+"""Share of a kind's sizes that must be known for a curve."""
 
 WITH_WEIGHTS = ("linear", "conv", "addmm", "baddbmm")
-"""How the names of functions begin whose weights are among their inputs."""
+"""Prefixes of the names of functions that take weights as inputs."""
 
 FLOATING_BITS = re.compile(r"b?float(\d+)")
-"""In the name of a type: ``bfloat16``."""
+"""Matches the number of bits in a dtype's name: ``bfloat16``."""
 
 
 def kind_of(count: OperatorCount) -> str:
-    """Return which kind of chain holds for an operator."""
+    """Return the kind of chain whose correction applies to an operator."""
     if count.flop:
         return _product_kind(count.operator)
     return NORM if "norm" in count.operator.short_name.lower() else ELEMENTWISE
 
 
 def _product_kind(operator: OperatorTuple) -> str:
-    """Return which kind of chain holds for an operator that multiplies."""
+    """Return the kind of chain whose correction applies to a matrix product or convolution."""
     name = operator.short_name.lower()
     if "conv" not in name:
         return MATRIX
@@ -58,7 +58,7 @@ def _product_kind(operator: OperatorTuple) -> str:
 
 
 def _filters_of_module(operator: OperatorTuple) -> tuple[int, int, tuple[int, ...]]:
-    """Return a convolution's channels, those that each filter sees, and the filter's widths."""
+    """Return a convolution's input channels, the channels of each filter, and the filter's widths."""
     parameters = {"groups": 1, **dict(operator.parameters)}
     channels, groups, width = (parameters.get(name) for name in ("in_channels", "groups", "kernel_size"))
     widths = tuple(side for side in (width if isinstance(width, tuple) else (width,)) if isinstance(side, int))
@@ -68,7 +68,7 @@ def _filters_of_module(operator: OperatorTuple) -> tuple[int, int, tuple[int, ..
 
 
 def _filters_of_function(operator: OperatorTuple) -> tuple[int, int, tuple[int, ...]]:
-    """Return the same of a function: its filters, the second input, are (outputs, channels that each sees, *widths)."""
+    """Return the same of a function, whose second input has the shape (filters, channels of each filter, *widths)."""
     shapes = [tensor.shape for tensor in tensor_specs(operator.inputs)]
     if len(shapes) < 2 or not 3 <= len(shapes[1]) <= len(shapes[0]) + 1:
         return 0, 0, ()
@@ -78,12 +78,12 @@ def _filters_of_function(operator: OperatorTuple) -> tuple[int, int, tuple[int, 
 
 
 def moved_bytes(count: OperatorCount) -> int:
-    """Return the bytes by which a call is found on its curve: of products without weights, as the chains' are."""
+    """Return the position of a call on its curve in bytes: all that it moves, for products without weights."""
     if not count.flop:
         return count.memory_bytes
     name, inputs = count.operator.short_name, count.operator.floating_inputs
     if count.operator.is_function and name.startswith(WITH_WEIGHTS):
-        # addmm's first is what is added.
+        # The first input of addmm is the summand.
         inputs = inputs[1:2] if "add" in name else inputs[:1]
     tensors = [*inputs, *tensor_specs([count.outputs])]
     return sum(map(_floating_bytes, tensors)) or count.memory_bytes
@@ -91,13 +91,16 @@ def moved_bytes(count: OperatorCount) -> int:
 
 @dataclass(frozen=True)
 class Curve:
-    """What a call of one kind takes longer at some sizes, by ascending bytes; between them linear in their logarithm,
-    beyond them as at the last."""
+    """The correction of one call of a kind as a function of its bytes.
+
+    ``points`` are ordered by bytes. The correction is linear in the logarithm of bytes between points, and constant
+    beyond them.
+    """
 
     points: tuple[tuple[int, Excess], ...]
 
     def shares(self, memory_bytes: int) -> Mapping[int, float]:
-        """Return the numbers of the points next to a size, and their shares."""
+        """Return the indices of the points next to a size, with their weights."""
         sizes = [size for size, _ in self.points]
         upper = bisect_right(sizes, memory_bytes)
         if upper in (0, len(sizes)):
@@ -108,12 +111,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class Corrections:
-    """What calls take longer in chains on some kind of card."""
+    """The cache corrections of a card, one curve for each kind of operator."""
 
     curves: Mapping[str, Curve]
 
     def of(self, counts: Iterable[OperatorCount]) -> Excess:
-        """Return what all calls of some operators take longer together. They share the errors of the same chains."""
+        """Return the correction of all calls of these operators. Calls share the errors of the chains' points."""
         weights: dict[tuple[str, int], float] = {}
         for count in counts:
             if count.computes:
@@ -125,15 +128,16 @@ class Corrections:
 
 
 def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
-    """Return what was found on cards of a kind with its software, the mean where it was several times.
+    """Return the corrections for a card with its software; repeated measurements are averaged.
 
-    It is None unless each size is settled and hardly any was refused, neither the smallest nor the largest: a half of a
-    curve makes sums worse. Precision does not count: what is not in a cache takes as long in any.
+    They are None unless each size was measured or finally refused, the smallest and the largest of each kind were
+    measured, and few were refused: half a curve makes sums worse. The precision (TF32 or fp32) is ignored, because the
+    cost of fetching data does not depend on it.
     """
     if not is_corrected(conditions):
         return None
     rows = [row for row in of_the_same_card(rows, conditions) if row.design == DESIGN]
-    if unsettled_sides(rows):
+    if missing_sides(rows):
         return None
     found: dict[str, dict[int, list[Excess]]] = {kind: {} for kind in SIZES}
     for row in rows:
@@ -145,17 +149,17 @@ def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corre
 
 
 def _is_whole(known: Collection[int], sizes: Sequence[int]) -> bool:
-    """Return whether enough sizes of a kind are known, its ends among them."""
+    """Return whether enough sizes of a kind are known, including the smallest and the largest."""
     return {min(sizes), max(sizes)} <= set(known) and len(known) >= WHOLE_RATIO * len(sizes)
 
 
 def _curve(by_size: Mapping[int, Sequence[Excess]]) -> Curve:
-    """Return the mean at each size of what was found several times, perhaps on several boards."""
+    """Return the curve through the mean at each size, perhaps over several boards."""
     return Curve(tuple((size, _pooled(excesses, combined)) for size, excesses in sorted(by_size.items())))
 
 
 def _pooled(excesses: Sequence[Excess], pool: Callable[[Sequence[Estimate]], Estimate]) -> Excess:
-    """Return what times and energies are together; the energy is known if all are."""
+    """Pool times and energies; the energy is None if any is."""
     energies_j = [excess.energy_j for excess in excesses if excess.energy_j is not None]
     is_known = len(energies_j) == len(excesses)
     return Excess(pool([excess.time_s for excess in excesses]), pool(energies_j) if is_known else None)

@@ -1,4 +1,4 @@
-"""From counts and measurements to a comparison of a model's summed operators with the whole."""
+"""Comparison of a model's summed operators with the whole model."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost, sum_beside, sum_operators
 
 MOSTLY_KNOWN_RATIO = 0.5
-"""Of the bytes that operators move: where less is measured, rates fitted to that do not hold for the rest."""
+"""The smallest share of operators' bytes that must be measured before rates are fitted for the rest."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured besides whole models: operators, and calls in chains, from which the cache correction is."""
+    """The rows of operators, and of chains for the cache correction."""
 
     measurements: Measurements
     chains: Sequence[ChainRow] = ()
 
     def preferring(self, board: str | None) -> Evidence:
-        """Return the same, rows of operators on a board (a device's UUID) before others that are as good."""
+        """Return the same rows with a preference for operators on a board (a device's UUID)."""
         return replace(self, measurements=self.measurements.preferring(board))
 
 
 def compare(
     selection: Selection, full: MeasurementRow, evidence: Evidence, runs: OperatorRuns = USUAL_RUNS
 ) -> Comparison:
-    """Compare a model's summed operators with the whole, under the conditions of the whole.
+    """Compare a model's summed operators with the whole model, under the whole model's conditions.
 
     Args:
-        selection: its operator counts: what is to be summed, and what is left out on purpose.
-        full: the measurement of the whole model.
-        evidence: rows under any conditions; those of the whole's own board come first.
-        runs: which runs of operators are summed; the whole always runs as it is.
+        selection: the model's counts, split into summed and dropped operators.
+        full: the row of the whole model.
+        evidence: rows under any conditions; rows of the whole model's board are preferred.
+        runs: input data, cache mode and choice of the summed operators.
     """
     cost = summed(selection, full, evidence, runs)
     evidence = evidence.preferring(full.circumstances.device_uuid)
@@ -63,7 +63,7 @@ def compare(
 
 
 def summed(selection: Selection, full: MeasurementRow, evidence: Evidence, runs: OperatorRuns) -> ModelCost:
-    """Return the sum of operators in a comparison; arguments as for ``compare``."""
+    """Return the sum of operators in a comparison, see ``compare``."""
     conditions = replace(full.conditions, cache=runs.cache)
     return sum_beside(full, _counted(selection, runs).kept, evidence.measurements, conditions, runs.input_data)
 
@@ -71,9 +71,7 @@ def summed(selection: Selection, full: MeasurementRow, evidence: Evidence, runs:
 def _predictor(
     selection: Selection, sums: Sequence[ModelCost], measurements: Measurements, conditions: Conditions
 ) -> Predictor | None:
-    """Return what estimates the operators that some sums lack from those that they have; None where they lack none, or
-    too little is measured.
-    """
+    """Return a predictor for the missing operators of these sums; None if none is missing or too few are measured."""
     if not any(one.missing for one in sums):
         return None
     counts = [*selection.kept.counts, *selection.dropped.counts]
@@ -84,15 +82,15 @@ def _predictor(
 
 
 def _corrections(counts: OperatorCounts, chains: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
-    """Return what calls take longer in a model than alone, None where that is not known.
+    """Return the cache corrections, None if unknown.
 
-    A model that moves less than the stream behind which that is measured may find in the caches what chains do not.
+    They do not apply to a model that moves less than the chains' stream, because its data may stay in caches.
     """
     return corrections_under(chains, conditions) if counts.total_memory_bytes > STREAM_BYTES else None
 
 
 def _counted(selection: Selection, runs: OperatorRuns) -> Selection:
-    """Return the selection itself, or with only what hooks on leaf modules would see as what is kept."""
+    """Return the selection, reduced to leaf modules if ``runs`` asks for them."""
     if runs.counted != LEAF:
         return selection
     kept, dropped = selection.kept, selection.dropped

@@ -1,4 +1,4 @@
-"""The sum of the parts beside the measured whole."""
+"""The result of a comparison of summed operators with a whole model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from opcost.summing.summation import ModelCost
 
 @dataclass(frozen=True)
 class OperatorRuns:
-    """Which runs of operators are summed: on which values, one of ``INPUT_DATA``, finding what in the cache.
+    """The choice of summed operators.
 
-    ``counted``, one of ``COUNTED``, says which of them: those of leaf modules are what hooks on modules see.
+    ``input_data`` is one of ``INPUT_DATA``, ``cache`` one of ``CACHES``, ``counted`` one of ``COUNTED``: all operators,
+    or leaf modules only.
     """
 
     input_data: str = CAPTURED
@@ -34,11 +35,11 @@ USUAL_RUNS = OperatorRuns()
 
 @dataclass(frozen=True)
 class Comparison:
-    """One model under one set of conditions: its summed operators beside the measured whole.
+    """One model under one set of conditions: its summed operators and the measured whole model.
 
-    ``counts`` are those that should be summed, ``runs`` which runs of them, ``full`` is the whole. ``left_out`` is the
-    cost of what is not summed on purpose. ``gap`` names what makes the whole; ``eager`` is what an eager run of the
-    summed operators should cost, None where that is not known. ``remarks`` are what the reader must know.
+    ``counts`` are the operators to sum, ``runs`` the choice of rows, ``full`` is the whole model's row. ``left_out`` is
+    the cost of dropped operators. ``gap`` holds the parts of the whole model's cost. ``eager`` is the expected cost of
+    an eager run of the summed operators, None if unknown. ``remarks`` are for the reader.
     """
 
     counts: OperatorCounts
@@ -52,34 +53,34 @@ class Comparison:
 
     @property
     def conditions(self) -> Conditions:
-        """Those of the summed operators: their ``cache`` may be another than the whole model's."""
+        """The conditions of the summed operators. Their ``cache`` may differ from the whole model's."""
         return replace(self.full.conditions, cache=self.runs.cache)
 
     @property
     def full_energy_j(self) -> Estimate | None:
-        """The whole's energy, at the same temperature as the sum's."""
+        """The whole model's energy, normalised if the sum's is."""
         return self.cost.basis.energy_of(self.full)
 
     @property
     def time_ratio(self) -> Estimate | None:
-        """Sum over whole; its error is one standard error."""
+        """Sum over whole model, with one standard error."""
         return None if self.cost.time_s is None else self.cost.time_s.divided_by(time_of(self.full))
 
     @property
     def energy_ratio(self) -> Estimate | None:
-        """Sum over whole; where energies are normalised its error holds what is not known of slopes."""
+        """Sum over whole model. The error of normalised energies includes that of power temperature coefficients."""
         sum_j, full_j = self.cost.energy_j, self.full_energy_j
         if sum_j is None or full_j is None:
             return None
         if self.cost.basis is EnergyBasis.NORMALISED:
             parts = ((part.occurrences, part.row) for part in self.cost.parts)
-            sum_j = sum_j.with_error(self.cost.basis.slope_error_j(parts, self.full))
+            sum_j = sum_j.with_error(self.cost.basis.coefficient_error_j(parts, self.full))
         return sum_j.divided_by(full_j)
 
 
 @dataclass(frozen=True)
 class KindCost:
-    """What all summed calls of one kind of operator cost in a model; energy as the sum's, None where one is unknown."""
+    """The cost of all summed calls of one kind of operator in a model; the energy is None if one is unknown."""
 
     operator: str
     time_s: float
@@ -87,7 +88,7 @@ class KindCost:
 
 
 def kinds_of(cost: ModelCost) -> tuple[KindCost, ...]:
-    """Return what each kind of operator costs in a sum, the one that takes most time first."""
+    """Return the cost of each kind of operator in a sum, in descending order of time."""
     kinds: dict[str, KindCost] = {}
     for part in cost.parts:
         name = part.case.operator.short_name
@@ -98,11 +99,11 @@ def kinds_of(cost: ModelCost) -> tuple[KindCost, ...]:
 
 
 CONDITIONS_SHOWN = ("device_product", "execution", "cache", "precision", "mode", "torch_version", "driver_version")
-"""By which labels distinguish the comparisons of one model."""
+"""Conditions that distinguish the comparisons of one model in labels."""
 
 
 def labels_of(name: str, conditions: Sequence[Conditions]) -> list[str]:
-    """Return a model's name for each set of conditions that it was compared under, with those that differ."""
+    """Return a label for each set of conditions: the model's name and the conditions that differ."""
     differing = [field for field in CONDITIONS_SHOWN if len({getattr(one, field) for one in conditions}) > 1]
     shown = (", ".join(str(getattr(one, field)) for field in differing) for one in conditions)
     return [f"{name} ({text})" if text else name for text in shown]

@@ -1,4 +1,4 @@
-"""Does a whitelist reach the share of a model's cost that is wanted, and if not, which operators would?"""
+"""Coverage of a model's cost by a whitelist, and the operators to add to reach a target."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ from typing import TypeAlias
 import numpy as np
 
 from opcost.estimates import FloatArray, total_if_known
-from opcost.measuring.record import is_doubtful
+from opcost.measuring.record import is_flagged
 from opcost.prediction.port import Predictor
 from opcost.summing.summation import ModelCost
 
 Cover: TypeAlias = Callable[[FloatArray, float], Sequence[int]]
 """Returns the fewest columns of a matrix whose sum reaches a value in each row."""
 
-
 ROUNDING = 2e-6
-"""Below a target that is still taken for reached: a solver is content with a millionth."""
+"""Tolerance of a target, because the solver's tolerance is a millionth."""
 
 
 @dataclass(frozen=True)
 class OperatorCost:
-    """What all calls of one operator's name cost in a model, in s and J; the energy is None where it is unknown.
+    """The cost of all calls of operators of one name in a model, in s and J; the energy is None if unknown.
 
-    ``measured_time_s`` is the part of the time that is measured, ``doubtful_time_s`` the part of that whose rows say
-    that something was amiss.
+    ``measured_time_s`` is the measured part of the time, ``doubtful_time_s`` the part of that from flagged rows.
     """
 
     time_s: float = 0.0
@@ -45,44 +43,44 @@ class OperatorCost:
 
 
 Costs: TypeAlias = Mapping[str, OperatorCost]
-"""A model's costs by operator's name, as whitelists spell it."""
+"""A model's costs by the operator's short name, as in whitelists."""
 
 
 @dataclass(frozen=True)
 class CostShare:
-    """Shares of a model's time and energy; the energy's is None where one is not known."""
+    """Shares of a model's time and energy; the share of energy is None if an energy is unknown."""
 
     time_ratio: float
     energy_ratio: float | None
 
     def reaches(self, target_ratio: float) -> bool:
-        """Return whether both are as large as is wanted."""
+        """Return whether both shares reach a target."""
         least = min(self.time_ratio, self.time_ratio if self.energy_ratio is None else self.energy_ratio)
         return least >= target_ratio - ROUNDING
 
     @property
     def larger(self) -> float:
-        """The larger one: what leaving it out would cost at most."""
+        """The larger of both shares."""
         return max(self.time_ratio, self.energy_ratio or 0.0)
 
 
 @dataclass(frozen=True)
 class Addition:
-    """An operator that a whitelist lacks, and its shares of a model."""
+    """An operator that is missing from a whitelist, with its shares of a model."""
 
     operator: str
     share: CostShare
 
 
 def costs_of(cost: ModelCost, predictor: Predictor) -> Costs:
-    """Return what each operator costs in a model: as measured, and where it was not, as a predictor has it."""
+    """Return the cost of each operator in a model, measured or else predicted."""
     by_operator = {count.operator: count for count in cost.summed}
     found: dict[str, OperatorCost] = {}
     for part in cost.parts:
         name, energy_j = part.case.operator.short_name, part.energy_j
         if energy_j is None:
             _, energy_j = predictor.cost(by_operator[part.case.operator], part.occurrences)
-        doubtful_s = part.time_s if is_doubtful(part.row.measurement) else 0.0
+        doubtful_s = part.time_s if is_flagged(part.row.measurement) else 0.0
         cost_of_part = OperatorCost(part.time_s, energy_j, part.time_s, doubtful_s)
         found[name] = found.get(name, OperatorCost()).plus(cost_of_part)
     for count in cost.missing:
@@ -103,12 +101,12 @@ def share_of(costs: Costs, names: Collection[str]) -> CostShare:
 
 
 def measured_ratio(costs: Costs) -> float:
-    """Return what share of a model's time is of operators that were measured."""
+    """Return the share of a model's time that was measured."""
     return _ratio(costs, sum(cost.measured_time_s for cost in costs.values()))
 
 
 def doubtful_ratio(costs: Costs) -> float:
-    """Return what share of a model's time is of measurements that say that something was amiss."""
+    """Return the share of a model's time that is from flagged measurements."""
     return _ratio(costs, sum(cost.doubtful_time_s for cost in costs.values()))
 
 
@@ -117,16 +115,16 @@ def _ratio(costs: Costs, part_s: float) -> float:
     return part_s / time_s if time_s else 0.0
 
 
-def lacking(costs: Costs, whitelist: Collection[str]) -> list[Addition]:
-    """Return the operators that a whitelist lacks, those first that contribute most."""
+def missing_operators(costs: Costs, whitelist: Collection[str]) -> list[Addition]:
+    """Return the operators that are missing from a whitelist, in descending order of their shares."""
     others = [Addition(name, share_of(costs, [name])) for name in costs if name not in whitelist]
     return sorted(others, key=lambda addition: (-addition.share.larger, addition.operator))
 
 
 def to_add(costs: Costs, whitelist: Collection[str], target_ratio: float) -> list[Addition]:
-    """Return which operators to add to a whitelist so that it reaches a target, those that contribute most first."""
+    """Return the operators to add to a whitelist to reach a target, in descending order of their shares."""
     names, added = set(whitelist), []
-    for addition in lacking(costs, whitelist):
+    for addition in missing_operators(costs, whitelist):
         if share_of(costs, names).reaches(target_ratio):
             break
         names.add(addition.operator)
@@ -135,10 +133,10 @@ def to_add(costs: Costs, whitelist: Collection[str], target_ratio: float) -> lis
 
 
 def over_all(models: Sequence[Costs], whitelist: Collection[str]) -> list[Addition]:
-    """Return the operators that a whitelist lacks with their mean shares over some models, the largest first."""
+    """Return the operators that are missing from a whitelist, in descending order of mean shares over models."""
     additions: dict[str, list[CostShare]] = {}
     for costs in models:
-        for addition in lacking(costs, whitelist):
+        for addition in missing_operators(costs, whitelist):
             additions.setdefault(addition.operator, []).append(addition.share)
     with_energy = sum(share_of(costs, costs).energy_ratio is not None for costs in models)
     means = [Addition(name, _mean(shares, len(models), with_energy)) for name, shares in additions.items()]
@@ -146,7 +144,7 @@ def over_all(models: Sequence[Costs], whitelist: Collection[str]) -> list[Additi
 
 
 def smallest_whitelist(models: Sequence[Costs], target_ratio: float, cover: Cover) -> tuple[str, ...]:
-    """Return the fewest names that reach a target in time and energy in each model, those that cost most first."""
+    """Return the fewest names that reach a target in time and energy in each model, the most expensive first."""
     names = sorted({name for costs in models for name in costs})
     shares = [[share_of(costs, [name]) for name in names] for costs in models]
     times = [[share.time_ratio for share in row] for row in shares]
@@ -157,7 +155,7 @@ def smallest_whitelist(models: Sequence[Costs], target_ratio: float, cover: Cove
 
 
 def _mean(shares: Sequence[CostShare], models: int, with_energy: int) -> CostShare:
-    """Return mean shares over so many models, of which some have energies; those not listed have none of it."""
+    """Return mean shares over all models, and over those with energies; models without the operator count as 0."""
     energies = [share.energy_ratio for share in shares if share.energy_ratio is not None]
     return CostShare(
         sum(share.time_ratio for share in shares) / models, sum(energies) / with_energy if with_energy else None

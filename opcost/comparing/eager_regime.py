@@ -1,8 +1,8 @@
-"""What an eager run should take: the device's work, or the host's launches where these take longer.
+"""Expected time and energy of an eager run: that of the device or that of the launches, whichever is longer.
 
-A loop of one operator takes, call by call, the longer of the two. A model launches ahead while long kernels run, so
-that launches of one operator hide behind kernels of another: it takes the longer of the two **sums**. Both follow from
-operators alone, each measured eagerly and in a CUDA graph, which needs no launches.
+In a loop of one operator, each call takes the longer of the two. A model launches kernels ahead while long ones run,
+so it takes the longer of the two **sums**. Both are derived from operators that were measured eagerly and in CUDA
+graphs, which need no launches.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost, Part
 
 LONG_RATIO = 1.1
-"""An eager loop that takes at most so much longer than the graph waits for the device alone, and tells the gap between
-two eager kernels: 1 to 4 us where they take 40 us and more (H200)."""
+"""Largest ratio of eager time to graph time of a loop that is bound by the device. The difference is the gap between
+two eager kernels: 1 to 4 us for kernels of 40 us and more (H200)."""
 
-WAITING_RATIO = 1.25
-"""A loop that takes so much longer than graph and gap is launch-bound: what it takes is a launch."""
+LAUNCH_BOUND_RATIO = 1.25
+"""Smallest ratio of a loop's eager time to graph time plus gap at which it is launch-bound. Its eager time is then the
+time of a launch."""
 
 
 @dataclass(frozen=True)
 class EagerCost:
-    """What the device needs for an eager run of the summed operators, gaps between kernels included, and the host.
+    """Expected times of the device and of the launches in an eager run of the summed operators.
 
-    ``energy_j`` is what the run should take then: the operators' energy in graphs, and for the rest of the time the
-    power of a device that waits; None where it is not known. ``assumed_ratio`` is the share of the launches of kinds
-    of which no loop waits for them.
+    ``device_time_s`` includes gaps between kernels. ``energy_j`` is the operators' energy in graphs plus, for the rest
+    of the time, the power of a device that waits for launches; None if unknown. ``assumed_ratio`` is the share of the
+    launch time that is of kinds without a launch-bound loop.
     """
 
     device_time_s: float
@@ -42,12 +43,12 @@ class EagerCost:
 
     @property
     def time_s(self) -> float:
-        """The longer of the two."""
+        """The longer of both times."""
         return max(self.device_time_s, self.launch_time_s)
 
     @property
     def is_launch_bound(self) -> bool:
-        """Whether launches take longer than the device's work."""
+        """Whether launches take longer than the device."""
         return self.launch_time_s > self.device_time_s
 
 
@@ -60,12 +61,12 @@ class Twins:
 
     @property
     def calls(self) -> int:
-        """How many there are."""
+        """The number of calls."""
         return self.part.occurrences
 
     @property
     def kind(self) -> str:
-        """The name of the operator."""
+        """The short name of the operator."""
         return self.part.case.operator.short_name
 
     @property
@@ -80,18 +81,18 @@ class Twins:
 
 
 def eager_cost(cost: ModelCost, measurements: Measurements) -> EagerCost | None:
-    """Return what an eager run of summed operators should cost.
+    """Return the expected cost of an eager run of summed operators.
 
-    None where the sum is of no eager runs, an operator has no row in a graph, or no loop is launch-bound, so that
-    nothing is known of launches. A launch takes what it takes for the kind of operator, whatever its size: the median
-    of the loops that wait for it; where none does, that of all kinds, but no more than the shortest loop of its kind.
-    On the device a call takes what its eager loop takes, if that is well above its launch, else what it takes in a
-    graph and a gap: an operator of several kernels has several gaps.
+    It is None if the sum is not of eager runs, an operator has no row in a graph, or no loop is launch-bound.
+
+    The launch time of a kind of operator is the median of its launch-bound loops. A kind without any has the median
+    over all kinds, but at most its shortest loop. The device time of a call is its eager time if that is well above the
+    launch time, else its time in a graph plus one gap (an operator of several kernels has several gaps).
     """
     twins = _twins(cost, measurements)
     gaps_s = [one.eager_s - one.graph_s for one in twins if one.eager_s <= LONG_RATIO * one.graph_s]
     gap_s = max(median(gaps_s), 0.0) if gaps_s else 0.0
-    waiting = [one for one in twins if one.eager_s > WAITING_RATIO * (one.graph_s + gap_s)]
+    waiting = [one for one in twins if one.eager_s > LAUNCH_BOUND_RATIO * (one.graph_s + gap_s)]
     if not waiting:
         return None
     launches_s = {kind: _launch_s(kind, twins, waiting) for kind in {one.kind for one in twins}}
@@ -104,7 +105,7 @@ def eager_cost(cost: ModelCost, measurements: Measurements) -> EagerCost | None:
 
 
 def _twins(cost: ModelCost, measurements: Measurements) -> list[Twins]:
-    """Return all parts with their graphs; none where one lacks."""
+    """Return all parts with their rows in graphs; an empty list if one is missing."""
     found = []
     for part in cost.parts:
         conditions = part.row.conditions
@@ -123,14 +124,14 @@ def _launch_s(kind: str, twins: Iterable[Twins], waiting: Sequence[Twins]) -> fl
 
 
 def _on_device_s(one: Twins, launch_s: float, gap_s: float) -> float:
-    is_longer = one.eager_s > WAITING_RATIO * launch_s
+    is_longer = one.eager_s > LAUNCH_BOUND_RATIO * launch_s
     return one.eager_s if is_longer else min(one.eager_s, one.graph_s + gap_s)
 
 
 def _energy_j(twins: Sequence[Twins], waiting: Sequence[Twins], time_s: float) -> float | None:
-    """Return the energy in graphs, and for the rest of the time what a waiting device draws.
+    """Return the energy in graphs plus the energy of a waiting device for the rest of the time.
 
-    That is known by what loops that wait take more, in energy and in time, than graphs.
+    The power of a waiting device is the additional energy of launch-bound loops over their additional time.
     """
     is_alike = all(one.graph.input_data == one.part.row.input_data for one in twins)
     graphs_j = total_if_known(_calls_j(one) for one in twins)

@@ -1,4 +1,4 @@
-"""What lies between the sum of a model's operators and the measured whole, by name: sum + named parts = whole."""
+"""The parts of a whole model's cost: sum, cache correction, dropped and unmeasured operators, and the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opcost.summing.summation import ModelCost, Part
 
 @dataclass(frozen=True)
 class Piece:
-    """Time in s and energy in J of a part of the whole model, None where it is not known."""
+    """Time in s and energy in J of a part of the whole model, None if unknown."""
 
     time_s: float | None = 0.0
     energy_j: float | None = 0.0
@@ -29,8 +29,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Constants:
-    """What is known of a device from operators alone: what predicts the cost of operators that were not measured, and
-    the cache corrections; None where too little is known.
+    """A device's predictor of unmeasured operators and its cache corrections, None if unknown.
+
+    Both are derived from operators alone, not from whole models.
     """
 
     predictor: Predictor | None = None
@@ -39,12 +40,11 @@ class Constants:
 
 @dataclass(frozen=True)
 class Gap:
-    """The pieces of a whole model. ``modules`` and ``functions`` are the sum.
+    """The parts of a whole model's cost. ``modules`` and ``functions`` are the sum.
 
-    ``correction`` is the cache correction: what the summed calls take longer in the model than each in a loop of itself
-    (below 0 where they take less); where it is not known it is a part of ``unexplained``. ``dropped`` is what is not
-    summed on purpose, measured or estimated; ``unmeasured`` what should be summed and has no measurement, estimated.
-    ``unexplained`` is what is left, below 0 where the rest is more than the whole.
+    ``correction`` is the cache correction of the summed calls, which may be negative; if it is None, its cost is a part
+    of ``unexplained``. ``dropped`` is the measured or predicted cost of operators that are not in the whitelist.
+    ``unmeasured`` is the predicted cost of operators without a row. ``unexplained`` is the whole minus all other parts.
     """
 
     modules: Piece
@@ -56,13 +56,13 @@ class Gap:
 
 
 def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Constants) -> Gap:
-    """Return what makes a whole model.
+    """Return the parts of a whole model's cost.
 
     Args:
         cost: the sum of its operators.
-        dropped: the sum of those that are left out of it on purpose, with energies like those of the sum.
-        full: the measured whole.
-        constants: what is known of the device.
+        dropped: the sum of the dropped operators, on the same energy basis.
+        full: the row of the whole model.
+        constants: predictor and cache corrections of the device.
     """
     modules, functions = (
         _measured([part for part in cost.parts if part.case.operator.is_function == is_function])

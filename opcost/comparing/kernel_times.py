@@ -1,7 +1,7 @@
-"""Kernel times from a profiler: of each kind of operator in its model, and of the same calls alone.
+"""Kernel times from a profiler, of each kind of operator in its model and of the same calls alone.
 
-A sum can be right by cancellation: one kind too long, another too short. Kernels in the model are the only measure of
-each kind there; they are without the gaps between kernels, so they are held against kernels of the operators alone.
+A sum can be right because errors of different kinds cancel. Kernel times in the model show the error of each kind. They
+do not include gaps between kernels, so they are compared with kernel times of the operators alone.
 """
 
 from __future__ import annotations
@@ -18,34 +18,36 @@ from opcost.measuring.conditions import EAGER, WARM, Conditions
 
 @dataclass(frozen=True)
 class KernelTimeRow(Columns):
-    """One kind of operator in one run of a model; times are those of the kernels of all calls."""
+    """One kind of operator in one run of a model; times are the kernel times of all calls."""
 
-    key: Annotated[str, Column("the model and the conditions as two hashes")]
+    key: Annotated[str, Column("hashes of the model and the conditions")]
     name: Annotated[str, Column("the model's folder in measurements/")]
-    operator: Annotated[str, Column("the kind of operator, such as `torch.nn.Conv2d`")]
+    operator: Annotated[str, Column("kind of operator, such as `torch.nn.Conv2d`")]
     calls: Annotated[int, Column("calls in one run", COUNT)]
-    in_model_time_s: Annotated[float, Column("in the model", FROM_0)]
-    alone_time_s: Annotated[float | None, Column("of the same calls alone; empty where one does not run alone", FROM_0)]
-    same_kernels_time_s: Annotated[
-        float, Column("part of that in the model in calls that launch the same kernels alone", FROM_0)
+    in_model_time_s: Annotated[float, Column("kernel time in the model", FROM_0)]
+    alone_time_s: Annotated[
+        float | None, Column("kernel time of the same calls alone; empty if one cannot run alone", FROM_0)
     ]
-    profiled_at: Annotated[str, Column("when it was profiled", MOMENT)]
+    same_kernels_time_s: Annotated[
+        float, Column("part of `in_model_time_s` in calls that launch the same kernels when alone", FROM_0)
+    ]
+    profiled_at: Annotated[str, Column("time of profiling", MOMENT)]
     conditions: Conditions
 
 
 @dataclass(frozen=True)
 class KernelErrors:
-    """By how much kernels take longer alone than in their model, as shares of all kernel time in the model.
+    """Kernel times alone minus those in the model, as shares of all kernel time in the model.
 
-    ``by_kind`` holds the signed share of each kind, the largest magnitude first; ``absolute_ratio`` is the sum of
-    magnitudes, ``ratio`` that of signed shares, in which errors cancel.
+    ``by_kind`` holds the signed share of each kind, the largest magnitude first. ``ratio`` is the sum of signed shares,
+    in which errors cancel, ``absolute_ratio`` the sum of magnitudes.
     """
 
     by_kind: tuple[tuple[str, float], ...]
 
     @property
     def ratio(self) -> float:
-        """The sum of what all kinds take longer or shorter."""
+        """The sum of the signed shares."""
         return math.fsum(error for _, error in self.by_kind)
 
     @property
@@ -55,12 +57,12 @@ class KernelErrors:
 
 
 def kernel_key(model_key: str, conditions: Conditions) -> str:
-    """Return the key of a model's rows: kernels take the same time however they are launched."""
+    """Return the key of a model's rows. It does not depend on execution and cache, because kernel times do not."""
     return f"{model_key}-{replace(conditions, execution=EAGER, cache=WARM).key}"
 
 
 def kernel_errors(rows: Iterable[KernelTimeRow], model_key: str, conditions: Conditions) -> KernelErrors | None:
-    """Return the errors of a model's kinds by the newest rows; None where it was not profiled, or not all ran alone."""
+    """Return the errors of a model's kinds by the newest rows; None if it was not profiled or one kind has no time."""
     key = kernel_key(model_key, conditions)
     newest = {row.operator: row for row in rows if row.key == key}
     whole_s = math.fsum(row.in_model_time_s for row in newest.values())

@@ -1,4 +1,4 @@
-"""When something is remarked on a comparison, and with which figures."""
+"""Rules that decide which remarks a comparison gets, with which figures."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from opcost.comparing.remarks import Figure, Remark, RemarkKind
 from opcost.estimates import total_if_known
 from opcost.measuring.conditions import WARM, Circumstances
 from opcost.measuring.flags import Flag, Flags
-from opcost.measuring.record import (
-    MeasurementRow,
-    doubts_of,
-    is_doubtful,
-    time_of,
-)
+from opcost.measuring.record import MeasurementRow, is_flagged, quality_flags, time_of
 from opcost.operators.cases import CAPTURED, LEAF
 from opcost.operators.tuples import META
 from opcost.summing.energy import EnergyBasis
@@ -26,21 +21,21 @@ from opcost.summing.index import Measurements
 from opcost.summing.summation import Part
 
 NOTICEABLE_RATIO = 0.001
-"""A share of the time below which nothing is said: a thousandth of it is slower by some percent."""
+"""The smallest share of the time that is remarked on. Throttling slows such a share by a few percent."""
 
 PROTOCOL = ("warm_up_s", "loop_s", "relative_error")
-"""Circumstances that are remarked on as one, the protocol; the warm-up makes no difference that is worth a remark."""
+"""Circumstances that are remarked on together as the protocol. The warm-up is not remarked on."""
 
 KINDS_SHOWN = 4
-"""Of operators whose kernels differ most from those in the model."""
+"""The number of kinds of operators with the largest kernel errors in a remark."""
 
 
 def remarks_on(found: Comparison, measurements: Measurements) -> tuple[Remark, ...]:
-    """Return what the reader of a comparison must know.
+    """Return the remarks on a comparison.
 
     Args:
         found: the comparison.
-        measurements: all rows of operators, summed or not.
+        measurements: all rows of operators, including those that are not summed.
     """
     return (
         *_not_summed(found, measurements),
@@ -58,7 +53,7 @@ def remarks_on(found: Comparison, measurements: Measurements) -> tuple[Remark, .
 
 
 def remarks_on_kernels(errors: KernelErrors | None) -> tuple[Remark, ...]:
-    """Return by how much kernels alone differ from those in the model, if that is known."""
+    """Return a remark on kernel times alone compared with those in the model, if they are known."""
     if errors is None:
         return ()
     figures: dict[str, Figure] = {
@@ -70,7 +65,7 @@ def remarks_on_kernels(errors: KernelErrors | None) -> tuple[Remark, ...]:
 
 
 def _not_summed(found: Comparison, measurements: Measurements) -> Iterator[Remark]:
-    """Count missing tuples that have rows, by what differs: conditions, or only the values."""
+    """Remark on missing operators that have rows under other conditions or on other values."""
     missing: dict[tuple[str, ...], set[str]] = {}
     for count in found.cost.missing:
         for row in measurements.of_operator(count.operator.key):
@@ -83,7 +78,7 @@ def _not_summed(found: Comparison, measurements: Measurements) -> Iterator[Remar
 
 
 def _values(found: Comparison) -> Iterator[Remark]:
-    """Remark on operators that were measured on other values than those in the model."""
+    """Remark on operators that were measured on other values than the model's."""
     if found.cost.time_s is None:
         return
     if found.runs.input_data != CAPTURED:
@@ -105,7 +100,7 @@ def _leaves_only(found: Comparison) -> Iterator[Remark]:
 
 
 def _temperatures(found: Comparison) -> Iterator[Remark]:
-    """Say why energies are as measured where some could be normalised."""
+    """Remark on energies that are not normalised although some could be."""
     cost = found.cost
     normalised = EnergyBasis.NORMALISED
     known = [part.row for part in cost.parts if normalised.energy_of(part.row) is not None]
@@ -115,12 +110,12 @@ def _temperatures(found: Comparison) -> Iterator[Remark]:
     if normalised.energy_of(found.full) is None:
         yield Remark(RemarkKind.WHOLE_NOT_NORMALISED, figures)
     else:
-        lacking = len({part.row.key for part in cost.parts}) - len({row.key for row in known})
-        yield Remark(RemarkKind.ROWS_NOT_NORMALISED, {**figures, "rows": lacking})
+        others = len({part.row.key for part in cost.parts}) - len({row.key for row in known})
+        yield Remark(RemarkKind.ROWS_NOT_NORMALISED, {**figures, "rows": others})
 
 
 def _circumstances(found: Comparison) -> Iterator[Remark]:
-    """Say which circumstances of summed rows differ from the whole's, and for what share of the summed time."""
+    """Remark on circumstances of summed rows that differ from the whole model's, with their shares of the time."""
     if found.cost.time_s is None:
         return
     shares: dict[tuple[str, Figure, Figure], float] = {}
@@ -143,7 +138,7 @@ def _circumstances_of(row: MeasurementRow) -> dict[str, Figure]:
 
 
 def _throttled(found: Comparison) -> Iterator[Remark]:
-    """Say for what shares of the summed time and of the whole clocks were throttled by the power limit."""
+    """Remark on throttling by the power limit, with its shares of the summed time and of the whole model's."""
     if found.cost.time_s is None:
         return
     slowed_s = sum(part.time_s * (part.row.measurement.power_capped_ratio or 0.0) for part in found.cost.parts)
@@ -156,7 +151,7 @@ def _throttled(found: Comparison) -> Iterator[Remark]:
 
 
 def _longer_at_lower_clocks_ratio(found: Comparison) -> float | None:
-    """Return by what share of itself a whole is longer than at its operators' clocks, if all of it follows clocks."""
+    """Return the share of the whole model's time that its lower clocks cost, if its time is inverse to clocks."""
     clock_hz = found.full.measurement.sm_clock_hz
     cycles = total_if_known(
         None if part.row.measurement.sm_clock_hz is None else part.time_s * part.row.measurement.sm_clock_hz
@@ -168,7 +163,7 @@ def _longer_at_lower_clocks_ratio(found: Comparison) -> float | None:
 
 
 def _eager(found: Comparison) -> Iterator[Remark]:
-    """Say whether the device or the host decides how long an eager run of the summed operators takes."""
+    """Remark on whether an eager run of the summed operators is bound by launches or by the device."""
     eager = found.eager
     if eager is None:
         return
@@ -183,28 +178,28 @@ def _eager(found: Comparison) -> Iterator[Remark]:
 
 
 def _flagged(found: Comparison) -> Iterator[Remark]:
-    """Say of which measurements something is amiss: chunks of uneven length, meters that disagree."""
-    if is_doubtful(found.full.measurement):
-        yield Remark(RemarkKind.FLAGGED_WHOLE, {"flags": _spelt(doubts_of(found.full.measurement))})
-    first = next((part.row for part in found.cost.parts if is_doubtful(part.row.measurement)), None)
+    """Remark on flagged measurements."""
+    if is_flagged(found.full.measurement):
+        yield Remark(RemarkKind.FLAGGED_WHOLE, {"flags": _names_of(quality_flags(found.full.measurement))})
+    first = next((part.row for part in found.cost.parts if is_flagged(part.row.measurement)), None)
     if first is not None:
         figures: dict[str, Figure] = {
-            "time_ratio": _time_ratio(found, lambda part: is_doubtful(part.row.measurement)),
+            "time_ratio": _time_ratio(found, lambda part: is_flagged(part.row.measurement)),
             "operator": first.operator,
-            "flags": _spelt(doubts_of(first.measurement)),
+            "flags": _names_of(quality_flags(first.measurement)),
         }
         yield Remark(RemarkKind.FLAGGED_OPERATORS, figures)
 
 
 def _not_precise(found: Comparison) -> Iterator[Remark]:
-    """Say for what share of the summed time loops ended before they were as precise as asked."""
+    """Remark on measurements that did not reach their target precision."""
     time_ratio = _time_ratio(found, lambda part: Flag.IMPRECISE in part.row.measurement.flags)
     if time_ratio >= NOTICEABLE_RATIO:
         yield Remark(RemarkKind.NOT_PRECISE, {"time_ratio": time_ratio})
 
 
 def _uncorrected(found: Comparison) -> Iterator[Remark]:
-    """Say why there is no cache correction where there should be one."""
+    """Remark on a missing cache correction."""
     if found.gap.correction is not None or not is_corrected(found.conditions):
         return
     moved_bytes = found.counts.total_memory_bytes
@@ -215,11 +210,11 @@ def _uncorrected(found: Comparison) -> Iterator[Remark]:
 
 
 def _time_ratio(found: Comparison, is_meant: Callable[[Part], bool]) -> float:
-    """Return what share of the summed time some parts have; 0 where nothing is summed."""
+    """Return the share of the summed time that some parts have; 0 if nothing is summed."""
     if found.cost.time_s is None:
         return 0.0
     return math.fsum(part.time_s for part in found.cost.parts if is_meant(part)) / found.cost.time_s.value
 
 
-def _spelt(flags: Flags) -> tuple[str, ...]:
+def _names_of(flags: Flags) -> tuple[str, ...]:
     return tuple(flag.value for flag in flags)

@@ -1,4 +1,4 @@
-"""What a reader must know of a comparison: remarks as data, and the one place that words them."""
+"""Remarks on comparisons: kinds with figures, and their texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Figure: TypeAlias = "str | int | float | tuple[str, ...] | tuple[tuple[str, floa
 
 
 class RemarkKind(str, Enum):
-    """What can be remarked on a comparison."""
+    """The kinds of remarks on a comparison."""
 
     OTHER_CONDITIONS = "other-conditions"
     ON_OTHER_VALUES_ONLY = "on-other-values-only"
@@ -40,39 +40,39 @@ class RemarkKind(str, Enum):
 
 @dataclass(frozen=True)
 class Remark:
-    """One remark: its kind, and its figures by name.
+    """A remark: its kind and its figures by name.
 
-    A name ends in the figure's unit: ``_ratio`` (a share), ``_s``, ``_bytes`` or ``_c``. ``time_ratio`` is the share of
-    the summed time that a remark is about. None is an unknown figure.
+    A name ends with the figure's unit: ``_ratio`` (a share), ``_s``, ``_bytes`` or ``_c``. ``time_ratio`` is the share
+    of the summed time that the remark applies to. None is an unknown figure.
     """
 
     kind: RemarkKind
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
 
-_EAGER = "{launch_time_s} of launches, {device_time_s} on the device; the longer is {of_whole_ratio} of the whole model"
+_EAGER = "launches {launch_time_s}, device {device_time_s}; the longer time is {of_whole_ratio} of the whole model's"
 
 TEXTS: Mapping[RemarkKind, str] = {
     RemarkKind.OTHER_CONDITIONS: (
-        "{operators} missing operators are measured under other conditions only ({differences})"
+        "missing operators that were measured under other conditions: {operators} ({differences})"
     ),
-    RemarkKind.ON_OTHER_VALUES_ONLY: "{operators} missing operators are measured on other values only",
-    RemarkKind.NAMED_VALUES: "the sum is of operators on {input_data} values; the whole model ran on its own values",
-    RemarkKind.SHAPES_ONLY: "counted on shapes only: the sum is of operators on normal values",
+    RemarkKind.ON_OTHER_VALUES_ONLY: "missing operators that were measured on other values: {operators}",
+    RemarkKind.NAMED_VALUES: "operators were measured on {input_data} values, the whole model on its own",
+    RemarkKind.SHAPES_ONLY: "the model was counted on shapes only, so operators on normal values are summed",
     RemarkKind.OTHER_VALUES: (
         "{time_ratio} of the summed time is of operators measured on other values than the model's"
     ),
-    RemarkKind.OTHER_CACHE: "the sum is of operators run {cache}; the whole model ran as it is",
-    RemarkKind.LEAF_MODULES: "the sum is of leaf modules only, as hooks on modules see them",
+    RemarkKind.OTHER_CACHE: "operators were measured in the cache mode {cache}",
+    RemarkKind.LEAF_MODULES: "the sum is of leaf modules only",
     RemarkKind.WHOLE_NOT_NORMALISED: "energies are not normalised to {reference_c}: the whole model's cannot be",
     RemarkKind.ROWS_NOT_NORMALISED: "energies are not normalised to {reference_c}: those of {rows} rows cannot be",
     RemarkKind.OTHER_CIRCUMSTANCE: (
-        "{time_ratio} of the summed time was measured under another {name}: {of_sum} (whole model: {of_whole})"
+        "{time_ratio} of the summed time was measured with another {name}: {of_sum} (whole model: {of_whole})"
     ),
     RemarkKind.THROTTLED: (
         "throttled by the power limit, as a share of the time: operators {time_ratio}, whole model {whole_time_ratio}"
     ),
-    RemarkKind.LOWER_CLOCKS: "at its lower clocks the whole model is at most {longer_ratio} longer",
+    RemarkKind.LOWER_CLOCKS: "lower clocks make the whole model at most {longer_ratio} longer",
     RemarkKind.LAUNCH_BOUND: f"an eager run of the summed operators is launch-bound: {_EAGER}",
     RemarkKind.DEVICE_BOUND: f"an eager run of the summed operators is bound by the device: {_EAGER}",
     RemarkKind.ASSUMED_LAUNCHES: (
@@ -80,22 +80,24 @@ TEXTS: Mapping[RemarkKind, str] = {
     ),
     RemarkKind.FLAGGED_WHOLE: "the whole model's measurement is flagged: {flags}",
     RemarkKind.FLAGGED_OPERATORS: (
-        "{time_ratio} of the summed time is of flagged measurements, such as {operator}: {flags}; a later run measures "
-        "them again"
+        "{time_ratio} of the summed time is of flagged measurements, such as {operator}: {flags}; the next run of "
+        "block 2 measures them again"
     ),
-    RemarkKind.NOT_PRECISE: "{time_ratio} of the summed time is of measurements whose target precision was not reached",
+    RemarkKind.NOT_PRECISE: (
+        "{time_ratio} of the summed time is of measurements that did not reach their target precision"
+    ),
     RemarkKind.UNCORRECTED_SMALL: (
-        "no cache correction: a run moves {moved_bytes}; of less than {stream_bytes} much may stay in caches"
+        "no cache correction: the model moves {moved_bytes}, and below {stream_bytes} data may stay in caches"
     ),
     RemarkKind.UNCORRECTED_UNKNOWN: (
-        "no cache correction: it is not known for this card and its software; block 2 measures it"
+        "no cache correction: not measured for this card and its software; block 2 measures it"
     ),
     RemarkKind.KERNELS: (
-        "kernels alone take {alone_ratio} of their time in the model; by kind they differ by {absolute_ratio} of it "
-        "in all: {kinds}"
+        "kernel time of operators alone: {alone_ratio} of that in the model; sum of the differences' magnitudes: "
+        "{absolute_ratio}; largest differences: {kinds}"
     ),
 }
-"""How each kind is worded. Figures stand in it as ``_shown`` makes them texts."""
+"""The text of each kind, with figures as ``_shown`` formats them."""
 
 UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("_ratio", percent),
@@ -111,7 +113,7 @@ def worded(remark: Remark) -> str:
 
 
 def all_worded(remarks: Iterable[Remark]) -> str:
-    """Return remarks on one line, as a table's cell holds them."""
+    """Return remarks as sentences on one line, for a cell of a table."""
     return " | ".join(map(worded, remarks))
 
 

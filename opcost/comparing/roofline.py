@@ -1,10 +1,9 @@
-"""The roofline of a card in time and energy, from its own rows: the best that any operator reached.
+"""The roofline of a card in time and energy: the highest rates that any measured operator reached.
 
 Williams, Waterman, Patterson, Communications of the ACM 52(4) (2009), 65-76; for energy Choi, Bedard, Fowler, Vuduc,
-IPDPS 2013, 661-672. Bytes are those that an operator's calls name (``operators.OperatorCount``): what lies in a cache
-counts, too, so that small operators may be faster than the memory is, and above its roof. So the byte rate is that of
-operators that move more than any cache holds, where there are such. Each arithmetic has a roof of its own: products in
-fp32 never come near TF32's. Energies are whole ones, idle power included.
+IPDPS 2013, 661-672. Bytes are those of ``OperatorCount``, including data in caches, so that small operators may exceed
+the memory's rate. The byte rate is therefore that of operators that move more than any cache holds, if there are any.
+Each arithmetic has its own roof, since fp32 products never reach the rate of TF32. Energies include idle power.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ FP32, TF32 = "fp32", "TF32"
 
 @dataclass(frozen=True)
 class Work:
-    """What one call computes and moves, and what it costs; ``energy_j`` is None where it is unknown.
+    """FLOPs, bytes and cost of one call; ``energy_j`` is None if unknown.
 
-    ``arithmetic`` is what it multiplies in, such as fp32 or TF32.
+    ``arithmetic`` is the format of its products, such as fp32 or TF32.
     """
 
     flop: int
@@ -35,13 +34,13 @@ class Work:
 
     @property
     def flop_per_byte(self) -> float | None:
-        """The arithmetic intensity; None of what moves nothing."""
+        """The arithmetic intensity; None if the call moves nothing."""
         return self.flop / self.memory_bytes if self.memory_bytes else None
 
 
 @dataclass(frozen=True)
 class Roof:
-    """The highest rates: of FLOPs, by arithmetic, and of bytes, each per second or per joule."""
+    """The highest rates of FLOPs, by arithmetic, and of bytes, each per second or per joule."""
 
     flop_rates: Mapping[str, float]
     byte_rate: float
@@ -52,35 +51,35 @@ class Roof:
         return max(self.flop_rates, key=self.flop_rates.__getitem__)
 
     def flop_rate(self, arithmetic: str) -> float:
-        """Return the roof of an arithmetic, the highest one where nothing is known of it."""
+        """Return the roof of an arithmetic, or the highest roof if it has none."""
         return self.flop_rates.get(arithmetic, self.flop_rates[self.highest])
 
     def ridge_flop_per_byte(self, arithmetic: str) -> float:
-        """Return the intensity from which on computing is the bound, not memory."""
+        """Return the intensity from which compute is the bound, not memory."""
         return self.flop_rate(arithmetic) / self.byte_rate
 
     def side(self, work: Work) -> str | None:
-        """Return what bounds a call: ``memory`` or ``compute``; None where it moves nothing."""
+        """Return the bound of a call, ``memory`` or ``compute``; None if it moves nothing."""
         intensity = work.flop_per_byte
         if intensity is None:
             return None
         return COMPUTE if intensity >= self.ridge_flop_per_byte(work.arithmetic) else MEMORY
 
     def reached(self, work: Work, cost: float) -> float:
-        """Return which share of the roof is reached by work that costs so many seconds or joules; above 1 in caches."""
+        """Return the share of the roof that work reaches at a cost in s or J. It may exceed 1 for data in caches."""
         return max(work.flop / self.flop_rate(work.arithmetic), work.memory_bytes / self.byte_rate) / cost
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """A card's roofs; ``energy`` is None where no energies are known."""
+    """A card's roofs; ``energy`` is None if no energies are known."""
 
     time: Roof
     energy: Roof | None
 
 
 def roofline_of(works: Iterable[Work]) -> Roofline | None:
-    """Return the roofline that calls span; None where none computes, or none moves anything."""
+    """Return the roofline of calls; None if none computes or none moves anything."""
     works = list(works)
     time = _roof([(work, work.time_s) for work in works])
     energy = _roof([(work, work.energy_j) for work in works if work.energy_j is not None])

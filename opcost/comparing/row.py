@@ -1,4 +1,4 @@
-"""One row of ``sum_vs_full.csv``: each column with what makes its value."""
+"""Rows of ``sum_vs_full.csv``: each column with the function that gives its value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GETTER = "getter"
 
 @dataclass(frozen=True)
 class RowSource:
-    """What a row is made of: a model's name, a comparison, errors of its kernels where they are known, and when."""
+    """The data of a row: model name, comparison, kernel errors if known, and time of the comparison."""
 
     name: str
     comparison: Comparison
@@ -35,22 +35,22 @@ class RowSource:
 
     @property
     def full(self) -> MeasurementRow:
-        """The measured whole."""
+        """The whole model's row."""
         return self.comparison.full
 
     @property
     def cost(self) -> ModelCost:
-        """The sum."""
+        """The sum of operators."""
         return self.comparison.cost
 
     @property
     def gap(self) -> Gap:
-        """What makes the whole."""
+        """The parts of the whole model's cost."""
         return self.comparison.gap
 
     @property
     def eager(self) -> EagerCost | None:
-        """What an eager run should cost."""
+        """The expected cost of an eager run."""
         return self.comparison.eager
 
     @property
@@ -65,124 +65,128 @@ class RowSource:
 
     @property
     def energy_missing_reason(self) -> str | None:
-        """Why the sum has no energy, or the whole has none."""
+        """The reason why the sum or the whole model has no energy."""
         return self.cost.energy_missing_reason or self.full.measurement.energy_missing_reason
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """What the reader must know."""
+        """The remarks on the comparison and on kernels."""
         return (*self.comparison.remarks, *remarks_on_kernels(self.kernels))
 
 
 def _of(get: Callable[[RowSource], Value]) -> Value:
-    """Declare what makes a column's value."""
+    """Declare the function that gives a column's value."""
     declared: Value = field(metadata={GETTER: get})
     return declared
 
 
 @dataclass(frozen=True)
 class ComparisonRow(Columns):
-    """A model's summed operators beside the measured whole, under one set of conditions: those of the operators.
+    """A model's summed operators and the measured whole model, under one set of conditions.
 
-    The whole is the sum (in modules and in functions), the cache correction, what is dropped, what is unmeasured, and
-    what is unexplained. What an eager run should take follows from rows of eager loops and of graphs, kernel errors
+    The whole is the sum (modules and functions), the cache correction, dropped operators, unmeasured operators, and the
+    unexplained rest. Expected costs of an eager run are derived from rows of eager loops and of graphs, kernel errors
     from ``kernel_times.csv``.
     """
 
-    key: Annotated[str, Column("that of the whole model's row")] = _of(lambda one: one.full.key)
+    key: Annotated[str, Column("key of the whole model's row")] = _of(lambda one: one.full.key)
     operator: Annotated[str, Column("the model as an operator, such as `torchvision.models.resnet50`")] = _of(
         lambda one: one.full.operator
     )
-    time_s: Annotated[float | None, Column("of the sum")] = _of(lambda one: value_of(one.cost.time_s))
-    energy_j: Annotated[float | None, Column("of the sum")] = _of(lambda one: value_of(one.cost.energy_j))
+    time_s: Annotated[float | None, Column("time of the sum")] = _of(lambda one: value_of(one.cost.time_s))
+    energy_j: Annotated[float | None, Column("energy of the sum")] = _of(lambda one: value_of(one.cost.energy_j))
     name: Annotated[str, Column("the model's folder in measurements/")] = _of(lambda one: one.name)
-    input_data: Annotated[str, Column("the values that the operators were asked for on", one_of(*INPUT_DATA))] = _of(
+    input_data: Annotated[str, Column("requested input data of the operators", one_of(*INPUT_DATA))] = _of(
         lambda one: one.comparison.runs.input_data
     )
-    counted: Annotated[str, Column("which operators are summed: all, or those of leaf modules", one_of(*COUNTED))] = (
-        _of(lambda one: one.comparison.runs.counted)
+    counted: Annotated[str, Column("summed operators: all, or leaf modules only", one_of(*COUNTED))] = _of(
+        lambda one: one.comparison.runs.counted
     )
-    time_standard_error_s: Annotated[float | None, Column("one standard error of the sum's time")] = _of(
+    time_standard_error_s: Annotated[float | None, Column("standard error of the sum's time")] = _of(
         lambda one: standard_error_of(one.cost.time_s)
     )
-    energy_standard_error_j: Annotated[float | None, Column("one standard error of the sum's energy")] = _of(
+    energy_standard_error_j: Annotated[float | None, Column("standard error of the sum's energy")] = _of(
         lambda one: standard_error_of(one.cost.energy_j)
     )
-    full_time_s: Annotated[float, Column("of the whole model", ABOVE_0)] = _of(lambda one: one.full.measurement.time_s)
-    full_time_standard_error_s: Annotated[float, Column("one standard error of the whole's time")] = _of(
+    full_time_s: Annotated[float, Column("time of the whole model", ABOVE_0)] = _of(
+        lambda one: one.full.measurement.time_s
+    )
+    full_time_standard_error_s: Annotated[float, Column("standard error of the whole model's time")] = _of(
         lambda one: one.full.measurement.time_standard_error_s
     )
-    full_energy_j: Annotated[float | None, Column("of the whole model", ABOVE_0)] = _of(
+    full_energy_j: Annotated[float | None, Column("energy of the whole model", ABOVE_0)] = _of(
         lambda one: value_of(one.comparison.full_energy_j)
     )
-    full_energy_standard_error_j: Annotated[float | None, Column("one standard error of the whole's energy")] = _of(
+    full_energy_standard_error_j: Annotated[float | None, Column("standard error of the whole model's energy")] = _of(
         lambda one: standard_error_of(one.comparison.full_energy_j)
     )
     reference_temperature_c: Annotated[float | None, Column("temperature of the energies; empty: as measured")] = _of(
         lambda one: one.cost.basis.temperature_c
     )
-    time_ratio: Annotated[float | None, Column("sum / whole")] = _of(lambda one: value_of(one.comparison.time_ratio))
-    time_standard_error_ratio: Annotated[float | None, Column("one standard error of the ratio of times")] = _of(
+    time_ratio: Annotated[float | None, Column("time of the sum / of the whole model")] = _of(
+        lambda one: value_of(one.comparison.time_ratio)
+    )
+    time_standard_error_ratio: Annotated[float | None, Column("standard error of the ratio of times")] = _of(
         lambda one: standard_error_of(one.comparison.time_ratio)
     )
-    energy_ratio: Annotated[float | None, Column("sum / whole")] = _of(
+    energy_ratio: Annotated[float | None, Column("energy of the sum / of the whole model")] = _of(
         lambda one: value_of(one.comparison.energy_ratio)
     )
-    energy_standard_error_ratio: Annotated[float | None, Column("one standard error of the ratio of energies")] = _of(
+    energy_standard_error_ratio: Annotated[float | None, Column("standard error of the ratio of energies")] = _of(
         lambda one: standard_error_of(one.comparison.energy_ratio)
     )
-    function_time_s: Annotated[float | None, Column("part of the sum in functions")] = _of(
+    function_time_s: Annotated[float | None, Column("part of the sum's time in functions")] = _of(
         lambda one: one.gap.functions.time_s
     )
-    function_energy_j: Annotated[float | None, Column("part of the sum in functions")] = _of(
+    function_energy_j: Annotated[float | None, Column("part of the sum's energy in functions")] = _of(
         lambda one: one.gap.functions.energy_j
     )
-    correction_time_s: Annotated[
-        float | None, Column("cache correction: what calls take longer in a model, no part of the sum")
-    ] = _of(lambda one: value_of(one.correction_time_s))
-    correction_time_standard_error_s: Annotated[float | None, Column("one standard error of the correction")] = _of(
+    correction_time_s: Annotated[float | None, Column("cache correction of the time, not included in the sum")] = _of(
+        lambda one: value_of(one.correction_time_s)
+    )
+    correction_time_standard_error_s: Annotated[float | None, Column("standard error of that correction")] = _of(
         lambda one: standard_error_of(one.correction_time_s)
     )
-    correction_energy_j: Annotated[
-        float | None, Column("cache correction: what calls take longer in a model, no part of the sum")
-    ] = _of(lambda one: value_of(one.correction_energy_j))
-    correction_energy_standard_error_j: Annotated[float | None, Column("one standard error of the correction")] = _of(
+    correction_energy_j: Annotated[float | None, Column("cache correction of the energy, not included in the sum")] = (
+        _of(lambda one: value_of(one.correction_energy_j))
+    )
+    correction_energy_standard_error_j: Annotated[float | None, Column("standard error of that correction")] = _of(
         lambda one: standard_error_of(one.correction_energy_j)
     )
-    dropped_time_s: Annotated[float | None, Column("what is left out on purpose, estimated where it has no row")] = _of(
-        lambda one: one.gap.dropped.time_s
-    )
-    dropped_energy_j: Annotated[float | None, Column("what is left out on purpose, estimated where it has no row")] = (
-        _of(lambda one: one.gap.dropped.energy_j)
-    )
-    unmeasured_time_s: Annotated[float | None, Column("what has no row, estimated")] = _of(
+    dropped_time_s: Annotated[
+        float | None, Column("time of operators that are not in the whitelist, predicted if not measured")
+    ] = _of(lambda one: one.gap.dropped.time_s)
+    dropped_energy_j: Annotated[
+        float | None, Column("energy of operators that are not in the whitelist, predicted if not measured")
+    ] = _of(lambda one: one.gap.dropped.energy_j)
+    unmeasured_time_s: Annotated[float | None, Column("predicted time of operators without a row")] = _of(
         lambda one: one.gap.unmeasured.time_s
     )
-    unmeasured_energy_j: Annotated[float | None, Column("what has no row, estimated")] = _of(
+    unmeasured_energy_j: Annotated[float | None, Column("predicted energy of operators without a row")] = _of(
         lambda one: one.gap.unmeasured.energy_j
     )
-    unexplained_time_s: Annotated[float | None, Column("what is left of the whole")] = _of(
+    unexplained_time_s: Annotated[float | None, Column("whole model minus all other parts")] = _of(
         lambda one: one.gap.unexplained.time_s
     )
-    unexplained_energy_j: Annotated[float | None, Column("what is left of the whole")] = _of(
+    unexplained_energy_j: Annotated[float | None, Column("whole model minus all other parts")] = _of(
         lambda one: one.gap.unexplained.energy_j
     )
-    eager_device_time_s: Annotated[float | None, Column("what an eager run should take on the device")] = _of(
+    eager_device_time_s: Annotated[float | None, Column("expected time of an eager run on the device")] = _of(
         lambda one: None if one.eager is None else one.eager.device_time_s
     )
-    eager_launch_time_s: Annotated[float | None, Column("what its launches should take on the host")] = _of(
+    eager_launch_time_s: Annotated[float | None, Column("expected time of its launches on the host")] = _of(
         lambda one: None if one.eager is None else one.eager.launch_time_s
     )
-    eager_energy_j: Annotated[float | None, Column("what it should take in energy")] = _of(
+    eager_energy_j: Annotated[float | None, Column("expected energy of an eager run")] = _of(
         lambda one: None if one.eager is None else one.eager.energy_j
     )
     kernel_error_ratio: Annotated[
-        float | None, Column("share that kernels take longer alone, kinds summed with their signs")
+        float | None, Column("kernel time alone minus that in the model, relative to the latter, with signs")
     ] = _of(lambda one: None if one.kernels is None else one.kernels.ratio)
-    absolute_kernel_error_ratio: Annotated[float | None, Column("the same without signs")] = _of(
-        lambda one: None if one.kernels is None else one.kernels.absolute_ratio
-    )
-    energy_missing_reason: Annotated[str | None, Column("why an energy is empty")] = _of(
+    absolute_kernel_error_ratio: Annotated[
+        float | None, Column("the same, but magnitudes summed over kinds of operators")
+    ] = _of(lambda one: None if one.kernels is None else one.kernels.absolute_ratio)
+    energy_missing_reason: Annotated[str | None, Column("reason why an energy is empty")] = _of(
         lambda one: one.energy_missing_reason
     )
     flop_ratio: Annotated[float | None, Column("share of the model's FLOPs in the sum")] = _of(
@@ -191,18 +195,18 @@ class ComparisonRow(Columns):
     memory_bytes_ratio: Annotated[float | None, Column("share of the model's bytes in the sum")] = _of(
         lambda one: one.cost.memory_bytes_ratio
     )
-    summed_operators: Annotated[int, Column("operator tuples in the sum", COUNT)] = _of(
+    summed_operators: Annotated[int, Column("number of operator tuples in the sum", COUNT)] = _of(
         lambda one: len(one.cost.summed)
     )
-    missing_operators: Annotated[int, Column("operator tuples without a row", COUNT)] = _of(
+    missing_operators: Annotated[int, Column("number of operator tuples without a row", COUNT)] = _of(
         lambda one: len(one.cost.missing)
     )
-    missing: Annotated[str, Column("which these are, separated by |")] = _of(
+    missing: Annotated[str, Column("operator tuples without a row, separated by |")] = _of(
         lambda one: " | ".join(str(count.operator) for count in one.cost.missing)
     )
-    remarks: Annotated[str, Column("what else to know, separated by |")] = _of(lambda one: all_worded(one.remarks))
-    compared_at: Annotated[str, Column("when it was compared", MOMENT)] = _of(lambda one: one.compared_at)
-    conditions: Annotated[Conditions, Column("those of the summed operators")] = _of(
+    remarks: Annotated[str, Column("remarks in words, separated by |")] = _of(lambda one: all_worded(one.remarks))
+    compared_at: Annotated[str, Column("time of the comparison", MOMENT)] = _of(lambda one: one.compared_at)
+    conditions: Annotated[Conditions, Column("conditions of the summed operators")] = _of(
         lambda one: one.comparison.conditions
     )
 

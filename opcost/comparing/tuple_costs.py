@@ -1,4 +1,4 @@
-"""The tuples that models use: what each costs, in which models, and what to know about its figures."""
+"""Costs of the operator tuples that compared models use, with the flags of their figures."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from opcost.comparing.roofline import FP32, TF32, Roofline, Work, roofline_of
 from opcost.estimates import Estimate, value_of
 from opcost.measuring.conditions import EAGER, Conditions
 from opcost.measuring.flags import Flag
-from opcost.measuring.record import (
-    MeasurementRow,
-    is_doubtful,
-    time_of,
-)
+from opcost.measuring.record import MeasurementRow, is_flagged, time_of
 from opcost.operators.cases import Case, cases_of
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple
@@ -24,9 +20,9 @@ from opcost.summing.summation import ModelCost, Part
 
 
 class TupleFlag(Enum):
-    """What is to be known of a tuple in the comparisons that use it. The value is how tables show it."""
+    """A named property of a tuple in the comparisons that use it. Tables show its value."""
 
-    DOUBTFUL = "doubtful"
+    FLAGGED = "flagged"
     NOT_PRECISE = "imprecise"
     DUTY_CYCLE = "duty cycle"
     POWER_LIMIT = "power limit"
@@ -39,27 +35,27 @@ class TupleFlag(Enum):
 
     @property
     def meaning(self) -> str:
-        """What that means, in a few words."""
+        """The flag in words."""
         return _MEANINGS[self]
 
 
 _MEANINGS = {
-    TupleFlag.DOUBTFUL: "something disturbed the measurement, or its meters disagree: a later run measures it again",
+    TupleFlag.FLAGGED: "a flag casts doubt on the measurement; the next run of block 2 measures it again",
     TupleFlag.NOT_PRECISE: "target precision not reached",
-    TupleFlag.DUTY_CYCLE: "measured with pauses: without them it would be throttled by the power limit",
-    TupleFlag.POWER_LIMIT: "at the power limit: slower where the load lasts",
-    TupleFlag.EAGER: "launched by Python's calls, not in a CUDA graph",
+    TupleFlag.DUTY_CYCLE: "measured with pauses, because without them it is throttled by the power limit",
+    TupleFlag.POWER_LIMIT: "at the power limit: throttled if the load lasts",
+    TupleFlag.EAGER: "called from Python, not in a CUDA graph",
     TupleFlag.OTHER_VALUES: "measured on other values than the model's",
     TupleFlag.OTHER_BOARD: "measured on another board than the whole model",
-    TupleFlag.NO_ENERGY: "no meter gave its energy",
-    TupleFlag.NOT_MEASURED: "there is no row under the model's conditions",
-    TupleFlag.DROPPED: "left out of the sum: the whitelist does not name it",
+    TupleFlag.NO_ENERGY: "no energy measured",
+    TupleFlag.NOT_MEASURED: "no row under the model's conditions",
+    TupleFlag.DROPPED: "not in the sum, because it is not in the whitelist",
 }
 
 
 @dataclass(frozen=True)
 class Use:
-    """Calls of a tuple in one comparison, by its place among all; ``is_summed`` is False where they are left out."""
+    """The calls of a tuple in one comparison, by the comparison's index. ``is_summed`` is False for dropped tuples."""
 
     comparison: int
     calls: int
@@ -68,7 +64,7 @@ class Use:
 
 @dataclass
 class TupleCost:
-    """A tuple on a kind of values, the row that stands for it, None where there is none, and who uses it."""
+    """A case with its row, None if it has none, and its uses in comparisons."""
 
     case: Case
     row: MeasurementRow | None
@@ -89,7 +85,7 @@ class TupleCost:
 
     @property
     def work(self) -> Work | None:
-        """What one call does and costs; None where it is not measured."""
+        """FLOPs, bytes and cost of one call; None without a row."""
         if self.row is None:
             return None
         energy_j = self.energy_j
@@ -98,9 +94,9 @@ class TupleCost:
 
 
 def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
-    """Return what an operator multiplies in: its first floating input's type, TF32 where torch's switches allow that.
+    """Return the format of an operator's products: its first floating-point input's dtype, or TF32 if allowed.
 
-    torch has one switch for convolutions and one for all other products.
+    torch has one TF32 switch for convolutions and one for all other products.
     """
     dtype = next((spec.dtype for spec in operator.floating_inputs), "float32")
     if dtype != "float32":
@@ -112,37 +108,36 @@ def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
 
 
 def tuple_costs(comparisons: Sequence[Comparison]) -> list[TupleCost]:
-    """Return the tuples that compared models use, those first that cost the models most time.
+    """Return the tuples that compared models use, in descending order of their total time in the models.
 
-    A tuple whose figures come from different rows, since models were measured on different boards or under different
-    conditions, is there once for each row.
+    A tuple has one entry for each row, if models were measured on different boards or under different conditions.
     """
     found: dict[tuple[str, ...], TupleCost] = {}
     for index, comparison in enumerate(comparisons):
         for cost, is_summed in ((comparison.cost, True), (comparison.left_out, False)):
-            _add(found, comparison, cost, Place(index, is_summed))
+            _add(found, comparison, cost, Origin(index, is_summed))
     return sorted(found.values(), key=_total_time_s, reverse=True)
 
 
 @dataclass(frozen=True)
-class Place:
-    """Which comparison, and whether in its sum."""
+class Origin:
+    """The index of a comparison, and whether a cost is its sum."""
 
     comparison: int
     is_summed: bool
 
 
-def _add(found: dict[tuple[str, ...], TupleCost], comparison: Comparison, cost: ModelCost, place: Place) -> None:
+def _add(found: dict[tuple[str, ...], TupleCost], comparison: Comparison, cost: ModelCost, origin: Origin) -> None:
     counts = {count.operator: count for count in (*cost.summed, *cost.missing)}
     for part in cost.parts:
         key = (part.case.key, part.row.key, part.row.measurement.started_at)
         known = found.setdefault(key, _entry(part.case, part.row, counts[part.case.operator]))
-        known.uses.append(Use(place.comparison, part.occurrences, place.is_summed))
-        known.flags.update(_flags_of(part, comparison, place.is_summed))
+        known.uses.append(Use(origin.comparison, part.occurrences, origin.is_summed))
+        known.flags.update(_flags_of(part, comparison, origin.is_summed))
     for case, calls, count in _missing(cost, comparison.runs.input_data):
         known = found.setdefault((case.key, comparison.conditions.key), _entry(case, None, count))
-        known.uses.append(Use(place.comparison, calls, place.is_summed))
-        known.flags.update({TupleFlag.NOT_MEASURED, *([] if place.is_summed else [TupleFlag.DROPPED])})
+        known.uses.append(Use(origin.comparison, calls, origin.is_summed))
+        known.flags.update({TupleFlag.NOT_MEASURED, *([] if origin.is_summed else [TupleFlag.DROPPED])})
 
 
 def _entry(case: Case, row: MeasurementRow | None, count: OperatorCount) -> TupleCost:
@@ -160,7 +155,7 @@ def _flags_of(part: Part, comparison: Comparison, is_summed: bool) -> Iterator[T
     measured = part.row.measurement
     board = comparison.full.circumstances.device_uuid
     held = {
-        TupleFlag.DOUBTFUL: is_doubtful(measured),
+        TupleFlag.FLAGGED: is_flagged(measured),
         TupleFlag.NOT_PRECISE: Flag.IMPRECISE in measured.flags,
         TupleFlag.DUTY_CYCLE: Flag.DUTY_CYCLE in measured.flags,
         TupleFlag.POWER_LIMIT: not {Flag.AT_POWER_LIMIT, Flag.POWER_CAPPED}.isdisjoint(measured.flags),
@@ -178,5 +173,5 @@ def _total_time_s(cost: TupleCost) -> float:
 
 
 def roofline_of_tuples(costs: Iterable[TupleCost]) -> Roofline | None:
-    """Return the roofline of measured tuples, those left out whose figures are in doubt."""
-    return roofline_of(cost.work for cost in costs if cost.work is not None and TupleFlag.DOUBTFUL not in cost.flags)
+    """Return the roofline of measured tuples that are not flagged."""
+    return roofline_of(cost.work for cost in costs if cost.work is not None and TupleFlag.FLAGGED not in cost.flags)

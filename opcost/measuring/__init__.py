@@ -1,1 +1,1 @@
-"""The measuring procedure: from a workload, a meter and a clock to a record with its errors."""
+"""The measuring procedure: from a workload, a meter and a clock to a record with errors."""

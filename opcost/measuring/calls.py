@@ -1,4 +1,4 @@
-"""Calls of an operator that are made again and again."""
+"""Repeatable calls of an operator."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Call: TypeAlias = Callable[[], object]
 
 @dataclass(frozen=True)
 class Calls:
-    """Calls of an operator that are made again and again.
+    """Repeatable calls of an operator.
 
-    ``cycle`` makes ``period`` calls, each time the same ones in the same order. ``overhead`` is what a whole cycle does
-    besides, None if nothing; ``flags`` and ``notes`` say how they differ from calls in a model. ``relocated`` makes the
-    same cycle on other memory, None where there is but one place for it.
+    ``cycle`` makes ``period`` calls, the same ones in the same order each time. ``overhead`` makes the other work of
+    a cycle, None if there is none. ``flags`` and ``notes`` describe differences from calls in a model. ``relocated``
+    returns the same cycle in other memory; it is None if the memory cannot be changed.
     """
 
     cycle: Call

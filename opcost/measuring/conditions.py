@@ -1,6 +1,6 @@
-"""Under what a figure holds.
+"""Conditions and circumstances of a measurement.
 
-``Conditions`` must be equal for figures that are summed or compared; ``Circumstances`` may differ and are listed.
+Conditions must be equal for figures that are summed or compared. Circumstances may differ and are reported.
 """
 
 from __future__ import annotations
@@ -16,34 +16,33 @@ from opcost.operators.tuples import short_hash
 EAGER = "eager"
 GRAPH = "graph"
 EXECUTIONS = (GRAPH, EAGER)
-"""How operators and models are run: by Python's calls, or as CUDA graphs where they can be captured."""
+"""How operators and models are run: as CUDA graphs if they can be captured, or called from Python."""
 
 Precision: TypeAlias = Literal["torch-default", "fp32", "tf32"]
-"""What a config may ask for; ``torch_backend.switches`` sets it."""
+"""The precisions that a config may ask for; ``torch_backend.switches`` sets them."""
 
 TORCH_DEFAULT: Final = "torch-default"
-"""The precision that torch has unasked: TF32 in cuDNN's convolutions, fp32 in matrix products."""
+"""torch's default precision: TF32 in cuDNN's convolutions, fp32 in matrix products."""
 
 WARM = "warm"
 COLD = "cold"
 CHAINED = "chained"
 CACHES = (WARM, COLD, CHAINED)
-"""What an operator that runs again and again finds in the device's cache: all that the call before used, inputs but no
-weights, or the output of a layer like itself as its input. Whole models run as they are, which is called warm.
-"""
-
+"""Contents of the device's cache at each call of an operator in its loop: everything that the previous call used, the
+inputs but not the weights, or the output of a similar layer as the input. Whole models are always ``warm``."""
 
 DEVICE_PRODUCT = Column("name of the device")
-DEVICE_UUID = Column("which board of this name")
+DEVICE_UUID = Column("UUID of the board")
 DRIVER_VERSION = Column("version of the device's driver")
 TORCH_VERSION = Column("version of torch")
 
 
 @dataclass(frozen=True)
 class Conditions(Columns):
-    """What must be equal before two figures may be summed or compared.
+    """Conditions that must be equal before two figures may be summed or compared.
 
-    What a device does not have is None: a CPU has no driver, a GPU figure does not depend on CPU threads.
+    Conditions that do not apply to a device are None: a CPU has no driver, and costs on a GPU do not depend on CPU
+    threads.
     """
 
     device_type: Annotated[str, Column("`cuda` or `cpu`")]
@@ -55,7 +54,7 @@ class Conditions(Columns):
     cuda_version: Annotated[str | None, Column("version of CUDA that torch was built with")]
     cudnn_version: Annotated[str | None, Column("version of cuDNN")]
     cpu_threads: Annotated[int | None, Column("threads of torch, on a CPU only", COUNT_FROM_1)]
-    precision: Annotated[str, Column("precision that was asked for: `torch-default`, `fp32` or `tf32`")]
+    precision: Annotated[str, Column("requested precision: `torch-default`, `fp32` or `tf32`")]
     matmul_tf32: Annotated[bool, Column("whether matrix products may use TF32")]
     cudnn_tf32: Annotated[bool, Column("whether cuDNN may use TF32")]
     cudnn_benchmark: Annotated[bool, Column("whether cuDNN chooses algorithms by timing them")]
@@ -65,13 +64,13 @@ class Conditions(Columns):
     sdpa_memory_efficient: Annotated[bool, Column("whether attention may use the memory-efficient kernel")]
     sdpa_cudnn: Annotated[bool, Column("whether attention may use cuDNN's kernel")]
     sdpa_math: Annotated[bool, Column("whether attention may use plain matrix products")]
-    mode: Annotated[str, Column("which pass ran: `inference`")] = "inference"
-    execution: Annotated[str, Column("how operators are run where they can be", one_of(*EXECUTIONS))] = EAGER
-    cache: Annotated[str, Column("what an operator finds in the device's cache", one_of(*CACHES))] = WARM
+    mode: Annotated[str, Column("kind of pass: `inference`")] = "inference"
+    execution: Annotated[str, Column("requested execution of operators and models", one_of(*EXECUTIONS))] = EAGER
+    cache: Annotated[str, Column("what the device's cache holds at each call", one_of(*CACHES))] = WARM
 
     @cached_property
     def key(self) -> str:
-        """16 hexadecimal digits that are equal for equal conditions."""
+        """16 hexadecimal digits of a hash. Equal conditions have equal keys."""
         return short_hash("\n".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self)))
 
     def differences(self, other: Conditions) -> tuple[str, ...]:
@@ -85,22 +84,22 @@ class Conditions(Columns):
 
 @dataclass(frozen=True)
 class Circumstances(Columns):
-    """What may differ between figures that are summed, and is listed instead: which board, which host, how long."""
+    """Properties that may differ between figures that are summed, and are reported: board, host, versions, protocol."""
 
     device_uuid: Annotated[str | None, DEVICE_UUID]
-    host_cpu: Annotated[str, Column("the processor of the host")]
+    host_cpu: Annotated[str, Column("processor of the host")]
     python_version: Annotated[str, Column("version of Python")]
     opcost_version: Annotated[str, Column("version of opcost")]
     torchvision_version: Annotated[str | None, Column("version of torchvision")]
-    warm_up_s: Annotated[float, Column("length of the warm-up that was asked for", FROM_0)]
-    loop_s: Annotated[float | None, Column("length of the loop that was asked for; empty: a precision was", ABOVE_0)]
-    relative_error: Annotated[float | None, Column("precision that was asked for; empty: a time was", ABOVE_0)] = None
+    warm_up_s: Annotated[float, Column("requested length of the warm-up", FROM_0)]
+    loop_s: Annotated[float | None, Column("requested length of the loop; empty with a target precision", ABOVE_0)]
+    relative_error: Annotated[float | None, Column("target precision; empty with a requested length", ABOVE_0)] = None
 
     def __post_init__(self) -> None:
         """Check all values.
 
         Raises:
-            ValueError: one cannot be, or neither a time nor a precision was asked for.
+            ValueError: a value is not allowed, or both ``loop_s`` and ``relative_error`` are None.
         """
         super().__post_init__()
         if self.loop_s is None and self.relative_error is None:
@@ -108,15 +107,15 @@ class Circumstances(Columns):
 
     @property
     def protocol(self) -> str:
-        """How long or how precisely was measured after the warm-up, in words."""
+        """The length or the target precision of the loop, in words."""
         return (
             f"a loop of {self.loop_s:g} s" if self.loop_s is not None else f"a loop to within {self.relative_error:.2%}"
         )
 
-    def is_as_good_as(self, loop_s: float, relative_error: float | None, full_loop_s: float) -> bool:
-        """Return whether a measurement of this length or precision stands for one of another.
+    def suffices_for(self, loop_s: float, relative_error: float | None, full_loop_s: float) -> bool:
+        """Return whether a measurement by this protocol is at least as long or precise as one by another.
 
-        One of the full length stands for any precision.
+        A loop of the full length suffices for any target precision.
         """
         if self.loop_s is not None:
             return self.loop_s >= (loop_s if relative_error is None else full_loop_s)
@@ -124,15 +123,16 @@ class Circumstances(Columns):
 
 
 def measurement_key(case: Case, conditions: Conditions) -> str:
-    """Return a row's key: those of the operator, of its values and of the conditions, joined by hyphens."""
+    """Return a row's key: the hashes of operator, input data and conditions, joined by hyphens."""
     return f"{case.key}-{conditions.key}"
 
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What a device is, as the conditions record it; ``uuid`` tells boards of one product apart.
+    """The properties of a device that the conditions record.
 
-    ``is_mig`` says whether it is divided into instances, whose power it tells together only.
+    ``uuid`` identifies the board. ``is_mig`` says whether the board is divided into MIG instances, of which it reports
+    only the total power.
     """
 
     uuid: str | None

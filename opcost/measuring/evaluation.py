@@ -1,4 +1,4 @@
-"""What a loop and a power trace say: time, power and energy per iteration, and what is to be remarked on them."""
+"""Evaluation of a loop and its power trace: time, power and energy per iteration, with flags and notes."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ from opcost.estimates import Estimate, mean_without_outliers, median, standard_e
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.flags import Flag, Flags, flags_of, joined_notes
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
-from opcost.measuring.loop import Loop, energy_of_iteration_j, is_slowed
-from opcost.measuring.record import REFERENCE_TEMPERATURE_C, SLOPE_SPREAD_PER_KELVIN, Measurement
+from opcost.measuring.loop import Loop, energy_of_iteration_j, is_throttled
+from opcost.measuring.record import COEFFICIENT_SPREAD_PER_KELVIN, REFERENCE_TEMPERATURE_C, Measurement
 from opcost.power.mean import MeanPower, MeteredPower, power_and_check
 from opcost.power.trace import DeviceState, PowerTrace, device_state, no_trace
 
 UNEVEN_RATIO = 1.5
-"""Undisturbed loops stay far below: 1.1 is a lot on a GPU, also where Python launches it."""
+"""Ratio of the median chunk's time to the shortest's from which a loop is flagged as uneven. Undisturbed loops on a GPU
+stay below 1.1, also in eager execution."""
 
 DISAGREEMENT_RATIO = 0.02
-"""Two sound meters of one GPU agree within 0.5 % under a steady load (H200, ``docs/log/meters.md``)."""
+"""Relative difference from which two meters disagree. Two sound meters of one GPU agree within 0.5 % under a steady
+load (H200, ``docs/log/meters.md``)."""
 
 CLOCK_STEP_S = 0.05
-"""A wall clock that moved against the monotonic one by more than half a meter's update period was stepped."""
+"""Difference between wall clock and monotonic clock from which the wall clock was stepped: half a meter's update
+period."""
 
 AT_THE_LIMIT_RATIO = 0.98
-"""Share of the power limit from which a device slows down where a load lasts (H200: 686 of 700 W; capped loads draw
-690 in long loops, 679 to 752 W in short ones). For the third of a second of a short loop it runs up to some 700 to
-740 W at full clocks."""
+"""Share of the power limit from which a lasting load is throttled (H200: 686 of 700 W; throttled loads draw 690 W in
+long loops and 679 to 752 W in short ones). A loop of 0.3 s runs at full clocks up to 700 to 740 W."""
 
 TOO_LIGHT_RATIO = 0.9
-"""Share of the power limit that a load draws at least that is held down by it: with less, clocks are low and flags up
-for what ran before."""
+"""Share of the power limit below which a load cannot be throttled by it. If its clocks are low, the load before was
+throttled."""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How a loop was run, and what is known of that before it is evaluated (see ``Measurement``)."""
+    """How a loop was run, with the flags and notes that precede its evaluation (see ``Measurement``)."""
 
     executed_as: str = EAGER
     duty_cycle: float | None = None
@@ -48,16 +50,16 @@ class Execution:
     notes: str = ""
 
 
-AS_IT_IS = Execution()
+DEFAULT_EXECUTION = Execution()
 
 
 def evaluate(
-    loop: Loop, trace: PowerTrace, device: KnownDevice = UNKNOWN_DEVICE, execution: Execution = AS_IT_IS
+    loop: Loop, trace: PowerTrace, device: KnownDevice = UNKNOWN_DEVICE, execution: Execution = DEFAULT_EXECUTION
 ) -> Measurement:
-    """Return time and energy per iteration of a loop, given the power trace that was logged meanwhile.
+    """Return time and energy per iteration of a loop, given the power trace that was logged during it.
 
-    Power is that of the trace; where it has none in the window, that of the first of its checks that has, if they may
-    stand in.
+    If the trace has no power in the window, the first of its checks that has is used, provided that
+    ``trace.checks_stand_in``.
     """
     trace = _without_rows_if_clock_stepped(trace, loop)
     power, check = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
@@ -74,7 +76,7 @@ def evaluate(
         flags=flags_of(
             [
                 *execution.flags,
-                *([Flag.NO_KERNEL] if loop.runs_nothing else []),
+                *([Flag.NO_KERNEL] if loop.launches_no_kernel else []),
                 *([Flag.UNEVEN] if unevenness else []),
                 *([Flag.METERS_DISAGREE] if disagreement else []),
                 *_of_the_state(power.mean, state, device),
@@ -101,7 +103,7 @@ def _of_the_power(loop: Loop, power: MeteredPower, state: DeviceState, device: K
     energy_j, power_w, values_w = energy_of_iteration_j(loop, power), power.mean.estimate_w, power.mean.values_w
     is_near_limit = _draws(AT_THE_LIMIT_RATIO, device.power_limit_w, power.mean)
     slowed_ratio = (state.power_capped_ratio or 0.0) if is_near_limit else 0.0
-    at_reference_j = at_reference(energy_j, state.temperature_c, device.power_per_kelvin, slowed_ratio)
+    at_reference_j = at_reference(energy_j, state.temperature_c, device.power_coefficient_per_kelvin, slowed_ratio)
     return {
         "energy_j": value_of(energy_j),
         "energy_standard_error_j": standard_error_of(energy_j),
@@ -127,7 +129,7 @@ def _of_the_check(check: MeteredPower | None) -> dict[str, Any]:
 
 
 def with_repeatability(measurement: Measurement, repeatability: Repeatability) -> Measurement:
-    """Return a measurement whose errors hold what builds and runs differ by, too."""
+    """Return a measurement whose errors include the differences between builds and runs."""
     time, power = repeatability.time_ratio, repeatability.power_ratio
     energy = math.hypot(time, power)
     return replace(
@@ -146,22 +148,25 @@ def _with_error(value: float | None, error: float | None, ratio: float) -> float
 
 
 def at_reference(
-    energy_j: Estimate | None, temperature_c: float | None, power_per_kelvin: Estimate | None, slowed_ratio: float = 0.0
+    energy_j: Estimate | None,
+    temperature_c: float | None,
+    power_coefficient_per_kelvin: Estimate | None,
+    slowed_ratio: float = 0.0,
 ) -> Estimate | None:
-    """Return an energy as it would be at ``REFERENCE_TEMPERATURE_C``, None where anything that it takes is unknown.
+    """Return an energy normalised to ``REFERENCE_TEMPERATURE_C``, None if any argument is unknown.
 
-    The error grows with the distance in temperature: operators differ in how their power follows it. Power does not
-    follow it while it is held at its limit, for ``slowed_ratio`` of the time.
+    The error grows with the difference in temperature, because coefficients differ between operators. The power does
+    not depend on the temperature for ``slowed_ratio`` of the time, while it is at the power limit.
     """
-    if energy_j is None or temperature_c is None or power_per_kelvin is None:
+    if energy_j is None or temperature_c is None or power_coefficient_per_kelvin is None:
         return None
     kelvin = (REFERENCE_TEMPERATURE_C - temperature_c) * (1 - slowed_ratio)
-    slope_error = math.hypot(power_per_kelvin.standard_error, SLOPE_SPREAD_PER_KELVIN)
-    return energy_j.multiplied_by(Estimate(1 + kelvin * power_per_kelvin.value, abs(kelvin) * slope_error))
+    slope_error = math.hypot(power_coefficient_per_kelvin.standard_error, COEFFICIENT_SPREAD_PER_KELVIN)
+    return energy_j.multiplied_by(Estimate(1 + kelvin * power_coefficient_per_kelvin.value, abs(kelvin) * slope_error))
 
 
 def _disagreement(power: MeteredPower, check: MeteredPower | None) -> str:
-    """Return a note on two meters that differ, of which one must be wrong, and none is known to be."""
+    """Return a note if two meters disagree and neither is known to be wrong; else an empty text."""
     power_w, check_w = power.mean.estimate_w, None if check is None else check.mean.estimate_w
     if power_w is None or check is None or check_w is None or check.trace.source.is_wrong:
         return ""
@@ -173,13 +178,13 @@ def _disagreement(power: MeteredPower, check: MeteredPower | None) -> str:
 
 
 def _of_the_state(power: MeanPower, state: DeviceState, device: KnownDevice) -> Iterator[Flag]:
-    """Yield flags of a device that was too hot, that the power limit held down, or of which nobody knows."""
-    if state.temperature_c is None and device.power_per_kelvin is not None:
-        # The log has ended though the device has one: without it nobody knows how hot it was.
+    """Yield flags for throttling by temperature or power limit, and for an unknown state of the device."""
+    if state.temperature_c is None and device.power_coefficient_per_kelvin is not None:
+        # The device reports a temperature, but the log ended early.
         yield Flag.NO_TEMPERATURE
     if state.thermal_slowdown_ratio:
         yield Flag.THERMAL_SLOWDOWN
-    if is_slowed(state):
+    if is_throttled(state):
         is_heavy = _draws(TOO_LIGHT_RATIO, device.power_limit_w, power) is not False
         yield Flag.POWER_CAPPED if is_heavy else Flag.CLOCKS_STILL_LOW
     elif _draws(AT_THE_LIMIT_RATIO, device.power_limit_w, power):
@@ -187,17 +192,17 @@ def _of_the_state(power: MeanPower, state: DeviceState, device: KnownDevice) -> 
 
 
 def _draws(ratio: float, power_limit_w: float | None, power: MeanPower) -> bool | None:
-    """Return whether a power is at least that share of a limit, None where either is unknown."""
+    """Return whether a power is at least this share of the limit, None if either is unknown."""
     if power.estimate_w is None or power_limit_w is None:
         return None
     return power.estimate_w.value >= ratio * power_limit_w
 
 
 def _unevenness(loop: Loop) -> str:
-    """Return a note on chunks that take much longer than the shortest: something else may use the device.
+    """Return a note if chunks take much longer than the shortest, as when another process uses the device.
 
-    Two neighbours are taken together: where the host times a device that runs ahead, a late look makes one chunk longer
-    and the next one shorter.
+    Neighbouring chunks are taken in pairs, because a late reading of the host's clock makes one chunk longer and the
+    next one shorter.
     """
     durations_s, iterations = np.array(loop.chunk_durations_s), np.array(loop.chunk_iterations)
     times_s = (durations_s[:-1] + durations_s[1:]) / (iterations[:-1] + iterations[1:])
@@ -207,10 +212,10 @@ def _unevenness(loop: Loop) -> str:
 
 def _without_rows_if_clock_stepped(trace: PowerTrace, loop: Loop) -> PowerTrace:
     step_s = (loop.end.epoch_s - loop.load_begin.epoch_s) - (loop.end.monotonic_s - loop.load_begin.monotonic_s)
-    says_nothing = all(logged.missing_reason is not None for logged in (trace, *trace.checks))
-    if abs(step_s) <= CLOCK_STEP_S or says_nothing:
+    is_empty = all(logged.missing_reason is not None for logged in (trace, *trace.checks))
+    if abs(step_s) <= CLOCK_STEP_S or is_empty:
         return trace
-    reason = f"the system clock was stepped by {step_s:+.2f} s during the measurement, so the power log cannot be cut"
+    reason = f"the system clock was stepped by {step_s:+.2f} s during the measurement"
     return replace(no_trace(reason), source=trace.source, log_name=trace.log_name)
 
 

@@ -1,4 +1,4 @@
-"""Flags: what programs must know of a measurement. What people may want to know besides stands in its notes."""
+"""Flags: named properties of a measurement that programs act on. Notes are for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 
 class Flag(Enum):
-    """Something to know of a measurement. The value is how tables spell it."""
+    """A named property of a measurement. Tables hold its value."""
 
     UNEVEN = "uneven"
     METERS_DISAGREE = "meters-disagree"
@@ -30,17 +30,17 @@ class Flag(Enum):
 
     @property
     def meaning(self) -> str:
-        """What it says of the measurement, in a few words."""
+        """The flag in words."""
         return _MEANINGS[self]
 
     @property
     def casts_doubt(self) -> bool:
-        """Whether the figure may be wrong, so that it is measured again."""
+        """Whether the figures may be wrong, so that the measurement is repeated."""
         return self in _CASTING_DOUBT
 
 
 Flags: TypeAlias = tuple[Flag, ...]
-"""Each once, in the order of ``Flag``."""
+"""Flags without repetition, in the order of ``Flag``."""
 
 _MEANINGS = {
     Flag.UNEVEN: "uneven: some chunks of the loop took much longer than the shortest",
@@ -50,16 +50,16 @@ _MEANINGS = {
     Flag.OTHER_PROCESS: "another process used the device",
     Flag.NO_TEMPERATURE: "no temperature: the device's log has no row in the loop",
     Flag.CLOCKS_STILL_LOW: "clocks still low from the load before",
-    Flag.OUT_OF_MEMORY_IN_CAPTURE: "out of memory during graph capture: libraries may run other algorithms",
+    Flag.OUT_OF_MEMORY_IN_CAPTURE: "out of memory during graph capture: libraries may choose other algorithms",
     Flag.IMPRECISE: "target precision not reached",
     Flag.POWER_CAPPED: "throttled by the power limit",
     Flag.POWER_CAP_UNKNOWN: "at the power limit, clocks unknown",
-    Flag.AT_POWER_LIMIT: "at the power limit: slower where the load lasts",
+    Flag.AT_POWER_LIMIT: "at the power limit: throttled if the load lasts",
     Flag.DUTY_CYCLE: "measured with pauses, below the power limit",
     Flag.NO_KERNEL: "launches no kernel",
-    Flag.MODIFIES_INPUT: "modifies its input, so it ran in another way than in its model",
-    Flag.RAN_WARM: "could not run with the cache mode asked for, so it ran warm",
-    Flag.NOT_FINITE: "its output holds NaN or infinity",
+    Flag.MODIFIES_INPUT: "modifies its input, so it ran differently than in its model",
+    Flag.RAN_WARM: "the requested cache mode is not possible, so it ran warm",
+    Flag.NOT_FINITE: "its output contains NaN or infinity",
 }
 
 _CASTING_DOUBT = frozenset(
@@ -70,37 +70,37 @@ _CASTING_DOUBT = frozenset(
         Flag.THERMAL_SLOWDOWN,
         Flag.OTHER_PROCESS,
         Flag.NO_TEMPERATURE,
-        # A pause that was measured while clocks were still low is too long, and too much of it is subtracted.
+        # An overhead that is measured at low clocks takes too long, so too much is subtracted.
         Flag.CLOCKS_STILL_LOW,
         Flag.OUT_OF_MEMORY_IN_CAPTURE,
     }
 )
 
-HELD_BACK = frozenset({Flag.POWER_CAPPED, Flag.POWER_CAP_UNKNOWN})
-"""The power limit held clocks down under a load, or may have."""
+POSSIBLY_THROTTLED = frozenset({Flag.POWER_CAPPED, Flag.POWER_CAP_UNKNOWN})
+"""Flags of a load that was throttled by the power limit, or may have been."""
 
 LEAVING_CLOCKS_LOW = frozenset({Flag.POWER_CAPPED, Flag.CLOCKS_STILL_LOW})
-"""Clocks may still be low afterwards, so that the next measurement should wait."""
+"""Flags after which clocks may still be low, so that the next measurement should wait."""
 
-_OF_AN_OVERHEAD = _CASTING_DOUBT | HELD_BACK | {Flag.IMPRECISE, Flag.AT_POWER_LIMIT}
+_OF_AN_OVERHEAD = _CASTING_DOUBT | POSSIBLY_THROTTLED | {Flag.IMPRECISE, Flag.AT_POWER_LIMIT}
 
 
 def flags_of(flags: Iterable[Flag]) -> Flags:
-    """Return flags each once, in the order of ``Flag``."""
+    """Return flags without repetition, in the order of ``Flag``."""
     found = frozenset(flags)
     return tuple(flag for flag in Flag if flag in found)
 
 
 def flags_of_an_overhead(flags: Iterable[Flag]) -> Flags:
-    """Return those flags of an overhead that hold for what is left when it is subtracted."""
+    """Return the flags of an overhead that also hold for the difference after its subtraction."""
     return flags_of(_OF_AN_OVERHEAD.intersection(flags))
 
 
 def meanings(flags: Iterable[Flag]) -> str:
-    """Return what flags say on one line."""
+    """Return flags in words, on one line."""
     return "; ".join(flag.meaning for flag in flags)
 
 
 def joined_notes(*notes: str) -> str:
-    """Return notes on one line, those left out that say nothing."""
+    """Return the notes that are not empty, on one line."""
     return "; ".join(filter(None, notes))

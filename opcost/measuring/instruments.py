@@ -1,4 +1,4 @@
-"""What a measurement is made with."""
+"""The instruments of a measurement: meter, clock, known properties of the device, observers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opcost.power.trace import PowerTrace
 
 @dataclass(frozen=True)
 class Instruments:
-    """A meter that logs the power, a clock, what is known of the device and its meters, and who looks on."""
+    """A meter, a clock, the known properties of the device and its meters, and the observers."""
 
     meter: Meter
     clock: Clock
@@ -21,9 +21,9 @@ class Instruments:
     observers: tuple[Observer, ...] = ()
 
     def log(self) -> PowerTrace:
-        """Return what the meter has logged so far, in the light of what is known of it."""
+        """Return the meter's log so far, with the known properties of the meters."""
         return known_trace(self.meter.log(), self.device.meters)
 
     def stop(self) -> PowerTrace:
-        """Stop the meter and return what it has logged, in the light of what is known of it."""
+        """Stop the meter and return its log, with the known properties of the meters."""
         return known_trace(self.meter.stop(), self.device.meters)

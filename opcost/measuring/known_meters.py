@@ -1,4 +1,4 @@
-"""What qualifications found of a device's meters: which trace comes first, how fast and noisy each is."""
+"""Results of the qualification of a device's meters, applied to their traces."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from opcost.power.meter_names import AUTO, short_name
 from opcost.power.trace import PowerSource, PowerTrace, joined, no_trace
 
 LONGER_READINGS = 2.0
-"""A meter whose readings are this much further apart than in its qualification has another noise."""
+"""Ratio of update periods, now and in the qualification, from which the noise found there does not apply."""
 
 
 @dataclass(frozen=True)
 class KnownMeters:
-    """What qualifications found of a device's meters.
+    """Results of the qualification of a device's meters.
 
-    ``found`` is by the meter's name. ``chosen`` is the short name of the only one that energies are taken from, or
-    ``AUTO`` for the best that has any.
+    ``found`` holds results by the meter's name. ``chosen`` is the short name of the only meter that energies may be
+    taken from, or ``AUTO`` for the best meter that has one.
     """
 
     found: Mapping[str, MeterQuality] = field(default_factory=dict)
@@ -26,15 +26,15 @@ class KnownMeters:
 
     @property
     def are_unknown(self) -> bool:
-        """Whether all traces are as good as their meters say."""
+        """Whether nothing is known of the meters and none is chosen."""
         return not self.found and self.chosen == AUTO
 
     def is_chosen(self, trace: PowerTrace) -> bool:
-        """Return whether a trace is that of the chosen meter."""
+        """Return whether a trace is of the chosen meter."""
         return short_name(trace.source.name) == self.chosen
 
     def rank(self, trace: PowerTrace) -> int:
-        """Return by what traces are sorted: those of wrong meters last, before them those of unknown ones."""
+        """Return the sort key of a trace: the chosen meter, then good, unknown and wrong meters."""
         quality = self.found.get(trace.source.name)
         if self.is_chosen(trace):
             return 0
@@ -43,7 +43,7 @@ class KnownMeters:
         return 1 if quality.is_right_when_steady else 3
 
     def source(self, source: PowerSource) -> PowerSource:
-        """Return what is known of a meter."""
+        """Return the properties of a meter, updated by its qualification."""
         quality = self.found.get(source.name)
         if quality is None:
             return source
@@ -55,17 +55,16 @@ class KnownMeters:
             is_for_steady_loads=quality.verdict == STEADY_ONLY,
         )
         if source.update_period_s > LONGER_READINGS * (quality.update_period_s or 0.0):
-            # The noise was found in other readings: campaigns look at the counter more rarely.
+            # Campaigns read the energy counter more rarely, so the noise of the qualification does not apply.
             return source
         correlation_time_s, noise_ratio = quality.correlation_time_s or 0.0, quality.noise_ratio or 0.0
         return replace(source, correlation_time_s=correlation_time_s, noise_ratio=noise_ratio)
 
 
 def known_trace(trace: PowerTrace, meters: KnownMeters) -> PowerTrace:
-    """Return a trace with its checks in the light of what is known of their meters.
+    """Return a trace and its checks with the known properties of their meters, sorted by rank.
 
-    Meters that were found wrong come last, and before them those that said nothing then. One that is chosen by name
-    comes first, and no other stands in for it.
+    If a meter is chosen by name, its trace comes first and no other meter stands in for it.
     """
     if meters.are_unknown:
         return trace

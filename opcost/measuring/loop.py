@@ -1,4 +1,4 @@
-"""The loop: warm a workload up, run it chunk by chunk, and end when that is long or precise enough."""
+"""The loop: warm a workload up, run it chunk by chunk, and stop at the requested length or precision."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opcost.estimates import Estimate, FloatArray, half_width_ratio, mean_over_places, without_places
+from opcost.estimates import Estimate, FloatArray, half_width_ratio, mean_over_placements, without_placement_effects
 from opcost.measuring.instruments import Instruments
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
@@ -17,53 +17,56 @@ from opcost.power.ports import ClockReading
 from opcost.power.trace import DeviceState, Window, device_state
 
 MINIMUM_PRECISE_CHUNKS = 10
-"""Before that the spread of chunks says too little to stop by."""
+"""The fewest chunks whose spread may end a loop by its precision."""
 
-FIRST_LOOK_S = 0.2
-LOOK_GROWTH = 1.3
-"""When a loop looks whether its figures are precise enough: ever more rarely, since each look is another chance to stop
-by luck, and takes a millisecond of the host's."""
+FIRST_CHECK_S = 0.2
+CHECK_GROWTH = 1.3
+"""Time of the first check of a loop's precision, and the factor from one check to the next. Checks become rarer because
+each one takes a millisecond of the host and is another chance to stop by coincidence."""
 
-DOUBTED_GROWTH = 1.1
-"""After a look that says that a loop will not become precise the next one comes sooner: where that is so loops of some
-10 s end a quarter earlier, and no more of those that would become precise (simulated, ``docs/log/eager.md``)."""
+UNLIKELY_CHECK_GROWTH = 1.1
+"""The factor after a check that found the target precision out of reach. Hopeless loops of about 10 s then end a
+quarter earlier; no more of the others are given up (simulated, ``docs/log/eager.md``)."""
 
 STOP_RATIO = 0.9
-LOOKS_IN_A_ROW = 2
-"""A loop stops at this share of the error asked for, after the first look or when two in a row have found it so small:
-what is looked at again and again is found small too early. With one look at 0.8 and times that scatter by 20 %, 92 % of
-intervals hold the truth, with two at 0.9 95 %, a fifth of the time later (``benchmarks/simulated_coverage.py``)."""
+CHECKS_IN_A_ROW = 2
+"""A loop stops at this share of the target relative error, at its first check or after two successive ones. Repeated
+checks find a small error too early: with one check at 0.8 and times that scatter by 20 %, 92 % of intervals cover the
+truth; with two at 0.9, 95 % do, after 20 % more time (``benchmarks/simulated_coverage.py``)."""
 
 GIVE_UP_AFTER_S = 2.0
-"""From then on a loop ends, too, if it would take longer than it may."""
+"""The time from which a loop ends if it would not reach its target precision in the longest time allowed."""
 
 FALLING_RATIO = 0.9
-"""By a doubling of a loop's time errors fall to 0.7. Where they stay above this share the load wanders: a launch of
-Python takes another time from second to second, and no loop of 30 s knows its mean to 1 %."""
+"""The smallest reduction of the error that a doubling of the loop's time must give. Independent noise gives 0.7. An
+error that stays above has slow drift, such as launches from Python, whose mean no loop of 30 s determines to 1 %."""
 
-HARDLY_SLOWED_RATIO = 0.02
-"""Low clocks for this share of a loop change its time by 0.7 % at most: they are lower by a quarter at most (H200). In
-a short loop any row of the log that tells of them is more."""
+HARDLY_THROTTLED_RATIO = 0.02
+"""Throttling for this share of a loop changes its time by 0.7 % at most, because clocks fall by a quarter at most
+(H200). In a short loop a single row of the log is a larger share."""
 
 NO_KERNEL_S = 5e-8
-"""Calls that take less run no kernel: the shortest takes twenty times as long (H200, in a graph)."""
+"""Calls that take less than this time launch no kernel: the shortest takes 20 times as long (H200, in a graph)."""
 
 NEAR_RATIO = 1.5
-"""What is so near to the error asked for may stay where it is for a while: errors are known to some 20 %."""
+"""A loop is not given up for an error that stopped falling if it is this near to the target, because errors themselves
+are known to about 20 %."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """The raw result of a loop: two or more consecutive chunks between two clock readings, and when the load began.
+    """The raw result of a loop: two or more consecutive chunks between two clock readings, and the load's begin.
 
-    ``chunk_iterations`` are how many iterations each chunk held; the chunks ran in so many ``places`` in turn."""
+    ``chunk_iterations`` are the numbers of iterations of the chunks. ``placements`` is the number of memory placements
+    in which chunks ran in turn.
+    """
 
     load_begin: ClockReading
     begin: ClockReading
     end: ClockReading
     chunk_durations_s: tuple[float, ...]
     chunk_iterations: tuple[int, ...]
-    places: int = 1
+    placements: int = 1
 
     @property
     def iterations(self) -> int:
@@ -72,47 +75,49 @@ class Loop:
     @property
     def time_s(self) -> Estimate:
         """The time of one iteration."""
-        return mean_over_places(np.array(self.chunk_durations_s), np.array(self.chunk_iterations), self.places)
+        return mean_over_placements(np.array(self.chunk_durations_s), np.array(self.chunk_iterations), self.placements)
 
     @property
-    def runs_nothing(self) -> bool:
-        """Whether its calls are over before a device could do anything."""
+    def launches_no_kernel(self) -> bool:
+        """Whether its calls are too short to launch a kernel."""
         return self.time_s.value < NO_KERNEL_S
 
     @property
     def independent_chunks(self) -> int:
-        """How many chunks tell something of their own: in places that were seen before they do not."""
+        """The number of independent chunks: at most one for each placement if there are several."""
         chunks = len(self.chunk_durations_s)
-        return chunks if self.places == 1 else min(chunks, self.places)
+        return chunks if self.placements == 1 else min(chunks, self.placements)
 
     @property
     def times_s(self) -> FloatArray:
-        """The time of one iteration, chunk by chunk."""
+        """The time of one iteration in each chunk, shape (n,)."""
         times_s: FloatArray = np.array(self.chunk_durations_s) / np.array(self.chunk_iterations)
         return times_s
 
     @property
-    def in_one_place(self) -> Loop:
-        """The loop as if it had run in one place, as far as it tells what its places differ by."""
-        left_s = without_places(np.array(self.chunk_durations_s), np.array(self.chunk_iterations), self.places)
-        return replace(self, chunk_durations_s=tuple(map(float, left_s)), places=1)
+    def in_one_placement(self) -> Loop:
+        """The loop without the differences between placements."""
+        left_s = without_placement_effects(
+            np.array(self.chunk_durations_s), np.array(self.chunk_iterations), self.placements
+        )
+        return replace(self, chunk_durations_s=tuple(map(float, left_s)), placements=1)
 
     @property
     def duration_s(self) -> float:
-        """How long the loop has run."""
+        """The duration of the loop."""
         return self.end.monotonic_s - self.begin.monotonic_s
 
     @property
     def window(self) -> Window:
-        """The loop's time by the wall clock."""
+        """The loop's window by the wall clock."""
         return Window(self.begin.epoch_s, self.end.epoch_s)
 
 
 def run_loop(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Loop:
     """Warm up for at least ``warm_up_s``, then run chunks of equal size until the protocol is satisfied.
 
-    A first round comes before the warm-up: it may take seconds (libraries load, algorithms are chosen) in which the
-    device idles.
+    One round precedes the warm-up. It may take seconds in which the device idles, while libraries load and choose
+    algorithms.
     """
     workload.run(1)
     workload.finish()
@@ -128,16 +133,16 @@ def run_loop(workload: Workload, instruments: Instruments, protocol: Measurement
 
 
 def energy_of_iteration_j(loop: Loop, power: MeteredPower) -> Estimate | None:
-    """Return the energy of one iteration in J, None where the power is unknown.
+    """Return the energy of one iteration in J, None if the power is unknown.
 
-    Power and time are taken to be independent: where a device slows down, time rises as power falls, and the error is
-    too large.
+    Power and time are treated as independent. The error is too large if the device is throttled, because time then
+    rises as power falls.
     """
     return None if power.mean.estimate_w is None else power.mean.estimate_w.multiplied_by(loop.time_s)
 
 
 def _now(instruments: Instruments) -> ClockReading:
-    """Read the clock, and let observers know that something has ended."""
+    """Read the clock and call the observers."""
     now = instruments.clock.read()
     for observer in instruments.observers:
         observer.during()
@@ -145,47 +150,47 @@ def _now(instruments: Instruments) -> ClockReading:
 
 
 def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, instruments: Instruments) -> Loop:
-    """Return a loop as soon as its figures are precise enough, or will not be, or full clocks are not to be had.
+    """Return a loop as soon as it has reached its target precision, will not reach it, or is throttled.
 
-    How much its places differ is not counted here: a longer loop would find the same.
+    Differences between placements are not considered, because a longer loop does not reduce them.
     """
-    relative_error, look_s = STOP_RATIO * (protocol.relative_error or 0.0), FIRST_LOOK_S
-    prospect = Prospect(relative_error, protocol.loop_s)
-    looks = looks_in_a_row = 0
+    relative_error, check_s = STOP_RATIO * (protocol.relative_error or 0.0), FIRST_CHECK_S
+    forecast = Forecast(relative_error, protocol.loop_s)
+    checks = precise_checks = 0
     while True:
         loop = next(loops)
         if _is_long(loop, protocol.loop_s):
             return loop
-        if loop.duration_s >= look_s:
+        if loop.duration_s >= check_s:
             trace = instruments.log()
             power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
-            looks += len(loop.chunk_durations_s) >= MINIMUM_PRECISE_CHUNKS
-            is_enough = is_precise(loop.in_one_place, power, relative_error)
-            looks_in_a_row = looks_in_a_row + 1 if is_enough else 0
-            if looks_in_a_row and looks_in_a_row >= min(looks, LOOKS_IN_A_ROW):
+            checks += len(loop.chunk_durations_s) >= MINIMUM_PRECISE_CHUNKS
+            is_enough = is_precise(loop.in_one_placement, power, relative_error)
+            precise_checks = precise_checks + 1 if is_enough else 0
+            if precise_checks and precise_checks >= min(checks, CHECKS_IN_A_ROW):
                 return loop
-            if prospect.is_bad(loop.in_one_place, power):
+            if forecast.is_hopeless(loop.in_one_placement, power):
                 return loop
-            if protocol.at_full_clocks and is_slowed(device_state(trace, loop.window)):
+            if protocol.at_full_clocks and is_throttled(device_state(trace, loop.window)):
                 return loop
-            look_s = loop.duration_s * (DOUBTED_GROWTH if prospect.is_doubted else LOOK_GROWTH)
+            check_s = loop.duration_s * (UNLIKELY_CHECK_GROWTH if forecast.is_unlikely else CHECK_GROWTH)
 
 
 def _is_long(loop: Loop, loop_s: float) -> bool:
     return loop.duration_s >= loop_s and len(loop.chunk_durations_s) >= MINIMUM_CHUNKS
 
 
-def is_slowed(state: DeviceState) -> bool:
-    """Return whether the power limit held clocks down for more than hardly any of the time; False if nobody knows."""
-    return (state.power_capped_ratio or 0.0) > HARDLY_SLOWED_RATIO
+def is_throttled(state: DeviceState) -> bool:
+    """Return whether the power limit throttled the device for a relevant share of the time; False if unknown."""
+    return (state.power_capped_ratio or 0.0) > HARDLY_THROTTLED_RATIO
 
 
 def is_precise(loop: Loop, power: MeteredPower, relative_error: float) -> bool:
-    """Return whether the 95 % intervals of time and energy are within a relative error of them.
+    """Return whether the 95 % intervals of time and energy are within a relative error.
 
-    Without a meter that says anything the time alone counts. Of calls that run nothing nothing more can be known.
+    Without a power meter only the time counts. Calls that launch no kernel are always precise.
     """
-    if loop.runs_nothing:
+    if loop.launches_no_kernel:
         return True
     is_short = len(loop.chunk_durations_s) < MINIMUM_PRECISE_CHUNKS
     return not is_short and half_width_ratio_of(loop, power) <= relative_error
@@ -194,7 +199,7 @@ def is_precise(loop: Loop, power: MeteredPower, relative_error: float) -> bool:
 def half_width_ratio_of(loop: Loop, power: MeteredPower) -> float:
     """Return half the width of the 95 % interval of time or energy over its value, the larger of both.
 
-    It is infinite where a meter that says something has not said enough; without one the time alone counts.
+    It is infinite if the energy is not known yet. Without a power meter only the time counts.
     """
     chunks = loop.independent_chunks
     time_ratio = half_width_ratio(loop.time_s, chunks)
@@ -206,37 +211,37 @@ def half_width_ratio_of(loop: Loop, power: MeteredPower) -> float:
     return max(time_ratio, half_width_ratio(energy_j, min(chunks, power.mean.readings)))
 
 
-class Prospect:
-    """Whether a loop will become precise in time, by how its figures did so far."""
+class Forecast:
+    """Predicts from a loop's errors so far whether it will reach its target precision in time."""
 
     def __init__(self, relative_error: float, loop_s: float) -> None:
         self._relative_error = relative_error
         self._loop_s = loop_s
         self._earlier: tuple[float, float] | None = None
-        self._bad_looks = 0
+        self._unlikely_checks = 0
 
-    def is_bad(self, loop: Loop, power: MeteredPower) -> bool:
-        """Return whether some looks in a row, this being the last, found that it will not.
+    def is_hopeless(self, loop: Loop, power: MeteredPower) -> bool:
+        """Return whether this check and the ones before it found that the loop will not reach its target.
 
-        Nobody knows that of a loop that has hardly begun, or of a meter that has hardly said anything.
+        The answer is False for short loops and for few readings.
         """
-        if loop.duration_s < GIVE_UP_AFTER_S or not _is_told_enough(loop, power):
+        if loop.duration_s < GIVE_UP_AFTER_S or not _has_enough_readings(loop, power):
             return False
         ratio = half_width_ratio_of(loop, power)
-        # Errors fall with the root of the time, if they fall.
+        # Errors fall with the root of the time at best.
         is_out_of_reach = ratio * math.sqrt(loop.duration_s / self._loop_s) > self._relative_error
         is_near = ratio <= NEAR_RATIO * self._relative_error
-        is_bad = is_out_of_reach or (self._stays(loop.duration_s, ratio) and not is_near)
-        self._bad_looks = self._bad_looks + 1 if is_bad else 0
-        return self._bad_looks == LOOKS_IN_A_ROW
+        is_unlikely = is_out_of_reach or (self._stays(loop.duration_s, ratio) and not is_near)
+        self._unlikely_checks = self._unlikely_checks + 1 if is_unlikely else 0
+        return self._unlikely_checks == CHECKS_IN_A_ROW
 
     @property
-    def is_doubted(self) -> bool:
-        """Whether the last look found that it will not."""
-        return self._bad_looks > 0
+    def is_unlikely(self) -> bool:
+        """Whether the last check found the target precision out of reach."""
+        return self._unlikely_checks > 0
 
     def _stays(self, duration_s: float, ratio: float) -> bool:
-        """Return whether figures are hardly more precise than in half of the time, or less."""
+        """Return whether the error has hardly fallen since half of the time."""
         if self._earlier is None:
             self._earlier = duration_s, ratio
         earlier_s, earlier_ratio = self._earlier
@@ -248,18 +253,18 @@ class Prospect:
         return True
 
 
-def _is_told_enough(loop: Loop, power: MeteredPower) -> bool:
-    """Return whether chunks and a meter that says something have said enough to tell how precise a loop will be."""
-    told = len(loop.chunk_durations_s)
+def _has_enough_readings(loop: Loop, power: MeteredPower) -> bool:
+    """Return whether chunks and readings suffice for a forecast. Without a power meter only chunks count."""
+    readings = len(loop.chunk_durations_s)
     if power.trace.missing_reason is None:
-        told = min(told, 0 if power.mean.estimate_w is None else power.mean.readings)
-    return told >= MINIMUM_PRECISE_CHUNKS
+        readings = min(readings, 0 if power.mean.estimate_w is None else power.mean.readings)
+    return readings >= MINIMUM_PRECISE_CHUNKS
 
 
 def _growing_loop(
     workload: Workload, instruments: Instruments, rounds: int, load_begin: ClockReading
 ) -> Iterator[Loop]:
-    """Run chunk after chunk; yield the loop so far after each from the second on: the first tells no error."""
+    """Run chunk after chunk; yield the loop so far after each chunk from the second on."""
     begin = now = _now(instruments)
     durations_s: list[float] = []
     iterations: list[int] = []
@@ -269,14 +274,14 @@ def _growing_loop(
         durations_s.append(_ended_s(workload, previous, now))
         iterations.append(ended * workload.iterations_per_round)
         if len(durations_s) > 1:
-            yield Loop(load_begin, begin, now, tuple(durations_s), tuple(iterations), workload.places)
+            yield Loop(load_begin, begin, now, tuple(durations_s), tuple(iterations), workload.placements)
 
 
 def _warm_up(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> int:
-    """Run for at least the warm-up's time and return how many rounds make a chunk of the loop when warm.
+    """Run for at least the warm-up's time and return the number of rounds of a chunk.
 
-    Short chunks cost more per round, so the answer comes from one with at least half as many as wanted. What is started
-    last is such a chunk: a device may tell late what has ended, always by one chunk, so all must be equal.
+    Short chunks take more time per round, so the number comes from a chunk with at least half as many rounds. The last
+    chunk has that number of rounds, too: a device may report the end of a chunk one chunk later.
     """
     begin = now = _now(instruments)
     rounds = 1
@@ -293,5 +298,5 @@ def _warm_up(workload: Workload, instruments: Instruments, protocol: Measurement
 
 
 def _ended_s(workload: Workload, previous: ClockReading, now: ClockReading) -> float:
-    """Return how long what ended between two readings took, by the device's own clock where it has one."""
+    """Return the time of the rounds that ended between two readings, by the device's clock if it has one."""
     return now.monotonic_s - previous.monotonic_s if workload.ended_s is None else workload.ended_s

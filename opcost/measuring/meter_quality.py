@@ -1,4 +1,4 @@
-"""What a meter is worth: a row of its qualification."""
+"""The quality of a meter, as a row of its qualification."""
 
 from __future__ import annotations
 
@@ -16,34 +16,36 @@ STEADY_ONLY = "for steady loads only"
 
 @dataclass(frozen=True)
 class MeterQuality(Columns):
-    """What one meter is worth. What could not be found is unknown."""
+    """The quality of one meter. Unknown values are None."""
 
-    meter: Annotated[str, Column("which meter and field", title="meter")]
+    meter: Annotated[str, Column("meter and field", title="meter")]
     update_period_s: Annotated[
         float | None, Column("time from one new reading to the next", ABOVE_0, title="update period")
     ]
     rise_time_s: Annotated[
-        float | None, Column("time from a step to when it shows the new power within 5 %", FROM_0, title="latency")
+        float | None,
+        Column("time from a step of the load to a reading within 5 % of its power", FROM_0, title="rise time"),
     ]
-    lag_s: Annotated[float | None, Column("time from a step to when its readings begin to move", SIGNED)]
+    lag_s: Annotated[float | None, Column("time from a step of the load to the first change of its readings", SIGNED)]
     averaging_time_s: Annotated[
-        float | None, Column("how long they move then; empty: too short to be seen", ABOVE_0, title="averaging time")
+        float | None,
+        Column("time from that change to the new power; empty: too short", ABOVE_0, title="averaging time"),
     ]
     noise_ratio: Annotated[
         float | None, Column("standard deviation of a reading over the power", FROM_0, title="noise")
     ]
-    correlation_time_s: Annotated[float | None, Column("how long readings are alike", FROM_0)]
+    correlation_time_s: Annotated[float | None, Column("integral of the noise's autocorrelation", FROM_0)]
     steady_deviation_ratio: Annotated[
         float | None, Column("deviation from the reference under a steady load", SIGNED, title="steady")
     ]
     pulsed_deviation_ratio: Annotated[
-        float | None, Column("deviation from the reference under pulses, the worst", SIGNED, title="pulsed")
+        float | None, Column("largest deviation from the reference under pulses", SIGNED, title="pulsed")
     ]
-    verdict: Annotated[str, Column("what it may be used for", title="verdict")]
+    verdict: Annotated[str, Column("permitted use", title="verdict")]
 
     @property
     def is_right_when_steady(self) -> bool:
-        """Whether it may be trusted with a load that does not change, as every measured operator is one."""
+        """Whether it is right under a steady load, as measured operators and models are."""
         return self.verdict in (GOOD, STEADY_ONLY, REFERENCE, UNCHECKED)
 
 
@@ -51,23 +53,24 @@ class MeterQuality(Columns):
 class QualificationRow(Columns):
     """One meter of one board under one driver.
 
-    ``polling_deviation_ratio`` holds reads at each tick against one read in a second; it is None for other meters.
-    Clocks are down in ``idle_power_w`` if the board had rested, and up in ``idle_power_after_load_w``.
+    ``polling_deviation_ratio`` compares the energy counter read at each tick with the counter read once a second; it is
+    None for other meters. In ``idle_power_w`` clocks are low if the board had rested; in ``idle_power_after_load_w``
+    they are high.
     """
 
     device_uuid: Annotated[str | None, DEVICE_UUID]
     driver_version: Annotated[str | None, DRIVER_VERSION]
     quality: MeterQuality
     read_time_s: Annotated[
-        float | None, Column("how long a read takes; empty where that cannot be timed", FROM_0, title="read cost")
+        float | None, Column("time of one read; empty if it cannot be timed", FROM_0, title="read cost")
     ]
     polling_deviation_ratio: Annotated[
-        float | None, Column("share that a counter read at each tick shows more", SIGNED)
+        float | None, Column("relative excess of the energy counter when read at each tick", SIGNED)
     ]
-    power_per_kelvin_ratio: Annotated[float | None, Column("rise of the board's power with its temperature", SIGNED)]
+    power_per_kelvin_ratio: Annotated[float | None, Column("power temperature coefficient of the board", SIGNED)]
     power_per_kelvin_standard_error_ratio: Annotated[float | None, Column("one standard error of that", ABOVE_0)]
-    idle_power_w: Annotated[float | None, Column("power before anything ran; empty where it was not steady", FROM_0)]
-    idle_power_after_load_w: Annotated[float | None, Column("power right after the load, by this meter", FROM_0)]
-    qualified_at: Annotated[str, Column("when it was qualified", MOMENT)]
+    idle_power_w: Annotated[float | None, Column("idle power before any load; empty if it was not steady", FROM_0)]
+    idle_power_after_load_w: Annotated[float | None, Column("idle power right after the load, by this meter", FROM_0)]
+    qualified_at: Annotated[str, Column("time of the qualification", MOMENT)]
     device_product: Annotated[str, DEVICE_PRODUCT]
     torch_version: Annotated[str, TORCH_VERSION]

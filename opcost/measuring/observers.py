@@ -1,4 +1,4 @@
-"""Who accompanies a measurement: what keeps the device at work, says that it goes on, or sees who else is there."""
+"""Observers of measurements: callbacks before, during and after a loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opcost.measuring.flags import Flag, Flags
 
 @dataclass(frozen=True)
 class Finding:
-    """What an observer has to say of a loop."""
+    """The flags and notes that an observer adds to a loop."""
 
     flags: Flags = ()
     notes: str = ""
@@ -20,37 +20,37 @@ NOTHING = Finding()
 
 
 class Observer:
-    """Accompanies the measurements of a device. The procedure calls each method of all observers, in their order."""
+    """Callbacks of a measurement. The procedure calls each method of all observers, in their order."""
 
     def before_build(self) -> None:
-        """Act before a workload is built; one build may be run in several loops."""
+        """Called before a workload is built; one build may run in several loops."""
 
     def before_start(self) -> None:
-        """Act before the meter starts, the workload being built."""
+        """Called after the workload is built and before the meter starts."""
 
     def during(self) -> None:
-        """Act when a first call has ended, and after each chunk of a warm-up or a loop."""
+        """Called after the first call, and after each chunk of warm-up and loop."""
 
     def after_finish(self) -> Finding:
-        """Act as soon as a loop has ended, or has failed; the meter still logs."""
+        """Called when a loop has ended or failed, while the meter still logs."""
         return NOTHING
 
 
 class ProcessWatch(Observer):
-    """Flags loops beside which another process used the device.
+    """Flags loops during which another process used the device.
 
     Args:
-        disturbance: says who has used it since the last call; empty if nobody has.
+        disturbance: describes other processes since its last call; empty if there were none.
     """
 
     def __init__(self, disturbance: Callable[[], str]) -> None:
         self._disturbance = disturbance
 
     def before_build(self) -> None:
-        """Forget what was before."""
+        """Ignore processes of the time before."""
         self._disturbance()
 
     def after_finish(self) -> Finding:
-        """Tell of who was there."""
-        remark = self._disturbance()
-        return Finding((Flag.OTHER_PROCESS,), remark) if remark else NOTHING
+        """Return a flag with a note if another process used the device."""
+        note = self._disturbance()
+        return Finding((Flag.OTHER_PROCESS,), note) if note else NOTHING

@@ -1,4 +1,4 @@
-"""What is left of a measurement when that of its overhead is subtracted."""
+"""Subtraction of an overhead from a measurement."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from opcost.measuring.record import Measurement
 def without_overhead(
     measurement: Measurement, overhead: Measurement, relative_error: float | None = None
 ) -> Measurement:
-    """Return what a measurement leaves once its overhead is subtracted: errors add in quadrature.
+    """Return a measurement minus its overhead; errors add in quadrature.
 
-    What cannot be subtracted (medians, means without outliers, the check by another meter) is None. The state of the
-    device, and what the loop was like, are those of the measurement.
+    Values that cannot be subtracted (medians, means without outliers, the check by another meter) are None. The state
+    of the device and the loop are those of the measurement.
 
     Args:
-        measurement: of both together.
-        overhead: of the overhead alone.
-        relative_error: what was asked for, None if nothing was: what is left may be less precise, and says so then.
+        measurement: workload and overhead together.
+        overhead: the overhead alone.
+        relative_error: the target precision, None without one. A less precise difference is flagged.
 
     Raises:
-        CannotMeasureError: nothing is left of the time.
+        CannotMeasureError: the difference of the times is not above 0.
     """
     time_s = _time_s(measurement).less(_time_s(overhead))
     if time_s.value <= 0:
@@ -67,7 +67,7 @@ def _time_s(measurement: Measurement) -> Estimate:
 
 
 def _energy_left_j(measurement: Measurement, overhead: Measurement) -> Estimate | None:
-    """Return the energy less that of the overhead, None where either is unknown or nothing is left."""
+    """Return the energy minus the overhead's, None if either is unknown or the difference is not above 0."""
     return _positive(
         _less(
             estimate_of(measurement.energy_j, measurement.energy_standard_error_j),
@@ -91,7 +91,7 @@ def _less(minuend: Estimate | None, subtrahend: Estimate | None) -> Estimate | N
 
 
 def _imprecision(time_s: Estimate, energy_j: Estimate | None, relative_error: float | None) -> Flags:
-    """Return a flag where a difference of two precise figures is less precise than what was asked for."""
+    """Return a flag if the difference is less precise than the target."""
     figures = [time_s, *([] if energy_j is None else [energy_j])]
     if relative_error is None or all(is_within(figure, BATCHES, relative_error) for figure in figures):
         return ()

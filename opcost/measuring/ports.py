@@ -1,4 +1,4 @@
-"""What the procedure runs."""
+"""The port of workloads."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from opcost.measuring.flags import Flags
 
 
 class Workload(Protocol):
-    """Something that can be run again and again, one or more iterations in a round."""
+    """A repeatable load with one or more iterations in each round."""
 
     @property
     def execution(self) -> str:
-        """How it is run: ``graph`` or ``eager``."""
+        """The execution: ``graph`` or ``eager``."""
 
     @property
     def iterations_per_round(self) -> int:
-        """How many iterations a round holds."""
+        """The number of iterations in a round."""
 
     @property
-    def places(self) -> int:
-        """In how many places of the memory it runs, one after the other from one ``run`` to the next."""
+    def placements(self) -> int:
+        """The number of memory placements, which successive calls of ``run`` use in turn."""
 
     @property
     def flags(self) -> Flags:
-        """What programs must know of how it is run."""
+        """The flags of the workload."""
 
     @property
     def notes(self) -> str:
-        """How the run differs from the run inside a model; empty if it does not."""
+        """Differences from the run inside a model; empty if there are none."""
 
     @property
     def overhead(self) -> Workload | None:
-        """What each iteration does besides what is measured, by itself, iteration by iteration; None if nothing."""
+        """The part of each iteration that is not to be measured, as a workload of its own; None if there is none."""
 
     @property
     def ended_s(self) -> float | None:
-        """What the rounds that ended last took by the device's own clock; None where it has none."""
+        """The time of the rounds that ended last, by the device's clock; None if it has none."""
 
     def run(self, rounds: int) -> int:
-        """Start that many rounds; return how many have ended since the last call.
+        """Start a number of rounds; return how many have ended since the last call.
 
-        A GPU is kept busy: the call returns while it is at the rounds that were started last.
+        On a GPU the call returns while the last rounds still run, so that the GPU stays busy.
         """
 
     def finish(self) -> None:

@@ -1,7 +1,6 @@
-"""The measuring procedure: from a loop and a power trace to time and energy per iteration.
+"""The measuring procedure: run a workload while a meter logs, and evaluate both.
 
-It knows nothing of torch or NVIDIA: it is handed a workload and instruments. Operators and whole models are measured by
-the same code.
+Operators and whole models are measured by the same code, which does not depend on torch or NVIDIA.
 """
 
 from __future__ import annotations
@@ -20,32 +19,32 @@ from opcost.measuring.loop import Loop, is_precise, run_loop
 from opcost.measuring.overhead import without_overhead
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import Measurement, is_doubtful, is_held_back
+from opcost.measuring.record import Measurement, is_flagged, may_be_throttled
 from opcost.measuring.retries import RETRIES, repeated
 from opcost.power.mean import power_and_check
 from opcost.power.trace import PowerTrace
 
 SLOWED_FOR_S = 0.2
-"""How long to rest after a load that its clocks went down under. They are low, and flags up, for 0.3 s on an H200; the
-next load is built and warmed up in another 0.15 s at least."""
+"""Rest after a load that was throttled. Clocks stay low for 0.3 s on an H200; building and warming up the next load
+takes at least another 0.15 s."""
 
 
 def undisturbed(
     measure_once: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol
 ) -> Measurement:
-    """Return a measurement that nothing seems to have disturbed; after ``RETRIES.at_once`` the last one, as it is.
+    """Return the first measurement that is not flagged, or the last one after ``RETRIES.at_once``.
 
-    What is to be measured at full clocks and was held down by the power limit is measured again in lower duty cycles,
-    and where that is no remedy either, as it is.
+    If the protocol asks for full clocks and the load was throttled by the power limit, it is measured again with lower
+    duty cycles, and finally without the request for full clocks.
 
     Raises:
-        CannotMeasureError: it cannot be measured.
+        CannotMeasureError: the first measurement failed.
     """
     measurement = _tried(measure_once, protocol)
-    in_pauses = [replace(protocol, duty_cycle=duty_cycle) for duty_cycle in DUTY_CYCLES]
-    # A loop that ended where clocks were held down tells less than one that goes on.
-    for other in (*in_pauses, replace(protocol, at_full_clocks=False)):
-        if not (protocol.at_full_clocks and is_held_back(measurement)):
+    with_pauses = [replace(protocol, duty_cycle=duty_cycle) for duty_cycle in DUTY_CYCLES]
+    # The last protocol does not end its loop when the load is throttled.
+    for other in (*with_pauses, replace(protocol, at_full_clocks=False)):
+        if not (protocol.at_full_clocks and may_be_throttled(measurement)):
             break
         with suppress(CannotMeasureError):
             measurement = _tried(measure_once, other)
@@ -53,10 +52,10 @@ def undisturbed(
 
 
 def _tried(measure_once: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol) -> Measurement:
-    """Return a measurement that is not doubtful, or that is to be followed by a lower duty cycle, else the last one."""
+    """Return the first measurement that is not flagged, or that calls for a lower duty cycle; else the last one."""
 
     def is_final(measurement: Measurement) -> bool:
-        return not is_doubtful(measurement) or (protocol.at_full_clocks and is_held_back(measurement))
+        return not is_flagged(measurement) or (protocol.at_full_clocks and may_be_throttled(measurement))
 
     return repeated(partial(measure_once, protocol), is_final, RETRIES.at_once)
 
@@ -64,17 +63,12 @@ def _tried(measure_once: Callable[[MeasurementProtocol], Measurement], protocol:
 def measure(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Measurement:
     """Warm a workload up, run it in a loop while the meter logs, and evaluate both.
 
-    Where a workload has an overhead, that is measured in the same way before it, and subtracted.
-
-    Args:
-        workload: what is measured.
-        instruments: what it is measured with.
-        protocol: how long or precisely.
+    An overhead of the workload is measured in the same way and subtracted.
 
     Raises:
-        CannotMeasureError: the overhead alone takes as long.
+        CannotMeasureError: the overhead alone takes at least as long.
     """
-    # An overhead comes first, so that the log that the meter keeps is the workload's.
+    # The overhead comes first, so that the meter's last log is the workload's.
     overhead = None
     if workload.overhead is not None:
         measure_overhead = partial(_measure, workload.overhead, instruments, protocol)
@@ -82,7 +76,7 @@ def measure(workload: Workload, instruments: Instruments, protocol: MeasurementP
     measurement = _measure(workload, instruments, protocol)
     if overhead is not None:
         measurement = without_overhead(measurement, overhead, protocol.relative_error)
-    # Last, since the overhead is of the same build and run.
+    # This comes last because workload and overhead are of the same build and run.
     return with_repeatability(measurement, instruments.device.repeatability)
 
 
@@ -98,7 +92,7 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
         finally:
             trace = instruments.stop()
     if protocol.duty_cycle < 1:
-        trace = _seen_with_pauses(trace)
+        trace = _trace_with_pauses(trace)
     execution = Execution(
         executed_as=workload.execution,
         duty_cycle=protocol.duty_cycle if Flag.DUTY_CYCLE in workload.flags else None,
@@ -112,19 +106,18 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
     return evaluate(loop, trace, instruments.device, execution)
 
 
-def _seen_with_pauses(trace: PowerTrace) -> PowerTrace:
-    """Return a trace of whose checks those tell no power that are right for steady loads only."""
-    return replace(trace, checks=tuple(map(_silent_if_for_steady_loads, trace.checks)))
+def _trace_with_pauses(trace: PowerTrace) -> PowerTrace:
+    """Return a trace without the power of those checks that are right for steady loads only."""
+    return replace(trace, checks=tuple(map(_without_power_if_for_steady_loads, trace.checks)))
 
 
-def _silent_if_for_steady_loads(check: PowerTrace) -> PowerTrace:
-    """Return a check that still tells temperatures and clocks, but no power if pauses would make that wrong."""
-    reason = "it is right for steady loads only, and this one has pauses"
+def _without_power_if_for_steady_loads(check: PowerTrace) -> PowerTrace:
+    reason = "the meter is for steady loads only, and this load has pauses"
     return replace(check, missing_reason=reason) if check.source.is_for_steady_loads else check
 
 
 def _imprecision(loop: Loop, trace: PowerTrace, protocol: MeasurementProtocol) -> Flags:
-    """Return a flag where a loop came to its end before it was precise enough."""
+    """Return a flag if a loop did not reach its target precision."""
     if protocol.relative_error is None:
         return ()
     power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)

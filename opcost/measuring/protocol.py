@@ -1,4 +1,4 @@
-"""How long, or how precisely, is measured."""
+"""The protocol: lengths of warm-up and loop, or a target precision."""
 
 from __future__ import annotations
 
@@ -7,44 +7,36 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 FULL_LOOP_S = 30.0
-"""The loop of the full protocol: the project's reference, to which shorter protocols are compared."""
-
+"""Loop of the full protocol, the project's reference for shorter protocols."""
 
 CHUNK_S = 0.07
-"""The loop waits for the device once per chunk: rarely enough to cost 0.02 % of the time, often enough to see drift,
-and out of step with meters that look every 0.1 s."""
-
+"""Length of a chunk. The loop waits for the device once per chunk: rarely enough to cost 0.02 % of the time, often
+enough to show drift, and out of step with meters that update every 0.1 s."""
 
 SHORT_CHUNK_S = 0.02
-"""A loop that ends when its figures are precise enough may take 0.2 s: of these, ten chunks."""
-
+"""Length of a chunk with a target precision: ten chunks in the shortest loop of 0.2 s."""
 
 MINIMUM_CHUNKS = 5
-
 
 GPU_WARM_UP_S = 2.0
 """Longer than the slowest meter's rise time (1.2 s), and long enough for clocks and most of the temperature's rise."""
 
-
 CPU_WARM_UP_S = 0.5
 
-
 SHORT_WARM_UP_S = 0.1
-"""For loops that end when they are precise enough: NVML's samples, each of the 20 ms before it, are within 0.3 % of
-what they will be 0.06 s after an operator's begin, where the device was at work before (mean of 549 operators on an
-H200, ``docs/log/meters.md``)."""
+"""Warm-up with a target precision on a GPU that was busy before: NVML's samples, each averaging over 20 ms, are within
+0.3 % of their final value 0.06 s after an operator's begin (mean of 549 operators on an H200,
+``docs/log/meters.md``)."""
 
 
 @dataclass(frozen=True)
 class MeasurementProtocol:
-    """How long to warm up and how long to measure, in s.
+    """Lengths of warm-up and loop in s, or the target precision of the loop.
 
     With a ``relative_error`` the loop ends as soon as the 95 % intervals of time and energy are within it, and after
-    ``loop_s`` at the latest. ``order_seed`` shuffles what a campaign measures; None leaves it in the model's order.
-
-    A load that draws more than the device may runs ever slower alone, but not where it runs ``at_full_clocks``: a loop
-    that ends when it is precise ends where clocks are held down, too, and is run again with pauses, for ``duty_cycle``
-    of the time.
+    ``loop_s`` at the latest. ``order_seed`` shuffles the cases of a campaign; None keeps the model's order. With
+    ``at_full_clocks`` a loop also ends when the load is throttled, and is run again with pauses. ``duty_cycle`` is the
+    largest share of time at work.
     """
 
     warm_up_s: float
@@ -56,7 +48,7 @@ class MeasurementProtocol:
 
     @property
     def chunk_s(self) -> float:
-        """How long a chunk of the loop shall last."""
+        """The length of a chunk of the loop."""
         longest_s = CHUNK_S if self.relative_error is None else SHORT_CHUNK_S
         return min(longest_s, self.loop_s / MINIMUM_CHUNKS)
 
@@ -64,11 +56,11 @@ class MeasurementProtocol:
 def protocol_for(
     is_gpu: bool, loop_s: float = FULL_LOOP_S, relative_error: float | None = None, order_seed: int | None = None
 ) -> MeasurementProtocol:
-    """Return a protocol: a loop of the length or precision asked for, after the device's warm-up."""
+    """Return the protocol for a device with a loop of the requested length or target precision."""
     if relative_error is None:
         return MeasurementProtocol(GPU_WARM_UP_S if is_gpu else CPU_WARM_UP_S, loop_s, order_seed=order_seed)
     return MeasurementProtocol(SHORT_WARM_UP_S if is_gpu else CPU_WARM_UP_S, FULL_LOOP_S, relative_error, order_seed)
 
 
 ProtocolFor: TypeAlias = Callable[[bool], MeasurementProtocol]
-"""Returns the protocol for a device, given whether that is a GPU."""
+"""Returns the protocol for a device, given whether it is a GPU."""

@@ -1,8 +1,8 @@
-"""What a card's meters are worth: how fast, how noisy, and right by how much, from loads that are known in time.
+"""Qualification of a board's power meters: latency, noise and bias, from loads whose timing is known.
 
-The procedure runs one steady load: a pause, a step that lasts, pulses of several lengths, and a rest. A meter that
-misses part of the time agrees with the others under the step and not under the pulses; one that averages over a second
-follows the step late. Power that follows the temperature of the step tells watts per kelvin.
+The load is run in this order: a pause, a long step, pulses of several lengths, and a rest. A meter that samples only
+part of the time agrees with the others under the step and deviates under pulses. A meter that averages over a second
+follows the step late. The rise of power with temperature during the step gives the power temperature coefficient.
 """
 
 from __future__ import annotations
@@ -23,45 +23,47 @@ from opcost.power.trace import PowerTrace, Window, device_state, fresh_readings,
 PAUSE_S = 2.0
 STEP_S = 12.0
 PULSES_S = 3.0
-QUIET_S = 4.5
-"""Three readings of a meter that looks once in a second and needs one to rise."""
+RARE_READS_S = 4.5
+"""Long enough for three readings of a meter that updates once a second and needs one update to rise."""
+
 REST_S = 2.0
 REST_FROM_S = 0.5
-"""At rest the quick meters show a device that does nothing, its clocks still up."""
+"""Begin of the rest after which quick meters show the idle power, while clocks are still high."""
+
 PULSES = ((0.03, 0.07), (0.04, 0.04), (0.01, 0.03), (0.05, 0.05))
-"""Seconds on and off: in step with meters that look every 0.1 s, and out of step. Rounds of a load last 10 ms."""
+"""Seconds on and off, in step and out of step with meters that update every 0.1 s. A round of the load takes 10 ms."""
 
 SETTLED_S = 3.0
-"""After a step every known meter shows the new power, and the device has warmed most of its way."""
+"""Time after a step from which every known meter shows the new power and most of the temperature's rise is over."""
 
 WARMING_FROM_S = 0.5
-"""After a step the quick meters have passed their overshoot, and the temperature still rises."""
+"""Time after a step from which quick meters have passed their overshoot, while the temperature still rises."""
 
 HALF_ROUND_S = 0.005
 PLATEAU_RATIO = 0.05
 PLATEAU_S = 0.5
-MINIMUM_ON_THE_WAY = 3
-"""Of readings between two powers, to tell how long a meter takes from one to the other."""
+MINIMUM_RISING = 3
+"""The fewest readings between two powers for an estimate of the averaging time."""
 
 GOOD_RATIO = 0.02
-"""How far a good meter may be from the reference under a steady load."""
+"""The largest deviation of a good meter from the reference under a steady load."""
 
 GOOD_PULSED_RATIO = 0.05
-"""How far under pulses: their edges fall somewhere into a reading of any meter."""
+"""The largest deviation of a good meter under pulses. It is larger because edges of pulses fall within readings."""
 
 STEP_RATIO = 0.005
-"""By so much powers of H200s step without a change of load or temperature (a standard deviation; the largest of some
-minutes are 2 %, ``docs/log/meters.md``): a slope over few degrees may be one of these."""
+"""Standard deviation of steps in the power of H200s without a change of load or temperature, relative to the power. The
+largest within minutes are 2 % (``docs/log/meters.md``). Such a step may look like a temperature coefficient."""
 
 MINIMUM_READINGS = 3
 
 MINIMUM_TEMPERATURES = 3
-"""Different temperatures (meters round to a degree) that a slope needs."""
+"""The fewest different temperatures, rounded to degrees, for a power temperature coefficient."""
 
 
 @dataclass(frozen=True)
 class Pulses:
-    """A time of pulses."""
+    """A window of pulses, with the seconds on and off of each."""
 
     on_s: float
     off_s: float
@@ -69,8 +71,8 @@ class Pulses:
 
 
 @dataclass(frozen=True)
-class Course:
-    """When a qualification did what (epoch)."""
+class Timeline:
+    """The windows of the loads of a qualification (epoch)."""
 
     pause: Window
     step: Window
@@ -83,16 +85,16 @@ class Course:
         return Window(self.step.begin_s + SETTLED_S, self.step.end_s)
 
 
-def run_course(
+def run_loads(
     workload: Workload, meter: Meter, clock: Clock, pause: Callable[[float], None]
-) -> tuple[Course, PowerTrace]:
-    """Run the loads while all meters log; return when what was done, and the log with the other meters' as checks.
+) -> tuple[Timeline, PowerTrace]:
+    """Run all loads while all meters log; return the loads' windows and the trace.
 
     Args:
         workload: a steady load with rounds of a few milliseconds.
-        meter: logs everything there is.
-        clock: tells the time.
-        pause: does nothing for some seconds.
+        meter: logs all meters at their full rate; the others' traces are checks of the first.
+        clock: any.
+        pause: sleeps for a number of seconds.
     """
     workload.run(1)
     workload.finish()
@@ -109,15 +111,15 @@ def run_course(
         rest = Window(rest_begin_s, clock.read().epoch_s)
     finally:
         trace = meter.stop()
-    return Course(Window(begin_s, step_begin_s), Window(step_begin_s, step_end_s), pulses, rest), trace
+    return Timeline(Window(begin_s, step_begin_s), Window(step_begin_s, step_end_s), pulses, rest), trace
 
 
-def run_quietly(workload: Workload, meter: Meter, clock: Clock) -> tuple[Window, PowerTrace]:
-    """Run the load for ``QUIET_S`` while a meter logs that reads rarely, as in campaigns; return when, and the log."""
+def run_with_rare_reads(workload: Workload, meter: Meter, clock: Clock) -> tuple[Window, PowerTrace]:
+    """Run the load for ``RARE_READS_S`` while a meter logs as rarely as in campaigns; return window and trace."""
     meter.start()
     try:
         begin_s = clock.read().epoch_s
-        _run_for(workload, clock, QUIET_S)
+        _run_for(workload, clock, RARE_READS_S)
         window = Window(begin_s, clock.read().epoch_s)
     finally:
         trace = meter.stop()
@@ -125,9 +127,9 @@ def run_quietly(workload: Workload, meter: Meter, clock: Clock) -> tuple[Window,
 
 
 def ratio_of_means(trace: PowerTrace, load: Window, name: str, other_name: str) -> float | None:
-    """Return one meter's mean power over another's, while the readings of the first cover a load.
+    """Return the ratio of two meters' mean powers over the time that the first meter's readings cover of a load.
 
-    None where one of them shows nothing. Both are the trace's source or that of one of its checks.
+    It is None if one of them has no readings. The names are those of sources of the trace and its checks.
     """
     by_name = {logged.source.name: logged for logged in (trace, *trace.checks)}
     if not by_name.keys() >= {name, other_name}:
@@ -140,62 +142,61 @@ def ratio_of_means(trace: PowerTrace, load: Window, name: str, other_name: str) 
     return float(power_w.mean() / other_w.mean()) if other_w.any() else None
 
 
-def qualities(course: Course, trace: PowerTrace, reference: str | None) -> list[MeterQuality]:
-    """Return what each meter of a trace and its checks is worth.
+def qualities(timeline: Timeline, trace: PowerTrace, reference: str | None) -> list[MeterQuality]:
+    """Return the quality of each meter of a trace and its checks.
 
     Args:
-        course: when what was done.
-        trace: of one meter; those of the others are its checks.
-        reference: the name of the meter that is right, None for the first one.
+        timeline: windows of the loads.
+        trace: of one meter, with the others' traces as checks.
+        reference: name of the meter that is right, None for the first one.
     """
     traces = [logged for logged in (trace, *trace.checks) if logged.missing_reason is None]
-    sound = [logged for logged in traces if _shows_power(logged, course.settled)]
+    sound = [logged for logged in traces if _shows_power(logged, timeline.settled)]
     right = next((logged for logged in sound if logged.source.name == reference), sound[0] if sound else None)
     if right is None:
-        return [_worthless(logged) for logged in traces]
+        return [_without_power(logged) for logged in traces]
     own = right.source.name
     verdict = REFERENCE if own == reference else UNCHECKED
-    qualities = [_quality(course, logged, right) for logged in traces]
+    qualities = [_quality(timeline, logged, right) for logged in traces]
     return [replace(quality, verdict=verdict) if quality.meter == own else quality for quality in qualities]
 
 
-def reference_among(course: Course, trace: PowerTrace, preferred: str) -> str | None:
-    """Return the name of the meter that the others are to be held against; None where the preferred one says nothing.
+def reference_among(timeline: Timeline, trace: PowerTrace, preferred: str) -> str | None:
+    """Return the name of the reference meter; None if the preferred one has no readings.
 
-    That is the preferred one, unless two others agree within ``GOOD_RATIO`` that it is further off: then the first of
-    these. Energy counters of some cards are known to be wrong.
+    It is the preferred meter unless two others deviate from it by more than ``GOOD_RATIO`` and agree with each other;
+    then it is the first of these. Energy counters of some cards are known to be wrong.
     """
     traces = [logged for logged in (trace, *trace.checks) if logged.missing_reason is None]
     right = next((logged for logged in traces if logged.source.name == preferred), None)
-    if right is None or not len(fresh_readings(right, course.settled)):
+    if right is None or not len(fresh_readings(right, timeline.settled)):
         return None
-    deviations = ((logged, _deviation(logged, right, course.settled)) for logged in traces)
+    deviations = ((logged, _deviation(logged, right, timeline.settled)) for logged in traces)
     others = [logged for logged, ratio in deviations if ratio is not None and abs(ratio) > GOOD_RATIO]
     for one, other in combinations(others, 2):
-        if abs(_deviation(one, other, course.settled) or 0.0) <= GOOD_RATIO:
+        if abs(_deviation(one, other, timeline.settled) or 0.0) <= GOOD_RATIO:
             return one.source.name
     return preferred
 
 
 def idle_power_w(trace: PowerTrace, window: Window) -> float | None:
-    """Return the power of a device that does nothing for a while, its first half second left out."""
+    """Return the mean power of an idle device in W over a window without its first half second; None if unknown."""
     readings = fresh_readings(trace, Window(window.begin_s + REST_FROM_S, window.end_s))
     return float(readings.mean()) if len(readings) else None
 
 
-def watts_per_kelvin(course: Course, trace: PowerTrace) -> Estimate | None:
-    """Return by how much power rises with the temperature, as a share per kelvin; None where that cannot be seen.
+def power_temperature_coefficient_per_kelvin(timeline: Timeline, trace: PowerTrace) -> Estimate | None:
+    """Return the board's power temperature coefficient in 1/K; None if the step does not show it.
 
-    From the step, while the device warms: the slope of the mean reading at each degree over the temperature, which is
-    that of the log that has one, each degree weighted by its readings: the first few tell of a chip that is not yet as
-    warm all through. Its error is that of a least-squares slope of as many points as degrees, since readings at one
-    degree are alike, and of a step of the power within them. A power at its cap does not follow the temperature, and
-    has no slope.
+    It is the slope of power over temperature while the device warms, relative to the mean power. The fit uses the mean
+    power at each degree, weighted by the number of readings: the first few are of a chip that is not yet evenly warm.
+    The error is that of the least-squares slope with one point per degree, since readings at one degree are correlated,
+    combined with that of one step of the power (``STEP_RATIO``). Power at the power limit has no coefficient.
     """
     logs = [logged for logged in (trace, *trace.checks) if not np.isnan(logged.temperature_c).all()]
     if not logs:
         return None
-    window = Window(course.step.begin_s + WARMING_FROM_S, course.step.end_s)
+    window = Window(timeline.step.begin_s + WARMING_FROM_S, timeline.step.end_s)
     if (device_state(trace, window).power_capped_ratio or 0.0) > 0:
         return None
     epoch_s, power_w = fresh_rows(trace, window)
@@ -228,24 +229,24 @@ def _pulses(workload: Workload, clock: Clock, pause: Callable[[float], None], on
     for number in range(round(PULSES_S / (on_s + off_s))):
         pulse_s = begin.monotonic_s + number * (on_s + off_s)
         while clock.read().monotonic_s < pulse_s + on_s - HALF_ROUND_S:
-            # No round ahead: a pulse ends when it is to end.
+            # Waiting for each round ends the pulse on time.
             workload.run(1)
             workload.finish()
         pause(max(0.0, pulse_s + on_s + off_s - clock.read().monotonic_s))
     return Pulses(on_s, off_s, Window(begin.epoch_s, clock.read().epoch_s))
 
 
-def _quality(course: Course, trace: PowerTrace, reference: PowerTrace) -> MeterQuality:
-    if not _shows_power(trace, course.settled):
-        return _worthless(trace)
-    epoch_s, power_w = fresh_rows(trace, course.settled)
-    steady = _deviation(trace, reference, course.settled)
-    pulsed = [_deviation(trace, reference, _after_rise(pulses.window, trace)) for pulses in course.pulses]
+def _quality(timeline: Timeline, trace: PowerTrace, reference: PowerTrace) -> MeterQuality:
+    if not _shows_power(trace, timeline.settled):
+        return _without_power(trace)
+    epoch_s, power_w = fresh_rows(trace, timeline.settled)
+    steady = _deviation(trace, reference, timeline.settled)
+    pulsed = [_deviation(trace, reference, _after_rise(pulses.window, trace)) for pulses in timeline.pulses]
     worst = max((ratio for ratio in pulsed if ratio is not None), key=abs, default=None)
     residuals = power_w - np.polyval(np.polyfit(epoch_s - epoch_s[0], power_w, 2), epoch_s - epoch_s[0])
     period_s = float(np.percentile(np.diff(epoch_s), 25))
-    rise_time_s = _rise_time_s(trace, course.step, float(power_w.mean()))
-    lag_s, averaging_time_s = _smoothing_s(trace, course, rise_time_s)
+    rise_time_s = _rise_time_s(trace, timeline.step, float(power_w.mean()))
+    lag_s, averaging_time_s = _smoothing_s(trace, timeline, rise_time_s)
     return MeterQuality(
         meter=trace.source.name,
         update_period_s=period_s,
@@ -265,7 +266,7 @@ def _shows_power(trace: PowerTrace, window: Window) -> bool:
     return len(readings) >= MINIMUM_READINGS and float(readings.mean()) > 0
 
 
-def _worthless(trace: PowerTrace) -> MeterQuality:
+def _without_power(trace: PowerTrace) -> MeterQuality:
     return MeterQuality(trace.source.name, None, None, None, None, None, None, None, None, "shows no power")
 
 
@@ -276,39 +277,39 @@ def _verdict(steady: float | None, pulsed: float | None) -> str:
 
 
 def _deviation(trace: PowerTrace, reference: PowerTrace, window: Window) -> float | None:
-    """Return by what share a meter's mean differs from the reference's."""
+    """Return the relative deviation of a meter's mean from the reference's, None if one has no readings."""
     ours, theirs = (fresh_readings(logged, window) for logged in (trace, reference))
     return float(ours.mean() / theirs.mean()) - 1 if len(ours) and theirs.any() else None
 
 
 def _after_rise(window: Window, trace: PowerTrace) -> Window:
-    """Leave out the time in which a meter still shows what was before."""
+    """Return a window without the meter's rise time."""
     return Window(min(window.begin_s + trace.source.rise_time_s, window.end_s), window.end_s)
 
 
 def _rise_time_s(trace: PowerTrace, step: Window, plateau_w: float) -> float | None:
-    """Return how long after a step a meter first shows the plateau to within 5 %."""
+    """Return the time in s from a step to the first reading within 5 % of the plateau, None if there is none."""
     epoch_s, power_w = fresh_rows(trace, step)
     near = np.abs(power_w - plateau_w) <= PLATEAU_RATIO * plateau_w
     return float(epoch_s[near][0] - step.begin_s) if near.any() else None
 
 
-def _smoothing_s(trace: PowerTrace, course: Course, rise_time_s: float | None) -> tuple[float | None, float | None]:
-    """Return how long after a step a meter's readings are on their way, and how long that takes them.
+def _smoothing_s(trace: PowerTrace, timeline: Timeline, rise_time_s: float | None) -> tuple[float | None, float | None]:
+    """Return the lag of a meter after a step and its averaging time, both in s.
 
-    Those of a moving average are on a straight line meanwhile, from the old power to the new one. None where fewer than
-    ``MINIMUM_ON_THE_WAY`` readings are, or no line rises.
+    Readings of a moving average rise on a straight line from the old power to the new one. Both are None if fewer than
+    ``MINIMUM_RISING`` readings are on that line, or it does not rise.
     """
-    step = course.step
-    before_w = fresh_readings(trace, course.pause)
+    step = timeline.step
+    before_w = fresh_readings(trace, timeline.pause)
     if rise_time_s is None or not len(before_w):
         return None, None
     after_w = fresh_readings(trace, Window(step.begin_s + rise_time_s, step.begin_s + rise_time_s + PLATEAU_S))
     epoch_s, power_w = fresh_rows(trace, Window(step.begin_s, step.begin_s + rise_time_s))
     low_w, high_w = float(before_w[-1]), float(np.median(after_w))
     share = (power_w - low_w) / (high_w - low_w)
-    on_the_way = (share > PLATEAU_RATIO) & (share < 1 - PLATEAU_RATIO)
-    if np.count_nonzero(on_the_way) < MINIMUM_ON_THE_WAY:
+    is_rising = (share > PLATEAU_RATIO) & (share < 1 - PLATEAU_RATIO)
+    if np.count_nonzero(is_rising) < MINIMUM_RISING:
         return None, None
-    slope, at_begin = np.polyfit(epoch_s[on_the_way] - step.begin_s, share[on_the_way], 1)
+    slope, at_begin = np.polyfit(epoch_s[is_rising] - step.begin_s, share[is_rising], 1)
     return (float(-at_begin / slope), float(1 / slope)) if slope > 0 else (None, None)

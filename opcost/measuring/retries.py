@@ -1,4 +1,4 @@
-"""What is measured again, how often, and why. Whether anything casts doubt on a measurement, its flags say."""
+"""The number of repetitions of flagged measurements."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from opcost.measuring.record import Measurement
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often something is measured at most, the first time included.
+    """The largest numbers of measurements of one case, including the first.
 
-    What disturbs for seconds is outlasted at once: ``overhead`` is for an overhead alone, while clocks are still low
-    from the load before, since a new build would be that load again; ``at_once`` for a build and its measurement, while
-    a flag casts doubt on that. What disturbs for longer is outlasted by later ``runs``, while a flag casts doubt on the
-    best row, or that lacks energy where there is a meter. What stays so is like that by itself, and is left so. What
-    cannot be measured at all costs little, and is tried by every run, after all else.
+    ``overhead``: measurements of an overhead while clocks are still low from the load before; a new build would be that
+    load again. ``at_once``: builds with their measurements while the result is flagged. ``runs``: campaigns while the
+    best row is flagged, or has no energy although there is a meter. A case that fails is tried again by every campaign,
+    after all others.
     """
 
     overhead: int = 3
@@ -31,10 +30,10 @@ RETRIES = RetryPolicy()
 def repeated(
     measure_once: Callable[[], Measurement], is_final: Callable[[Measurement], bool], times: int
 ) -> Measurement:
-    """Return the first measurement that is final, after some times the last one.
+    """Return the first measurement that is final, or the last one after a number of times.
 
     Raises:
-        CannotMeasureError: the first one cannot be made. Where a later one cannot, the one before stays.
+        CannotMeasureError: the first measurement failed. If a later one fails, the one before it is returned.
     """
     measurement = measure_once()
     for _ in range(times - 1):

@@ -1,4 +1,4 @@
-"""How something is to be run and metered, as far as that is chosen."""
+"""The settings of a measurement that a user or a config chooses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from opcost.power.meter_names import AUTO
 
 @dataclass(frozen=True)
 class Setting:
-    """What questions to one measuring process may differ in, besides the case (with its data) and the protocol.
+    """The settings of a measurement besides its case and its protocol.
 
-    ``precision`` is a ``Precision``; ``execution`` one of ``EXECUTIONS``, None for the device's usual one; ``cache`` is
-    one of ``CACHES``, for operators: whole models run as they are; ``meter`` is one of ``METER_CHOICES``, from which
-    energies are taken. Which conditions follow, a device says.
+    ``precision`` is a ``Precision``. ``execution`` is one of ``EXECUTIONS``, None for the device's default. ``cache``
+    is one of ``CACHES`` and applies to operators only. ``meter`` is one of ``METER_CHOICES``.
     """
 
     precision: str = TORCH_DEFAULT

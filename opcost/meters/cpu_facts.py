@@ -10,7 +10,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 
 def cpu_product(cpu_info: Path = CPU_INFO) -> str:
-    """Return the processor's product name as the kernel tells it, else its architecture."""
+    """Return the processor's product name as reported by the kernel, else its architecture."""
     try:
         lines = cpu_info.read_text().splitlines()
     except OSError:
@@ -20,5 +20,5 @@ def cpu_product(cpu_info: Path = CPU_INFO) -> str:
 
 
 def host_memory_bytes() -> int:
-    """Return the size of the host's memory in bytes, to the nearest GiB: the kernel keeps a part that varies."""
+    """Return the size of the host's memory in bytes, rounded to GiB because the kernel reserves a varying part."""
     return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30) * 2**30

@@ -1,4 +1,4 @@
-"""What else runs on the processors of this process: what was measured beside it is no measurement."""
+"""Detection of other processes' load on the processors of this process."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from pathlib import Path
 STAT = Path("/proc/stat")
 
 FULL_RATIO = 0.9
-"""Share of the processors' time from which programs wait for each other."""
+"""Busy share of the processors' time from which processes wait for each other."""
 
 OTHERS_RATIO = 0.05
-"""Share of it that the rest of a system takes at least to be told of; at rest it takes a percent or two."""
+"""The smallest share of other processes that is reported. An idle system takes one or two percent."""
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 IDLE_COLUMNS = (3, 4)
-"""Of the columns of ``/proc/stat``: idle, and waiting for a disk (proc(5))."""
+"""The columns of ``/proc/stat`` with idle time and time waiting for a disk (proc(5))."""
 
 GUEST_COLUMNS = 2
-"""The last two are contained in others."""
+"""The number of last columns, which are included in others."""
 
 
 class OtherLoad:
-    """Watches what else uses the processors that this process may run on."""
+    """Watches other processes on the processors that this process may run on."""
 
     def __init__(self, stat: Path = STAT) -> None:
         self._stat = stat
         self._last = self._reading()
 
     def disturbance(self) -> str:
-        """Return a remark on other load since the last call, where processors were full of both; empty if none was."""
+        """Return a note if other processes competed for the processors since the last call; else an empty text."""
         before, self._last = self._last, self._reading()
         if before is None or self._last is None:
             return ""
         all_s, busy_s, own_s = (now - then for now, then in zip(self._last, before, strict=True))
         if all_s <= 0 or busy_s < FULL_RATIO * all_s or busy_s - own_s < OTHERS_RATIO * all_s:
             return ""
-        return f"another process or more took {(busy_s - own_s) / all_s:.0%} of the processors meanwhile"
+        return f"other processes used {(busy_s - own_s) / all_s:.0%} of the processors"
 
     def _reading(self) -> tuple[float, float, float] | None:
-        """Return processor time so far in s: all, that of any program, that of this one; None where it is not told."""
+        """Return processor time so far in s: total, of all processes, of this process; None if unknown."""
         try:
             lines = self._stat.read_text(encoding="ascii").splitlines()
         except OSError:

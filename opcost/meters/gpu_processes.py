@@ -1,4 +1,4 @@
-"""Who else computes on a GPU: what was measured beside another program is no measurement."""
+"""Detection of other processes on a GPU."""
 
 from __future__ import annotations
 
@@ -10,46 +10,47 @@ from opcost.errors import UserError
 from opcost.meters.nvml import NvmlError, NvmlGpu
 
 BUSY_RATIO = 0.05
-"""Share of the time from which a GPU is in use before we have started: at rest it tells 0."""
+"""Utilisation from which a GPU is in use before this process starts. An idle GPU reports 0."""
 
 CALM_DEADLINE_S = 2.0
-"""How long what ended just now may still show: the share is that of the last second at most (NVML reference)."""
+"""The longest time that a process that has ended may show in the utilisation, which covers the last second at most
+(NVML reference)."""
 
 POLL_INTERVAL_S = 0.1
 
 
 class OtherProcesses:
-    """Watches who computes on a GPU beside this process, from its making on.
+    """Watches processes that appear on a GPU after this object was created.
 
-    In a container, processes may go by other numbers than those that they know of themselves: then the first one that
-    comes after the making is taken to be this one.
+    In a container the driver may list processes by other ids than their own. The first new process is then taken to be
+    this one.
     """
 
     def __init__(self, gpu: NvmlGpu, own_id: int) -> None:
         self._gpu = gpu
         self._own_id = own_id
         self._known = self._ids() | {own_id}
-        self._has_alias = self._is_told = False
+        self._has_alias = self._has_warned = False
 
     def refuse_if_busy(self, pause: Callable[[float], None] = time.sleep) -> None:
-        """Refuse a GPU that somebody else is using now.
+        """Refuse a GPU that another process is using now.
 
         Raises:
-            UserError: it is in use.
+            UserError: the GPU is in use.
         """
         for _ in range(round(CALM_DEADLINE_S / POLL_INTERVAL_S)):
             busy_ratio = self._busy_ratio()
             if busy_ratio <= BUSY_RATIO:
                 return
             pause(POLL_INTERVAL_S)
-        ids = ", ".join(map(str, sorted(self._known - {self._own_id}))) or "that the driver does not name"
+        ids = ", ".join(map(str, sorted(self._known - {self._own_id}))) or "unknown to the driver"
         raise UserError(
-            f"the GPU is in use {busy_ratio:.0%} of the time, by processes {ids}: wait until they have ended, or name "
+            f"the GPU is in use {busy_ratio:.0%} of the time (processes: {ids}); wait until they have ended, or name "
             "another --device"
         )
 
     def disturbance(self) -> str:
-        """Return a remark on processes that have come and are there, empty if there are none; warn of the first."""
+        """Return a note on new processes on the GPU, empty if there are none; log a warning the first time."""
         ids = self._ids()
         newcomers = sorted(ids - self._known)
         if len(newcomers) == 1 and self._own_id not in ids and not self._has_alias:
@@ -58,11 +59,11 @@ class OtherProcesses:
             return ""
         if not newcomers:
             return ""
-        remark = f"another process came to the GPU meanwhile, one of {', '.join(map(str, newcomers))}"
-        if not self._is_told:
-            logging.getLogger(__name__).warning("%s: what is measured beside it is measured again and marked", remark)
-            self._is_told = True
-        return remark
+        note = f"another process used the GPU: {' or '.join(map(str, newcomers))}"
+        if not self._has_warned:
+            logging.getLogger(__name__).warning("%s; affected measurements are flagged and repeated", note)
+            self._has_warned = True
+        return note
 
     def _ids(self) -> set[int]:
         try:

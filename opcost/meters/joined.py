@@ -9,7 +9,7 @@ from opcost.power.trace import PowerTrace, joined
 
 
 class JoinedMeter:
-    """Meters of one device, the best first, as one: the trace of the best has those of the others as its checks."""
+    """Meters of one device as one, the best first. The traces of the others are checks of the best one's."""
 
     def __init__(self, meters: Sequence[Meter]) -> None:
         self._meters = meters

@@ -1,7 +1,7 @@
-"""Short questions to nvidia-smi: what a GPU is, and which fields its driver can log.
+"""Queries to nvidia-smi: facts of a GPU, and the fields that its driver can log.
 
-A driver that hangs also hangs nvidia-smi, beyond the reach of any signal. Nothing here waits for it without bound:
-a process that does not end in time is killed, and one that survives even that is abandoned.
+A driver that hangs also hangs nvidia-smi, so that no signal can end it. All waits have a deadline: a process that does
+not end in time is killed, and abandoned if it survives that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import IO
 from opcost.meters.nvidia_smi_log import parse_columns, parse_number, parse_text
 
 COMMAND_DEADLINE_S = 30.0
-"""Without persistence mode a driver takes several seconds to wake each GPU of a machine."""
+"""The longest time for an answer. Without persistence mode a driver takes several seconds to wake each GPU."""
 
 TERMINATE_DEADLINE_S = 1.0
 KILL_DEADLINE_S = 2.0
@@ -42,12 +42,12 @@ LOG_FIELDS = (
     "memory.used",
     "pstate",
 )
-"""``power.draw`` is asked for beside its average: older cards answer to it alone, though the driver knows both."""
+"""The fields to log. ``power.draw`` is queried besides its average because older cards report only the former."""
 
 OLDER_NAMES = {"clocks_event_reasons.active": "clocks_throttle_reasons.active", "clocks.sm": "clocks.current.sm"}
 
-# The child arranges to be killed with its parent, then becomes nvidia-smi. Doing so in a fresh interpreter and not in
-# subprocess's preexec_fn is safe in a process with threads (torch has many). 1 is PR_SET_PDEATHSIG of <sys/prctl.h>.
+# The child is killed with its parent; it sets this up and then becomes nvidia-smi. A fresh interpreter is safe in a
+# process with threads (torch has many), subprocess's preexec_fn is not. 1 is PR_SET_PDEATHSIG of <sys/prctl.h>.
 _LAUNCHER = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
@@ -61,14 +61,14 @@ _LONGEST_QUOTE = 200
 
 
 class NvidiaSmiError(Exception):
-    """nvidia-smi is missing, hangs or refuses; one line that says so, with the remedy."""
+    """nvidia-smi is missing, hangs or reports an error. The message is one line with the remedy."""
 
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """What a GPU is. The power limit is in W and may be changed by its owner; None where the card tells none.
+    """Facts of a GPU, None if unknown. The power limit may be changed by the GPU's owner.
 
-    ``is_mig`` says whether it is divided into instances (MIG mode): its power is that of all of them.
+    ``is_mig`` says whether it is divided into MIG instances, of which it reports only the total power.
     """
 
     uuid: str
@@ -80,7 +80,7 @@ class GpuFacts:
 
 
 def gpu_facts(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> GpuFacts:
-    """Return what nvidia-smi tells of one GPU.
+    """Return the facts of one GPU.
 
     An index is nvidia-smi's own (order of the PCI bus), not CUDA's.
 
@@ -98,7 +98,7 @@ def gpu_facts(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> Gpu
 
 
 def supported_fields(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> tuple[str, ...]:
-    """Return the fields worth logging that this driver knows, some by their older name.
+    """Return the fields of ``LOG_FIELDS`` that this driver knows, some by their older names.
 
     Raises:
         NvidiaSmiError: nvidia-smi is missing, did not answer in time, or knows no such GPU.
@@ -110,10 +110,10 @@ def supported_fields(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S)
 
 
 def start_process(arguments: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start nvidia-smi in a session of its own with both its outputs in a file; it ends when its parent does.
+    """Start nvidia-smi in its own session with stdout and stderr in a file; it ends with its parent.
 
-    It prints times in the zone of its environment without naming it: here UTC, which knows no summer time. Its
-    parent, for Linux, is the thread that calls this: that thread must live as long as the process is wanted.
+    Its timestamps are in UTC. On Linux its parent is the calling thread, which must live as long as the process is
+    needed.
 
     Raises:
         NvidiaSmiError: nvidia-smi is not on the PATH.
@@ -132,7 +132,7 @@ def start_process(arguments: Sequence[str], output: IO[bytes]) -> subprocess.Pop
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
-    """End a process: ask, then kill, then abandon it."""
+    """End a process: terminate it, then kill it, then abandon it."""
     if process.poll() is None:
         process.terminate()
         if not _ends_within(process, TERMINATE_DEADLINE_S):
@@ -141,13 +141,13 @@ def end_process(process: subprocess.Popen[bytes]) -> None:
 
 
 def quote(output: str) -> str:
-    """Return the last words of nvidia-smi's output as one short line."""
+    """Return the last line of nvidia-smi's output, shortened."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1][:_LONGEST_QUOTE] if lines else "nothing"
 
 
 def _query_known(uuid_or_index: str, fields: tuple[str, ...], deadline_s: float) -> tuple[tuple[str, ...], str]:
-    """Ask for fields, then without those that the driver does not know; return what was asked last, and the answer."""
+    """Query fields, then without those that the driver does not know; return the fields and the output."""
     while True:
         output = _query(uuid_or_index, fields, deadline_s)
         refused = set(_REFUSED_FIELD.findall(output)) & set(fields)
@@ -168,7 +168,7 @@ def _query(uuid_or_index: str, fields: Sequence[str], deadline_s: float) -> str:
         if not in_time:
             raise NvidiaSmiError(
                 f"nvidia-smi did not answer within {deadline_s:g} s: "
-                "run `nvidia-smi` in a shell; if it hangs there too, the driver does, and a restart is needed"
+                "run `nvidia-smi` in a shell; if it hangs there, too, restart the machine, because the driver hangs"
             )
         output.seek(0)
         return output.read().decode("utf-8", errors="replace")
@@ -196,6 +196,4 @@ def _facts(cells: dict[str, str]) -> GpuFacts:
 
 
 def _refusal(uuid_or_index: str, output: str) -> NvidiaSmiError:
-    return NvidiaSmiError(
-        f"nvidia-smi -i {uuid_or_index} says: {quote(output)}: `nvidia-smi -L` lists the GPUs there are"
-    )
+    return NvidiaSmiError(f"nvidia-smi -i {uuid_or_index} printed: {quote(output)}: `nvidia-smi -L` lists all GPUs")

@@ -1,7 +1,7 @@
-"""What nvidia-smi prints as CSV → values in SI units. Pure text in, values out; no text makes it raise.
+"""A parser of nvidia-smi's CSV output to values in SI units. It never raises.
 
-Drivers rename headers, have many words for "no value", print errors between rows and lose parts of lines: columns are
-found by name, numbers are read by one strict pattern, and what is no row is skipped and counted.
+Drivers rename headers, have many words for "no value", print errors between rows and lose parts of lines. Columns are
+therefore found by name, numbers must match one strict pattern, and all other lines are skipped and counted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NO_VALUE_TOKENS = frozenset(
         "inf",
     }
 )
-"""What drivers from 361 to 580 print where a card has no value, in lower case."""
+"""Texts for a missing value of drivers from 361 to 580, in lower case."""
 
 POWER_INSTANT = ("power.draw.instant",)
 POWER_AVERAGE = ("power.draw.average", "power.draw")
@@ -61,7 +61,7 @@ _TIMESTAMP = re.compile(r"([0-9]{4})/([0-9]{1,2})/([0-9]{1,2}) ([0-9]{1,2}):([0-
 
 @dataclass(frozen=True)
 class LogRow:
-    """One well-formed row: its values, and the line as it was printed."""
+    """A well-formed row: its values, and the line as printed."""
 
     values: PowerRow
     line: str
@@ -69,7 +69,7 @@ class LogRow:
 
 @dataclass(frozen=True)
 class ParsedLog:
-    """What a log holds, in its own order. ``skipped_lines`` counts lines that are neither row nor first header."""
+    """The content of a log in its order. ``skipped_lines`` counts lines that are neither row nor first header."""
 
     header: str | None
     rows: tuple[LogRow, ...]
@@ -84,25 +84,25 @@ class Columns:
     separator: str
 
     def cells(self, line: str) -> dict[str, str] | None:
-        """Return a line's cells by column name; None where their number is not that of the columns."""
+        """Return a line's cells by column name; None if the numbers of cells and columns differ."""
         cells = [cell.strip() for cell in line.split(self.separator)]
         return dict(zip(self.names, cells, strict=True)) if len(cells) == len(self.names) else None
 
 
 def is_no_value(text: str) -> bool:
-    """Return whether a cell is one of the words for "no value"."""
+    """Return whether a cell is a text for a missing value."""
     return text.strip().casefold() in NO_VALUE_TOKENS
 
 
 def parse_text(text: str) -> str | None:
-    """Return a cell's text, None where it stands for no value."""
+    """Return a cell's text, None for a missing value."""
     return None if is_no_value(text) else text.strip()
 
 
 def parse_number(text: str) -> float | None:
-    """Return a cell's finite number; None for no value and for everything else.
+    """Return a cell's finite number, None for everything else.
 
-    A decimal comma (of a locale) is understood, and so is a unit behind the number.
+    Decimal commas and units after the number are accepted.
     """
     match = _NUMBER.fullmatch(text.strip())
     return None if match is None or is_no_value(text) else float(match[1].replace(",", "."))
@@ -115,7 +115,7 @@ def parse_bits(text: str) -> int | None:
 
 
 def parse_timestamp(text: str) -> float | None:
-    """Return the epoch seconds of ``2026/11/04 10:23:45.123`` read as UTC; None for everything else."""
+    """Return the epoch seconds of ``2026/11/04 10:23:45.123`` in UTC, None for everything else."""
     match = _TIMESTAMP.fullmatch(text.strip())
     if match is None:
         return None
@@ -128,7 +128,7 @@ def parse_timestamp(text: str) -> float | None:
 
 
 def parse_columns(line: str) -> Columns:
-    """Return the columns that a header line names; units behind a name (``[W]``) are left out."""
+    """Return the columns that a header line names, without units (``[W]``)."""
     separator = ", " if ", " in line else ","
     return Columns(tuple(cell.partition("[")[0].strip().casefold() for cell in line.split(separator)), separator)
 
@@ -139,7 +139,7 @@ def is_header(line: str) -> bool:
 
 
 def parse_row(columns: Columns, line: str) -> LogRow | None:
-    """Return the row that a line holds; None where it is cut, joined with another, or no row at all."""
+    """Return the row of a line; None if it is cut, joined with another, or no row."""
     cells = columns.cells(line)
     epoch_s = None if cells is None else parse_timestamp(cells.get("timestamp", ""))
     if cells is None or epoch_s is None:
@@ -164,7 +164,7 @@ def parse_row(columns: Columns, line: str) -> LogRow | None:
 
 
 def parse_log(lines: Iterable[str]) -> ParsedLog:
-    """Return the rows of a log in its own order; lines before the first header are no rows."""
+    """Return the rows of a log in its order; lines before the first header are skipped."""
     header: str | None = None
     columns: Columns | None = None
     rows: list[LogRow] = []
@@ -183,10 +183,10 @@ def parse_log(lines: Iterable[str]) -> ParsedLog:
 
 
 def cut(rows: Sequence[LogRow], begin_s: float, end_s: float) -> tuple[LogRow, ...]:
-    """Return the rows between two moments (epoch), with their neighbours, in order of time.
+    """Return the rows between two moments (epoch) and the rows right before and after, in order of time.
 
-    The row right before shows whether the first one inside is a repeat; the row right after shows that the log did
-    not end early. A row inside that is older than the one before it is left out.
+    The row before shows whether the first row repeats a value; the row after shows that the log did not end early. A
+    row that is older than its predecessor is omitted.
     """
     inside: list[LogRow] = []
     for row in rows:

@@ -1,7 +1,7 @@
-"""One long-running nvidia-smi that logs a GPU, and followers that read its rows as they arrive.
+"""A long-running nvidia-smi that logs a GPU, and followers that read its rows as they arrive.
 
-The raw log is a file without a name: it vanishes with the program, however that ends. A file and not a pipe, so that
-nobody has to read while something is measured, and nvidia-smi never waits for a reader.
+The raw log is an unnamed temporary file, which vanishes with the program. It is no pipe, so that nothing has to be read
+during a measurement and nvidia-smi never blocks.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from opcost.meters.nvidia_smi_log import LogRow, is_header, parse_columns, parse
 from opcost.power.log_rows import PowerRow
 
 INTERVAL_S = 0.02
-"""A fifth of the 0.1 s between two fresh values (H200): the rows cost little, and no value is missed."""
+"""A fifth of the update period of 0.1 s (H200), so that no value is missed at little cost."""
 
 START_DEADLINE_S = 30.0
 TAIL_BYTES = 4096
-"""Some 40 rows: enough to hold the row before a measurement. Also what a block-buffered nvidia-smi holds back."""
+"""About 40 rows, including the row before a measurement; also the size of a block-buffered nvidia-smi's buffer."""
 
 LAST_ROW_DEADLINE_S = 2.0
-"""How long rows may be late: driver 580 writes each at once; a block of 4 kB takes about a second to fill."""
+"""The longest delay of a row. Driver 580 writes each row at once; a buffer of 4 kB fills in about a second."""
 
 BATCH_INTERVAL_S = 0.2
 
 
 class NvidiaSmiLogger:
-    """Logs one GPU from ``__enter__`` to ``__exit__``; made for one measurement at a time.
+    """Logs one GPU from ``__enter__`` to ``__exit__``, for one measurement at a time.
 
     Args:
         gpu: UUID, or nvidia-smi's own index.
-        logs_directory: an existing or new folder; the nameless raw log takes its space there (16 MB an hour).
+        logs_directory: an existing or new folder; the unnamed raw log takes space there (16 MB an hour).
         interval_s: time between two rows, at least 0.001.
-        start_deadline_s: how long the first row may take.
+        start_deadline_s: longest time to the first row.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class NvidiaSmiLogger:
         """Start logging and return when the first row has arrived.
 
         Raises:
-            NvidiaSmiError: nvidia-smi is missing, refuses, or prints no row in time.
+            NvidiaSmiError: nvidia-smi is missing, reports an error, or prints no row in time.
         """
         self.logs_directory.mkdir(parents=True, exist_ok=True)
         self._start()
@@ -83,25 +83,25 @@ class NvidiaSmiLogger:
 
     @property
     def process_id(self) -> int | None:
-        """The process id of the present nvidia-smi, if there is one."""
+        """The process id of the running nvidia-smi, if there is one."""
         return None if self._process is None else self._process.pid
 
     def is_running(self) -> bool:
-        """Return whether nvidia-smi is there; if so it may still be silent."""
+        """Return whether the nvidia-smi process exists; it may still print nothing."""
         return self._process is not None and self._process.poll() is None
 
     def ensure_running(self) -> None:
         """Start nvidia-smi again if it has ended.
 
         Raises:
-            NvidiaSmiError: it does not come up again.
+            NvidiaSmiError: it does not start.
         """
         if not self.is_running():
             self.end()
             self._start()
 
     def end(self) -> None:
-        """End nvidia-smi; what it logged is gone."""
+        """End nvidia-smi and delete its log."""
         if self._process is not None:
             end_process(self._process)
         if self._raw is not None:
@@ -109,7 +109,7 @@ class NvidiaSmiLogger:
         self._process = self._raw = None
 
     def follow(self) -> LogFollower:
-        """Return a reader of the rows from shortly before now on."""
+        """Return a reader of the rows from shortly before now."""
         tail_begin = self._size() - TAIL_BYTES
         return LogFollower(self, max(self._rows_offset, tail_begin))
 
@@ -124,15 +124,15 @@ class NvidiaSmiLogger:
 
     @property
     def rows_offset(self) -> int:
-        """Where in the raw log the rows begin."""
+        """The offset of the first row in the raw log."""
         return self._rows_offset
 
     def read(self, offset: int) -> bytes:
-        """Return the raw log from an offset on; nothing once the logger has ended."""
+        """Return the raw log from an offset; empty after the logger has ended."""
         return b"" if self._raw is None else os.pread(self._raw.fileno(), max(0, self._size() - offset), offset)
 
-    def last_words(self) -> str:
-        """Return the end of the raw log as one short line: where nvidia-smi says why it failed."""
+    def last_line(self) -> str:
+        """Return the last line of the raw log, shortened: nvidia-smi's error message if it failed."""
         return quote(self.read(max(0, self._size() - TAIL_BYTES)).decode("utf-8", errors="replace"))
 
     def _size(self) -> int:
@@ -155,17 +155,17 @@ class NvidiaSmiLogger:
         while not self._has_row():
             if not self.is_running():
                 raise NvidiaSmiError(
-                    f"nvidia-smi ended at once and says: {self.last_words()}: run `nvidia-smi` in a shell"
+                    f"nvidia-smi ended at once and printed: {self.last_line()}: run `nvidia-smi` in a shell"
                 )
             if time.monotonic() > end_s:
                 raise NvidiaSmiError(
                     f"nvidia-smi printed no row within {self._start_deadline_s:g} s: run `nvidia-smi` in a shell; "
-                    "if it hangs there too, the driver does, and a restart is needed"
+                    "if it hangs there, too, restart the machine, because the driver hangs"
                 )
             time.sleep(POLL_INTERVAL_S)
 
     def _has_row(self) -> bool:
-        """Return whether header and first row are there; note where the rows begin."""
+        """Return whether header and first row have arrived; store the offset of the first row."""
         complete = self.read(0).rpartition(b"\n")[0]
         lines = complete.split(b"\n")
         for index, line in enumerate(lines):
@@ -180,13 +180,13 @@ class NvidiaSmiLogger:
 
 
 class LogFollower:
-    """Reads a log from some offset on; ``skipped_lines`` counts the lines so far that were no rows."""
+    """Reads a log from an offset; ``skipped_lines`` counts the lines so far that were no rows."""
 
     def __init__(self, logger: NvidiaSmiLogger, offset: int) -> None:
         self.skipped_lines = 0
         self._logger = logger
         self._offset = offset
-        # A line that is entered in its middle is no line.
+        # If the offset is in the middle of a line, that line is skipped.
         self._at_line_begin = offset == logger.rows_offset
 
     def read(self) -> tuple[LogRow, ...]:
@@ -203,14 +203,14 @@ class LogFollower:
         return parsed.rows
 
     def read_until(self, epoch_s: float, deadline_s: float) -> tuple[LogRow, ...]:
-        """Read until a row later than a moment has arrived, or none comes in time, or nvidia-smi has ended.
+        """Read until a row later than a moment has arrived, the deadline has passed, or nvidia-smi has ended.
 
-        Rows may be late: nvidia-smi may hold back some 4 kB before it writes them.
+        Rows may be late, because nvidia-smi may buffer about 4 kB.
         """
         end_s = time.monotonic() + deadline_s
         rows: list[LogRow] = []
         while True:
-            # Asked before reading, so that what a process printed before it ended is read.
+            # This check precedes the read, so that the last rows of a process that ended are read.
             may_come = self._logger.is_running() and time.monotonic() < end_s
             new_rows = self.read()
             rows.extend(new_rows)
@@ -222,7 +222,7 @@ class LogFollower:
 def log_batches(
     gpu: str, folder: Path, interval_s: float, stopping: threading.Event
 ) -> Generator[tuple[PowerRow, ...], None, None]:
-    """Log a GPU until told to stop; yield its rows as they arrive, the last ones from after the stop.
+    """Log a GPU until ``stopping`` is set; yield its rows as they arrive, and those that arrive after the stop.
 
     Raises:
         NvidiaSmiError: nvidia-smi does not start, or has ended before the stop.
@@ -233,5 +233,5 @@ def log_batches(
             is_running = logger.is_running()
             yield tuple(row.values for row in follower.read())
             if not is_running:
-                raise NvidiaSmiError(f"nvidia-smi has ended; its last words: {logger.last_words()}")
+                raise NvidiaSmiError(f"nvidia-smi has ended; its last line: {logger.last_line()}")
         yield tuple(row.values for row in follower.read_until(time.time(), LAST_ROW_DEADLINE_S))

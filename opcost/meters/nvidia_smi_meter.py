@@ -1,7 +1,7 @@
-"""The meter that cuts one measurement out of nvidia-smi's log.
+"""The meter of nvidia-smi's power fields; it extracts one measurement from nvidia-smi's log.
 
-Rise, averaging and update times: arXiv 2312.02741 ("Part-time Power Measurements"), where no card takes longer than
-0.1 s to a new value, and measurements on an H200 with driver 580.
+Rise, averaging and update times are from arXiv 2312.02741 ("Part-time Power Measurements"), where no card has an update
+period above 0.1 s, and from measurements on an H200 with driver 580.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from opcost.power.meter_names import AVERAGE, INSTANT
 from opcost.power.trace import PowerSource, PowerTrace, no_trace
 
 INSTANT_SOURCE = PowerSource(INSTANT, rise_time_s=0.2, averaging_time_s=0.025, update_period_s=0.1)
-"""A window of some 25 ms every 100 ms; the first 0.2 s hold an overshoot."""
+"""A reading averages over about 25 ms of every 100 ms. The first 0.2 s after a step overshoot."""
 
 AVERAGE_SOURCE = PowerSource(AVERAGE, rise_time_s=1.2, averaging_time_s=1.0, update_period_s=0.1)
-"""A one-second moving average on Hopper, Ada and GA10x, assumed on every card: where it is none, the assumption only
-makes readings fewer and errors larger."""
+"""A moving average over one second on Hopper, Ada and GA10x. It is assumed for every card; if a card averages over a
+shorter time, errors are overestimated."""
 
 LONGEST_SILENCE_S = 0.5
-"""How long before a measurement's end its log may fall silent: five update periods, in which little can be missed."""
+"""The longest time without a row at the end of a measurement: five update periods."""
 
 # Bits of nvmlClocksEventReasons, NVML API reference.
 SOFTWARE_POWER_CAP = 0x4
@@ -42,7 +42,7 @@ HARDWARE_POWER_BRAKE = 0x80
 class NvidiaSmiMeter:
     """One measurement with a running logger: ``start``, then ``stop``, once.
 
-    The cut of the log is kept as ``<logs_directory>/<log_name>.csv``, as nvidia-smi printed it: times are UTC.
+    Its part of the log is saved as ``<logs_directory>/<log_name>.csv``, as printed by nvidia-smi, with times in UTC.
     """
 
     def __init__(self, logger: NvidiaSmiLogger, log_name: str, stop_deadline_s: float = LAST_ROW_DEADLINE_S) -> None:
@@ -56,11 +56,11 @@ class NvidiaSmiMeter:
 
     @property
     def skipped_lines(self) -> int:
-        """How many lines since the start were no rows: cut, doubled, or messages."""
+        """The number of lines since the start that were no rows: cut or joined lines, or messages."""
         return 0 if self._follower is None else self._follower.skipped_lines
 
     def start(self) -> None:
-        """Begin a measurement; an nvidia-smi that has ended since the last one is started again."""
+        """Begin a measurement; nvidia-smi is started again if it has ended."""
         self._follower, self._rows = None, []
         try:
             self._logger.ensure_running()
@@ -78,7 +78,7 @@ class NvidiaSmiMeter:
         return power_trace([row.values for row in self._rows], None)
 
     def stop(self) -> PowerTrace:
-        """End the measurement, keep its part of the log, and return its rows."""
+        """End the measurement, save its part of the log, and return its rows."""
         if self._follower is None:
             return no_trace(self._start_failure, INSTANT_SOURCE)
         end_s = time.time()
@@ -93,11 +93,11 @@ class NvidiaSmiMeter:
         if newest_s > end_s:
             return None
         if not self._logger.is_running():
-            return f"nvidia-smi ended during the measurement; its last words: {self._logger.last_words()}"
+            return f"nvidia-smi ended during the measurement; its last line: {self._logger.last_line()}"
         silent_s = end_s - newest_s
         if rows and silent_s <= LONGEST_SILENCE_S:
             return None
-        # The next measurement finds it ended and starts it again.
+        # The next measurement starts it again.
         self._logger.end()
         return f"nvidia-smi printed nothing in the last {silent_s:.1f} s of the measurement"
 
@@ -107,20 +107,20 @@ class NvidiaSmiMeter:
 
 
 def sources_of(logger: NvidiaSmiLogger) -> tuple[str, ...]:
-    """Return the names of the power fields that a running log shows, the better one first."""
+    """Return the names of the power fields in a running log, the better one first."""
     trace = power_trace([row.values for row in logger.follow_from_begin().read()], None)
     return tuple(logged.source.name for logged in (trace, *trace.checks) if logged.missing_reason is None)
 
 
 def power_trace(rows: Sequence[PowerRow], log_name: str | None, missing_reason: str | None = None) -> PowerTrace:
-    """Return rows of nvidia-smi as a power trace, from the better of the two power fields that most rows have.
+    """Return rows of nvidia-smi as a power trace of the better power field that most rows have.
 
-    Where they have both, the other one is its check.
+    If they have both fields, the other one is its check.
     """
     instant_w = _column(rows, lambda row: row.power_instant_w)
     average_w = _column(rows, lambda row: row.power_average_w)
     if missing_reason is None and np.isnan(instant_w).all() and np.isnan(average_w).all():
-        missing_reason = "nvidia-smi shows no power for this GPU" if rows else "nvidia-smi logged no row in time"
+        missing_reason = "nvidia-smi reports no power for this GPU" if rows else "nvidia-smi logged no row in time"
     average = PowerTrace(
         source=AVERAGE_SOURCE,
         epoch_s=_column(rows, lambda row: row.epoch_s),
@@ -141,15 +141,15 @@ def power_trace(rows: Sequence[PowerRow], log_name: str | None, missing_reason: 
 
 
 def is_power_capped(event_reasons: int | None) -> bool | None:
-    """Return whether clocks are held down by the power limit or the power brake; None where that is unknown."""
+    """Return whether the device is throttled by the power limit or the power brake; None if unknown."""
     return None if event_reasons is None else bool(event_reasons & (SOFTWARE_POWER_CAP | HARDWARE_POWER_BRAKE))
 
 
 def is_thermal_slowdown(event_reasons: int | None) -> bool | None:
-    """Return whether clocks are held down by the temperature; None where that is unknown.
+    """Return whether the device is throttled by its temperature; None if unknown.
 
-    The general hardware slowdown comes with the bit of its cause, thermal or brake. Alone, as on cards that tell no
-    cause, it counts as thermal.
+    The general hardware slowdown is reported with the bit of its cause, thermal or brake. On cards that do not report
+    a cause it counts as thermal.
     """
     if event_reasons is None:
         return None

@@ -1,4 +1,4 @@
-"""NVML: what the driver's library tells of one GPU, and the ring of power samples that it keeps."""
+"""NVML: queries to the driver's library about one GPU, including its buffer of power samples."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 Answer = TypeVar("Answer")
 
 HISTORY_S = 2.0
-"""How far back the ring of samples reaches at least: 119 samples of 20 ms on an H200 (``docs/log/meters.md``)."""
+"""The shortest time that the buffer of samples covers: 119 samples of 20 ms on an H200 (``docs/log/meters.md``)."""
 
 MOST_POWER_W = 10_000.0
-"""Several times what any board draws. A driver that has no value may tell all bits of one instead, or 0."""
+"""Several times the power of any board. A driver without a value may report one with all bits set, or 0."""
 
 
 class NvmlError(Exception):
-    """NVML is missing, or does not tell what was asked for; one line that says so."""
+    """NVML is missing, or does not support a query. The message is one line."""
 
 
 class NvmlGpu:
@@ -49,19 +49,19 @@ class NvmlGpu:
         _leave(self._library)
 
     def energy_j(self) -> float:
-        """Return what the energy counter shows; it moves on once in 0.1 s on an H200.
+        """Return the value of the energy counter, which is updated every 0.1 s on an H200.
 
         Raises:
-            NvmlError: this GPU or driver has none.
+            NvmlError: this GPU or driver has no counter.
         """
         counted_mj = _asked(self._library, lambda: self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle))
         return float(counted_mj) * 1e-3
 
     def process_ids(self) -> list[int]:
-        """Return the numbers of the processes that compute on it.
+        """Return the ids of the processes that compute on the GPU.
 
         Raises:
-            NvmlError: it does not tell.
+            NvmlError: this GPU or driver does not report them.
         """
         library = self._library
         return [
@@ -70,10 +70,10 @@ class NvmlGpu:
         ]
 
     def busy_ratio(self) -> float:
-        """Return for what share of the last moments a kernel was running.
+        """Return the share of the last moments in which a kernel ran.
 
         Raises:
-            NvmlError: it does not tell.
+            NvmlError: this GPU or driver does not report it.
         """
         rates = _asked(self._library, lambda: self._library.nvmlDeviceGetUtilizationRates(self._handle))
         if rates.gpu > 100:
@@ -81,12 +81,12 @@ class NvmlGpu:
         return float(rates.gpu) / 100
 
     def power_samples(self, after_epoch_s: float) -> list[tuple[float, float]]:
-        """Return the samples in the ring that are later than a moment: when each was taken (epoch, s), and W.
+        """Return the buffered samples that are later than a moment: time (epoch, s) and power in W.
 
-        Each comes once, in any order. Those of a power that no GPU draws are left out.
+        Each sample is returned once, in any order. Samples with an impossible power are omitted.
 
         Raises:
-            NvmlError: this GPU or driver keeps none, or none of a power that a GPU draws.
+            NvmlError: this GPU or driver keeps no samples, or all have an impossible power.
         """
         nvml = self._library
         after_us = max(round(after_epoch_s * 1e6), 0)
@@ -101,17 +101,17 @@ class NvmlGpu:
         powers_w = {s.timeStamp * 1e-6: s.sampleValue.uiVal * 1e-3 for s in samples if s.timeStamp > after_us}
         known = [(epoch_s, power_w) for epoch_s, power_w in powers_w.items() if is_power(power_w)]
         if powers_w and not known:
-            raise NvmlError(f"NVML: power samples of {max(powers_w.values()):g} W, which no GPU draws")
+            raise NvmlError(f"NVML: impossible power samples of {max(powers_w.values()):g} W")
         return known
 
 
 def is_power(power_w: float) -> bool:
-    """Return whether a GPU that is on can draw this."""
+    """Return whether a GPU can draw this power."""
     return 0 < power_w < MOST_POWER_W
 
 
 def _asked(library: Any, question: Callable[[], Answer]) -> Answer:
-    # By another error, which not every pynvml has, it tells that a function is newer than NVML.
+    # This error of newer versions of pynvml means that a function is newer than the installed NVML.
     mismatch = getattr(library, "NVMLLibraryMismatchError", library.NVMLError)
     try:
         return question()
@@ -120,6 +120,6 @@ def _asked(library: Any, question: Callable[[], Answer]) -> Answer:
 
 
 def _leave(library: Any) -> None:
-    # What it refuses then, as after the loss of a GPU, ends with this process: nothing that was measured is lost.
+    # A failure here, as after the loss of a GPU, affects no measurement.
     with suppress(library.NVMLError):
         library.nvmlShutdown()

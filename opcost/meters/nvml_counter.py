@@ -1,10 +1,10 @@
-"""The meter that reads NVML's energy counter at its ticks: exact over seconds, whatever the load does in between.
+"""The meter of NVML's energy counter, read at its ticks: exact over seconds for any load.
 
-The counter moves on every 0.1 s (H200: 100.0 ms, with a phase that stays within 1 ms for minutes), and each read takes
-3.5 to 5 ms of a core. So a thread sleeps until shortly before a tick and then reads until the counter has moved. The
-tick lies between the middles of two such reads, so its moment is known to the time of one: 0.35 to 0.5 % of a second.
-(If a read shows the counter not as in its middle, it does so each time, and the shift cancels.) Since the end of one
-reading is the begin of the next, the mean of n readings is good to a half percent / n.
+The counter is updated every 0.1 s (H200: 100.0 ms, with a phase that is stable within 1 ms for minutes), and each read
+takes 3.5 to 5 ms of a core. A thread therefore sleeps until shortly before a tick and then reads until the counter
+changes. The tick is between the middles of two reads, so its time is known to within one read: 0.35 to 0.5 % of a
+second. (If a read does not show the counter of its middle, the shift is the same each time and cancels.) Since the end
+of one reading is the begin of the next, the error of the mean of n readings is half a percent / n.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from opcost.power.trace import PowerSource, PowerTrace, no_trace, trace_of_power
 TICK_S = 0.1
 
 CAMPAIGN_SOURCE = PowerSource(COUNTER, rise_time_s=1.2, averaging_time_s=1.0, update_period_s=1.0, repeats_values=False)
-"""A tick in a second: two reads, 1.2 % of a core (H200). A reading reaches back over up to 1.1 s."""
+"""One tick a second: two reads, 1.2 % of a core (H200). A reading covers up to 1.1 s."""
 
 EVERY_TICK_SOURCE = PowerSource(
     COUNTER, rise_time_s=0.2, averaging_time_s=0.1, update_period_s=0.1, repeats_values=False
 )
-"""For qualification: a tenth of a core."""
+"""Every tick, for qualifications: 10 % of a core."""
 
 LEAD_S = 0.005
-"""How long before a tick the reads begin: half a read, the error of the tick before, and some for the alarm clock."""
+"""Time before a tick at which reads begin: half a read, the error of the previous tick, and the timer's inaccuracy."""
 
 SEARCH_S = 0.2
-"""How long is looked for a tick whose time is not known: two periods."""
+"""Length of the search for a tick whose time is unknown: two periods."""
 
 PAUSE_AFTER_FAILURE_S = 10.0
-"""Looking for ticks that do not come takes a whole core."""
+"""Pause after a search without a tick, because a search takes a whole core."""
 
 SLACK_S = 0.01
-"""A tick that is this much too early is on time: an interval is a number of ticks only roughly."""
+"""Tolerance of the interval, which is a whole number of ticks only approximately."""
 
 
 class TickFinder:
-    """Finds the moments at which a counter moves, with few reads once their phase is known.
+    """Finds the ticks of a counter, with few reads once their phase is known.
 
     Args:
-        read_j: returns what the counter shows; takes some milliseconds.
+        read_j: returns the value of the counter; takes some milliseconds.
         now_s: a clock that is never stepped.
-        wait: sleeps for some seconds; returns True if it was told to end meanwhile.
+        wait: sleeps for a number of seconds; returns True if it was interrupted.
     """
 
     def __init__(self, read_j: Callable[[], float], now_s: Callable[[], float], wait: Callable[[float], bool]) -> None:
@@ -62,9 +62,9 @@ class TickFinder:
         self._tick_s: float | None = None
 
     def next_tick(self, interval_s: float) -> tuple[float, float] | None:
-        """Return when the counter moved, at least an interval after the last time, and what it showed then, in J.
+        """Return the time of the next tick, at least an interval after the last one, and the counter's value in J.
 
-        None if it stands still, or the wait was ended.
+        It is None if the counter stands still or the wait was interrupted.
         """
         expected_s = None if self._tick_s is None else self._expected_s(self._tick_s, interval_s)
         if expected_s is not None and self._wait(max(0.0, expected_s - LEAD_S - self._now_s())):
@@ -89,7 +89,7 @@ class TickFinder:
         return None
 
     def _reading(self) -> tuple[float, float]:
-        """Return the middle of a read, and what it showed."""
+        """Return the time of a read's middle, and the counter's value."""
         begin_s = self._now_s()
         energy_j = self._read_j()
         return (begin_s + self._now_s()) / 2, energy_j
@@ -98,8 +98,8 @@ class TickFinder:
 class CounterSampler:
     """Collects ticks of a GPU's energy counter from ``__enter__`` to ``__exit__``, in a thread that mostly sleeps.
 
-    ``interval_s`` is the time from one tick to the next, and may be changed at any time. ``ticks`` are the moments of
-    those so far, and what the counter showed then, in J.
+    ``interval_s`` is the time from one collected tick to the next, and may be changed at any time. ``ticks`` holds the
+    times of the ticks so far with the counter's values in J.
     """
 
     def __init__(self, gpu: NvmlGpu) -> None:
@@ -132,7 +132,7 @@ class CounterSampler:
                 self._stopping.wait(PAUSE_AFTER_FAILURE_S)
 
     def _collect(self) -> bool:
-        """Wait for a tick and keep it; return whether there was one."""
+        """Wait for a tick and store it; return whether there was one."""
         try:
             tick = self._finder.next_tick(self.interval_s)
         except NvmlError as error:
@@ -149,7 +149,7 @@ class CounterSampler:
 class CounterMeter:
     """One measurement with a running sampler.
 
-    The ticks are kept as ``<log_name>-counter.csv``, if there are two.
+    The ticks are saved as ``<log_name>-counter.csv`` if there are two or more.
     """
 
     def __init__(
@@ -188,14 +188,14 @@ class CounterMeter:
     def _trace(self, ticks: list[tuple[float, float]]) -> PowerTrace:
         epoch_s, energy_j = np.array(ticks, dtype=np.float64).reshape(-1, 2).T
         duration_s = np.diff(epoch_s)
-        # The clock was set back where it is none.
+        # A duration is not positive if the clock was set back.
         is_known = duration_s > 0
         power_w = np.full(len(duration_s), math.nan)
         np.divide(np.diff(energy_j), duration_s, out=power_w, where=is_known)
-        # One that ran backwards or leapt once may have done so at other ticks, too.
-        absurd_w = [power for power in power_w[is_known].tolist() if not is_power(power)]
-        if absurd_w:
-            return no_trace(f"NVML's energy counter tells of {absurd_w[0]:g} W, which no GPU draws", self._source)
-        # A longer one, after lost ticks, may begin before the load.
+        # A counter with one wrong step is not trusted at other ticks.
+        impossible_w = [power for power in power_w[is_known].tolist() if not is_power(power)]
+        if impossible_w:
+            return no_trace(f"NVML's energy counter gives an impossible power of {impossible_w[0]:g} W", self._source)
+        # A longer reading, after lost ticks, may begin before the load.
         power_w[duration_s > self._source.rise_time_s] = math.nan
         return trace_of_power(self._source, epoch_s[1:], power_w)

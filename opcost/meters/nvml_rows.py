@@ -1,4 +1,4 @@
-"""What NVML told and when: collected by a thread, asked for by another, and kept as the evidence of a measurement."""
+"""Readings of NVML with their times, shared between threads and saved as the evidence of a measurement."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from opcost.meters.nvml import NvmlError
 
 CLOCK_SLACK_S = 1.0
-"""How far after now a row may be: beyond that the clock was set back."""
+"""The largest time of a row after now. A later row means that the clock was set back."""
 
 
 class TimedRows:
-    """Rows of epoch seconds and a value, oldest first, or why there are none; for use by several threads."""
+    """Rows of epoch seconds and a value, oldest first, or the reason why there are none. Thread-safe."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[float, float]] = []
@@ -23,27 +23,27 @@ class TimedRows:
         self._lock = threading.Lock()
 
     def extend(self, rows: Iterable[tuple[float, float]]) -> None:
-        """Add rows that are later than those before: what failed before works again."""
+        """Add rows that are later than the present ones, and clear an earlier failure."""
         with self._lock:
             self._rows.extend(rows)
             self._failure = None
 
     def fail(self, failure: NvmlError) -> None:
-        """Have those who ask told why there are no rows, until there are some again."""
+        """Store a failure, which ``since`` raises until rows are added."""
         with self._lock:
             self._failure = failure
 
     @property
     def newest_s(self) -> float:
-        """When the last row was, 0 if there is none."""
+        """The time of the last row, 0 if there is none."""
         with self._lock:
             return self._rows[-1][0] if self._rows else 0.0
 
     def since(self, begin_s: float) -> list[tuple[float, float]]:
-        """Return the rows from a moment (epoch) on that are there by now.
+        """Return the rows from a moment (epoch) until now.
 
         Raises:
-            NvmlError: the last attempt to get some failed.
+            NvmlError: the last attempt to read failed.
         """
         with self._lock:
             if self._failure is not None:
@@ -51,14 +51,14 @@ class TimedRows:
             return [row for row in self._rows if row[0] >= begin_s]
 
     def forget_before(self, epoch_s: float) -> None:
-        """Drop the rows before a moment: nobody will ask for them. And those after now: the clock was set back."""
+        """Drop the rows before a moment, and rows after now, which come from a clock that was set back."""
         latest_s = time.time() + CLOCK_SLACK_S
         with self._lock:
             self._rows = [row for row in self._rows if epoch_s <= row[0] <= latest_s]
 
 
 def keep_rows(path: Path, columns: tuple[str, str], rows: Iterable[tuple[float, float]]) -> None:
-    """Write the evidence of a measurement as CSV: epoch seconds, and a value in the unit that its column names."""
+    """Write rows as CSV: epoch seconds, and a value in the unit of its column."""
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(columns)

@@ -1,7 +1,7 @@
-"""The meter that reads NVML's ring of power samples.
+"""The meter of NVML's buffered power samples.
 
-A sample is the mean power of the 20 ms before it; none is repeated and hardly any time is left out (pulses come out 2 %
-too high), so a fraction of a second is enough for a mean.
+A sample is the mean power of the 20 ms before it. Samples are not repeated and cover almost all of the time (the mean
+of pulses is 2 % too high), so a fraction of a second is enough for a mean.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ from opcost.power.trace import PowerSource, PowerTrace, no_trace, trace_of_power
 SAMPLES_SOURCE = PowerSource(
     SAMPLES, rise_time_s=0.15, averaging_time_s=0.02, update_period_s=0.02, repeats_values=False
 )
-"""Update and averaging time: measured on an H200 (``docs/log/meters.md``). Behind a step of the load samples rise
-within 60 ms and overshoot for some 100 ms."""
+"""Update and averaging time were measured on an H200 (``docs/log/meters.md``). After a step of the load, samples rise
+within 60 ms and overshoot for about 100 ms."""
 
 DRAIN_INTERVAL_S = HISTORY_S / 2
 
 LAST_SAMPLE_DEADLINE_S = 0.2
-"""How long the ring may take to show the last sample of a window."""
+"""The longest time until the buffer holds the last sample of a window."""
 
 POLL_INTERVAL_S = 0.005
 
 LONGEST_GAP_S = 0.1
-"""Samples come every 20 ms, at times 44 ms; a longer gap means that some were lost."""
-
+"""The longest time between samples. They come every 20 ms, sometimes 44 ms; a longer gap means that some were lost."""
 
 STEADY_RATIO = 0.1
-"""How far the samples of a device that does nothing lie apart at most: they differ by a percent or two (H200)."""
+"""The largest relative range of an idle device's samples. They differ by one or two percent (H200)."""
 
 HISTORY_SAMPLES = 20
 
@@ -45,7 +44,7 @@ HISTORY_SAMPLES = 20
 class PowerSampler:
     """Collects all power samples of a GPU from ``__enter__`` to ``__exit__``, in a thread that mostly sleeps.
 
-    ``power_before_w`` is the power in the second or two before, None where that was not steady: something was running.
+    ``power_before_w`` is the mean power in one or two seconds before, None if it was not steady.
     """
 
     def __init__(self, gpu: NvmlGpu) -> None:
@@ -74,10 +73,10 @@ class PowerSampler:
         self._thread.join()
 
     def between(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
-        """Return the samples from one moment to another (epoch), and the first one after it, once it is there.
+        """Return the samples between two moments (epoch) and the first one after; wait for it.
 
         Raises:
-            NvmlError: NVML refuses, no sample came after the end, or some are lacking in between.
+            NvmlError: NVML reports an error, no sample came after the end, or some are missing in between.
         """
         samples = self._through(begin_s, end_s)
         moments = [begin_s, *(epoch_s for epoch_s, _ in samples)]
@@ -86,7 +85,7 @@ class PowerSampler:
         return [sample for sample in samples if sample[0] <= end_s + SAMPLES_SOURCE.averaging_time_s]
 
     def _through(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
-        """Return the samples up to the first one after an end, and wait for that; a refusal may pass meanwhile."""
+        """Return the samples up to the first one after an end; wait for it and retry after errors."""
         failure = NvmlError(f"NVML kept no power sample in the {LAST_SAMPLE_DEADLINE_S:g} s after the measurement")
         for _ in range(round(LAST_SAMPLE_DEADLINE_S / POLL_INTERVAL_S)):
             try:
@@ -94,23 +93,23 @@ class PowerSampler:
             except NvmlError as error:
                 failure = error
             else:
-                later = [place for place, (epoch_s, _) in enumerate(samples) if epoch_s > end_s]
+                later = [index for index, (epoch_s, _) in enumerate(samples) if epoch_s > end_s]
                 if later:
                     return samples[: later[0] + 1]
             time.sleep(POLL_INTERVAL_S)
         raise failure
 
     def since(self, begin_s: float) -> list[tuple[float, float]]:
-        """Return the samples from a moment (epoch) on that are there by now.
+        """Return the samples from a moment (epoch) until now.
 
         Raises:
-            NvmlError: NVML refuses.
+            NvmlError: NVML reports an error.
         """
         self._drain()
         return self._rows.since(begin_s)
 
     def forget_before(self, epoch_s: float) -> None:
-        """Drop the samples that nobody will ask for."""
+        """Drop the samples before a moment."""
         self._rows.forget_before(epoch_s)
 
     def _run(self) -> None:
@@ -118,11 +117,11 @@ class PowerSampler:
             self._drain()
 
     def _drain(self) -> None:
-        # By one thread at a time: two would both add what is newer than the newest.
+        # Two threads at once would both add the same new samples.
         with self._draining:
             try:
                 samples = sorted(self._gpu.power_samples(self._rows.newest_s))
-                # One from the future would be the newest until then: none after it would be asked for.
+                # A sample from the future would hide all samples until then.
                 latest_s = time.time() + CLOCK_SLACK_S
                 self._rows.extend(sample for sample in samples if sample[0] <= latest_s)
             except NvmlError as error:
@@ -130,7 +129,7 @@ class PowerSampler:
 
 
 class NvmlMeter:
-    """One measurement with a running sampler; the samples are kept as ``<log_name>-samples.csv``."""
+    """One measurement with a running sampler; the samples are saved as ``<log_name>-samples.csv``."""
 
     def __init__(self, sampler: PowerSampler, folder: Path, log_name: str) -> None:
         self._sampler = sampler
@@ -138,7 +137,7 @@ class NvmlMeter:
         self._begin_s = 0.0
 
     def start(self) -> None:
-        """Begin a measurement; what was kept of one before it is dropped."""
+        """Begin a measurement; samples of the one before are dropped."""
         self._path.unlink(missing_ok=True)
         self._begin_s = time.time()
         self._sampler.forget_before(self._begin_s)

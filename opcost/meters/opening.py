@@ -1,4 +1,4 @@
-"""What logs a device's power."""
+"""Opening of a device's power meters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from opcost.power.ports import Meter
 from opcost.power.trace import PowerSource, PowerTrace, no_trace
 
 NamedMeter: TypeAlias = Callable[[str], Meter]
-"""Makes a meter for one measurement, whose log has this name."""
+"""Returns the meter of one measurement, given the name of its log."""
 
 Sampler = TypeVar("Sampler")
 
@@ -35,12 +35,13 @@ MIG_REASON = "MIG is on: the power of one instance cannot be measured"
 
 @dataclass(frozen=True)
 class Meters:
-    """What logs a device's power: all that there is, for little, and the same with every tick of the energy counter.
+    """The power meters of a device.
 
-    ``meter`` and ``every_tick`` take the name that a measurement's log shall have; ``every_tick`` is None where there
-    is nothing to compare. ``idle_power_w`` is the power before, None where that was not steady or is not known.
-    ``names`` are the short names of what there is (or may be, where no meter was asked for), the best first;
-    ``read_times_s`` tells how long a read of each source takes, where that can be timed.
+    ``meter`` returns all meters as one; ``every_tick`` does the same with every tick of the energy counter, for
+    qualifications, and is None if there is only one meter. Both take the name of the measurement's log.
+    ``idle_power_w`` is the power before the meters were opened, None if it was not steady or is unknown. ``names`` are
+    the short names of the meters, the best first. ``read_times_s`` returns the time of one read of each source that can
+    be timed.
     """
 
     meter: NamedMeter
@@ -51,38 +52,38 @@ class Meters:
 
 
 class NoMeter:
-    """Stands in where no meter can be read, and says why."""
+    """A meter without readings, for a device without a meter; its trace holds the reason."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
     def start(self) -> None:
-        """There is nothing to start."""
+        """Do nothing."""
 
     def log(self) -> PowerTrace:
-        """Return a trace that holds the reason only."""
+        """Return an empty trace with the reason."""
         return no_trace(self._reason)
 
     def stop(self) -> PowerTrace:
-        """Return a trace that holds the reason only."""
+        """Return an empty trace with the reason."""
         return no_trace(self._reason)
 
 
 def no_meters(device: str) -> Meters:
-    """Return what stands in for a device's meters where none is asked for: it has the names of those that may be."""
+    """Return empty meters for a device, with the names of those that it may have."""
     names = GPU_METERS if is_gpu(device) else CPU_METERS
-    return Meters(lambda _: NoMeter("no meter was asked for"), names=names)
+    return Meters(lambda _: NoMeter("no meter was requested"), names=names)
 
 
 def no_energy_reason(device: str, facts: DeviceFacts) -> str | None:
-    """Return why no energy can be measured on a device, None if it can."""
+    """Return the reason why energy cannot be measured on a device, None if it can."""
     if is_gpu(device):
         return MIG_REASON if facts.is_mig else None
     return rapl_unavailable_reason()
 
 
 def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> Meters:
-    """Return the meters of a device, which log from here until the stack is closed.
+    """Open the meters of a device, which log until the stack is closed.
 
     Raises:
         NvidiaSmiError: nvidia-smi does not log.
@@ -125,7 +126,7 @@ def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -
 
 
 def _read_times_s(reads: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Return how long the reads take that are not refused."""
+    """Return the mean times of reads that succeed."""
     times_s = {name: _if_there(partial(_mean_time_s, read)) for name, read in reads.items()}
     return {name: time_s for name, time_s in times_s.items() if time_s is not None}
 
@@ -138,7 +139,7 @@ def _mean_time_s(read: Callable[[], object]) -> float:
 
 
 def _if_there(opened: Callable[[], Sampler]) -> Sampler | None:
-    """Return what NVML offers, None where it does not."""
+    """Return the result of a query to NVML, None if it fails."""
     try:
         return opened()
     except NvmlError as error:

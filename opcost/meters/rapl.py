@@ -1,7 +1,8 @@
-"""The energy counters of the CPU (RAPL), read through Linux's powercap folder.
+"""The meter of the CPU's energy counters (RAPL), read through Linux's powercap folder.
 
-Packages and their memory (dram) are summed. ``core`` and ``uncore`` are parts of a package, ``psys`` holds the
-packages: adding them would count the same energy twice. So would ``intel-rapl-mmio``, a second way to the same counter.
+The counters of packages and their memory (dram) are summed. ``core`` and ``uncore`` are parts of a package, ``psys``
+includes packages, and ``intel-rapl-mmio`` is a second interface to the same counter: adding any of these would count
+energy twice.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from opcost.power.trace import PowerSource, PowerTrace, no_trace, trace_of_power
 POWERCAP_FOLDER = Path("/sys/class/powercap")
 
 INTERVAL_S = 0.1
-"""The counters move every millisecond; a tenth of a second makes that an error of 1 %."""
+"""Time between samples. Counters are updated every millisecond, which is an error of 1 % of this interval."""
 
 _DOMAIN_FOLDER = re.compile(r"([a-z-]+)(?::\d+)+")
 _READ_ERRORS = (OSError, ValueError)
@@ -31,37 +32,37 @@ _READ_ERRORS = (OSError, ValueError)
 
 @dataclass(frozen=True)
 class RaplDomain:
-    """One energy counter: it counts µJ up to ``range_uj`` and then begins again."""
+    """An energy counter, which counts µJ up to ``range_uj`` and then wraps."""
 
     name: str
     counter: Path
     range_uj: int
 
     def read_uj(self) -> int:
-        """Return the counter's present value.
+        """Return the counter's value.
 
         Raises:
-            OSError: it can't be read.
-            ValueError: it holds no number.
+            OSError: it cannot be read.
+            ValueError: it is not a number.
         """
         return int(self.counter.read_text(encoding="ascii"))
 
     def difference_uj(self, earlier_uj: int, later_uj: int) -> int:
-        """Return the energy between two readings, of which the later may have wrapped once."""
+        """Return the energy between two readings, between which the counter may have wrapped once."""
         return later_uj - earlier_uj + (self.range_uj if later_uj < earlier_uj else 0)
 
 
 def rapl_domains(root: Path = POWERCAP_FOLDER) -> tuple[RaplDomain, ...]:
-    """Return the packages' and their memory's counters, readable or not; empty where there are none."""
+    """Return the counters of packages and their memory, including unreadable ones."""
     folders = sorted(root.glob("*:*")) if root.is_dir() else []
     domains = [domain for folder in folders if (domain := _domain(folder)) is not None]
-    ways = [_way(domain) for domain in domains if domain.name.startswith("package")]
-    way = "intel-rapl" if "intel-rapl" in ways else next(iter(ways), "")
-    return tuple(domain for domain in domains if _way(domain) == way)
+    drivers = [_driver(domain) for domain in domains if domain.name.startswith("package")]
+    driver = "intel-rapl" if "intel-rapl" in drivers else next(iter(drivers), "")
+    return tuple(domain for domain in domains if _driver(domain) == driver)
 
 
 def rapl_unavailable_reason(root: Path = POWERCAP_FOLDER) -> str | None:
-    """Return why the CPU's energy can't be read here, with the remedy where there is one; None if it can."""
+    """Return the reason why the CPU's energy cannot be read, with a remedy if there is one; None if it can."""
     packages = [domain for domain in rapl_domains(root) if domain.name.startswith("package")]
     if not packages:
         return f"no RAPL energy counter under {root}: this CPU, kernel or virtual machine has none"
@@ -70,16 +71,16 @@ def rapl_unavailable_reason(root: Path = POWERCAP_FOLDER) -> str | None:
             domain.read_uj()
         except PermissionError:
             return (
-                f"{domain.counter} can be read by root only (since CVE-2020-8694): "
-                f"`sudo chmod a+r {root}/*/energy_uj` allows it until the next start"
+                f"{domain.counter} is readable by root only (since CVE-2020-8694): "
+                f"`sudo chmod a+r {root}/*/energy_uj` makes it readable until the next boot"
             )
         except _READ_ERRORS as error:
-            return f"{domain.counter} can't be read: {error}"
+            return f"{domain.counter} cannot be read: {error}"
     return None
 
 
 class RaplSampler:
-    """Turns the counters into power: each sample is the energy since the one before, over the time since then."""
+    """Samples power from the counters: the energy since the last sample over the time since then."""
 
     def __init__(self, root: Path = POWERCAP_FOLDER) -> None:
         self.domains = tuple(domain for domain in rapl_domains(root) if _read_or_none(domain) is not None)
@@ -88,12 +89,12 @@ class RaplSampler:
 
     @property
     def source(self) -> PowerSource:
-        """What the samples are, taken every ``INTERVAL_S``."""
+        """The properties of samples that are taken every ``INTERVAL_S``."""
         name = RAPL_WITH_MEMORY if any(domain.name == "dram" for domain in self.domains) else RAPL
         return PowerSource(name, rise_time_s=INTERVAL_S, averaging_time_s=INTERVAL_S)
 
     def sample(self) -> PowerRow:
-        """Return the mean power since the last sample; None in it for the first one, and for counters that fail."""
+        """Return the mean power since the last sample; the first row, and rows after a failed read, have no power."""
         epoch_s, now_s = time.time(), time.perf_counter()
         readings = [_read_or_none(domain) for domain in self.domains]
         present_uj = [reading for reading in readings if reading is not None]
@@ -107,16 +108,16 @@ class RaplSampler:
             return None
         pairs = zip(self.domains, self._previous_uj, present_uj, strict=True)
         energy_uj = sum(domain.difference_uj(earlier, later) for domain, earlier, later in pairs)
-        # A counter that stands still is broken (some virtual machines): no CPU runs on 0 W.
+        # Counters of some virtual machines stand still. No CPU draws 0 W.
         return energy_uj * 1e-6 / (now_s - self._previous_s) if energy_uj > 0 else None
 
 
 class RaplMeter:
-    """Samples the CPU's power in a thread of its own, for one measurement: ``start``, then ``stop``, once.
+    """Samples the CPU's power in a thread, for one measurement: ``start``, then ``stop``, once.
 
     Args:
         root: the powercap folder.
-        log_path: where the rows are kept as CSV (see ``power_log``), None for nowhere.
+        log_path: the CSV file to save the rows in (see ``power.log_rows``), None for none.
     """
 
     def __init__(self, root: Path = POWERCAP_FOLDER, log_path: Path | None = None) -> None:
@@ -129,7 +130,7 @@ class RaplMeter:
         self._missing_reason: str | None = None
 
     def start(self) -> None:
-        """Begin a measurement, if there are counters to read."""
+        """Begin a measurement, if counters are readable."""
         self._missing_reason = rapl_unavailable_reason(self._root)
         self._stopping.clear()
         self._rows = []
@@ -146,7 +147,7 @@ class RaplMeter:
         return self._trace(self._sampler.source)
 
     def stop(self) -> PowerTrace:
-        """End the measurement and return its rows; this takes up to ``INTERVAL_S``, since the last one is whole."""
+        """End the measurement and return its rows; this waits for the last sample, up to ``INTERVAL_S``."""
         if self._thread is None or self._sampler is None:
             return no_trace(self._missing_reason or "the meter was not started")
         self._stopping.set()
@@ -159,7 +160,7 @@ class RaplMeter:
         next_s = time.monotonic()
         stopping = False
         while not stopping:
-            # Asked before sleeping, so that the last sample covers a whole interval and is later than the stop.
+            # This check precedes the sleep, so that the last sample covers a whole interval and is later than the stop.
             stopping = self._stopping.is_set()
             time.sleep(max(0.0, next_s - time.monotonic()))
             self._rows.append(sampler.sample())
@@ -182,7 +183,7 @@ class RaplMeter:
 def sample_batches(
     interval_s: float, stopping: threading.Event, root: Path = POWERCAP_FOLDER
 ) -> Generator[tuple[PowerRow, ...], None, None]:
-    """Sample the CPU's power until told to stop; yield one row at a time."""
+    """Sample the CPU's power until ``stopping`` is set; yield one row at a time."""
     sampler = RaplSampler(root)
     yield (sampler.sample(),)
     while not stopping.wait(min(interval_s, threading.TIMEOUT_MAX)):
@@ -190,7 +191,7 @@ def sample_batches(
 
 
 def _domain(folder: Path) -> RaplDomain | None:
-    """Return the counter in a folder if it is a package's or its memory's and tells its range."""
+    """Return the counter in a folder if it is of a package or its memory and its range is readable."""
     try:
         name = (folder / "name").read_text(encoding="ascii").strip()
         range_uj = int((folder / "max_energy_range_uj").read_text(encoding="ascii"))
@@ -200,8 +201,8 @@ def _domain(folder: Path) -> RaplDomain | None:
     return RaplDomain(name, folder / "energy_uj", range_uj) if is_wanted else None
 
 
-def _way(domain: RaplDomain) -> str:
-    """Return the driver behind a counter: ``intel-rapl`` for ``intel-rapl:0:1``; AMD's CPUs go by that name too."""
+def _driver(domain: RaplDomain) -> str:
+    """Return the driver of a counter: ``intel-rapl`` for ``intel-rapl:0:1``, also for CPUs of AMD."""
     return domain.counter.parent.name.partition(":")[0]
 
 

@@ -1,1 +1,1 @@
-"""The operator tuple and its counts: what a model calls, and what is kept of it."""
+"""Operator tuples, their counts in a model, kinds of input data, and the whitelist."""

@@ -1,4 +1,4 @@
-"""What is measured: an operator on a kind of values, and which of them a model's counts ask for."""
+"""Cases: operator tuples on one kind of input data each, and the cases of a model."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from opcost.operators.values import NORMAL, NORMAL_DATA, ZEROS_DATA, InputData, 
 
 CAPTURED = "captured"
 INPUT_DATA = (CAPTURED, "normal", "zeros")
-"""What operators may be measured on: values such as they saw in their model, normal ones, or zeros."""
+"""The choices of input data: the statistics captured in the model, standard normal values, or zeros."""
 
 ALL, LEAF = COUNTED = ("all", "leaf")
-"""Which operators of a model are summed: all, or those of modules without children."""
+"""The choices of operators to sum: all, or modules without children only."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """An operator on a kind of values."""
+    """An operator tuple on one kind of input data."""
 
     operator: OperatorTuple
     input_data: InputData = NORMAL_DATA
 
     @property
     def key(self) -> str:
-        """The operator's key and 16 hexadecimal digits for the kind of values, joined by a hyphen."""
+        """The operator tuple's key and 16 hexadecimal digits of the input data's hash, joined by a hyphen."""
         return f"{self.operator.key}-{short_hash(str(self.input_data))}"
 
 
 def of_operators(operators: Iterable[OperatorTuple]) -> Callable[[str], bool]:
-    """Return a test of row keys: is it a row of one of these operators, on any values, under any conditions?."""
+    """Return a test of row keys: true for rows of these operators, on any input data, under any conditions."""
     keys = {operator.key for operator in operators}
     return lambda key: key.partition("-")[0] in keys
 
 
 def cases_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Case]:
-    """Return what to measure for these counts, and how many calls each stands for.
+    """Return the cases to measure for these counts, with the number of calls of each.
 
     Args:
         counts: of operators.
-        input_data: one of ``INPUT_DATA``. Calls that were not looked at are taken to be normal, and so are those of
-            operators on whose values nothing depends.
+        input_data: one of ``INPUT_DATA``. Calls without statistics count as normal, and so do calls of operators whose
+            cost does not depend on values.
     """
     calls: Counter[Case] = Counter()
     for count in counts:

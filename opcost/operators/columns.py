@@ -1,14 +1,14 @@
-"""Columns that describe an operator tuple, in all tables that have them."""
+"""Columns that describe an operator tuple, shared by all tables."""
 
 from __future__ import annotations
 
 from opcost.columns import Column
 
-OPERATOR = Column("the operator tuple's name, such as `torch.nn.Conv2d`; a model is an operator like any other")
+OPERATOR = Column("the operator tuple's name, such as `torch.nn.Conv2d`; a whole model is stored as an operator, too")
 PARAMETERS = Column("the operator tuple's parameters")
 INPUTS = Column("the operator tuple's inputs")
 TRAINING_MODE = Column("`eval` or `train`; empty for functions")
 INPUT_DATA = Column(
-    "the values of the inputs: `normal` (Gaussian), `zeros`, or like those in a model, one kind for each floating "
-    "input, the last for the rest: `captured: 0.5 zeros, normal`"
+    "the values of the inputs: `normal` (standard normal), `zeros`, or as captured in a model, one kind for each "
+    "floating-point input, the last for the rest: `captured: 0.5 zeros, normal`"
 )

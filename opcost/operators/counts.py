@@ -1,4 +1,4 @@
-"""How often a model calls each operator tuple, and what a call computes and moves."""
+"""Counts of a model's operator tuples: calls, FLOPs and bytes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from opcost.operators.tuples import OperatorTuple, PlainValue
 from opcost.operators.values import InputStatistics
 
 COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
-"""Classes of modules with children whose own forward computes with the children's weights, in one kernel where it can:
-one operator each. A config adds others with ``composites``."""
+"""Classes of modules with children that are one operator each, because their own ``forward`` uses the children's
+weights, in one kernel where possible. A config adds others with ``composites``."""
 
 
 @dataclass(frozen=True)
 class OperatorCount:
-    """How often a model calls one operator tuple in one run, and what one call computes and moves.
+    """The calls of one operator tuple in one run of a model, with the FLOPs and bytes of one call.
 
-    ``flop`` counts a multiply-add as two operations; ``memory_bytes`` counts every distinct input of each computing
-    operation once and every output once. ``outputs`` is what the first call returned. ``statistics`` holds, for each
-    call, what its distinct floating inputs held; none where the model ran on shapes only.
+    ``flop`` counts a multiply-add as two operations. ``memory_bytes`` counts every distinct input and every output of
+    each computing operation once. ``outputs`` describes the value returned by the first call. ``statistics`` holds,
+    for each call, the statistics of its distinct floating-point inputs; it is empty if the model ran on shapes only.
     """
 
     operator: OperatorTuple
@@ -31,12 +31,12 @@ class OperatorCount:
 
     @property
     def computes(self) -> bool:
-        """Whether a call does anything: dropout does not in eval mode."""
+        """Whether a call computes or moves anything. Dropout in eval mode does not."""
         return bool(self.flop or self.memory_bytes)
 
 
 def memory_bytes_of(counts: Iterable[OperatorCount]) -> int:
-    """Return the bytes that all calls of some operators move."""
+    """Return the bytes that all calls of these operators move."""
     return sum(count.occurrences * count.memory_bytes for count in counts)
 
 
@@ -44,10 +44,10 @@ def memory_bytes_of(counts: Iterable[OperatorCount]) -> int:
 class OperatorCounts:
     """All operator tuples of one model run, with the totals of the whole run.
 
-    ``model`` describes the whole model as an operator tuple. The totals include what runs outside every counted
-    operator, so shares of them are shares of the model; ``outside`` names the operations that did. ``device_type`` is
-    where the model ran: ``meta`` (shapes only), ``cpu`` or ``cuda``. ``composites`` are the classes of modules that
-    were counted as one operator each, besides those that always are.
+    ``model`` describes the whole model as an operator tuple. The totals include operations outside every counted
+    operator, so shares of them are shares of the model; ``outside`` names these operations. ``device_type`` is the
+    device that the model ran on: ``meta`` (shapes only), ``cpu`` or ``cuda``. ``composites`` are the classes of modules
+    that were counted as one operator each, besides ``COMPOSITES``.
     """
 
     model: OperatorTuple
@@ -67,7 +67,7 @@ class OperatorCounts:
 
     @property
     def function_calls(self) -> int:
-        """The number of calls of functions, each occurrence counted; the other calls are modules'."""
+        """The number of function calls, each occurrence counted; all other calls are calls of modules."""
         return sum(count.occurrences for count in self.counts if count.operator.is_function)
 
     @property
@@ -82,7 +82,7 @@ class OperatorCounts:
 
 
 def is_leaf(operator: OperatorTuple, composites: Collection[str] = ()) -> bool:
-    """Return whether an operator is a module without children, which hooks on leaf modules see.
+    """Return whether an operator is a module without children, so that a hook on leaf modules sees it.
 
     Args:
         operator: any.

@@ -1,4 +1,4 @@
-"""What the inputs of an operator mean, where that decides which values are valid or what they cost."""
+"""Roles of an operator's inputs that decide which values are valid and whether values affect the cost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 
 INDEX_FUNCTIONS = frozenset({"__getitem__", "__setitem__"})
-"""Functions whose second argument is an index: a tuple there means something else than a list."""
+"""Functions whose second argument is an index. In an index, a tuple and a list have different meanings."""
 
 USUAL_IMAGE_SIDE = 800.0
 """Pixels: the size to which torchvision's detectors scale images."""
@@ -16,40 +16,39 @@ WRITE_ONLY = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "berno
 """In-place functions that do not read the tensor that they write."""
 
 SMALL_RATIO = 0.01
-"""An input that has no more than this share of the largest one's elements: what it holds does not show in the cost."""
-
+"""The values of an input do not affect the cost if it has at most this share of the largest input's elements."""
 
 MULTIPLYING_AND_ADDING = frozenset(
     "Conv1d Conv2d Conv3d Linear conv1d conv2d conv3d linear matmul mm bmm addmm BatchNorm1d BatchNorm2d BatchNorm3d "
     "batch_norm LayerNorm layer_norm add add_".split()
 )
-"""Conv2d, Linear, BatchNorm2d, LayerNorm and add were measured; the others run their kernels or, with more dimensions,
-the same multiply-adds, which have no other path for large values."""
+"""Conv2d, Linear, BatchNorm2d, LayerNorm and add were measured. The others run the same kernels or, with more
+dimensions, the same multiply-adds, which have no separate path for large values."""
 
 COMPARING = frozenset("ReLU relu relu_ MaxPool1d MaxPool2d MaxPool3d max_pool1d max_pool2d max_pool3d".split())
 """ReLU and MaxPool2d were measured."""
 
 COPYING = frozenset("Identity Dropout dropout Flatten flatten cat contiguous clone reshape roll".split())
-"""They calculate nothing (dropouts in eval mode)."""
+"""These operators copy values or do nothing (dropouts in eval mode)."""
 
 GELU_BY_ERROR_FUNCTION = frozenset({"GELU", "gelu"})
-"""Measured; that by ``tanh`` was not."""
+"""GELU by the error function was measured; GELU by ``tanh`` was not."""
 
-UNMOVED_BY_SPREAD = MULTIPLYING_AND_ADDING | COMPARING | COPYING | GELU_BY_ERROR_FUNCTION
-"""Short names of operators that cost the same however wide their inputs spread: at spreads of 16 and 64 times on an
-H200 stayed within 0.8 % of those on normal values, energies within 1.4 % (``docs/log/values.md``)."""
+INDEPENDENT_OF_SPREAD = MULTIPLYING_AND_ADDING | COMPARING | COPYING | GELU_BY_ERROR_FUNCTION
+"""Short names of operators whose cost does not depend on the spread of their inputs: at 16 and 64 times the spread of
+normal values, times on an H200 changed by at most 0.8 %, energies by at most 1.4 % (``docs/log/values.md``)."""
 
 
 def shows_spread(operator: OperatorTuple) -> bool:
-    """Return whether the spread of its inputs may change what an operator costs: unless it is known not to."""
+    """Return whether the spread of an operator's inputs may affect its cost. It may, unless measured otherwise."""
     by_tanh = ("approximate", "tanh") in (*operator.parameters, *operator.keyword_inputs)
-    return operator.short_name not in UNMOVED_BY_SPREAD or by_tanh
+    return operator.short_name not in INDEPENDENT_OF_SPREAD or by_tanh
 
 
 def shown_inputs(operator: OperatorTuple) -> tuple[bool, ...]:
-    """Return, for each of the operator's ``floating_inputs``, whether its values show in the cost.
+    """Return, for each of the operator's ``floating_inputs``, whether its values affect the cost.
 
-    Small ones do not, nor do those that are only written. Boxes are boxes, and are drawn as such.
+    Values of small inputs and of inputs that are only written do not. Boxes are always drawn as boxes.
     """
     specs = operator.floating_inputs
     hidden = {identity for identity, _ in box_sides(operator)} | _written(operator)
@@ -65,7 +64,7 @@ def _written(operator: OperatorTuple) -> set[int]:
 
 
 def box_sides(operator: OperatorTuple) -> Iterator[tuple[int, float]]:
-    """Yield the identity of each tensor whose rows are boxes in an image, and the image's side in pixels."""
+    """Yield the identity of each tensor whose rows are boxes in an image, with the image's side in pixels."""
     if operator.short_name == "nms":
         yield tensor_specs(operator.inputs[:1])[0].identity, USUAL_IMAGE_SIDE
     elif operator.short_name == "roi_align":
@@ -79,7 +78,7 @@ def box_sides(operator: OperatorTuple) -> Iterator[tuple[int, float]]:
 
 
 def integer_bounds(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
-    """Yield identity and bound of each integer tensor whose values must be below it: indices, token ids."""
+    """Yield the identity of each integer tensor of indices or token ids, with the bound that its values are below."""
     rows = dict(operator.parameters).get("num_embeddings")
     specs = tensor_specs(operator.inputs)
     if isinstance(rows, int):

@@ -1,7 +1,7 @@
-"""What a model calls in one run, as rows of a table: its operator tuples with their values, calls, FLOPs and bytes.
+"""Rows of the table of models' operators: operator tuples with their input data, calls, FLOPs and bytes.
 
-Measurements say what one call costs; these rows say how many calls a model makes. With both in the database every sum
-can be made without counting the model again.
+Measurements hold the cost of one call; these rows hold the number of calls in a model. With both in the database,
+every sum can be made without counting the model again.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from opcost.operators.values import InputStatistics, parse_input_data
 SEPARATOR = " | "
 
 MAXIMUM_CALLS = 1_000_000
-"""Of one operator in one run of a model: each call's values are kept in memory."""
+"""The most calls of one operator in one run of a model. The statistics of each call are kept in memory."""
 
 _CALLS = Values(f"1 to {MAXIMUM_CALLS}", lambda calls: 1 <= calls <= MAXIMUM_CALLS)
 
 
 @dataclass(frozen=True)
 class ModelOperatorRow(Columns):
-    """One operator tuple on one kind of values in one run of a model.
+    """One case in one run of a model.
 
     The first row of a model is the model itself as an operator tuple, with the FLOPs and bytes of the whole run. Its
-    ``composites`` are those besides the ones that always are. ``input_data`` of a model that was counted on the meta
-    device is unknown and says ``normal``.
+    ``composites`` do not repeat ``counts.COMPOSITES``. ``input_data`` of a model counted on the meta device is unknown
+    and given as ``normal``.
     """
 
-    model_key: Annotated[str, Column("the model as a hash")]
-    key: Annotated[str, Column("operator tuple and values as two hashes: how a measurement's key begins")]
+    model_key: Annotated[str, Column("hash of the model's operator tuple")]
+    key: Annotated[str, Column("hashes of operator tuple and input data: the beginning of a measurement's key")]
     model: Annotated[str, Column("the model's folder in measurements/")]
     operator: Annotated[str, OPERATOR]
     parameters: Annotated[str, PARAMETERS]
     inputs: Annotated[str, INPUTS]
     training_mode: Annotated[str | None, TRAINING_MODE]
     input_data: Annotated[str, INPUT_DATA]
-    calls: Annotated[int, Column("calls on such values in one run; 1 for the model itself", _CALLS)]
+    calls: Annotated[int, Column("calls on this input data in one run; 1 for the model itself", _CALLS)]
     flop: Annotated[int, Column("floating-point operations of one call", COUNT, "FLOP")]
     memory_bytes: Annotated[int, Column("bytes that one call reads and writes", COUNT)]
-    outputs: Annotated[str | None, Column("what the first call returned")]
-    weights: Annotated[int | None, Column("the model's parameters, in its own row only", COUNT)]
-    outside: Annotated[str | None, Column("operations in no operator tuple, in the model's own row only")]
+    outputs: Annotated[str | None, Column("description of the first call's output")]
+    weights: Annotated[int | None, Column("number of the model's parameters, in its own row only", COUNT)]
+    outside: Annotated[str | None, Column("operations outside every operator tuple, in the model's own row only")]
     composites: Annotated[str | None, Column("classes counted as one operator, in the model's own row only")]
-    torch_version: Annotated[str, Column("version of torch that counted")]
-    counted_on: Annotated[str, Column("device that it was counted on: `cpu`, `cuda` or `meta`")]
-    counted_at: Annotated[str, Column("when it was counted", MOMENT)]
+    torch_version: Annotated[str, Column("version of torch that the model was counted with")]
+    counted_on: Annotated[str, Column("device that the model was counted on: `cpu`, `cuda` or `meta`")]
+    counted_at: Annotated[str, Column("time of the count", MOMENT)]
 
 
 @dataclass(frozen=True)
 class ShippedCounts:
-    """A model's counts from the database, and when they were made (ISO 8601)."""
+    """A model's counts from the database, and the time of the count (ISO 8601)."""
 
     counts: OperatorCounts
     counted_at: str
@@ -68,9 +68,9 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
     """Return the rows of a model's counts, the model itself first.
 
     Args:
-        name: what the model is called: its folder in ``measurements/``.
-        counts: all of its operator tuples, with those that a whitelist would drop.
-        counted_at: when they were counted, in UTC (ISO 8601).
+        name: the model's folder in ``measurements/``.
+        counts: all of its operator tuples, including those that a whitelist would drop.
+        counted_at: time of the count, in UTC (ISO 8601).
     """
     whole = ModelOperatorRow(
         model_key=counts.model.key,
@@ -104,19 +104,19 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
 
 
 def counts_of(rows: Iterable[ModelOperatorRow]) -> list[ShippedCounts]:
-    """Return the counts that a model's rows describe: the best for each set of composites that it was counted with.
+    """Return the counts that a model's rows describe, one for each set of composites that it was counted with.
 
-    Counts with values are better than those of shapes only, and of these the last. Each call's input statistics are
-    those of its kind of values, so that ``cases_of`` finds the same kinds again.
+    Of several counts, those with input statistics win over those of shapes only, and later ones over earlier ones.
+    Each call's statistics are those of its kind of values, so that ``cases_of`` returns the same kinds.
 
     Args:
-        rows: of one model, perhaps of several configs of it, counted several times.
+        rows: of one model, possibly of several configs and several counts.
 
     Raises:
-        ValueError: a row is not of an operator tuple, or the row of the model itself is missing.
+        ValueError: a row does not describe an operator tuple, or the row of the model itself is missing.
     """
     of_run: dict[tuple[str, str], list[ModelOperatorRow]] = {}
-    # Two runs that ended at once may both have added the same rows.
+    # Two runs that ended at the same time may both have added the same rows.
     for row in dict.fromkeys(rows):
         of_run.setdefault((row.counted_at, row.model), []).append(row)
     best: dict[tuple[str, ...], ShippedCounts] = {}
@@ -164,7 +164,7 @@ def _operator(row: ModelOperatorRow) -> OperatorTuple:
 
 
 def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
-    """Yield the count of each operator tuple: its rows differ in the kind of values only, and follow each other."""
+    """Yield the count of each operator tuple. Its rows differ in input data and calls only."""
     of_operator: dict[str, list[ModelOperatorRow]] = {}
     for row in rows:
         of_operator.setdefault(row.key.partition("-")[0], []).append(row)

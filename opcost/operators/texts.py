@@ -1,8 +1,8 @@
-"""Operator tuples from the texts that stand for them in the database.
+"""A parser for the one-line texts of operator tuples in the database.
 
-``OperatorTuple`` renders its parameters and inputs on one line each (``parameters_text``, ``inputs_text``). These
-functions read such texts back. A tuple that was read back has the same text, and thus the same key. One thing is lost:
-the class of a ``Structure`` has only its last name, so that a tuple with one can be summed but not run again.
+``OperatorTuple`` renders its parameters and inputs on one line each (``parameters_text``, ``inputs_text``). A parsed
+tuple has the same text and thus the same key. The class of a ``Structure`` keeps only its last name, so a tuple with a
+``Structure`` can be summed but not run.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def parse_operator(operator: str, parameters: str, inputs: str, mode: str | None
     """Return the operator tuple that these texts describe.
 
     Args:
-        operator: its qualified name.
-        parameters: its ``parameters_text``.
-        inputs: its ``inputs_text``.
+        operator: qualified name.
+        parameters: ``parameters_text`` of the tuple.
+        inputs: ``inputs_text`` of the tuple.
         mode: ``eval`` or ``train``, None for a function.
 
     Raises:
-        ValueError: a text is not one of an operator tuple.
+        ValueError: a text is not of the form that ``OperatorTuple`` renders.
     """
     _, named_parameters = _Reader(parameters).arguments()
     positional, named_inputs = _Reader(inputs).arguments()
@@ -71,9 +71,9 @@ def parse_value(text: str) -> PlainValue:
 
 
 class _Reader:
-    """Reads values from the left to the right.
+    """Parses values from left to right.
 
-    Tensors are numbered in order of first appearance, so those without a number get the next one.
+    Tensors are numbered in order of first appearance; a tensor without a number gets the next one.
     """
 
     def __init__(self, text: str) -> None:

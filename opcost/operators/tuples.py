@@ -1,9 +1,7 @@
-"""The operator tuple and its counts: the values that flow through the pipeline.
+"""The operator tuple: an operator, its parameters, and the shapes, dtypes and memory layouts of its inputs.
 
-An operator tuple is what the cost of a call depends on: the operator, its parameters, and the shapes, dtypes and
-memory layouts of its inputs. It is plain data, so that it can be pickled, printed on one line, hashed into a key that
-does not change from one torch version to the next, and run again in another process. Weights, values, names and
-object ids are no part of it.
+It is plain data that can be pickled, printed on one line, hashed into a key that is the same for all torch versions,
+and run again in another process. Weights, values, names and object ids are not part of it.
 """
 
 from __future__ import annotations
@@ -21,21 +19,20 @@ from opcost.operators.layouts import channels_last_strides
 PlainValue: TypeAlias = Union[
     bool, int, float, str, "TensorSpec", "Constant", "Structure", tuple["PlainValue", ...], None
 ]
-"""What parameters and inputs are made of. Lists are stored as tuples."""
+"""The values that parameters and inputs consist of. Lists are stored as tuples."""
 
 TORCHVISION_MODELS = "torchvision.models."
 MODEL_PACKAGES = {"torchvision": TORCHVISION_MODELS}
-"""What the names of whole models begin with, by their source. A config names another source than torchvision before a
-colon (``timm:resnet18``)."""
+"""The prefix of whole models' names, by source. A config names a source other than torchvision before a colon
+(``timm:resnet18``)."""
 
 DEFAULT_SEED = 0
 
 META = "meta"
-"""torch's device for shapes without memory."""
-
+"""torch's device for tensors without memory."""
 
 ELLIPSIS = "..."
-"""The name of the constant that stands for the dimensions between in an index."""
+"""The name of the constant for ``Ellipsis`` in an index."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class TensorSpec:
 
     @property
     def is_floating(self) -> bool:
-        """Whether its values are real floating-point numbers."""
+        """Whether the dtype is a real floating-point type."""
         return self.dtype.startswith(("float", "bfloat"))
 
     @property
@@ -74,9 +71,9 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Constant:
-    """A value that goes by its name: ``torch.float32``, ``torch.channels_last``, ``...``, or ``device``.
+    """A value that is stored by its name: ``torch.float32``, ``torch.channels_last``, ``...``, or ``device``.
 
-    A tuple does not depend on the device, so that ``device`` stands for whichever one it runs on.
+    A tuple does not depend on the device: ``device`` stands for the one that it runs on.
     """
 
     name: str
@@ -87,9 +84,9 @@ class Constant:
 
 @dataclass(frozen=True)
 class Structure:
-    """A value made of named parts: a dict, a slice, or an object that is no more than its parts.
+    """A value that consists of named parts: a dict, a slice, or a plain object.
 
-    ``kind`` is ``dict``, ``slice``, or the object's class by its qualified name.
+    ``kind`` is ``dict``, ``slice``, or the qualified name of the object's class.
     """
 
     kind: str
@@ -98,14 +95,14 @@ class Structure:
 
 @dataclass(frozen=True, eq=False)
 class OperatorTuple:
-    """One operator with its parameters and the sizes of its inputs.
+    """One operator with its parameters and the shapes, dtypes and memory layouts of its inputs.
 
     ``operator`` is a qualified name: a module's class (``torch.nn.Conv2d``), a function (``torch.Tensor.add_``), or a
-    whole model (``torchvision.models.resnet18``). ``parameters`` are the constructor's arguments by name, those equal
-    to the default left out; functions have none. ``mode`` is ``eval`` or ``train``, None for a function.
+    whole model (``torchvision.models.resnet18``). ``parameters`` are the constructor's arguments by name without those
+    that equal the default; functions have none. ``mode`` is ``eval`` or ``train``, None for a function.
 
-    Tuples are equal whose one-line texts are, as in the database: 2, 2.0 and True are equal for Python, but run other
-    kernels.
+    Two tuples are equal if their one-line texts are equal, as in the database. 2, 2.0 and True are equal in Python but
+    run different kernels.
     """
 
     operator: str
@@ -135,28 +132,28 @@ class OperatorTuple:
 
     @property
     def is_function(self) -> bool:
-        """Whether it is a function's call and not a module's."""
+        """Whether the operator is a function and not a module."""
         return self.mode is None
 
     @property
     def is_model(self) -> bool:
-        """Whether it is a whole model and not an operator.
+        """Whether the tuple describes a whole model and not an operator.
 
-        Models are in lower case and directly in their package, which holds classes (``ResNet``) and modules with more
-        of them (``resnet.Bottleneck``) beside them. Asking torchvision would take the seconds of its import.
+        Models are the lower-case names directly in their package, beside classes (``ResNet``) and modules
+        (``resnet.Bottleneck``). The name decides because importing torchvision to ask takes seconds.
         """
         package, _, name = self.operator.rpartition(".")
         return f"{package}." in MODEL_PACKAGES.values() and name.islower()
 
     @property
     def floating_inputs(self) -> tuple[TensorSpec, ...]:
-        """The distinct floating tensors among the inputs, in order of first appearance."""
+        """The distinct floating-point tensors among the inputs, in order of first appearance."""
         specs = tensor_specs([*self.inputs, *(value for _, value in self.keyword_inputs)])
         return tuple({spec.identity: spec for spec in specs if spec.is_floating}.values())
 
     @property
     def short_name(self) -> str:
-        """The last component of the operator's name, as whitelists spell it: ``Conv2d``, ``add_``."""
+        """The last component of the operator's name, as in whitelists: ``Conv2d``, ``add_``."""
         return self.operator.rpartition(".")[2]
 
     @property
@@ -166,7 +163,7 @@ class OperatorTuple:
 
     @property
     def inputs_text(self) -> str:
-        """The inputs on one line; a tensor that is passed more than once carries its number: ``...#0``."""
+        """The inputs on one line. A tensor that is passed more than once ends with its number: ``...#0``."""
         shared = _shared_identities([*self.inputs, *(value for _, value in self.keyword_inputs)])
         texts = [_value_text(value, shared) for value in self.inputs]
         if self.keyword_inputs:
@@ -175,7 +172,7 @@ class OperatorTuple:
 
     @cached_property
     def key(self) -> str:
-        """16 hexadecimal digits (64 bits of SHA-256) of the one-line text: equal for equal tuples, everywhere."""
+        """16 hexadecimal digits (64 bits) of the SHA-256 of the one-line text. Equal tuples have equal keys."""
         return short_hash(str(self))
 
 
@@ -184,10 +181,9 @@ def model_operator(
 ) -> OperatorTuple:
     """Return the tuple that describes a whole model with its weights and its input, batch first.
 
-    The name may begin with that of a source and a colon, see ``MODEL_PACKAGES``. Weights go by their member's name,
-    with or without that of the enum: ``ResNet50_Weights.IMAGENET1K_V1``. The input is described by one tensor, also
-    where the model takes it in pieces (a list of images, two frames). ``seed`` is that of random weights and of the
-    input's values.
+    The name may begin with a source and a colon, see ``MODEL_PACKAGES``. Weights are named by the enum's member, with
+    or without the enum: ``ResNet50_Weights.IMAGENET1K_V1``. One tensor describes the input, even if the model takes a
+    list of images or two frames. ``seed`` is the seed of random weights and of the input's values.
     """
     weights = () if weights_name is None else (("weights", weights_name.rpartition(".")[2]),)
     seeds = () if seed == DEFAULT_SEED else (("seed", seed),)

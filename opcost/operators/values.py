@@ -1,9 +1,10 @@
-"""What kind of values the floating inputs of an operator have, as far as they change what it costs.
+"""Kinds of values of an operator's floating-point inputs, as far as they affect the cost.
 
 Measured on an H200 (``docs/log/values.md``): energy falls with the share of zeros, by up to a third
-(but for SiLU, which has a longer path for them); constants cost between normal values and zeros; exponentials of values
-beyond a dozen take another, longer path (``input_roles`` lists operators in which no spread shows). Smaller spreads and
-the sign do not show, and a mean of up to 64 times the spread changes energy by a few percent.
+(except for SiLU, which has a longer path for zeros). Constants cost less than normal values and more than zeros.
+Exponentials of values beyond a dozen take a longer path (``input_roles`` lists operators whose cost does not depend on
+the spread). Smaller spreads and the sign have no effect. A mean of up to 64 times the spread changes energy by a few
+percent.
 """
 
 from __future__ import annotations
@@ -14,22 +15,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 ZEROS_FROM = 0.995
-"""Share of zeros from which a tensor is all zeros: these take a convolution a fifth less energy than nine tenths do."""
+"""Share of zeros from which a tensor counts as all zeros: a convolution of zeros takes a fifth less energy than one of
+90 % zeros."""
 
 CONSTANT_BELOW = 1e-3
-"""Spread, as a share of the mean, below which a tensor is constant: a 64th costs 2 % less than normal, 0 some 15 %."""
+"""Ratio of spread to mean below which a tensor counts as constant: at a ratio of 1/64 the cost is 2 % below that of
+normal values, at 0 about 15 %."""
 
 WIDE_FROM = 11.3
-"""Spread from which values are wide, drawn at ``WIDE_SPREAD``: at 8 softmax is on its fast path, at 16 no longer."""
+"""Spread from which values are drawn with ``WIDE_SPREAD``: softmax takes its fast path at 8, not at 16."""
 
 VERY_WIDE_FROM = 32.0
-"""Spread from which values are very wide, drawn at ``VERY_WIDE_SPREAD``: at 16 SiLU is on its fast path, at 64 not."""
+"""Spread from which values are drawn with ``VERY_WIDE_SPREAD``: SiLU takes its fast path at 16, not at 64."""
 
 WIDE_SPREAD = 16.0
 VERY_WIDE_SPREAD = 64.0
 
 CAPTURED_PREFIX = "captured: "
-"""How the text of kinds begins that were seen in a model and have no name of their own."""
+"""The prefix of texts of input data other than ``normal`` and ``zeros``."""
 
 _ZEROS = re.compile(r"(0\.[1-9]) zeros")
 _SPREAD = re.compile(r"spread (16|64)")
@@ -37,9 +40,9 @@ _SPREAD = re.compile(r"spread (16|64)")
 
 @dataclass(frozen=True)
 class InputStatistics:
-    """What one floating input of one call held: the share of zeros, mean and standard deviation of all its values.
+    """Statistics of one floating-point input of one call: share of zeros, mean and standard deviation of all values.
 
-    Mean and spread are None where they are not finite, all three where nothing could be seen.
+    Mean and spread are None if they are not finite; all three are None if the values could not be read.
     """
 
     zeros_ratio: float | None
@@ -49,9 +52,9 @@ class InputStatistics:
 
 @dataclass(frozen=True)
 class InputValues:
-    """A kind of values: ``zeros_ratio`` of them are zero, the others normal about ``mean``.
+    """A kind of values: a share ``zeros_ratio`` of zeros, the others normally distributed about ``mean``.
 
-    ``spread`` is the standard deviation of those that are not zero.
+    ``spread`` is the standard deviation of the values that are not zero.
     """
 
     zeros_ratio: float = 0.0
@@ -66,27 +69,27 @@ class InputValues:
         return " ".join([*zeros, *spread])
 
     def without_spread(self) -> InputValues:
-        """Return the kind with as many zeros whose other values are normal; constants stay constant."""
+        """Return the kind with the same share of zeros and a spread of 1; constants stay constant."""
         return replace(self, spread=1.0) if self.spread else self
 
     def statistics(self) -> InputStatistics:
-        """Return what a tensor of this kind holds: ``kind_of`` finds the kind in it again.
+        """Return the statistics of a tensor of this kind, from which ``kind_of`` returns the same kind.
 
-        With the share q of values that are not zero, the variance of all is q times theirs plus what their mean adds.
+        With the share q of values that are not zero, the variance of all values is q (spread^2 + (1 - q) mean^2).
         """
         nonzero_ratio = 1.0 - self.zeros_ratio
         variance = nonzero_ratio * (self.spread**2 + self.zeros_ratio * self.mean**2)
         return InputStatistics(self.zeros_ratio, nonzero_ratio * self.mean, math.sqrt(variance))
 
     def distance(self, other: InputValues) -> float:
-        """Return how far two kinds are apart: 1 from no zeros to all, 0.1 for 16 times the spread.
+        """Return the distance between two kinds: 1 between no zeros and all zeros, 0.1 for 16 times the spread.
 
-        Constants stand where nine tenths of zeros do: between normal values and zeros.
+        Constants have the position of 90 % zeros: their cost is between those of normal values and zeros.
         """
-        ours, theirs = self._place(), other._place()
+        ours, theirs = self._position(), other._position()
         return abs(ours[0] - theirs[0]) + abs(ours[1] - theirs[1]) / 40
 
-    def _place(self) -> tuple[float, float]:
+    def _position(self) -> tuple[float, float]:
         return (self.zeros_ratio, math.log2(self.spread)) if self.spread else (0.9, 0.0)
 
 
@@ -99,13 +102,13 @@ _BY_NAME = {name: values for values, name in _NAMES.items()}
 
 @dataclass(frozen=True)
 class InputData:
-    """The kinds of values of an operator's distinct floating inputs, in order; the last one holds for the rest, too."""
+    """The kinds of values of an operator's distinct floating-point inputs in order; the last is also the rest's."""
 
     kinds: tuple[InputValues, ...] = (NORMAL,)
 
     @staticmethod
     def of(kinds: Sequence[InputValues]) -> InputData:
-        """Return the data of these kinds, written in the one shortest way; none at all are normal."""
+        """Return the data of these kinds in its shortest form; without kinds the data is normal."""
         shortest = list(kinds) or [NORMAL]
         while len(shortest) > 1 and shortest[-1] == shortest[-2]:
             del shortest[-1]
@@ -117,11 +120,11 @@ class InputData:
         return text if self in (NORMAL_DATA, ZEROS_DATA) else CAPTURED_PREFIX + text
 
     def kind(self, index: int) -> InputValues:
-        """Return the kind of the floating input at a position."""
+        """Return the kind of the floating-point input at a position."""
         return self.kinds[min(index, len(self.kinds) - 1)]
 
     def distance(self, other: InputData, inputs: int) -> float:
-        """Return how far two kinds of data are apart, summed over this number of floating inputs."""
+        """Return the distance between two input data, summed over this number of floating-point inputs."""
         return sum(self.kind(index).distance(other.kind(index)) for index in range(inputs))
 
 
@@ -133,7 +136,7 @@ def parse_input_data(text: str) -> InputData:
     """Return the data that a text describes (see ``InputData.__str__``).
 
     Raises:
-        ValueError: it describes none.
+        ValueError: the text does not describe input data.
     """
     return InputData(tuple(map(_parse_kind, text.removeprefix(CAPTURED_PREFIX).split(", "))))
 
@@ -151,7 +154,7 @@ def _parse_kind(text: str) -> InputValues:
 
 
 def kind_of(seen: InputStatistics) -> InputValues:
-    """Return the kind of values to draw for what was seen; normal where nothing can be said."""
+    """Return the kind of values to draw for these statistics; normal if they are unknown."""
     if seen.zeros_ratio is None:
         return NORMAL
     if seen.zeros_ratio >= ZEROS_FROM:
@@ -166,9 +169,9 @@ def kind_of(seen: InputStatistics) -> InputValues:
 
 
 def _spread_of_nonzero(zeros_ratio: float, mean: float, spread: float) -> float:
-    """Return the standard deviation of the values that are not zero, given those of all.
+    """Return the standard deviation of the values that are not zero, from the statistics of all values.
 
-    With their share q, the variance of all is that of theirs times q, plus what their mean's distance from 0 adds.
+    It solves the formula in ``InputValues.statistics`` for the spread.
     """
     nonzero_ratio = 1.0 - zeros_ratio
     all_values = spread / math.sqrt(nonzero_ratio)

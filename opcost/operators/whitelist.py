@@ -1,4 +1,4 @@
-"""Which operator tuples are kept: the whitelist, and what it leaves of a model."""
+"""The whitelist of operators, and the share of a model that it keeps."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from opcost.operators.counts import OperatorCount, OperatorCounts, memory_bytes_of
 
 EVERYTHING = "*"
-"""In a whitelist: keeps every operator that computes something."""
+"""Entry of a whitelist that keeps every operator that computes something."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """A part of a model: calls as a share of the counted calls, FLOPs and bytes as shares of the whole run.
+    """A part of a model: its share of the counted calls, and of the FLOPs and bytes of the whole run.
 
-    A share is None where the model has nothing of the kind (a run without FLOPs).
+    A share is None if the model's total is 0 (a run without FLOPs).
     """
 
     calls: int
@@ -26,14 +26,14 @@ class Share:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a whitelist keeps of a model's operator tuples, and what it drops."""
+    """A model's operator tuples, split into those that a whitelist keeps and those that it drops."""
 
     kept: OperatorCounts
     dropped: OperatorCounts
 
 
 def names_kept(whitelist: Collection[str], counts: Iterable[OperatorCount]) -> tuple[str, ...]:
-    """Return the names of a whitelist; where it keeps everything, those of all that computes something, too."""
+    """Return the names of a whitelist. If it keeps everything, names of all operators that compute are added."""
     names = [name for name in whitelist if name != EVERYTHING]
     present = {count.operator.short_name for count in counts if count.computes}
     return tuple(dict.fromkeys([*names, *(sorted(present) if EVERYTHING in whitelist else ())]))
@@ -51,7 +51,7 @@ def select(counts: OperatorCounts, whitelist: Collection[str]) -> Selection:
 
 
 def share(part: Iterable[OperatorCount], whole: OperatorCounts) -> Share:
-    """Return what some of a model's tuples are of the whole model."""
+    """Return the share of a model that some of its tuples have."""
     chosen = replace(whole, counts=tuple(part))
     return Share(
         calls=chosen.operator_calls,
@@ -62,7 +62,7 @@ def share(part: Iterable[OperatorCount], whole: OperatorCounts) -> Share:
 
 
 def outside(whole: OperatorCounts) -> Share:
-    """Return what runs in no counted operator; it has no calls of its own."""
+    """Return the share of a model's operations outside every counted operator; these have no calls."""
     return Share(
         calls=0,
         calls_ratio=None,
@@ -72,7 +72,7 @@ def outside(whole: OperatorCounts) -> Share:
 
 
 def by_operator(counts: OperatorCounts) -> dict[str, tuple[OperatorCount, ...]]:
-    """Return the counts of each operator name, the ones that move most bytes first."""
+    """Return the counts by operator name, in descending order of the bytes that all calls of a name move."""
     groups: dict[str, list[OperatorCount]] = {}
     for count in counts.counts:
         groups.setdefault(count.operator.short_name, []).append(count)

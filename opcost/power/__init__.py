@@ -1,1 +1,1 @@
-"""Power readings as values: traces, windows, mean power, and the ports of meter and clock."""
+"""Power traces, windows and mean power, and the ports of meter and clock."""

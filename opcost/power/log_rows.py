@@ -1,6 +1,6 @@
-"""One row of a power log in SI units, its CSV text, and what a whole log amounts to.
+"""Rows of a power log in SI units, their CSV text, and a log's summary.
 
-A value that the device did not give is None and an empty cell, never zero.
+A value that the device did not report is None and an empty cell, never zero.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class PowerRow:
-    """What a device said of itself at one moment.
+    """The readings of a device at one moment.
 
-    ``power_average_w`` is averaged over a time of the meter's own, ``power_instant_w`` is not (or far less).
-    ``event_reasons`` holds the bits that say why the clocks are where they are (see ``nvidia_smi_meter``).
+    ``power_average_w`` is averaged over the meter's averaging time, ``power_instant_w`` not at all or over a much
+    shorter time. ``event_reasons`` holds the bits of the reasons for the present clocks (see ``nvidia_smi_meter``).
     """
 
     epoch_s: float
@@ -49,7 +49,7 @@ def csv_header() -> str:
 
 
 def csv_line(row: PowerRow) -> str:
-    """Return a row as CSV text without its newline; the timestamp is ISO 8601 in UTC, event reasons hexadecimal."""
+    """Return a row as CSV text without its newline: timestamp in ISO 8601 and UTC, event reasons hexadecimal."""
     moment = datetime.fromtimestamp(row.epoch_s, tz=timezone.utc).isoformat(timespec="milliseconds")
     reasons = "" if row.event_reasons is None else f"0x{row.event_reasons:016x}"
     powers, temperatures = (row.power_instant_w, row.power_average_w), (row.temperature_c, row.memory_temperature_c)
@@ -59,16 +59,15 @@ def csv_line(row: PowerRow) -> str:
 
 
 def power_of(row: PowerRow) -> float | None:
-    """Return the power of a row in W: the instant one where it has one, else the average."""
+    """Return the power of a row in W: the instant power if known, else the average."""
     return row.power_average_w if row.power_instant_w is None else row.power_instant_w
 
 
 class PowerSummary:
-    """Counts the rows of a log and averages their power; takes no more memory the longer the log is.
+    """Counts the rows of a log and averages their power, in constant memory.
 
-    The instant power is used where a row has it, else the average one. Rows come at equal intervals and weigh the
-    same, so each value counts for as long as it was shown. This is a glance at a log: energies come from
-    ``power.mean_power``.
+    Rows come at equal intervals and have equal weights. The mean is an overview of a log; energies are calculated by
+    ``power.mean``.
     """
 
     def __init__(self) -> None:
@@ -85,7 +84,7 @@ class PowerSummary:
 
     @property
     def mean_power_w(self) -> float | None:
-        """The mean over the rows that have a power, in W; None without any."""
+        """The mean over the rows that have a power, in W; None if none has."""
         return self._sum_w / self._known_rows if self._known_rows else None
 
     def __str__(self) -> str:

@@ -1,8 +1,7 @@
-"""The mean power of a window, its error, and the check by another meter.
+"""The mean power of a window with its error, and the check by a second meter.
 
-Meters repeat a value until they have a new one, and smooth it over a time of their own. A mean therefore rests on
-fresh readings only, leaves out the time that the meter needs to follow the load, and counts as independent about as
-many readings as averaging times fit into the window.
+A meter repeats a value until it has a new one, and averages over a time of its own. The mean therefore uses fresh
+readings only and excludes the meter's rise time. Readings within one averaging time are not independent.
 """
 
 from __future__ import annotations
@@ -16,24 +15,22 @@ from opcost.estimates import BATCHES, Estimate, FloatArray, correlation_length, 
 from opcost.power.trace import PowerSource, PowerTrace, Window, fresh_readings
 
 MINIMUM_INDEPENDENT = 1.01
-"""A mean that rests on no more than one independent reading has no error that could be told."""
+"""The error of a mean can be estimated from more than this number of independent readings."""
 
-
-LONG_ENOUGH = 2 * BATCHES
-"""Independent readings, by the noise that the qualification found, from which a window tells of its own noise: batches
-are then four times as long as that lasts."""
-
+LONG_WINDOW = 2 * BATCHES
+"""Independent readings from which the noise is estimated from the window itself, not from the qualification. Batches
+are then four times as long as the noise is correlated."""
 
 MINIMUM_READINGS = 5
-"""Fewer fresh readings than this give no energy: their spread says too little about the error of their mean."""
+"""The fewest fresh readings that give an energy. The spread of fewer does not determine the error of their mean."""
 
 
 @dataclass(frozen=True)
 class MeanPower:
-    """The mean power of a window with its error, or the reason why there is none.
+    """The mean power of a window with its error, or the reason why it is unknown.
 
-    ``values_w`` are the fresh readings that it is the mean of, shape (n,); ``readings`` is how many independent ones
-    they are worth, rounded down.
+    ``values_w`` are the fresh readings, shape (n,); ``readings`` is the number of independent readings that they
+    correspond to, rounded down.
     """
 
     estimate_w: Estimate | None
@@ -47,8 +44,8 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
 
     Args:
         trace: the meter's rows.
-        load_begin_s: when the load began (epoch); readings within the meter's rise time after it do not count.
-        window: the span that the mean is wanted for (epoch).
+        load_begin_s: begin of the load (epoch); readings within the meter's rise time after it are excluded.
+        window: the time over which to average (epoch).
     """
     if trace.missing_reason is not None:
         return MeanPower(None, 0, trace.missing_reason)
@@ -60,28 +57,28 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
         return MeanPower(None, len(readings), reason)
     smoothed = _readings_after_smoothing(readings, steady.duration_s, source)
     if smoothed < MINIMUM_INDEPENDENT:
-        return _wandering(source, smoothed, steady.duration_s)
+        return _noise_outlasts_window(source, smoothed, steady.duration_s)
     of_known_noise = steady.duration_s / (2 * source.correlation_time_s) if source.correlation_time_s else math.inf
-    if of_known_noise < LONG_ENOUGH:
+    if of_known_noise < LONG_WINDOW:
         return _in_a_short_window(trace, readings, smoothed, of_known_noise)
     return _in_a_long_window(trace, readings, smoothed, steady.duration_s)
 
 
 def _readings_after_smoothing(readings: FloatArray, duration_s: float, source: PowerSource) -> float:
-    """Return how many independent readings the meter's own smoothing leaves of those in a window."""
+    """Return the number of independent readings in a window, given the meter's averaging time."""
     if not source.averaging_time_s:
         return float(len(readings))
     return min(len(readings), independent_averages(duration_s, source.averaging_time_s))
 
 
 def _in_a_long_window(trace: PowerTrace, readings: FloatArray, smoothed: float, duration_s: float) -> MeanPower:
-    """Return the mean of a window that shows itself how long its noise lasts, or of a meter of unknown noise."""
+    """Return the mean of a window that is long enough to estimate its noise, or of a meter whose noise is unknown."""
     source, independent = trace.source, smoothed
     if source.correlation_time_s:
-        # That of a load may be of another kind than the meter's.
+        # The noise of the load may be correlated for longer than the meter's.
         independent = min(smoothed, len(readings) / (2 * correlation_length(readings - readings.mean())))
     if independent < MINIMUM_INDEPENDENT:
-        return _wandering(source, independent, duration_s)
+        return _noise_outlasts_window(source, independent, duration_s)
     least_w = source.noise_ratio * abs(float(readings.mean())) / math.sqrt(independent)
     if np.ptp(readings) == 0:
         return _power_of_one_value(trace, readings, least_w)
@@ -91,19 +88,20 @@ def _in_a_long_window(trace: PowerTrace, readings: FloatArray, smoothed: float, 
 
 
 def _in_a_short_window(trace: PowerTrace, readings: FloatArray, smoothed: float, of_known_noise: float) -> MeanPower:
-    """Return the mean of a window so short that part of the noise hardly changes in it.
+    """Return the mean of a window that is too short to show its slow noise.
 
-    What differs from reading to reading averages out as readings do (half the mean squared difference of neighbours:
-    von Neumann, Annals of Mathematical Statistics 12 (1941), 367-395). What is slower is at least what the
-    qualification found, which is known well, and averages out as slowly as that forgets itself. What the window shows
-    beyond that is the load's own, and rests on few readings. How many all of it is worth is by Welch and Satterthwaite
-    (Guide to the Expression of Uncertainty in Measurement, G.4.1).
+    The variance has three parts. Quick noise: half the mean squared difference of neighbouring readings (von Neumann,
+    Annals of Mathematical Statistics 12 (1941), 367-395), averaged over all readings. Slow noise of the meter: known
+    from its qualification, averaged over ``of_known_noise`` readings. Slow noise of the load: the rest of the window's
+    variance, which rests on as few readings. The effective degrees of freedom follow Welch and Satterthwaite (Guide to
+    the Expression of Uncertainty in Measurement, G.4.1).
 
     Args:
-        trace: whose source is qualified.
+        trace: of a qualified meter.
         readings: in W, shape (n,).
-        smoothed: how many of them the meter's smoothing leaves.
-        of_known_noise: how many independent ones the qualified noise leaves; below 1 where it outlasts the window.
+        smoothed: the number of independent readings, given the meter's averaging time.
+        of_known_noise: the number of independent readings, given the qualified noise; below 1 if the noise outlasts
+            the window.
     """
     known_w2 = (trace.source.noise_ratio * float(readings.mean())) ** 2
     slow = max(1.0, min(of_known_noise, smoothed - 1))
@@ -116,18 +114,18 @@ def _in_a_short_window(trace: PowerTrace, readings: FloatArray, smoothed: float,
     degrees = np.array([smoothed - 1, math.inf, max(1.0, slow - 1)])
     variance = float(variances.sum())
     effective = variance**2 / float(np.sum(variances**2 / degrees))
-    tells = math.floor(min(smoothed, 1 + effective))
-    return MeanPower(Estimate(float(readings.mean()), math.sqrt(variance)), tells, values_w=readings)
+    independent = math.floor(min(smoothed, 1 + effective))
+    return MeanPower(Estimate(float(readings.mean()), math.sqrt(variance)), independent, values_w=readings)
 
 
-def _wandering(source: PowerSource, independent: float, duration_s: float) -> MeanPower:
-    reason = f"{source.name} wanders for longer than the window lasts: {duration_s:.2f} s"
+def _noise_outlasts_window(source: PowerSource, independent: float, duration_s: float) -> MeanPower:
+    reason = f"the noise of {source.name} outlasts the window of {duration_s:.2f} s"
     return MeanPower(None, math.floor(independent), reason)
 
 
 @dataclass(frozen=True)
 class MeteredPower:
-    """What one meter says of a window."""
+    """The mean power of a window by one meter."""
 
     trace: PowerTrace
     mean: MeanPower
@@ -139,10 +137,12 @@ class MeteredPower:
 
 
 def power_and_check(trace: PowerTrace, load_begin_s: float, window: Window) -> tuple[MeteredPower, MeteredPower | None]:
-    """Return the power by the best meter that has one, or by the only one that may give it, and by the next best.
+    """Return the power by the best meter that has one, and by the next best as a check.
+
+    Without ``trace.checks_stand_in`` the first power is always the trace's own.
 
     Args:
-        trace, load_begin_s, window: as ``mean_power`` takes them.
+        trace, load_begin_s, window: see ``mean_power``.
     """
     metered = [MeteredPower(logged, mean_power(logged, load_begin_s, window)) for logged in (trace, *trace.checks)]
     known = [power for power in metered if power.mean.estimate_w is not None]
@@ -151,13 +151,13 @@ def power_and_check(trace: PowerTrace, load_begin_s: float, window: Window) -> t
 
 
 def _power_of_one_value(trace: PowerTrace, readings: FloatArray, least_w: float) -> MeanPower:
-    """Return a power that did not move: known to within the meter's step, if the meter has ever moved.
+    """Return a constant power: known to within the meter's resolution, if the trace shows another value at all.
 
-    A value anywhere within a step is equally likely, so its standard error is the step / sqrt(12).
+    All values within one step of the resolution are equally likely, so the standard error is the step / sqrt(12).
     """
     steps = np.abs(np.diff(trace.power_w[~np.isnan(trace.power_w)]))
     if not steps.any():
-        reason = f"{trace.source.name} showed one single value, {readings[0]:g} W, from begin to end: it may be stuck"
+        reason = f"{trace.source.name} showed a single value, {readings[0]:g} W, from begin to end: it may be stuck"
         return MeanPower(None, len(readings), reason)
     error_w = max(float(steps[steps > 0].min()) / math.sqrt(12), least_w)
     return MeanPower(Estimate(float(readings[0]), error_w), len(readings), values_w=readings)

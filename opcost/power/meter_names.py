@@ -1,6 +1,6 @@
-"""What meters are called: in rows by the name of their source, on the command line by a short one.
+"""Names of meters: the source's name in rows, a short name on the command line.
 
-Standard library only, since ``--help`` lists the short names.
+This module imports the standard library only, because ``--help`` lists the short names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ RAPL = "rapl package"
 RAPL_WITH_MEMORY = "rapl package+dram"
 
 AUTO = "auto"
-"""On the command line: the best that passed its qualification."""
+"""On the command line: the best meter that passed its qualification."""
 
 _SHORT_NAMES = {
     SAMPLES: "samples",
@@ -26,11 +26,11 @@ _SHORT_NAMES = {
 
 CPU_METERS = (_SHORT_NAMES[RAPL],)
 GPU_METERS = tuple(name for name in _SHORT_NAMES.values() if name not in CPU_METERS)
-"""Short names of what each kind of device may have."""
+"""Short names of the meters of each kind of device."""
 
 METER_CHOICES = (AUTO, *dict.fromkeys(_SHORT_NAMES.values()))
 
 
 def short_name(source_name: str) -> str:
-    """Return what a meter is called on the command line; a source without a short name keeps its own."""
+    """Return the name of a meter on the command line; a source without a short name keeps its own."""
     return _SHORT_NAMES.get(source_name, source_name)

@@ -1,4 +1,4 @@
-"""What the procedure reads power and time through."""
+"""The ports of meter and clock."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from opcost.power.trace import PowerTrace
 
 
 class Meter(Protocol):
-    """Something that logs power."""
+    """A power meter that logs its readings."""
 
     def start(self) -> None:
-        """Begin a measurement: rows from now on belong to it."""
+        """Begin a measurement: all later rows belong to it."""
 
     def log(self) -> PowerTrace:
         """Return the rows so far."""
 
     def stop(self) -> PowerTrace:
-        """End the measurement and return its rows, the last of them later than this call if there are any."""
+        """End the measurement and return its rows. If there are any, the last one is later than this call."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ClockReading:
 
 
 class Clock(Protocol):
-    """Something that tells the time."""
+    """A clock with monotonic and wall-clock time."""
 
     def read(self) -> ClockReading:
         """Return the present time."""

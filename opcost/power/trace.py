@@ -1,6 +1,6 @@
-"""Power traces: what a meter logged, and which of its readings are fresh.
+"""Power traces: the rows that a meter logged, and the fresh readings among them.
 
-Meters repeat a value until they have a new one.
+A meter repeats a value until it has a new one; a fresh reading is the first row of a new value.
 """
 
 from __future__ import annotations
@@ -12,23 +12,21 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from opcost.estimates import (
-    FloatArray,
-)
+from opcost.estimates import FloatArray
 
 
 @dataclass(frozen=True)
 class PowerSource:
-    """What is known of a meter.
+    """Properties of a meter.
 
-    ``rise_time_s`` is how long after a step of the load its readings still show the old one; ``averaging_time_s`` is
-    the time over which one reading averages; ``update_period_s`` is the longest time that it takes to a new reading,
-    0 if unknown. ``repeats_values`` is False for a meter of whose rows each is a reading of its own.
+    ``rise_time_s`` is the time after a step of the load in which readings still depend on the old load.
+    ``averaging_time_s`` is the time over which one reading averages. ``update_period_s`` is the longest time between
+    new readings, 0 if unknown. ``repeats_values`` is False if every row is a new reading.
 
-    What a qualification has found, both 0 where unknown: ``correlation_time_s`` is the integral of the noise's
-    autocorrelation, half an update period for independent readings; ``noise_ratio`` the standard deviation of a
-    reading, as a share of the power. ``is_wrong`` says that it was found off under a steady load,
-    ``is_for_steady_loads`` that it was right there and wrong under pulses.
+    Results of a qualification, 0 or False if unknown: ``correlation_time_s`` is the integral of the noise's
+    autocorrelation, half an update period for independent readings. ``noise_ratio`` is the standard deviation of a
+    reading as a share of the power. ``is_wrong``: it deviated under a steady load. ``is_for_steady_loads``: it
+    deviated under pulses only.
     """
 
     name: str
@@ -47,7 +45,7 @@ NO_POWER_SOURCE = PowerSource("none", rise_time_s=0.0, averaging_time_s=0.0)
 
 @dataclass(frozen=True)
 class Window:
-    """A span of time in epoch seconds."""
+    """A time window in epoch seconds."""
 
     begin_s: float
     end_s: float
@@ -62,10 +60,10 @@ class PowerTrace:
     """The rows that a meter logged around one measurement, oldest first.
 
     All arrays have shape (n,) and hold NaN where the meter gave no value. ``power_capped`` and ``thermal_slowdown``
-    are 1 where the device held its clocks down for that reason, else 0; ``busy_ratio`` is the share of some 0.2 s
-    before a row in which a kernel ran. ``missing_reason`` says why a trace holds no power at all; ``log_name`` names
-    the file with the raw rows. ``checks`` are what other meters logged meanwhile, the best first; if
-    ``checks_stand_in`` they give the power of a window of which this meter has none.
+    are 1 where the device was throttled for that reason, else 0. ``busy_ratio`` is the share of about 0.2 s before a
+    row in which a kernel ran. ``missing_reason`` is the reason why a trace holds no power at all. ``log_name`` names
+    the file with the raw rows. ``checks`` are the traces of other meters at the same time, the best first. If
+    ``checks_stand_in``, they give the power of a window in which this meter has none.
     """
 
     source: PowerSource
@@ -85,7 +83,7 @@ class PowerTrace:
 
 @dataclass(frozen=True)
 class DeviceState:
-    """Means of the device's state over a window; None where the log says nothing. Ratios are shares of its rows."""
+    """Means of the device's state over a window, None where unknown. Ratios are shares of the log's rows."""
 
     temperature_c: float | None
     sm_clock_hz: float | None
@@ -96,22 +94,22 @@ class DeviceState:
 
 
 def no_trace(reason: str, source: PowerSource = NO_POWER_SOURCE) -> PowerTrace:
-    """Return the trace of a meter that is not there, or says nothing."""
+    """Return an empty trace, for a meter that is missing or reports no power."""
     nothing = np.empty(0)
     return replace(trace_of_power(source, nothing, nothing), missing_reason=reason)
 
 
 def trace_of_power(source: PowerSource, epoch_s: FloatArray, power_w: FloatArray) -> PowerTrace:
-    """Return the trace of a meter that tells nothing but power; both arrays have shape (n,)."""
+    """Return the trace of a meter that reports power only; both arrays have shape (n,)."""
     unknown = np.full(len(power_w), math.nan)
     return PowerTrace(source, epoch_s, power_w, unknown, unknown, unknown, unknown, unknown, unknown)
 
 
 def joined(traces: Iterable[PowerTrace], rank: Callable[[PowerTrace], int] = lambda _: 0) -> PowerTrace:
-    """Return what several meters logged as one trace: the first of them, with the others as its checks.
+    """Return the traces of several meters as one: the first of them, with the others as its checks.
 
-    Lower ranks come first, then meters that say anything before those that say nothing, then the order is as given.
-    Where none says anything, all reasons are told.
+    They are sorted by rank, then by whether they hold power, then in the order given. If none holds power, the reasons
+    are joined.
     """
     apart = [replace(logged, checks=()) for trace in traces for logged in (trace, *trace.checks)]
     first, *others = sorted(apart, key=lambda logged: (rank(logged), logged.missing_reason is not None))
@@ -125,16 +123,15 @@ def joined(traces: Iterable[PowerTrace], rank: Callable[[PowerTrace], int] = lam
 
 
 def fresh_readings(trace: PowerTrace, window: Window) -> FloatArray:
-    """Return the power readings in W that first appeared inside the window (see ``fresh_rows``)."""
+    """Return the fresh power readings inside the window in W (see ``fresh_rows``)."""
     return fresh_rows(trace, window)[1]
 
 
 def fresh_rows(trace: PowerTrace, window: Window) -> tuple[FloatArray, FloatArray]:
-    """Return the power readings that first appeared inside the window (both ends included): epoch in s, power in W.
+    """Return the fresh power readings inside the window (both ends included): epoch in s, power in W.
 
-    A row that repeats the value of the row before it is no new reading, unless the value has lasted well into the
-    meter's next update period: then a new reading happened to be equal. Where the update period is unknown, equal
-    readings count once, so the number of readings is never too large.
+    A row that repeats the previous value is no fresh reading, unless the value has lasted 1.5 update periods: then a
+    new reading happened to be equal. If the update period is unknown, equal readings count once.
     """
     known = ~np.isnan(trace.power_w)
     epoch_s: FloatArray = trace.epoch_s[known]
@@ -148,23 +145,23 @@ def fresh_rows(trace: PowerTrace, window: Window) -> tuple[FloatArray, FloatArra
 
 
 def _is_fresh(epoch_s: FloatArray, power_w: FloatArray, update_period_s: float) -> npt.NDArray[np.bool_]:
-    """Return which rows show a new reading. The first does not: it may repeat a value from before the log began."""
+    """Return which rows are fresh readings. The first is not: it may repeat a value from before the log began."""
     is_fresh: npt.NDArray[np.bool_] = np.concatenate([[False], power_w[1:] != power_w[:-1]])
     appeared_s = epoch_s[0]
     for row in range(len(power_w)):
         if is_fresh[row]:
             appeared_s = epoch_s[row]
         elif epoch_s[row] - appeared_s >= 1.5 * update_period_s:
-            # After a gap in the log, too, an equal reading counts once.
+            # An equal reading counts once, also after a gap in the log.
             is_fresh[row] = True
             appeared_s = epoch_s[row] - 0.5 * update_period_s
     return is_fresh
 
 
 def device_state(trace: PowerTrace, window: Window) -> DeviceState:
-    """Return the means of temperatures, clock, slowdown reasons and load over the rows inside the window.
+    """Return the means of temperatures, clock, throttling and load over the rows inside the window.
 
-    What the trace's own meter does not tell comes from the others that logged meanwhile.
+    Values that the trace's own meter does not report are taken from its checks.
     """
     inside = (trace.epoch_s >= window.begin_s) & (trace.epoch_s <= window.end_s)
     state = DeviceState(

@@ -1,1 +1,1 @@
-"""The cost of operators that were not measured."""
+"""Prediction of the cost of operators that were not measured."""

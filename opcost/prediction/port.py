@@ -1,4 +1,4 @@
-"""The port of prediction: what a predictor learns from, what it is asked, and how far its answers can be trusted."""
+"""The port of predictors, their training data, and their accuracy on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opcost.summing.index import Measurements
 
 @dataclass(frozen=True)
 class KnownCost:
-    """What one call of a measured operator costs, in s and J; the energy is None where it is not known."""
+    """The cost of one call of a measured operator, in s and J; the energy is None if unknown."""
 
     count: OperatorCount
     time_s: float
@@ -25,10 +25,10 @@ class KnownCost:
 
 
 class Predictor(Protocol):
-    """Estimates what operators cost that were not measured."""
+    """Predicts the cost of operators that were not measured."""
 
     def cost(self, count: OperatorCount, calls: int) -> tuple[float, float | None]:
-        """Return time in s and energy in J of so many calls of an operator; the energy is None where it is unknown."""
+        """Return time in s and energy in J of a number of calls of an operator; the energy is None if unknown."""
 
 
 def known_costs(
@@ -37,7 +37,10 @@ def known_costs(
     conditions: Conditions,
     basis: EnergyBasis = EnergyBasis.MEASURED,
 ) -> list[KnownCost]:
-    """Return what operators cost that compute something and were measured under these conditions, on any values."""
+    """Return the costs of operators that compute something and were measured under these conditions.
+
+    Every input data that an operator was measured on gives one cost.
+    """
     return [
         KnownCost(count, row.measurement.time_s, value_of(basis.energy_of(row)))
         for count in {count.operator: count for count in counts}.values()
@@ -47,7 +50,7 @@ def known_costs(
 
 
 def quartiles(predictor: Predictor, known: Sequence[KnownCost]) -> tuple[float, float, float]:
-    """Return the quartiles of estimated over measured time: how far estimates can be trusted."""
+    """Return the quartiles of predicted over measured time."""
     ratios = [predictor.cost(one.count, 1)[0] / one.time_s for one in known]
     lower, middle, upper = map(float, np.quantile(ratios, (0.25, 0.5, 0.75)))
     return lower, middle, upper

@@ -1,8 +1,8 @@
-"""What an operator that was never measured probably costs, from its FLOPs and bytes.
+"""A predictor of an operator's cost from its FLOPs and bytes.
 
-Time and energy are each a sum of three parts: so much for each FLOP, for each byte and for each call, after Choi,
-Bedard, Fowler and Vuduc, "A Roofline Model of Energy" (IPDPS 2013), with no overlap of the three. A kind of operator of
-which enough is measured has rates of its own. It is good enough to distinguish large parts of a model from small ones.
+Time and energy are each the sum of a cost per FLOP, per byte and per call, after Choi, Bedard, Fowler and Vuduc, "A
+Roofline Model of Energy" (IPDPS 2013), without overlap of the three. A kind of operator with enough measurements has
+its own rates. The predictions are accurate enough to distinguish large parts of a model from small ones.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.prediction.port import KnownCost
 
 MINIMUM_KNOWN = 3
-"""Measured operators that a fit of three rates needs."""
+"""The fewest measured operators for a fit of three rates."""
 
 ENOUGH_OF_A_KIND = 12
-"""Measured operators from which a kind has its own rates: four for each of them."""
+"""The fewest measured operators for rates of a kind: four for each of three rates."""
 
 ITERATIONS = 10
-"""Of a fit; after five rates change by less than a thousandth (1,366 operators of 16 models on an H200)."""
+"""Iterations of a fit. After five, rates change by less than 0.1 % (1,366 operators of 16 models on an H200)."""
 
 NEGLIGIBLE_RATIO = 1e-3
-"""Of its cost: below that an operator's expectation gets no more weight."""
+"""The smallest expected cost of an operator, as a share of its measured cost. It limits the operator's weight."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Rates:
     per_call: float
 
     def cost(self, flop: int, memory_bytes: int) -> float:
-        """Return what one call costs; nothing where it neither computes nor moves anything."""
+        """Return the cost of one call; 0 if it neither computes nor moves anything."""
         if not flop and not memory_bytes:
             return 0.0
         return flop * self.per_flop + memory_bytes * self.per_byte + self.per_call
@@ -48,9 +48,9 @@ class Rates:
 
 @dataclass(frozen=True)
 class CostModel:
-    """A predictor by rates of time in s and of energy in J; those of energy are None where too few energies are known.
+    """A predictor by rates of time in s and energy in J. The energy's are None if too few energies are known.
 
-    ``of_kind`` holds those of kinds that have their own.
+    ``of_kind`` holds the rates of kinds that have their own.
     """
 
     time: Rates
@@ -58,18 +58,18 @@ class CostModel:
     of_kind: Mapping[str, CostModel] = field(default_factory=dict)
 
     def cost(self, count: OperatorCount, calls: int) -> tuple[float, float | None]:
-        """Return time and energy of so many calls of an operator."""
+        """Return time in s and energy in J of a number of calls of an operator."""
         own = self.own(kind_of(count.operator))
         time_s = calls * own.time.cost(count.flop, count.memory_bytes)
         return time_s, None if own.energy is None else calls * own.energy.cost(count.flop, count.memory_bytes)
 
     def own(self, kind: str) -> CostModel:
-        """Return the rates of a kind, those of all where it has none of its own."""
+        """Return the rates of a kind, or the common rates if it has none."""
         return self.of_kind.get(kind, self)
 
 
 def kind_of(operator: OperatorTuple) -> str:
-    """Return which operators have rates in common: those of a name, and of convolutions depthwise and grouped ones."""
+    """Return the kind of an operator: its short name, with depthwise and grouped convolutions kept apart."""
     parameters = dict(operator.parameters)
     groups = parameters.get("groups", 1)
     if groups == 1:
@@ -78,10 +78,10 @@ def kind_of(operator: OperatorTuple) -> str:
 
 
 def fitted(known: Sequence[KnownCost]) -> CostModel:
-    """Return the rates that explain measured costs best, if these scatter about them by a share of themselves.
+    """Return the rates that fit measured costs best if their scatter is proportional to the expected cost.
 
-    So all of them together cost what was measured, as far as three rates allow. (Where differences are held against
-    the measured costs instead, rates come out low: half of all operators by 35 % in time, by 68 % in energy.)
+    The sum of predictions is then close to the sum of measured costs. Rates from differences relative to the measured
+    costs are too low: half of all operators by more than 35 % in time and 68 % in energy.
 
     Args:
         known: costs of at least ``MINIMUM_KNOWN`` operators.
@@ -100,8 +100,10 @@ def _fitted_alike(known: Sequence[KnownCost]) -> CostModel:
 
 
 def _rates(known: Sequence[tuple[KnownCost, float]]) -> Rates:
-    """Return rates by iteratively reweighted least squares: a generalized linear model with a constant coefficient of
-    variation and the identity as its link (McCullagh and Nelder, Generalized Linear Models, chapter 8).
+    """Return rates by iteratively reweighted least squares.
+
+    This fits a generalized linear model with a constant coefficient of variation and the identity as its link
+    (McCullagh and Nelder, Generalized Linear Models, chapter 8).
     """
     factors = np.array([(one.count.flop, one.count.memory_bytes, 1.0) for one, _ in known])
     costs = expected = np.array([cost for _, cost in known])
@@ -112,15 +114,15 @@ def _rates(known: Sequence[tuple[KnownCost, float]]) -> Rates:
 
 
 def _not_negative_least_squares(factors: FloatArray, wanted: FloatArray) -> FloatArray:
-    """Return the coefficients, none below 0, whose sums of factors come nearest to what is wanted.
+    """Return the non-negative least-squares coefficients.
 
-    Some of them are 0 and the others those of plain least squares: with three all choices can be tried, unless all
-    coefficients together come out above 0.
+    In the solution some coefficients are 0 and the others solve plain least squares. With three coefficients all
+    choices can be tried.
     """
     best, least = np.zeros(factors.shape[1]), float("inf")
     for columns in _choices(factors.shape[1]):
         scale = np.linalg.norm(factors[:, columns], axis=0)
-        # Scaled, since FLOPs and calls differ by many powers of ten; a column of zeros stays one.
+        # Columns are scaled because FLOPs and calls differ by many powers of ten.
         chosen = np.linalg.lstsq(factors[:, columns] / np.where(scale, scale, 1.0), wanted, rcond=None)[0]
         found = np.zeros(factors.shape[1])
         found[columns] = chosen / np.where(scale, scale, 1.0)

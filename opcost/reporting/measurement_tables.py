@@ -31,11 +31,11 @@ def print_qualification(rows: Sequence[QualificationRow]) -> None:
 
 def _averaging(quality: MeterQuality) -> str:
     """Return the averaging time of a meter, or its upper bound if it is too short to be measured."""
-    from opcost.measuring.qualification import MINIMUM_ON_THE_WAY
+    from opcost.measuring.qualification import MINIMUM_RISING
 
     if quality.averaging_time_s is not None or quality.update_period_s is None:
         return milliseconds(quality.averaging_time_s)
-    return f"under {milliseconds(MINIMUM_ON_THE_WAY * quality.update_period_s)}"
+    return f"under {milliseconds(MINIMUM_RISING * quality.update_period_s)}"
 
 
 def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: bool) -> None:

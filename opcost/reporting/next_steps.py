@@ -97,7 +97,7 @@ def _is_summed_in(one: TupleCost, comparisons: Sequence[int]) -> bool:
 
 REMEDIES = (
     (TupleFlag.NOT_MEASURED, "measure {number} tuples that have no row", "sums without them are too small", ""),
-    (TupleFlag.DOUBTFUL, "measure {number} flagged tuples again", "they were disturbed", ""),
+    (TupleFlag.FLAGGED, "measure {number} flagged tuples again", "they were disturbed", ""),
     (
         TupleFlag.OTHER_BOARD,
         "measure {number} tuples on the whole model's board",

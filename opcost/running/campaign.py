@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import FailureRow, MeasurementRow, doubts_of
+from opcost.measuring.record import FailureRow, MeasurementRow, quality_flags
 from opcost.operators.cases import Case, of_operators
 from opcost.operators.values import NORMAL_DATA
 from opcost.progress import Progress
@@ -120,7 +120,7 @@ class Campaign:
         self._table.append(row)
         self._known.add([row])
         energy = "no energy" if row.measurement.energy_j is None else millijoules(row.measurement.energy_j)
-        doubts = "".join(f"  ({doubt.meaning})" for doubt in doubts_of(row.measurement))
+        doubts = "".join(f"  ({doubt.meaning})" for doubt in quality_flags(row.measurement))
         progress.finish(f"{milliseconds(row.measurement.time_s)}  {energy}{doubts}")
         return True
 

@@ -13,7 +13,7 @@ from enum import Enum
 
 from opcost.measuring.conditions import Conditions, measurement_key
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
-from opcost.measuring.record import MeasurementRow, is_doubtful
+from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
@@ -55,7 +55,7 @@ class Demand:
 
     def shortcoming(self, row: MeasurementRow) -> Reason | None:
         """Return why a row does not count, None if it does."""
-        if not row.circumstances.is_as_good_as(self.protocol.loop_s, self.protocol.relative_error, FULL_LOOP_S):
+        if not row.circumstances.suffices_for(self.protocol.loop_s, self.protocol.relative_error, FULL_LOOP_S):
             return Reason.SHORTER
         if self.boards is not None and row.circumstances.device_uuid not in self.boards:
             return Reason.OTHER_BOARD
@@ -98,7 +98,7 @@ class KnownRows:
             return None
         if self._demand.has_meter and row.measurement.energy_j is None:
             return Reason.NO_ENERGY
-        return Reason.FLAGGED if is_doubtful(row.measurement) else None
+        return Reason.FLAGGED if is_flagged(row.measurement) else None
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from opcost.measuring.meter_quality import MeterQuality, QualificationRow
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.qualification import (
     idle_power_w,
+    power_temperature_coefficient_per_kelvin,
     qualities,
     ratio_of_means,
     reference_among,
-    run_course,
-    run_quietly,
-    watts_per_kelvin,
+    run_loads,
+    run_with_rare_reads,
 )
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C
 from opcost.measuring.setting import USUAL
@@ -69,7 +69,8 @@ def qualified(
             rows += _qualified_if_possible(apparatus, table)
         found = {row.quality.meter: row.quality for row in rows}
         _warn_of_wrong_meters(found)
-        known = replace(apparatus.known, power_per_kelvin=_power_per_kelvin(rows), meters=KnownMeters(found))
+        coefficient = _power_temperature_coefficient(rows)
+        known = replace(apparatus.known, power_coefficient_per_kelvin=coefficient, meters=KnownMeters(found))
         yield replace(apparatus, known=known, drift_case=STEADY_LOAD if apparatus.is_gpu else None)
 
 
@@ -81,7 +82,7 @@ def _qualified_if_possible(apparatus: Apparatus, table: CsvTable[QualificationRo
     except (UserError, CannotMeasureError) as error:
         log.warning("meters not qualified, energies not normalised to %g °C: %s", REFERENCE_TEMPERATURE_C, error)
         return []
-    if _power_per_kelvin(rows) is None:
+    if _power_temperature_coefficient(rows) is None:
         log.warning(
             "energies not normalised to %g °C: the board's temperature hardly changed, or the load reached the power "
             "limit. The first run after 24 hours tries again.",
@@ -110,12 +111,12 @@ def _is_known(rows: list[QualificationRow], names: Iterable[str]) -> bool:
     """
     missing = set(names) - {short_name(row.quality.meter) for row in rows}
     latest = max((datetime.fromisoformat(row.qualified_at) for row in rows), default=None)
-    return (not missing and _power_per_kelvin(rows) is not None) or (
+    return (not missing and _power_temperature_coefficient(rows) is not None) or (
         latest is not None and datetime.now(timezone.utc) - latest < RETRIED_AFTER
     )
 
 
-def _power_per_kelvin(rows: list[QualificationRow]) -> Estimate | None:
+def _power_temperature_coefficient(rows: list[QualificationRow]) -> Estimate | None:
     """Return the newest power temperature coefficient, as a weighted mean with the card's usual one if that is known.
 
     None if no qualification found one.
@@ -140,16 +141,16 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
         raise UserError("--qualify: a CPU has no second meter to compare with; name a GPU")
     log_name = f"qualification-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"
     with apparatus.workload(STEADY_LOAD, USUAL) as workload:
-        course, trace = run_course(workload, apparatus.meters.every_tick(log_name), apparatus.clock, apparatus.pause)
-        quiet, quiet_trace = run_quietly(workload, apparatus.meters.meter(f"{log_name}-quiet"), apparatus.clock)
-    found = qualities(course, trace, reference_among(course, trace, REFERENCE))
+        timeline, trace = run_loads(workload, apparatus.meters.every_tick(log_name), apparatus.clock, apparatus.pause)
+        quiet, quiet_trace = run_with_rare_reads(workload, apparatus.meters.meter(f"{log_name}-quiet"), apparatus.clock)
+    found = qualities(timeline, trace, reference_among(timeline, trace, REFERENCE))
     if not found:
         raise UserError(f"--qualify: {trace.missing_reason}")
     traces = {logged.source.name: logged for logged in (trace, *trace.checks)}
-    slope = watts_per_kelvin(course, trace)
+    coefficient = power_temperature_coefficient_per_kelvin(timeline, trace)
     read_times_s = apparatus.meters.read_times_s()
     # Relative to the samples in both runs, since the device warms up.
-    often = ratio_of_means(trace, course.settled, COUNTER, SAMPLES)
+    often = ratio_of_means(trace, timeline.settled, COUNTER, SAMPLES)
     rarely = ratio_of_means(quiet_trace, quiet, COUNTER, SAMPLES)
     polling_ratio = None if often is None or rarely is None else often / rarely - 1
     conditions = apparatus.conditions(USUAL)
@@ -160,10 +161,10 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
             quality=quality,
             read_time_s=read_times_s.get(quality.meter),
             polling_deviation_ratio=polling_ratio if quality.meter == COUNTER else None,
-            power_per_kelvin_ratio=value_of(slope),
-            power_per_kelvin_standard_error_ratio=standard_error_of(slope),
+            power_per_kelvin_ratio=value_of(coefficient),
+            power_per_kelvin_standard_error_ratio=standard_error_of(coefficient),
             idle_power_w=apparatus.meters.idle_power_w,
-            idle_power_after_load_w=idle_power_w(traces[quality.meter], course.rest),
+            idle_power_after_load_w=idle_power_w(traces[quality.meter], timeline.rest),
             qualified_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             device_product=conditions.device_product,
             torch_version=conditions.torch_version,

@@ -1,1 +1,1 @@
-"""Where models come from."""
+"""Sources of models."""

@@ -1,4 +1,4 @@
-"""A whole model with its inputs, ready to run or to be counted on a device."""
+"""Whole models with their inputs, ready to run or to be counted on a device."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from opcost.torch_backend.workload import one_line
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """The model that a tuple describes, found in its source: it can be built as often as needed."""
+    """A model that was found in its source and can be built any number of times."""
 
     operator: OperatorTuple
     source: ModelSource
     listed: ListedModel
 
     def counting_device(self, device: str, on_meta: bool) -> str:
-        """Return where it is counted: on the meta device if that is asked for and no data decide what it runs."""
+        """Return the device to count it on: the meta device if requested and the model is not data-dependent."""
         return META if on_meta and not self.listed.is_data_dependent else device
 
     def with_inputs(self, device: str) -> tuple[nn.Module, tuple[Any, ...]]:
-        """Return it in eval mode and its seeded normal inputs, on a device.
+        """Return the model in eval mode and its seeded standard normal inputs, on a device.
 
-        The input is drawn on the CPU, so that models whose work depends on it do the same on every device.
+        The input is drawn on the CPU, so that data-dependent models do the same work on every device.
 
         Raises:
-            CannotMeasureError: it does not fit onto the device.
+            CannotMeasureError: the model does not fit onto the device.
         """
         try:
             inputs = DrawnInputs(device, seed_of(self.operator), drawn_on="cpu")
@@ -43,10 +43,10 @@ class ResolvedModel:
             raise CannotMeasureError(one_line(error)) from error
 
     def ready_to_count(self, device: str) -> tuple[nn.Module, tuple[Any, ...]]:
-        """Return what ``with_inputs`` does; detectors have run once, which sets things up that later runs find.
+        """Return the result of ``with_inputs``; data-dependent models have run once to initialise their caches.
 
         Raises:
-            CannotMeasureError: it does not fit onto the device.
+            CannotMeasureError: the model does not fit onto the device.
         """
         model, inputs = self.with_inputs(device)
         if self.listed.is_data_dependent:
@@ -58,7 +58,7 @@ def resolve(operator: OperatorTuple) -> ResolvedModel:
     """Return the model that a tuple describes.
 
     Raises:
-        CannotMeasureError: no source has it, or not in this version.
+        CannotMeasureError: no source has the model in this version.
     """
     source = source_of(operator)
     return ResolvedModel(operator, source, source.listed(operator.short_name))

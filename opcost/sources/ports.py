@@ -1,4 +1,4 @@
-"""What a source of models is, and what it says of a model."""
+"""The port of model sources, and the facts that a source lists of a model."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class ConfiguredModel(Protocol):
-    """A model as a config describes it, and where each key was read: ``storage.configs.ModelConfig`` is one.
+    """A model as described by a config, with the lines of its keys, such as ``storage.configs.ModelConfig``.
 
-    ``model_name`` begins with the source's name and a colon, but for torchvision's. ``weights_name`` None means random
+    ``model_name`` begins with the source's name and a colon, except for torchvision. ``weights_name`` None means random
     weights. ``input_size`` has the batch first.
     """
 
@@ -34,9 +34,9 @@ class ConfiguredModel(Protocol):
 
 @dataclass(frozen=True)
 class PublishedFacts:
-    """What is published of a model with its default weights, None where nothing is.
+    """Published facts of a model with its default weights, None if there are none.
 
-    ``multiply_adds`` are those of one sample; torchvision rounds them to thousandths of 10⁹.
+    ``multiply_adds`` are for one sample; torchvision rounds them to thousandths of 10⁹.
     """
 
     multiply_adds: float | None
@@ -45,10 +45,11 @@ class PublishedFacts:
 
 @dataclass(frozen=True)
 class ListedModel:
-    """A model as its source lists it.
+    """A model as listed by its source.
 
-    ``task`` is what it is for. ``input_size`` is the published one, with the task's usual batch first.
-    ``is_data_dependent`` says that what it runs depends on the values of its input, so that it must run for real.
+    ``task`` is its purpose, such as ``classification``. ``input_size`` is the published one, with the task's usual
+    batch first. ``is_data_dependent`` says that its operations depend on the values of its input, so that it cannot be
+    counted on the meta device.
     """
 
     name: str
@@ -59,37 +60,37 @@ class ListedModel:
 
 
 class ModelSource(Protocol):
-    """Where some models come from. A module with these functions is a source."""
+    """A source of models. A module with these functions is a source."""
 
     def library(self) -> str:
-        """Return what its models come from, with its version: ``torchvision 0.29.2``."""
+        """Return the name and version of the library: ``torchvision 0.29.2``."""
 
     def names(self) -> list[str]:
         """Return the names of all models that it can build."""
 
     def listed(self, model_name: str) -> ListedModel:
-        """Return what is known of a model before it is built.
+        """Return the facts of a model, without building it.
 
         Raises:
             CannotMeasureError: there is no model of that name.
         """
 
     def mistakes(self, config: ConfiguredModel) -> list[str]:
-        """Return one line for each thing in a config that does not fit this source: the file, the key, the remedy."""
+        """Return one line for each mistake in a config, with file, key and remedy."""
 
     def build(self, operator: OperatorTuple, device: str) -> nn.Module:
-        """Return the model that a tuple describes, in eval mode, on a device; ``meta`` takes no memory and no weights.
+        """Return the model that a tuple describes, in eval mode, on a device; on ``meta`` without memory and weights.
 
         Raises:
             CannotMeasureError: there is no model of that name.
-            UserError: its weights cannot be had.
+            UserError: its weights cannot be loaded.
         """
 
     def input_values(self, operator: OperatorTuple) -> tuple[PlainValue, ...]:
-        """Return the positional arguments in which a model takes the input that its tuple describes by one tensor."""
+        """Return the positional arguments of a model; its tuple describes them by one tensor."""
 
 
 def suggestion(name: str, known: Sequence[str], otherwise: str) -> str:
-    """Return a question for the known names that are like another one, or what to do otherwise."""
+    """Return a question with the known names that are similar to a name, or another remedy if none is."""
     close = difflib.get_close_matches(name, known, n=3)
     return f"did you mean {' or '.join(close)}?" if close else otherwise

@@ -1,7 +1,4 @@
-"""All sources of models: which one has a model, and which models there are.
-
-A source's library is imported when it is first used.
-"""
+"""The registry of model sources. The library of a source is imported at its first use."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ def _torchvision() -> ModelSource:
 
 
 SOURCES: Mapping[str, Callable[[], ModelSource]] = MappingProxyType({"torchvision": _torchvision})
-"""By the first component of the names of their tuples: ``torchvision.models.resnet18``."""
+"""Sources by the first component of their tuples' names: ``torchvision.models.resnet18``."""
 
 
 def source_of(operator: OperatorTuple) -> ModelSource:
@@ -32,21 +29,21 @@ def source_of(operator: OperatorTuple) -> ModelSource:
     """
     name = operator.operator.partition(".")[0]
     if name not in SOURCES:
-        raise CannotMeasureError(f"{operator.operator}: there is no source of models {name}")
+        raise CannotMeasureError(f"{operator.operator}: unknown source of models {name}")
     return SOURCES[name]()
 
 
 def check_config(config: ConfiguredModel) -> list[str]:
-    """Return one line for each thing in a config that does not fit its model's source."""
+    """Return one line for each mistake in a config that its model's source finds."""
     try:
         source = source_of(model_operator(config.model_name, config.weights_name, config.input_size))
     except CannotMeasureError as error:
-        return [f"{config.where('model_name')}: model_name: {error}; there are: {', '.join(SOURCES)}"]
+        return [f"{config.where('model_name')}: model_name: {error}; the sources are: {', '.join(SOURCES)}"]
     return source.mistakes(config)
 
 
 def models_matching(patterns: Sequence[str]) -> list[ListedModel]:
-    """Return the models whose names match any of some globs, all if there is none, by name.
+    """Return the models whose names match any of these globs, all without globs, sorted by name.
 
     Raises:
         UserError: with one line for each pattern that matches no model.

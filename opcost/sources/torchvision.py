@@ -1,4 +1,4 @@
-"""A source of models (``ports.ModelSource``): torchvision."""
+"""torchvision as a source of models (``ports.ModelSource``)."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from opcost.operators.tuples import (
 from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
 
 SLOW_INITIALISATION = frozenset({"googlenet", "inception_v3"})
-"""These draw random weights from a truncated normal, which takes minutes, unless ``init_weights`` is False."""
+"""Models that draw random weights from a truncated normal, which takes minutes, unless ``init_weights`` is False."""
 
 INITIALISERS = frozenset({"normal_", "uniform_", "fill_", "zero_", "erfinv_", "mul_", "add_", "clamp_"})
-"""Methods that give a tensor its first values in place: a third of the time to build a model without memory."""
+"""In-place methods that initialise a tensor. They take a third of the time to build a model on the meta device."""
 
 TASKS = ("detection", "optical_flow", "quantization", "segmentation", "video")
-"""Packages of ``torchvision.models`` that hold the models of a task; the others are classifiers."""
+"""Packages of ``torchvision.models`` by task; all other models are classifiers."""
 
 BATCH_SIZES = {"classification": 32, "segmentation": 32, "video": 8, "detection": 2, "optical_flow": 2}
-"""The batch of a config that is made for a model. Quantized models, which are not listed here, get none."""
+"""The batch size of a generated config, by task. Quantized models have none."""
 
 VIDEO_FRAMES = 16
-"""The length of the clips that torchvision's video models were trained on and their operations counted for."""
+"""The length of the clips that torchvision's video models were trained on, and that their operations refer to."""
 
 OPTICAL_FLOW_SIZE = (512, 512)
-"""Frames for which torchvision counted the operations of its optical flow models; their weights state no size."""
+"""The size of frames that torchvision's counts for optical flow models refer to; their weights give no size."""
 
 USUAL_SIZE = (224, 224)
-"""Height and width for models whose weights state none."""
+"""Height and width for models whose weights give none."""
 
 DETECTION_NAMES_SIZE = {"ssd300": 300, "320": 320}
-"""Parts of the names of detectors that work on images of that size; the others scale images to 800."""
+"""Image sizes of detectors by a part of their names; all others scale images to 800."""
 
 DETECTION_SIZE = 800
 
@@ -60,18 +60,18 @@ def library() -> str:
 
 
 def names() -> list[str]:
-    """Return the names of all models that can be counted: not those of quantized ones."""
+    """Return the names of all models that can be counted; quantized models cannot."""
     return [name for name in _registered() if _task_of(name) in BATCH_SIZES]
 
 
 def listed(model_name: str) -> ListedModel:
-    """Return what torchvision states of a model with its default weights.
+    """Return torchvision's facts of a model with its default weights.
 
     Raises:
         CannotMeasureError: this version of torchvision has no such model, or only a quantized one.
     """
     if model_name not in names():
-        raise CannotMeasureError(f"{model_name} is no model of this version of torchvision")
+        raise CannotMeasureError(f"this version of torchvision has no model {model_name}")
     task = _task_of(model_name)
     published = next(iter(_weights_of(model_name)), None)
     meta = {} if published is None else published.meta
@@ -86,19 +86,19 @@ def listed(model_name: str) -> ListedModel:
 
 
 def _task_of(model_name: str) -> str:
-    """Return what a model is for: ``classification`` or one of ``TASKS``."""
+    """Return the task of a model: ``classification`` or one of ``TASKS``."""
     module = get_model_builder(model_name).__module__
     package = module.removeprefix(TORCHVISION_MODELS).partition(".")[0]
     return package if package in TASKS and module.startswith(TORCHVISION_MODELS) else "classification"
 
 
 def _registered() -> list[str]:
-    """Return the names of all models that torchvision finds: it looks for a registered ``MyModel`` in lower case."""
+    """Return the names of all models that torchvision can build; it cannot look up names with upper-case letters."""
     return [name for name in list_models() if name == name.lower()]
 
 
 def _sample_size(model_name: str, task: str, published: WeightsEnum | None) -> tuple[int, ...]:
-    """Return the size of one sample: that of the weights' own transforms where they state one."""
+    """Return the size of one sample, from the weights' transforms if they give one."""
     if task == "detection":
         side = next((size for part, size in DETECTION_NAMES_SIZE.items() if part in model_name), DETECTION_SIZE)
         return (3, side, side)
@@ -109,7 +109,7 @@ def _sample_size(model_name: str, task: str, published: WeightsEnum | None) -> t
 
 
 def _weights_of(model_name: str) -> list[WeightsEnum]:
-    """Return the published weights of a model, those by default first; a model that somebody registered has none."""
+    """Return the published weights of a model, the default first; models registered by users have none."""
     try:
         weights = get_model_weights(model_name)
     except ValueError:
@@ -119,12 +119,13 @@ def _weights_of(model_name: str) -> list[WeightsEnum]:
 
 
 def mistakes(config: ConfiguredModel) -> list[str]:
-    """Return one line for each thing that does not fit torchvision: the model, its weights, its input's dimensions."""
+    """Return one line for each mistake in a config: unknown model, unknown weights, wrong number of dimensions."""
     known = names()
     if config.model_name in known:
         return [*_weights_mistakes(config), *_size_mistakes(config)]
     is_quantized = config.model_name in _registered()
-    mistake = "quantized models are not counted" if is_quantized else f"torchvision has no model {config.model_name!r}"
+    unknown = f"torchvision has no model {config.model_name!r}"
+    mistake = "quantized models are not supported" if is_quantized else unknown
     remedy = suggestion(config.model_name.removeprefix("quantized_"), known, "see torchvision.models.list_models()")
     return [f"{config.where('model_name')}: model_name: {mistake}; {remedy}"]
 
@@ -150,10 +151,10 @@ def _weights_mistakes(config: ConfiguredModel) -> list[str]:
 
 
 def build(operator: OperatorTuple, device: str) -> nn.Module:
-    """Return the model that a tuple describes, in eval mode, on a device; ``meta`` takes no memory and no weights.
+    """Return the model that a tuple describes, in eval mode, on a device; on ``meta`` without memory and weights.
 
-    Without named weights it has random ones, and the graph of the published weights, which may differ from that of the
-    bare builder: frozen batch norms, auxiliary heads, a transformed input, another image size.
+    Without named weights the model has random weights but the graph of the published weights, which may differ from
+    that of the bare builder: frozen batch norms, auxiliary heads, a transformed input, another image size.
 
     Raises:
         CannotMeasureError: this version of torchvision has no such model.
@@ -161,7 +162,7 @@ def build(operator: OperatorTuple, device: str) -> nn.Module:
     """
     model_name, parameters = operator.short_name, dict(operator.parameters)
     if model_name not in names():
-        raise CannotMeasureError(f"{model_name} is no model of this version of torchvision")
+        raise CannotMeasureError(f"this version of torchvision has no model {model_name}")
     weights_name = parameters.get("weights")
     with ExitStack() as stack:
         if weights_name is None or device == META:
@@ -181,9 +182,9 @@ def build(operator: OperatorTuple, device: str) -> nn.Module:
 
 
 def input_values(operator: OperatorTuple) -> tuple[PlainValue, ...]:
-    """Return the positional arguments in which a model takes its input: clips and batches as one tensor.
+    """Return the positional arguments of a model: two frames for optical flow, a list of images for detection.
 
-    Optical flow takes two frames, detection a list of images without a batch dimension.
+    All other models take one tensor.
     """
     (spec,) = tensor_specs(operator.inputs)
     task = _task_of(operator.short_name)
@@ -203,7 +204,7 @@ def _arguments(model_name: str, weights: WeightsEnum | None) -> dict[str, object
 
 
 def _fitting_weights(operator: OperatorTuple) -> WeightsEnum | None:
-    """Return the default weights, or others that were made for the input's size, if the default was not."""
+    """Return the published weights for the input's size, or the default weights if there are none for it."""
     (spec,) = tensor_specs(operator.inputs)
     published = _weights_of(operator.short_name)
     fitting = [weights for weights in published if _transformed_size(weights) == spec.shape[-2:]]
@@ -211,7 +212,7 @@ def _fitting_weights(operator: OperatorTuple) -> WeightsEnum | None:
 
 
 def _transformed_size(weights: WeightsEnum | None) -> tuple[int, int] | None:
-    """Return the height and width to which the weights' transforms bring an image, None where they state none."""
+    """Return the height and width of images after the weights' transforms, None if these give none."""
     transforms: Any = None if weights is None else weights.transforms()
     size = getattr(transforms, "crop_size", None) or getattr(transforms, "resize_size", None)
     return None if size is None else (size[0], size[-1])
@@ -219,7 +220,7 @@ def _transformed_size(weights: WeightsEnum | None) -> tuple[int, int] | None:
 
 @contextmanager
 def _without_download() -> Iterator[None]:
-    """Let builders take a graph's form from weights without fetching them."""
+    """Let builders use the graph of weights without downloading them."""
     with (
         patch.object(WeightsEnum, "get_state_dict", lambda *_, **__: {}),
         patch.object(nn.Module, "load_state_dict", lambda *_, **__: None),
@@ -228,9 +229,10 @@ def _without_download() -> Iterator[None]:
 
 
 class _UninitialisedOnMeta(TorchFunctionMode):
-    """Puts uninitialised memory, which is what weights are made of, on the meta device, and leaves it so.
+    """Creates uninitialised tensors, from which weights are made, on the meta device and skips their initialisation.
 
-    Everything else stays on the CPU: some constructors read what they have calculated (RegNet's widths).
+    All other tensors stay on the CPU, because some constructors read values that they have calculated (RegNet's
+    widths).
     """
 
     def __torch_function__(  # type: ignore[no-untyped-def]

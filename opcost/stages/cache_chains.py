@@ -15,10 +15,10 @@ from opcost.comparing.cache_chains import (
     chains_of,
     excess_of_call,
     is_corrected,
+    missing_sides,
     of_the_same_card,
     refusal,
     refused_row,
-    unsettled_sides,
 )
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import protocol_for
@@ -46,7 +46,7 @@ def measure_missing_chains(bench: Bench, table: CsvTable[ChainRow], setting: Set
         return
     log = logging.getLogger(__name__)
     try:
-        sides = unsettled_sides(of_the_same_card(table.rows(), conditions))
+        sides = missing_sides(of_the_same_card(table.rows(), conditions))
         if sides:
             log.warning("measuring cache corrections (once per card): about %d s", SECONDS_PER_SIZE * len(sides))
         for side in sides:

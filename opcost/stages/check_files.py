@@ -45,7 +45,7 @@ def check_files(measurements: Path, database: Database, repair: bool = False) ->
     """
     database.must_exist()
     if not measurements.is_dir():
-        raise UserError(f"{measurements}: there is no such folder")
+        raise UserError(f"{measurements}: no such folder")
     tables = [table for table in database.tables if table.path.exists()]
     problems, repaired = [], []
     for table in tables:

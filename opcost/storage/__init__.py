@@ -1,1 +1,1 @@
-"""Files: tables, counts, configs. The only place that knows their formats."""
+"""Files and their formats: tables, counts, configs."""

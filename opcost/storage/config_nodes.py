@@ -1,8 +1,8 @@
-"""A YAML file as nodes, which know their lines; for files that people edit and that may be hostile.
+"""YAML files as nodes with line numbers, for files that people edit and that may be hostile.
 
-PyYAML alone is too lenient for them: it keeps the last of two equal keys, follows aliases and builds what tags name.
-Here all of these are mistakes. What leaves no nodes to look at raises a UserError at once; other mistakes are kept with
-the document, so that they can be told together with those that a schema finds.
+PyYAML is too lenient for them: it keeps the last of two equal keys, follows aliases and builds the types that tags
+name. Here all of these are mistakes. A file without nodes raises a UserError at once. Other mistakes are kept with the
+document, so that they can be reported together with those that a schema finds.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ MAXIMUM_DEPTH = 8
 SHOWN_CHARACTERS = 60
 LONGEST_PROBLEM = 200
 REFUSED = "refused"
-"""The tag of a node in which a mistake was found already: nothing else need be said of its value."""
+"""The tag of a node with a reported mistake, so that its value is not reported again."""
 
 Mistake: TypeAlias = tuple[int, str]
-"""A line, counted from 1, and what is wrong there with its remedy."""
+"""A line number from 1, and the mistake there with its remedy."""
+
 Entries: TypeAlias = dict[str, tuple[yaml.Node, yaml.Node]]
 """The nodes of the key and of the value, by key."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A file that is one YAML mapping, and the mistakes in it that are not a matter of a schema."""
+    """A file that is one YAML mapping, with the mistakes in it that do not depend on a schema."""
 
     path: Path
     text: str
@@ -41,10 +42,15 @@ class Document:
 
 
 def read_document(path: Path, example: str) -> Document:
-    """Return a file's nodes; of doubled keys, the first counts. ``example`` is a line that such a file may hold.
+    """Return a file's nodes. If a key is repeated, its first value is kept.
 
-    Raises UserError if the file cannot be read, is larger than ``MAXIMUM_BYTES``, is nested deeper than
-    ``MAXIMUM_DEPTH``, or is no mapping in YAML.
+    Args:
+        path: the file.
+        example: a valid line of such a file, for messages.
+
+    Raises:
+        UserError: the file cannot be read, is larger than ``MAXIMUM_BYTES``, is nested deeper than ``MAXIMUM_DEPTH``,
+            or is no mapping in YAML.
     """
     text = _read_text(path, example)
     try:
@@ -61,7 +67,7 @@ def read_document(path: Path, example: str) -> Document:
 
 
 def doubled(nodes: Iterable[yaml.Node], subject: str = "") -> Iterator[Mistake]:
-    """Yield a mistake for each key or item that was there before."""
+    """Yield a mistake for each repeated key or item."""
     firsts: dict[str, yaml.Node] = {}
     for node in nodes:
         if isinstance(node, yaml.ScalarNode) and node.tag != REFUSED:
@@ -72,7 +78,7 @@ def doubled(nodes: Iterable[yaml.Node], subject: str = "") -> Iterator[Mistake]:
 
 
 def user_error(path: Path, mistakes: Iterable[Mistake]) -> UserError:
-    """Return the error that tells a file's mistakes in the order of their lines."""
+    """Return the error with a file's mistakes in the order of their lines."""
     return UserError(*(f"{path}:{line}: {text}" for line, text in sorted(set(mistakes))))
 
 
@@ -87,7 +93,7 @@ def line_of(node: yaml.Node) -> int:
 
 
 def described(node: yaml.Node) -> str:
-    """Return what a node is, as it stands in the file: ``the text '3'``, ``NO, in YAML a boolean``, ``empty``."""
+    """Return a description of a node's value: ``the text '3'``, ``NO, in YAML a boolean``, ``empty``."""
     if isinstance(node, yaml.MappingNode):
         return "a mapping"
     if isinstance(node, yaml.SequenceNode):
@@ -101,22 +107,22 @@ def described(node: yaml.Node) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return the text in quotes, on one line and not too long for it."""
+    """Return the text in quotes, on one line and cut after ``SHOWN_CHARACTERS``."""
     return repr(text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "...")
 
 
 def shown(text: str) -> str:
-    """Return a plain word as it is, any other text in quotes."""
+    """Return a plain word unchanged, any other text in quotes."""
     is_plain = text.isascii() and text.isprintable() and " " not in text and 0 < len(text) <= SHOWN_CHARACTERS
     return text if is_plain else quoted(text)
 
 
 def _read_text(path: Path, example: str) -> str:
-    """Return the text with its byte order mark and line endings, so that it encodes to the same bytes again."""
+    """Return the text with its byte order mark and line endings, so that it encodes to the same bytes."""
     try:
         if not path.is_file():
-            where = "work in the root of the repository, or name another folder by --measurements"
-            raise UserError(f"{path}: there is no such file; {where}, or write it with a line such as {example}")
+            where = "run in the root of the repository, name another folder with --measurements"
+            raise UserError(f"{path}: no such file; {where}, or write it with a line such as {example}")
         with path.open("rb") as file:
             content = file.read(MAXIMUM_BYTES + 1)
     except OSError as error:
@@ -131,9 +137,9 @@ def _read_text(path: Path, example: str) -> str:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Composes nodes without anchors, aliases and tags: where one stands it is noted as a mistake.
+    """Composes nodes; anchors, aliases and tags are mistakes.
 
-    An alias can stand for a thousand nodes and a tag for any type: neither has a use in a file of five keys.
+    An alias can stand for thousands of nodes and a tag for any type. A file of five keys needs neither.
     """
 
     def __init__(self, text: str) -> None:
@@ -141,7 +147,7 @@ class _PlainLoader(yaml.SafeLoader):
         self.mistakes: list[Mistake] = []
 
     def parse_node(self, block: bool = False, indentless_sequence: bool = False) -> Any:
-        """Return the event with which the next node begins; PyYAML gets every node's event here, and once."""
+        """Return the event with which the next node begins. PyYAML calls this method once for each node."""
         event = super().parse_node(block, indentless_sequence)
         # The parser keeps one mark for each collection that is open.
         if len(self.marks) >= MAXIMUM_DEPTH:
@@ -153,7 +159,7 @@ class _PlainLoader(yaml.SafeLoader):
         return self._plain(event)
 
     def _plain(self, event: Any) -> Any:
-        """Return a node's event without its anchor, and refused if it has a tag or a text that no file can hold."""
+        """Return a node's event without its anchor, tagged as refused if it has a tag or half a surrogate pair."""
         if event.anchor is not None:
             self.note(event, f"the anchor &{shown(event.anchor)} is not allowed; remove it")
             event.anchor = None
@@ -170,7 +176,7 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def _compose(text: str) -> tuple[yaml.Node | None, list[Mistake]]:
-    """Return the root of the first document (None if there is no content), and the mistakes met on the way."""
+    """Return the root of the first document (None if there is no content), and the mistakes found."""
     loader = _PlainLoader(text)
     try:
         root = loader.get_node() if loader.check_node() else None
@@ -187,19 +193,19 @@ def _syntax_mistake(error: yaml.MarkedYAMLError | yaml.reader.ReaderError, text:
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position) + 1
         return line, f"not valid YAML: the character {chr(error.character)!r} is not allowed; remove it"
-    assert error.problem_mark is not None, "PyYAML says where"
+    assert error.problem_mark is not None, "PyYAML gives the position"
     is_tab = text.startswith("\t", error.problem_mark.index)
     remedy = "replace the tab by spaces" if is_tab else f"change it to lines such as {example}"
     context = f" ({error.context} from line {error.context_mark.line + 1})" if error.context_mark else ""
     problem = str(error.problem)
-    # It may hold a word of the file, as long as that.
+    # It may quote a word of the file of any length.
     problem = problem if len(problem) <= LONGEST_PROBLEM else problem[:LONGEST_PROBLEM] + "..."
     return error.problem_mark.line + 1, f"not valid YAML: {problem}{context}; {remedy}"
 
 
 def _shape_mistake(root: yaml.Node | None, example: str) -> Mistake:
     if root is None or not root.value:
-        return 1, f"the file is empty; write its keys in lines such as {example}"
+        return 1, f"the file is empty; write lines such as {example}"
     remedy = f"write lines such as key: value, here {example}"
     return line_of(root), f"the file is {described(root)}; {remedy}"
 

@@ -1,8 +1,7 @@
 """The YAML files that people write: one ``summary.yml`` per model and input size, and the operator whitelist.
 
-A file is read to nodes, which know their lines; the nodes are turned into plain values; pydantic holds the values
-against a schema; and each of its errors goes back to the line of its node. All mistakes of all files come at once,
-one line each.
+A file is parsed to nodes with line numbers and converted to plain values, which pydantic validates. Each error is
+reported with the line of its node. All mistakes of all files are reported together, one line each.
 """
 
 from __future__ import annotations
@@ -46,20 +45,20 @@ SUMMARY_EXAMPLE = f"model_name: resnet18 ({HELP})"
 WHITELIST_EXAMPLE = "operators: [Conv2d, Linear]"
 
 LONGEST_NAME = 200
-"""Characters: names that are of nothing are told in messages, which are one line."""
+"""The most characters of a name, because messages quote names and are one line."""
 
-FOLDERS_TOLD = 8
-"""How many of the folders that there are a message names."""
+FOLDERS_SHOWN = 8
+"""The most folders that a message lists."""
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """One model at one input size, as its ``summary.yml`` describes it.
+    """One model at one input size, as described by its ``summary.yml``.
 
     ``name`` is the folder's name, ``path`` the file as the user named it. ``weights_name`` None means random weights.
     ``input_size`` has the batch first and 2 to 6 positive numbers. ``precision`` is ``torch-default``, ``fp32`` or
-    ``tf32``. ``seed`` is that of random weights and of the input. ``composites`` are classes of modules that are
-    counted as one operator each, besides those that always are.
+    ``tf32``. ``seed`` is the seed of random weights and of the input. ``composites`` are classes of modules that are
+    counted as one operator each, besides ``operators.counts.COMPOSITES``.
     """
 
     name: str
@@ -83,10 +82,15 @@ def load_configs(
 ) -> list[ModelConfig]:
     """Return the chosen models, sorted by name.
 
-    ``patterns`` are names of folders in ``measurements``, paths to them or to their ``summary.yml``, or globs; none at
-    all choose every folder. Folders whose name begins with a dot are ignored, and so are plain files. ``check`` returns
-    a line for each further mistake in a config that is valid by itself.
-    Raises UserError with one line for each mistake in any chosen file and for each pattern that matches nothing.
+    Plain files and folders whose names begin with a dot are ignored.
+
+    Args:
+        measurements: the folder of models' folders.
+        patterns: names of folders, paths to them or to their ``summary.yml``, or globs; all folders if empty.
+        check: returns one line for each further mistake in a valid config.
+
+    Raises:
+        UserError: with one line for each mistake in any chosen file and for each pattern that matches no folder.
     """
     names, lines = _choose_names(measurements, patterns or ["*"])
     configs = []
@@ -104,10 +108,12 @@ def load_configs(
 
 
 def set_done(path: Path) -> bool:
-    """Set ``done: true`` in a ``summary.yml`` and leave every other byte as it is; return whether that changed it.
+    """Set ``done: true`` in a ``summary.yml`` and keep every other byte; return whether that changed the file.
 
-    The file is replaced in one step, so that a reader or a kill never meets half a file; its mode is kept.
-    Raises UserError if the file is not valid (it may have been edited since it was loaded) or cannot be written.
+    The file is replaced in one step, and its mode is kept.
+
+    Raises:
+        UserError: the file is not valid (it may have been edited since it was loaded) or cannot be written.
     """
     document = read_document(path, SUMMARY_EXAMPLE)
     if _validate(document, _Summary).done:
@@ -120,7 +126,8 @@ def set_done(path: Path) -> bool:
 def load_whitelist(path: Path) -> tuple[str, ...]:
     """Return the operator names of ``operator_whitelist.yml``, in the file's order.
 
-    Raises UserError with one line for each mistake; a doubled name and an empty list are mistakes.
+    Raises:
+        UserError: with one line for each mistake. Repeated names and an empty list are mistakes.
     """
     document = read_document(path, WHITELIST_EXAMPLE)
     _, operators = document.entries.get("operators", (None, None))
@@ -129,9 +136,10 @@ def load_whitelist(path: Path) -> tuple[str, ...]:
 
 
 def replace_whitelist(path: Path, names: Sequence[str]) -> None:
-    """Put other operator names into ``operator_whitelist.yml``; what stands before the list and behind it stays.
+    """Replace the operator names in ``operator_whitelist.yml`` and keep the text before and after the list.
 
-    Raises UserError if the file is not valid or cannot be written.
+    Raises:
+        UserError: the file is not valid or cannot be written.
     """
     load_whitelist(path)
     document = read_document(path, WHITELIST_EXAMPLE)
@@ -139,7 +147,7 @@ def replace_whitelist(path: Path, names: Sequence[str]) -> None:
     begin, end = node.start_mark.index, node.end_mark.index
     text = f"[{', '.join(names)}]"
     if isinstance(node, yaml.SequenceNode) and not node.flow_style:
-        # To PyYAML a block list ends where something else begins: here it ends with its last item's line.
+        # For PyYAML a block list ends where the next node begins; here it ends with the line of its last item.
         last = document.text.find("\n", node.value[-1].end_mark.index)
         end = len(document.text) if last < 0 else last + 1
         new_line = "\r\n" if "\r\n" in document.text else "\n"
@@ -148,9 +156,9 @@ def replace_whitelist(path: Path, names: Sequence[str]) -> None:
     _replace_text(document, (begin, end), text)
 
 
-def _replace_text(document: Document, place: tuple[int, int], text: str) -> None:
-    """Replace the file in one step, so that a reader or a kill never meets half of it."""
-    begin, end = place
+def _replace_text(document: Document, span: tuple[int, int], text: str) -> None:
+    """Replace a span of the file's text; the file is replaced in one step."""
+    begin, end = span
     content = document.text[:begin] + text + document.text[end:]
     try:
         replace_file(document.path.resolve(), content.encode())
@@ -173,26 +181,26 @@ def _choose_names(measurements: Path, patterns: Sequence[str]) -> tuple[list[str
 
 
 def wanted_name(measurements: Path, pattern: str) -> str:
-    """Return the folder's name or the glob that a pattern means: of a path into ``measurements``, its last part."""
+    """Return the folder's name or the glob of a pattern; of a path into ``measurements``, its last part."""
     if "/" not in pattern:
         return pattern
     path = Path(pattern)
     folder = path.parent if path.name == SUMMARY_NAME else path
-    # As it is written first: a folder in measurements may itself be a link.
+    # The path as written comes first, because a folder in measurements may be a link.
     for reading in (folder, Path(os.path.realpath(folder))):
         if os.path.realpath(reading.parent) == os.path.realpath(measurements):
             return reading.name
-    # What exists elsewhere is not meant, whatever its name.
+    # A path elsewhere must not match a folder of the same name.
     return os.path.realpath(folder) if os.path.exists(folder) else str(folder)
 
 
 def _no_match(measurements: Path, pattern: str, wanted: str, folders: list[str]) -> str:
     if not pattern:
-        return f"{measurements}: the name '' is empty; leave it out for all models, or write a folder's name"
+        return f"{measurements}: the model's name '' is empty; omit it for all models, or write a folder's name"
     begun = [f"'{wanted}*'"] if any(name.startswith(wanted) for name in folders) else []
     close = begun or difflib.get_close_matches(wanted, folders)
-    others = f" and {len(folders) - FOLDERS_TOLD} more" if len(folders) > FOLDERS_TOLD else ""
-    there_are = f"there are {', '.join(folders[:FOLDERS_TOLD])}{others}"
+    others = f" and {len(folders) - FOLDERS_SHOWN} more" if len(folders) > FOLDERS_SHOWN else ""
+    there_are = f"there are {', '.join(folders[:FOLDERS_SHOWN])}{others}"
     remedy = f"did you mean {', '.join(close)}?" if close else there_are
     return f"{measurements}: no folder matches {quoted(pattern)}; {remedy}"
 
@@ -200,13 +208,13 @@ def _no_match(measurements: Path, pattern: str, wanted: str, folders: list[str])
 def _folder_names(measurements: Path) -> list[str]:
     try:
         if not measurements.is_dir():
-            raise UserError(f"{measurements}: there is no such folder; name the folder with --measurements DIR")
+            raise UserError(f"{measurements}: no such folder; name the folder with --measurements DIR")
         names = [entry.name for entry in measurements.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
     except OSError as error:
         remedy = "make it readable, or name another folder with --measurements DIR"
         raise UserError(f"{measurements}: cannot be listed ({error.strerror}); {remedy}") from None
     if not names:
-        raise UserError(f"{measurements}: holds no folder with a model; add one ({HELP})")
+        raise UserError(f"{measurements}: contains no model's folder; add one ({HELP})")
     return sorted(names)
 
 
@@ -222,14 +230,14 @@ def _load_config(path: Path) -> ModelConfig:
 
 
 class _Schema(BaseModel):
-    """What a file may hold. A field's description is what an error line tells the user to write."""
+    """The schema of a file. Error messages quote a field's description as the remedy."""
 
     model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
 
 
 def _refuse_none(name: str) -> str:
     if name.lower() in {"none", "null", "~"}:
-        raise ValueError("a text, where YAML's null is meant")
+        raise ValueError("a text instead of YAML's null")
     return name
 
 
@@ -269,7 +277,11 @@ _SchemaType = TypeVar("_SchemaType", bound=_Schema)
 
 
 def _validate(document: Document, schema: type[_SchemaType], mistakes: Iterable[Mistake] = ()) -> _SchemaType:
-    """Return the file's values; raises UserError with ``mistakes``, the document's, and those against the schema."""
+    """Return the file's values.
+
+    Raises:
+        UserError: with ``mistakes``, those of the document, and those that the schema finds.
+    """
     mistakes = [*document.mistakes, *mistakes]
     try:
         validated = schema.model_validate({key: _value(value) for key, (_, value) in document.entries.items()})
@@ -281,7 +293,7 @@ def _validate(document: Document, schema: type[_SchemaType], mistakes: Iterable[
 
 
 def _value(node: yaml.Node) -> object:
-    """Return the plain value of a node; what no key accepts (a mapping, a date, 0x20, 1:30) stays a node."""
+    """Return the plain value of a node, or the node if no key accepts its value (a mapping, a date, 0x20, 1:30)."""
     if isinstance(node, yaml.SequenceNode):
         return [_value(item) for item in node.value]
     if kind(node) == "null":
@@ -294,7 +306,7 @@ def _value(node: yaml.Node) -> object:
 
 
 def _schema_mistakes(errors: list[ErrorDetails], entries: Entries, schema: type[_Schema]) -> Iterator[Mistake]:
-    """Yield pydantic's errors as mistakes; a key that is missing because it is misspelt is one mistake, not two."""
+    """Yield pydantic's errors as mistakes. A misspelt key is reported once, not also as a missing key."""
     fields = schema.model_fields
     absent = [key for key in fields if key not in entries]
     meant = {key: difflib.get_close_matches(key, absent, n=1) for key in entries if key not in fields}
@@ -310,7 +322,7 @@ def _schema_mistakes(errors: list[ErrorDetails], entries: Entries, schema: type[
 
 
 def _value_mistakes(error: ErrorDetails, node: yaml.Node, remedy: str) -> Iterator[Mistake]:
-    """Yield the mistake in a value or an item of it; none if the node is refused already."""
+    """Yield the mistake in a value or in an item of it, unless it was reported before."""
     key, *indexes = error["loc"]
     subject = "the value"
     for index in indexes:

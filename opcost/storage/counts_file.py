@@ -1,7 +1,7 @@
-"""Operator counts in pickles of plain data, followed by the SHA-256 of the pickle.
+"""Files of operator counts: a pickle of plain data, followed by its SHA-256.
 
-Reading a pickle can run anything and take any amount of memory. So a file is read only if it is small, undamaged, made
-of the opcodes that plain data needs, and names no class but those of counts, with the right kinds of values.
+A pickle can run any code and take any amount of memory. A file is therefore read only if it is small, undamaged, made
+of the opcodes that plain data needs, and names no classes but those of counts, with valid values.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ MAXIMUM_BYTES = 16_000_000
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 LONGEST_REASON = 200
-"""Characters of what is wrong in a file: it may be a name in it, as long as the file."""
+"""The most characters of a reason in a message, because it may quote the file."""
 
 FORMER_MODULES = ("opcost.operators", "opcost.input_values")
-"""Where the classes were up to version 0.2, as pickles of then name them."""
+"""The modules of the classes up to version 0.2, as named by older pickles."""
 
 ADMITTED = {(module, cls.__qualname__): cls for cls in FIELDS for module in (cls.__module__, *FORMER_MODULES)}
 
 
 def write_counts(path: Path, counts: OperatorCounts) -> None:
-    """Write a model's operator counts; the file is replaced as a whole."""
+    """Write a model's operator counts; the file is replaced in one step."""
     payload = pickle.dumps((SCHEMA, counts), protocol=4)
     replace_file(path, payload + hashlib.sha256(payload).digest())
 
@@ -43,7 +43,7 @@ def read_counts(path: Path, made_by: str) -> OperatorCounts:
         made_by: the script that writes it, for the remedy.
 
     Raises:
-        UserError: the file is missing, damaged, of another version, or holds anything but operator counts.
+        UserError: the file is missing, damaged, of another version, or does not hold operator counts.
     """
     remedy = f"run {made_by} again"
     try:
@@ -52,12 +52,12 @@ def read_counts(path: Path, made_by: str) -> OperatorCounts:
             raise UserError(f"{path}: written by another version of opcost; {remedy}")
         return checked_counts(loaded[1])
     except FileNotFoundError:
-        raise UserError(f"{path}: not there yet; run {made_by} first") from None
+        raise UserError(f"{path}: no such file; run {made_by} first") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); fix that, or {remedy}") from None
     except UserError:
         raise
-    # Damaged pickles raise nearly every kind of error.
+    # A damaged pickle may raise almost any kind of error.
     except Exception as error:
         raise UserError(f"{path}: no operator counts ({_one_line(str(error))}); {remedy}") from error
 
@@ -68,19 +68,19 @@ def _one_line(reason: str) -> str:
 
 
 def _read(path: Path) -> bytes:
-    # Others never end: a pipe, or a link to a device.
+    # Reading a pipe or a device may never end.
     if path.exists() and not path.is_dir() and not path.is_file():
-        raise pickle.UnpicklingError("it is no plain file")
+        raise pickle.UnpicklingError("it is not a regular file")
     with path.open("rb") as file:
         content = file.read(MAXIMUM_BYTES + 1)
     if len(content) > MAXIMUM_BYTES:
-        raise pickle.UnpicklingError(f"more than {MAXIMUM_BYTES} bytes are too many")
+        raise pickle.UnpicklingError(f"it is larger than {MAXIMUM_BYTES} bytes")
     return content
 
 
 def _checked(content: bytes) -> bytes:
-    """Return the pickle of a file whose checksum is right."""
+    """Return the pickle of a file after checking its checksum."""
     payload, digest = content[:-DIGEST_BYTES], content[-DIGEST_BYTES:]
     if hashlib.sha256(payload).digest() != digest:
-        raise pickle.UnpicklingError("its checksum is wrong")
+        raise pickle.UnpicklingError("wrong checksum")
     return payload

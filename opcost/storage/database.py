@@ -1,6 +1,6 @@
-"""The database: the tables of one folder, and the raw logs of power beside them.
+"""The database: the tables of one folder, and the folder of raw power logs.
 
-Only this module knows the files' names and which rows each one holds.
+Only this module knows the names of the files and the types of their rows.
 """
 
 from __future__ import annotations
@@ -21,53 +21,53 @@ from opcost.storage.table import TORN, CsvTable
 
 @dataclass(frozen=True)
 class Database:
-    """The tables of a folder. Neither the folder nor any file need be there: a table without a file has no rows."""
+    """The tables of a folder. Folder and files need not exist: a table without a file has no rows."""
 
     folder: Path
 
     @property
     def operator_measurements(self) -> CsvTable[MeasurementRow]:
-        """What calls of operator tuples cost."""
+        """Measurements of operators."""
         return CsvTable(self.folder / "operator_measurements.csv", MeasurementRow)
 
     @property
     def full_model_measurements(self) -> CsvTable[MeasurementRow]:
-        """What runs of whole models cost."""
+        """Measurements of whole models."""
         return CsvTable(self.folder / "full_model_measurements.csv", MeasurementRow)
 
     @property
     def sentinel_measurements(self) -> CsvTable[MeasurementRow]:
-        """What one operator costs that is measured again and again in campaigns."""
+        """Measurements of the drift check, the addition that campaigns repeat."""
         return CsvTable(self.folder / "sentinel_measurements.csv", MeasurementRow)
 
     @property
     def meter_qualifications(self) -> CsvTable[QualificationRow]:
-        """What the meters of boards are worth."""
+        """Qualifications of boards' meters."""
         return CsvTable(self.folder / "meter_qualifications.csv", QualificationRow)
 
     @property
     def calls_in_chains(self) -> CsvTable[ChainRow]:
-        """What calls take longer in chains than alone."""
+        """Measurements of chains, from which cache corrections are derived."""
         return CsvTable(self.folder / "calls_in_chains.csv", ChainRow)
 
     @property
     def kernel_times(self) -> CsvTable[KernelTimeRow]:
-        """Kernel times of models by kind of operator."""
+        """Kernel times of models, by kind of operator."""
         return CsvTable(self.folder / "kernel_times.csv", KernelTimeRow)
 
     @property
     def model_operators(self) -> CsvTable[ModelOperatorRow]:
-        """What measured models call in one run."""
+        """Operator tuples of measured models."""
         return CsvTable(self.folder / "model_operators.csv", ModelOperatorRow)
 
     @property
     def failures(self) -> CsvTable[FailureRow]:
-        """What could not be measured."""
+        """Operators and models that could not be measured."""
         return CsvTable(self.folder / "failures.csv", FailureRow)
 
     @property
     def sum_vs_full(self) -> CsvTable[ComparisonRow]:
-        """Sums of operators beside whole models: the newest comparison of each."""
+        """The newest comparison of each model's sum with the whole model."""
         return CsvTable(self.folder / "sum_vs_full.csv", ComparisonRow)
 
     @property
@@ -77,7 +77,7 @@ class Database:
 
     @property
     def evidence(self) -> tuple[CsvTable[Any], ...]:
-        """The tables to which rows are only added."""
+        """The tables that are only appended to."""
         return (
             self.operator_measurements,
             self.full_model_measurements,
@@ -91,18 +91,18 @@ class Database:
 
     @property
     def tables(self) -> tuple[CsvTable[Any], ...]:
-        """All tables, whether there is a file or not."""
+        """All tables, including those without a file."""
         return (*self.evidence, self.sum_vs_full)
 
     def unfinished_lines(self) -> list[Path]:
-        """Return the files in which last lines were set aside that a crash had left unfinished."""
+        """Return the files that hold unfinished last lines of tables, left by a crash."""
         return sorted(self.folder.glob(f"*.csv{TORN}"))
 
     def must_exist(self) -> None:
-        """Refuse a folder that is not there.
+        """Check that the folder exists.
 
         Raises:
-            UserError: there is none.
+            UserError: it does not.
         """
         if not self.folder.is_dir():
-            raise UserError(f"{self.folder}: there is no such folder; name the folder of a database")
+            raise UserError(f"{self.folder}: no such folder; name the folder of a database")

@@ -1,4 +1,4 @@
-"""Replace a file as a whole: whoever reads it finds the old content or the new one, never a part."""
+"""Atomic replacement of a file: a reader finds the old content or the new one, never a part."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tables of former versions: what their cells mean in this one.
+"""Conversion of cells from tables of former versions.
 
-Up to version 0.2 a row had no flags: programs looked for phrases in its notes. Each phrase is read as the flag that has
-taken its place. A note is taken whole, from its beginning, so that a sentence of torch's that holds such words is none.
+Up to version 0.2 a row had no flags, and programs looked for phrases in its notes. Each phrase is converted to the flag
+that replaces it. A phrase must match a note from its beginning, so that torch's own messages do not match.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from typing import Any
 
 from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.record import MeasurementRow
+
+SEPARATOR = "|"
+"""Separator of an enum's members in one cell."""
 
 Cells = dict[str, str]
 
@@ -40,15 +43,15 @@ _DUTY_CYCLE = re.compile(r"in a duty cycle of at most (\d+) %")
 
 
 def measurement_cells(cells: Cells) -> Cells:
-    """Return the cells of a measurement's row with flags and duty cycle, which former versions wrote as notes."""
+    """Return the cells of a measurement with flags and duty cycle, which former versions wrote as notes."""
     if "flags" in cells or "notes" not in cells:
         return cells
     notes = [note.removeprefix(OVERHEAD) for note in cells["notes"].split("; ")]
     found = flags_of(flag for flag, phrase in PHRASES.items() for note in notes if re.match(phrase, note))
     share = _DUTY_CYCLE.search(cells["notes"]) if Flag.DUTY_CYCLE in found else None
     duty_cycle = "" if share is None else repr(int(share[1]) / 100)
-    return cells | {"flags": "|".join(flag.value for flag in found), "duty_cycle": duty_cycle}
+    return cells | {"flags": SEPARATOR.join(flag.value for flag in found), "duty_cycle": duty_cycle}
 
 
 UPGRADES: Mapping[type[Any], Callable[[Cells], Cells]] = {MeasurementRow: measurement_cells}
-"""What makes cells of this version of those of a former one, for rows of which more has changed than new columns."""
+"""Conversions by row type, for rows in which more than new columns has changed."""

@@ -1,8 +1,8 @@
-"""A pickle of plain data and a few dataclasses → objects, without Python's unpickler.
+"""A reader of pickles of plain data and a few dataclasses, without Python's unpickler.
 
-Python's unpickler can be kept from importing, not from all harm: a key of a dict that is nested deeply enough ends the
-process, keys of one hash take minutes, and BUILD sets attributes of an admitted class itself. So the thirty opcodes
-that protocol 4 writes for such data are carried out here, each of them harmless; any other is refused.
+Restricting the imports of Python's unpickler does not make it safe: a deeply nested key of a dict ends the process,
+keys of equal hash take minutes, and BUILD sets attributes of an admitted class itself. This reader executes only the
+thirty harmless opcodes that protocol 4 writes for such data, and refuses all others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 MAXIMUM_OPCODES = 500_000
-"""Over three times what the largest model of torchvision takes (ssd300_vgg16); carried out within a second."""
+"""More than three times as many as the largest model of torchvision needs (ssd300_vgg16); they take a second."""
 
 IGNORED = frozenset({"PROTO", "FRAME"})
 ARGUMENTS = frozenset("BININT BININT1 BININT2 LONG1 BINFLOAT SHORT_BINUNICODE BINUNICODE".split())
@@ -27,14 +27,14 @@ TUPLES: Mapping[str, int] = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 def load(payload: bytes, admitted: Mapping[tuple[str, str], type[Any]]) -> object:
     """Return the object that a pickle describes.
 
-    A dataclass has either exactly its fields, of whatever types, or none yet.
+    An instance of a dataclass has either all of its fields, with values of any types, or none.
 
     Args:
         payload: the pickle.
         admitted: the dataclasses that it may name, by module and qualified name.
 
     Raises:
-        UnpicklingError, ValueError, IndexError: it is damaged, or asks for anything else.
+        UnpicklingError, ValueError, IndexError: the pickle is damaged, or uses other opcodes or classes.
     """
     machine = _Machine(admitted)
     for number, (opcode, argument, _) in enumerate(pickletools.genops(payload), start=1):
@@ -42,13 +42,13 @@ def load(payload: bytes, admitted: Mapping[tuple[str, str], type[Any]]) -> objec
             raise UnpicklingError(f"it has more than {MAXIMUM_OPCODES} opcodes")
         if opcode.name == "STOP":
             break
-        machine.carry_out(opcode.name, argument)
+        machine.execute(opcode.name, argument)
     (loaded,) = machine.stack
     return loaded
 
 
 class _Machine:
-    """The stack and the memo of a pickle that is being read."""
+    """The stack and the memo of the pickle machine."""
 
     def __init__(self, admitted: Mapping[tuple[str, str], type[Any]]) -> None:
         self.stack: list[object] = []
@@ -67,7 +67,7 @@ class _Machine:
             "BUILD": self._set_fields,
         }
 
-    def carry_out(self, name: str, argument: Any) -> None:
+    def execute(self, name: str, argument: Any) -> None:
         if name in ARGUMENTS:
             self.stack.append(argument)
         elif name in ("BINGET", "LONG_BINGET"):
@@ -96,7 +96,7 @@ class _Machine:
 
     def _set_items(self, items: list[object]) -> None:
         target = self.stack[-1]
-        # Other keys than names could take any time and depth to hash.
+        # Hashing keys other than texts could take any time and depth.
         if type(target) is not dict or len(items) % 2 or not all(type(key) is str for key in items[::2]):
             raise UnpicklingError("it has a dict that is no object's state")
         target.update(zip(items[::2], items[1::2], strict=True))
@@ -124,5 +124,5 @@ class _Machine:
         if state.keys() != set(names):
             raise UnpicklingError(f"its {type(instance).__name__} has other fields")
         for name in names:
-            # Frozen ones let themselves be set in no other way.
+            # Frozen dataclasses cannot be set in another way.
             object.__setattr__(instance, name, state[name])

@@ -1,4 +1,4 @@
-"""What the fields of operator counts may hold: a file may name the right classes and fill them with anything."""
+"""The schema of operator counts in a pickle: the types and limits of all fields."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSp
 from opcost.operators.values import InputStatistics
 
 MAXIMUM_SIZE = 1_000_000
-"""Values and characters with each shared part as often as it is told: a dozen times those of the largest model of
-torchvision. A few bytes of a pickle can describe more than any memory holds."""
+"""The most values and characters, shared parts counted at each use: a dozen times as many as the largest model of
+torchvision has. A few bytes of a pickle can describe more than any memory holds."""
 
 MAXIMUM_DEPTH = 32
-"""Of tuples and objects in each other; models of torchvision take 10."""
+"""The deepest nesting of tuples and objects; models of torchvision need 10."""
 
 LONGEST_NAME = 1000
 INTEGER_LIMIT = 2**63
-"""torch has no larger sizes, and Python neither prints nor divides integers of any size."""
+"""torch has no larger sizes, and Python refuses to print or divide very large integers."""
 
 
 @dataclass
 class _Budget:
-    """How much may still come."""
+    """The remaining number of values and characters."""
 
     size: int = MAXIMUM_SIZE
 
     def spend(self, size: int, depth: int) -> None:
         self.size -= size
         if self.size < 0 or depth > MAXIMUM_DEPTH:
-            raise UnpicklingError("it describes more than a model has")
+            raise UnpicklingError("it is larger than any model's counts")
 
 
 _Kind: TypeAlias = Callable[[object, _Budget, int], None]
-"""Looks at a value at a depth, and raises UnpicklingError if it is none of its kind."""
+"""Checks a value at a depth; raises UnpicklingError if it is not of this kind."""
 
 
 def checked_counts(value: object) -> OperatorCounts:
-    """Return a value that is operator counts in every part.
+    """Return a value after checking that it is operator counts in all of its parts.
 
     Raises:
-        UnpicklingError: it is not, or is too large.
+        UnpicklingError: the value is not, or is too large.
     """
     _check(value, OperatorCounts, _Budget(), 0)
     assert isinstance(value, OperatorCounts)
@@ -73,18 +73,18 @@ def _is_tensor(spec: TensorSpec) -> bool:
 
 def _check_call(count: OperatorCount) -> None:
     try:
-        # What is known of an operator's inputs is told by their order: others are no call of it.
+        # This fails for inputs that the operator cannot have.
         inputs = len(shown_inputs(count.operator))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        raise UnpicklingError(f"it has a call of {count.operator.short_name} that cannot have been") from None
+        raise UnpicklingError(f"it has an impossible call of {count.operator.short_name}") from None
     if count.statistics and len(count.statistics) != count.occurrences:
-        raise UnpicklingError("its statistics are not those of its calls")
+        raise UnpicklingError("its statistics do not match its calls")
     if any(len(call) != inputs for call in count.statistics):
-        raise UnpicklingError("its statistics are not those of its inputs")
+        raise UnpicklingError("its statistics do not match its inputs")
 
 
 def _other(value: object, wanted: str) -> UnpicklingError:
-    return UnpicklingError(f"it has a {type(value).__name__} where a {wanted} belongs")
+    return UnpicklingError(f"it has a {type(value).__name__} instead of a {wanted}")
 
 
 def _record(cls: type[Any]) -> _Kind:
@@ -123,7 +123,7 @@ _COUNT = _scalar("count", lambda value: type(value) is int and 0 <= value < INTE
 _NUMBER = _scalar("finite number", lambda value: type(value) is float and math.isfinite(value))
 _FROM_0 = _scalar("number from 0 up", lambda value: type(value) is float and 0 <= value < math.inf)
 _SHARE = _scalar("share", lambda value: type(value) is float and 0 <= value <= 1)
-# Names are printed as they are: a line break would make two lines of one, and half a character none.
+# Names are printed unchanged, so they must not contain line breaks or lone surrogates.
 _NAME = _scalar("name", lambda value: type(value) is str and len(value) <= LONGEST_NAME and value.isprintable())
 _PLAIN_SCALAR = _scalar(
     "plain value",
@@ -190,4 +190,4 @@ FIELDS: Mapping[type[Any], Mapping[str, _Kind]] = {
         "composites": _tuple_of(_NAME),
     },
 }
-"""The fields of each class that a pickle may hold, and what they are."""
+"""The fields of each class that a pickle may hold, with the check of each field."""

@@ -1,8 +1,8 @@
-"""Rows of a table as lines of CSV: a frozen dataclass of ``Columns`` and, behind its cells, their checksum.
+"""Rows of a table as lines of CSV: the cells of a frozen dataclass of ``Columns``, and a checksum.
 
 A row's fields are str, int, float, bool, optional ones of these, tuples of an enum's members, or such dataclasses,
-which are flattened. None is an empty cell. A line that was damaged, or changed by hand, is told from what was measured
-by its checksum; whoever changes one on purpose empties that cell.
+which are flattened. None is an empty cell. The checksum shows that a line was damaged or edited; to edit a line on
+purpose, empty its checksum.
 """
 
 from __future__ import annotations
@@ -16,42 +16,38 @@ from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
 from opcost.columns import Columns, Field, columns_of, fields_of, values_of
-from opcost.storage.former_tables import UPGRADES
+from opcost.storage.former_tables import SEPARATOR, UPGRADES
 
 Row = TypeVar("Row", bound=Columns)
 _Reader: TypeAlias = Callable[[Iterator[str]], Any]
 
 CHECKSUM = "checksum"
-"""The last column: CRC-32 of the line's other cells as 8 hexadecimal digits; empty for rows that have none."""
+"""The last column: CRC-32 of the line's other cells as 8 hexadecimal digits; empty for rows without a checksum."""
 
 SEPARATORS = {";": "semicolons", "\t": "tabs"}
-"""What programs write instead of commas."""
+"""Separators that other programs write instead of commas."""
 
 FORMULA_SIGNS = ("=", "+", "-", "@")
 TEXT_SIGN = "'"
-"""Spreadsheets run cells that begin with the first as formulas; those that begin with the second are text."""
+"""Spreadsheets run cells that begin with a formula sign, and treat cells that begin with a text sign as text."""
 
 SIGNED_TEXTS = tuple(TEXT_SIGN + sign for sign in (*FORMULA_SIGNS, TEXT_SIGN))
-"""What a cell begins with to which a sign was added."""
-
-SEPARATOR = "|"
-"""Between the members of an enum in one cell."""
+"""The beginnings of cells to which a text sign was added."""
 
 NAMED_COLUMNS = 3
-"""Of those that are not this version's, in one message."""
+"""The most unknown or missing columns that a message names."""
 
 LONGEST_CELL = 100_000
-"""Characters; Python's ``csv`` reads no cell of more than 131,072."""
-
+"""The most characters of a cell; Python's ``csv`` reads at most 131,072."""
 
 LONGEST_QUOTED = 60
-"""Characters of a cell in a message."""
+"""The most characters of a cell in a message."""
 
-CHANGED = "its checksum is wrong: it was damaged or changed"
+CHANGED = "wrong checksum: the line was damaged or edited"
 
 
 class LineError(ValueError):
-    """What is wrong with a line, and what can be done, where that is not the same for all lines."""
+    """An error in a line, with a remedy if it is not the same for all lines."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(problem)
@@ -59,7 +55,7 @@ class LineError(ValueError):
 
 
 class RowLines(Generic[Row]):
-    """Lines of rows of one dataclass."""
+    """Conversion between rows of one dataclass and lines."""
 
     def __init__(self, row_type: type[Row]) -> None:
         self._fields = tuple(columns_of(row_type))
@@ -72,17 +68,17 @@ class RowLines(Generic[Row]):
         return _line(self.columns)
 
     def line(self, row: Row) -> str:
-        """Return a row's line with its end."""
+        """Return a row's line with its newline."""
         cells = encode(row)
         return _line([*cells, _checksum(cells)])
 
     def reader(self, header: str) -> Callable[[str], Row]:
-        """Return what reads the lines below a header: this version's, or an older one that lacks optional columns.
+        """Return the parser of lines below a header of this version, or of an older one without some optional columns.
 
-        What is returned raises a ``LineError`` for a line that is damaged, or holds what cannot be.
+        The parser raises a ``LineError`` for a line that is damaged or has impossible values.
 
         Raises:
-            LineError: the header is that of a newer version, or of something else.
+            LineError: the header is of a newer version, or not one of this table.
         """
         found = _cells(header)
         optional = {field.name for field in self._fields if field.may_be_empty} | {CHECKSUM}
@@ -97,14 +93,14 @@ class RowLines(Generic[Row]):
         return _cells(header) == self.columns
 
     def _row(self, line: str, found: Sequence[str]) -> Row:
-        """Return the row of a line in which these columns are; in older versions there were fewer."""
+        """Return the row of a line with these columns; older versions have fewer."""
         cells = _cells(line)
         if len(cells) != len(found):
             raise LineError(f"{len(cells)} cells, {len(found)} expected")
         values = dict(zip(found, cells, strict=True))
         checksum = values.pop(CHECKSUM, "")
         if checksum and checksum != _checksum(list(values.values())):
-            raise LineError(CHANGED, "delete the line, or empty its last cell if it is right")
+            raise LineError(CHANGED, "delete the line, or empty its last cell if the values are right")
         values = self._upgrade(values)
         row: Row = self._read(values.get(name, "") for name in self.columns[:-1])
         return row
@@ -116,24 +112,19 @@ class RowLines(Generic[Row]):
         unknown, missing = set(header) - set(self.columns), set(self.columns) - set(header) - {CHECKSUM}
         if len(missing) == len(self.columns) - 1:
             first = ",".join(self.columns[:NAMED_COLUMNS])
-            return LineError("this is no header", f"begin the file with the line {first},…")
+            return LineError("no header", f"begin the file with the line {first},…")
         named = f"unknown: {_some(unknown)}; missing: {_some(missing)}"
         differences = named if unknown or missing else "in another order"
         return LineError(f"its columns are not those of this version of opcost ({differences})")
 
 
-def columns(row_type: type[Any]) -> list[str]:
-    """Return the column names of a row's dataclass, nested ones flattened in place, without the checksum's."""
-    return [field.name for field in columns_of(row_type)]
-
-
 def encode(row: Any) -> list[str]:
-    """Return a row's cells in the order of ``columns``."""
+    """Return a row's cells in the order of ``columns_of`` its type."""
     return [_cell(value) for value in values_of(row)]
 
 
 def _row_reader(row_type: Any) -> _Reader:
-    """Return what makes a dataclass of the next cells, one for each of its columns."""
+    """Return the parser of a dataclass, which takes one cell for each of its columns."""
     parts = [
         (field.name, _row_reader(field.kind) if field.is_group else _cell_reader(field))
         for field in fields_of(row_type)
@@ -150,7 +141,7 @@ def _row_reader(row_type: Any) -> _Reader:
 
 
 def _cell_reader(field: Field) -> _Reader:
-    """Return what makes a column's value of the next cell."""
+    """Return the parser of a column's value, which takes one cell."""
     is_set = get_origin(field.kind) is tuple
     convert = partial(_members, get_args(field.kind)[0]) if is_set else CONVERSIONS.get(field.kind, field.kind)
     empty = () if is_set else None
@@ -162,7 +153,7 @@ def _cell_reader(field: Field) -> _Reader:
         try:
             return convert(cell)
         except (ValueError, KeyError):
-            raise LineError(f"{field.name}: {_quoted(cell)} is not understood") from None
+            raise LineError(f"{field.name}: {_quoted(cell)} is not valid") from None
 
     return read
 
@@ -176,7 +167,7 @@ def _text(cell: str) -> str:
 
 
 CONVERSIONS: Mapping[Any, Callable[[str], object]] = {bool: {"True": True, "False": False}.__getitem__, str: _text}
-"""What makes a value of a cell, where its type does not."""
+"""Parsers of cells for types whose constructor does not parse them."""
 
 
 def _cell(value: object) -> str:
@@ -185,11 +176,11 @@ def _cell(value: object) -> str:
     if isinstance(value, tuple):
         return SEPARATOR.join(member.value for member in value)
     if isinstance(value, float):
-        # numpy's own floats have another repr.
+        # NumPy's floats have another repr.
         return repr(float(value))
     if not isinstance(value, str):
         return str(value)
-    # Python 3.10 reads no line with a NUL.
+    # Python 3.10 cannot read lines with NUL characters.
     text = " ".join(value.replace("\0", " ").splitlines())
     if text.startswith((*FORMULA_SIGNS, *SIGNED_TEXTS)):
         text = TEXT_SIGN + text
@@ -214,7 +205,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _some(names: set[str]) -> str:
-    """Return some names, the first ones in the alphabet."""
+    """Return the first names in alphabetical order."""
     first, more = map(_shown, sorted(names)[:NAMED_COLUMNS]), len(names) - NAMED_COLUMNS
     return ", ".join(first) + (f" and {more} more" if more > 0 else "") or "none"
 

@@ -1,8 +1,8 @@
-"""The database: one CSV file for each kind of row.
+"""Tables of the database: one CSV file for each kind of row.
 
-Rows are appended under a lock with one write that is synced to disk, so that a row is there as a whole or not at all,
-and a killed run loses none that it reported. A last line that a crash left unfinished is set aside, a file of an older
-version is replaced by one of this version and kept beside it.
+Rows are appended under a lock with one write that is synced to disk, so that a file never holds a part of a row and a
+killed run loses no row that it reported. An unfinished last line, left by a crash, is moved to another file. A file of
+an older version is replaced by one of this version and kept beside it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Row = TypeVar("Row", bound=Columns)
 
 BLOCK_BYTES = 65536
 LONGEST_LINE = 2**24
-"""Bytes, beyond what the longest cells of a row take."""
+"""The most bytes of a line, more than the longest cells of a row need."""
 
-NO_FILE = "it is no plain file"
-TOO_LONG = "it is longer than any row"
+NO_FILE = "not a regular file"
+TOO_LONG = "longer than any row"
 TORN, OLD = ".torn", ".old"
-"""What is added to the names of files that hold unfinished lines, and tables of older versions."""
+"""Suffixes of files with unfinished lines, and of tables of older versions."""
 
 FIX = "fix or delete the line"
 AWAY = "move the file away or use another --database"
@@ -49,13 +49,13 @@ class CsvTable(Generic[Row]):
         self._lines = RowLines(row_type)
 
     def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
-        """Return rows, oldest first; no file is no rows. A last line without its end is no row, and is warned of.
+        """Return rows, oldest first; none without a file. An unfinished last line is skipped with a warning.
 
         Args:
-            wanted: told a line's first cell, whether the rest is to be read; all if not given. Files may be large.
+            wanted: a test of a line's first cell: other lines are not parsed. All lines are if it is None.
 
         Raises:
-            UserError: the header is not this version's or an older one's, or a line is damaged or impossible.
+            UserError: the header is not of this version or an older one, or a line is damaged or has impossible values.
         """
         rows = []
         for line, row in self._read(wanted):
@@ -65,11 +65,11 @@ class CsvTable(Generic[Row]):
         return rows
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the file, by line."""
+        """Return one message for each line that cannot be read."""
         return [self._problem(line, row) for line, row in self._read() if isinstance(row, LineError)]
 
     def has_readable_header(self) -> bool:
-        """Return whether the header is this version's or an older one's: else no line below it can be read."""
+        """Return whether the header is of this version or an older one."""
         return not any(line == 1 and isinstance(row, LineError) for line, row in self._read(lambda _: False))
 
     def append(self, row: Row) -> None:
@@ -81,7 +81,7 @@ class CsvTable(Generic[Row]):
         self._append(self._lines.line(row))
 
     def append_missing(self, rows: Iterable[Row]) -> int:
-        """Append those rows that are not there yet, equal in every cell; return how many."""
+        """Append the rows without an equal row in the table; return how many were appended."""
         known = set(map(self._lines.line, self.rows()))
         lines = [line for line in map(self._lines.line, rows) if line not in known]
         if lines:
@@ -93,13 +93,13 @@ class CsvTable(Generic[Row]):
         return "".join([self._lines.header(), *map(self._lines.line, rows)])
 
     def replace_rows(self, update: Callable[[list[Row]], Iterable[Row]]) -> None:
-        """Put other rows in the place of all; they are on disk when this returns. Nobody else writes meanwhile.
+        """Replace all rows under the lock; the new rows are on disk when this returns.
 
         Args:
-            update: returns the new rows, given the present ones; where these are the same, the file stays as it is.
+            update: returns the new rows, given the present ones. If they are equal, the file is not written.
 
         Raises:
-            UserError: as ``rows`` and ``append``; then the file is as before.
+            UserError: see ``rows`` and ``append``; the file is then unchanged.
         """
         with self._locked() as descriptor:
             is_current = not self._end_of_last_line(descriptor) or self._is_current()
@@ -111,7 +111,7 @@ class CsvTable(Generic[Row]):
                 self._replace(self.text(new))
 
     def keep_good_lines(self) -> Path:
-        """Write the file anew without the lines that are damaged, and return where the old one is kept."""
+        """Rewrite the file without damaged lines, and return the path of the old file's copy."""
         with self._locked():
             good = [row for _, row in self._read() if not isinstance(row, LineError)]
             old = self._keep_old()
@@ -129,15 +129,15 @@ class CsvTable(Generic[Row]):
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """Hold the file's lock, alone; yield its descriptor. Where there was no file, there is an empty one."""
+        """Hold the file's exclusive lock and yield its descriptor. A missing file is created empty."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists() and not self.path.is_file():
             raise UserError(self._problem(1, LineError(NO_FILE)))
         while True:
-            with self._told_of("cannot be opened", "fix that"):
+            with self._as_user_error("cannot be opened", "make it accessible"):
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
-                with self._told_of("cannot be locked", LOCAL):
+                with self._as_user_error("cannot be locked", LOCAL):
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                 # Another process may have replaced the file while this one waited.
                 if os.path.exists(self.path) and os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
@@ -147,14 +147,15 @@ class CsvTable(Generic[Row]):
                 os.close(descriptor)
 
     @contextmanager
-    def _told_of(self, problem: str, remedy: str) -> Iterator[None]:
+    def _as_user_error(self, problem: str, remedy: str) -> Iterator[None]:
+        """Raise an OSError as a UserError with this problem and remedy."""
         try:
             yield
         except OSError as error:
             raise UserError(f"{self.path}: {problem} ({error.strerror or error}); {remedy}") from error
 
     def _read(self, wanted: Callable[[str], bool] | None = None) -> Iterator[tuple[int, Row | LineError]]:
-        """Yield each line's number and row, or what is wrong with it; nothing follows a header that is wrong."""
+        """Yield each line's number with its row or error. Nothing is read below a wrong header."""
         if not self.path.exists():
             return
         if not self.path.is_file():
@@ -163,7 +164,7 @@ class CsvTable(Generic[Row]):
         with self.path.open("rb") as file:
             header = _header_of(file)
             if not header.endswith(b"\n") and len(header) < LONGEST_LINE:
-                self._tell_of_an_unfinished_line(header, 1)
+                self._warn_of_unfinished_line(header, 1)
                 return
             try:
                 read = self._lines.reader(_decoded(header))
@@ -175,7 +176,7 @@ class CsvTable(Generic[Row]):
                     yield number, LineError(TOO_LONG)
                     return
                 if not line.endswith(b"\n"):
-                    self._tell_of_an_unfinished_line(line, number)
+                    self._warn_of_unfinished_line(line, number)
                 elif wanted is None or wanted(line[: line.find(b",")].decode(errors="replace")):
                     try:
                         yield number, read(_decoded(line))
@@ -186,15 +187,15 @@ class CsvTable(Generic[Row]):
         remedy = error.remedy or (FIX if line > 1 else AWAY)
         return f"{self.path}:{line}: {error}; {remedy}"
 
-    def _tell_of_an_unfinished_line(self, line: bytes, number: int) -> None:
+    def _warn_of_unfinished_line(self, line: bytes, number: int) -> None:
+        # An unfinished line may have all of its cells, the last one cut.
         if line:
-            # All of its cells may be there, the last one cut short.
-            remedy = f"it goes to {self.path.name}{TORN} with the next row"
+            remedy = f"the next write moves it to {self.path.name}{TORN}"
             log = logging.getLogger(__name__)
-            log.warning("%s:%d: a last line without an end is left out; %s", self.path, number, remedy)
+            log.warning("%s:%d: the last line has no newline and is skipped; %s", self.path, number, remedy)
 
     def _is_current(self) -> bool:
-        """Return whether the header is this version's, and not an older one's."""
+        """Return whether the header is of this version and not of an older one."""
         with self.path.open("rb") as file:
             header = _header_of(file)
         try:
@@ -205,23 +206,23 @@ class CsvTable(Generic[Row]):
         return self._lines.is_current(text)
 
     def _end_of_last_line(self, descriptor: int) -> int:
-        """Set aside a last line that a killed writer left unfinished; return the size of the rest."""
+        """Move an unfinished last line to another file; return the size of the rest."""
         size = os.fstat(descriptor).st_size
         end = _end_of_last_line(descriptor, size)
         if end < size:
             torn = self.path.with_name(self.path.name + TORN)
-            with self._told_of("its unfinished last line could not be set aside", ROOM), torn.open("ab") as file:
+            with self._as_user_error("its unfinished last line could not be moved", ROOM), torn.open("ab") as file:
                 file.write(os.pread(descriptor, size - end, end) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             os.ftruncate(descriptor, end)
             log = logging.getLogger(__name__)
-            log.warning("%s: an unfinished last line was set aside in %s", self.path, torn.name)
+            log.warning("%s: an unfinished last line was moved to %s", self.path, torn.name)
         return end
 
     def _write_or_roll_back(self, descriptor: int, content: bytes, end: int) -> None:
         try:
-            with self._told_of("the row could not be written", ROOM):
+            with self._as_user_error("the row could not be written", ROOM):
                 written = os.write(descriptor, content)
                 if written < len(content):
                     raise OSError(f"only {written} of {len(content)} bytes were written")
@@ -231,26 +232,26 @@ class CsvTable(Generic[Row]):
             raise
 
     def _upgrade(self, content: str) -> None:
-        """Put a table of this version in the place of one of an older version, which is kept."""
+        """Replace a table of an older version, of which a copy is kept."""
         old = self._keep_old()
         self._replace(content)
         log = logging.getLogger(__name__)
-        log.warning("%s: is of this version now; that of before is %s", self.path, old.name)
+        log.warning("%s: converted to this version; the former table is %s", self.path, old.name)
 
     def _keep_old(self) -> Path:
-        """Copy the file as it is; return the copy's path."""
+        """Copy the file; return the copy's path."""
         old = _free_name(self.path.with_name(self.path.name + OLD))
-        with self._told_of("could not be kept as it is", ROOM):
+        with self._as_user_error("could not be copied", ROOM):
             shutil.copy2(self.path, old)
         return old
 
     def _replace(self, content: str) -> None:
-        with self._told_of("could not be written anew", ROOM):
+        with self._as_user_error("could not be replaced", ROOM):
             replace_file(self.path, content.encode())
 
 
 def _header_of(file: IO[bytes]) -> bytes:
-    """Return the first line; some programs write a byte order mark before it."""
+    """Return the first line without a byte order mark, which some programs write."""
     return file.readline(LONGEST_LINE).removeprefix(codecs.BOM_UTF8)
 
 
@@ -264,7 +265,7 @@ def _decoded(line: bytes) -> str:
 
 
 def _free_name(path: Path) -> Path:
-    """Return a path at which nothing is: this one, or one with a number."""
+    """Return a path that does not exist: this one, or one with a number."""
     number, free = 1, path
     while free.exists():
         number += 1
@@ -273,7 +274,7 @@ def _free_name(path: Path) -> Path:
 
 
 def _end_of_last_line(descriptor: int, size: int) -> int:
-    """Return the position behind the last newline of a file, reading backwards only as far as needed."""
+    """Return the position after the last newline of a file, reading backwards only as far as needed."""
     end = size
     while end > 0:
         begin = max(0, end - BLOCK_BYTES)

@@ -1,1 +1,1 @@
-"""Counts x measurements: what a model costs by its parts."""
+"""Sums of operators: a model's cost as counts times measurements."""

@@ -1,4 +1,4 @@
-"""Counts x measurements = what a model costs by its parts, and what is missing from the sum."""
+"""The sum of a model's operators: counts times measurements, and the operators missing from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from opcost.estimates import Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
+from opcost.measuring.record import MeasurementRow, is_flagged, time_of
 from opcost.operators.cases import CAPTURED, Case, cases_of
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.whitelist import share
@@ -19,7 +19,7 @@ from opcost.summing.index import Measurements
 
 @dataclass(frozen=True)
 class Part:
-    """Calls in a sum: how many, of what, and the measurement that stands for them, perhaps one on other values.
+    """The calls of one case in a sum, with the row that gives their cost, perhaps a row on other input data.
 
     ``basis`` is that of the sum's energies.
     """
@@ -36,13 +36,13 @@ class Part:
 
     @property
     def energy_j(self) -> float | None:
-        """The energy of all these calls, None where it is not known."""
+        """The energy of all these calls, None if unknown."""
         energy_j = self.basis.energy_of(self.row)
         return None if energy_j is None else self.occurrences * energy_j.value
 
     @property
     def is_on_other_values(self) -> bool:
-        """Whether the measurement was made on another kind of values."""
+        """Whether the row was measured on other input data."""
         return self.row.input_data != str(self.case.input_data)
 
 
@@ -50,11 +50,11 @@ class Part:
 class ModelCost:
     """The cost of one run of a model, summed from its operators.
 
-    ``summed`` and ``missing`` are the counts with and without a measurement under the conditions asked for, ``parts``
-    what is summed. Time and energy are None where nothing could be summed; energy also where any summed operator lacks
-    it, since a sum of some energies is the energy of nothing. ``basis`` says which energies all of these are, and those
-    that the sum is held against; how operators differ in how they follow the temperature is no part of ``energy_j``'s
-    error. ``flop_ratio`` and ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes that the sum carries.
+    ``summed`` and ``missing`` are the counts with and without a row under the conditions. ``parts`` are the terms of
+    the sum. Time and energy are None if nothing could be summed; energy also if any summed operator has none. ``basis``
+    is that of all energies of the sum and of the whole model. The error of ``energy_j`` does not include power
+    temperature coefficients. ``flop_ratio`` and ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes
+    that the summed operators have.
     """
 
     time_s: Estimate | None
@@ -68,16 +68,16 @@ class ModelCost:
     memory_bytes_ratio: float | None
 
     def board_ratio(self, board: str | None) -> float:
-        """Return what share of the summed time was measured on a board; 0 where nothing is summed."""
+        """Return the share of the summed time that was measured on a board; 0 if nothing is summed."""
         others_s = [part.time_s for part in self.parts if part.row.circumstances.device_uuid != board]
         return 0.0 if self.time_s is None else 1 - math.fsum(others_s) / self.time_s.value
 
 
 def whole_rank(whole: MeasurementRow, cost: ModelCost) -> tuple[bool, bool, float]:
-    """Return by what one of several wholes is chosen to stand beside a sum of its board: the largest comes first."""
+    """Return the rank of a whole model's row for the comparison with a sum; the row with the highest rank is used."""
     board_ratio = cost.board_ratio(whole.circumstances.device_uuid)
     has_energy = EnergyBasis.MEASURED.energy_of(whole) is not None
-    return has_energy, not is_doubtful(whole.measurement), board_ratio
+    return has_energy, not is_flagged(whole.measurement), board_ratio
 
 
 def sum_operators(
@@ -87,17 +87,17 @@ def sum_operators(
     input_data: str = CAPTURED,
     basis: EnergyBasis = EnergyBasis.MEASURED,
 ) -> ModelCost:
-    """Sum time and energy by occurrence over the counts that have a row under these conditions.
+    """Sum time and energy over all calls of the counts that have a row under these conditions.
 
-    The n calls on one row share one measured mean, so they contribute n times its error; different rows were measured
+    The n calls of one row share one measured mean, so they contribute n times its error. Different rows were measured
     independently, so their errors add in quadrature.
 
     Args:
         counts: a model's (filtered) operator counts.
-        measurements: where to look for rows.
-        conditions: what all summed rows must hold under.
-        input_data: one of ``INPUT_DATA``. Where captured values were not measured, those most like them stand in.
-        basis: which energies are summed.
+        measurements: the rows.
+        conditions: those of all summed rows.
+        input_data: one of ``INPUT_DATA``. If captured input data was not measured, the most similar is used.
+        basis: that of the summed energies.
     """
     return _cost(counts, _rows_of(counts, measurements, conditions, input_data), basis)
 
@@ -109,9 +109,9 @@ def sum_beside(
     conditions: Conditions,
     input_data: str = CAPTURED,
 ) -> ModelCost:
-    """Sum a model's operators as ``sum_operators`` does, to be set beside its whole.
+    """Sum a model's operators for the comparison with the whole model, see ``sum_operators``.
 
-    Rows of the whole's board come first; energies are normalised if the whole's and those of all rows can be.
+    Rows of the whole model's board are preferred. Energies are normalised if all rows and the whole model's can be.
     """
     found = _rows_of(counts, measurements.preferring(whole.circumstances.device_uuid), conditions, input_data)
     rows = [row for rows in found.values() for _, _, row in rows]
@@ -119,7 +119,7 @@ def sum_beside(
 
 
 Rows: TypeAlias = Mapping[OperatorCount, Sequence[tuple[Case, int, MeasurementRow]]]
-"""What stands for the calls of each count: what is called, how often, and its row."""
+"""The case, the number of calls and the row for the calls of each count."""
 
 
 def _rows_of(counts: OperatorCounts, measurements: Measurements, conditions: Conditions, input_data: str) -> Rows:
@@ -157,7 +157,7 @@ def _cost(counts: OperatorCounts, found: Rows, basis: EnergyBasis) -> ModelCost:
 
 
 def _by_row(parts: Iterable[Part]) -> list[tuple[int, MeasurementRow]]:
-    """Return each row once, with the number of calls that it stands for."""
+    """Return each row once, with its number of calls."""
     calls: dict[str, int] = {}
     rows: dict[str, MeasurementRow] = {}
     for part in parts:
@@ -176,5 +176,5 @@ def _energy_missing_reason(rows: Sequence[MeasurementRow], basis: EnergyBasis) -
     without = [row for row in rows if basis.energy_of(row) is None]
     if not without:
         return None
-    reason = without[0].measurement.energy_missing_reason or "it cannot be normalised to one temperature"
+    reason = without[0].measurement.energy_missing_reason or "it cannot be normalised to 50 °C"
     return f"{len(without)} of {len(rows)} operators have no energy: {reason}"

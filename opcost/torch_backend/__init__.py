@@ -1,1 +1,1 @@
-"""All that touches torch: capturing, rebuilding and running operators."""
+"""The torch backend: capturing, rebuilding and running operators."""

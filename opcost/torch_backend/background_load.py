@@ -1,4 +1,4 @@
-"""Keeps a GPU at work while nothing is measured, so that it neither cools nor clocks down between two operators."""
+"""A background load for a GPU between measurements, so that its temperature and clocks stay up."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from opcost.measuring.ports import Workload
 from opcost.torch_backend.workload import EagerWorkload, as_graph, refused_calls
 
 ELEMENTS = 2**22
-"""Of each of three fp32 tensors, 50 MB in all: what fits into an H200's cache draws some 500 W there, as operators do
-on average, while more would draw nearly the 700 W at which clocks go down."""
+"""Elements of each of three fp32 tensors, 50 MB in total. They fit into an H200's cache and draw about 500 W, as much
+as operators on average. Larger tensors draw almost 700 W, the power limit."""
 
 
 class BackgroundLoad(Observer):
-    """Runs a workload from ``resume`` to ``pause``, in a thread; it is made at the first ``resume``.
+    """Runs a workload in a thread from ``resume`` to ``pause``. The workload is built at the first ``resume``.
 
-    As an observer it rests in loops, and goes on as soon as one has ended, also while its logs are cut.
+    As an observer it pauses during loops.
     """
 
     def __init__(self, make_workload: Callable[[], Workload]) -> None:
@@ -35,16 +35,16 @@ class BackgroundLoad(Observer):
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def before_start(self) -> None:
-        """Rest: the next loop has the device for itself."""
+        """Pause for the next loop."""
         self.pause()
 
     def after_finish(self) -> Finding:
-        """Go on."""
+        """Resume."""
         self.resume()
         return NOTHING
 
     def resume(self) -> None:
-        """Keep the device at work from now on; where it has no room for that, let it idle."""
+        """Start the load, or leave the device idle if it has not enough memory."""
         if self._is_refused:
             return
         if self._workload is None:
@@ -52,7 +52,7 @@ class BackgroundLoad(Observer):
                 self._workload = self._make_workload()
             except CannotMeasureError as error:
                 logging.getLogger(__name__).warning(
-                    "the device idles between operators, and short loops measure it while it warms up: %s", error
+                    "no background load between operators, so short loops may begin on a cool device: %s", error
                 )
                 self._is_refused = True
                 return
@@ -60,7 +60,7 @@ class BackgroundLoad(Observer):
         self._wanted.set()
 
     def pause(self) -> None:
-        """Stop, and return when what was started has ended."""
+        """Stop the load and wait until the device is idle."""
         self._wanted.clear()
         if self._workload is not None:
             with self._round:
@@ -82,10 +82,10 @@ class BackgroundLoad(Observer):
 
 
 def additions(device: str) -> Workload:
-    """Return a load for the background.
+    """Return additions as a background load.
 
     Raises:
-        CannotMeasureError: the device has no room for it.
+        CannotMeasureError: the device has not enough memory.
     """
     with refused_calls(device):
         augend, addend, total = (torch.randn(ELEMENTS, device=device) for _ in range(3))

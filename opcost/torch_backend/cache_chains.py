@@ -1,5 +1,4 @@
-"""Chains of operators behind a stream of other data, so that they find neither their weights nor all of their code in a
-GPU's caches."""
+"""Chains of operators after a stream of other data, which evicts their weights and a part of their code from caches."""
 
 from __future__ import annotations
 
@@ -9,30 +8,30 @@ from torch import nn
 from opcost.comparing.cache_chains import block
 
 GAIN = 1.1
-"""The norm of a filter: 1 would keep the spread of values, less what padding and the operators between take."""
+"""The norm of a filter. A norm of 1 keeps the spread of values; padding and other operators reduce it."""
 
 
 class StreamThenCopy(nn.Module):
-    """Reads a stream, and returns a copy of images: just written, as by an operator before."""
+    """Reads a stream and returns a copy of images, which is in the cache like a previous operator's output."""
 
     def forward(self, stream: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
-        """Read, then copy."""
-        return _copied_behind(stream, images)
+        """Read the stream, then copy the images."""
+        return _copied_after(stream, images)
 
 
 class ChainBehindAStream(nn.Module):
-    """The blocks of an ``opcost.comparing.cache_chains.Chain``, on a copy that is made behind a stream."""
+    """The blocks of an ``opcost.comparing.cache_chains.Chain``, on a copy that is made after a stream."""
 
     def __init__(self, blocks: int, kind: str) -> None:
         super().__init__()
         self.chain = nn.Sequential(*(module for _ in range(blocks) for module in _modules(kind)))
 
     def forward(self, stream: torch.Tensor, images: torch.Tensor) -> object:
-        """Read and copy, then run the chain."""
-        return self.chain(_copied_behind(stream, images))
+        """Read the stream, copy the images, then run the chain."""
+        return self.chain(_copied_after(stream, images))
 
 
-def _copied_behind(stream: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+def _copied_after(stream: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
     torch.sum(stream)
     return images.clone()
 
@@ -42,8 +41,8 @@ def _modules(kind: str) -> list[nn.Module]:
     modules = [getattr(nn, name)(**parameters) for name, parameters in block(kind)]
     for module in modules:
         if isinstance(module, nn.Conv2d):
-            # As torch initialises them each makes values three times smaller. So they stay within a factor of five,
-            # which power does not depend on (``input_values``).
+            # With torch's initialisation each convolution makes values three times smaller. Here they stay within a
+            # factor of five, on which power does not depend (``operators.values``).
             nn.init.normal_(module.weight)
             with torch.no_grad():
                 module.weight *= GAIN / module.weight.flatten(1).norm(dim=1).reshape(-1, 1, 1, 1)

@@ -1,4 +1,4 @@
-"""A run of a model -> its operator counts."""
+"""Capture of a model's operator counts during one run."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ def capture(
     """Run a model once in inference mode and count every call of its operators.
 
     Operators are the leaf modules (no children), the ``COMPOSITES``, and every function that is called outside them
-    and computes something; those that only make views or memory are left out. A module called three times counts three
-    times, and what runs inside an operator is not counted again. The model runs what it runs unobserved: a module that
-    is an operator sees no hook and no function mode, either of which keeps attention from its native path.
+    and computes something; functions that only make views or allocate memory are omitted. A module called three times
+    counts three times. Operations inside an operator are not counted again. The capture does not change the operations
+    that run: operators see no hook and no function mode, either of which disables attention's native path.
 
     Args:
         model: the model, in the mode in which it is measured.
-        inputs: its positional arguments.
-        model_tuple: describes the model as a whole.
+        inputs: positional arguments of the model.
+        model_tuple: describes the whole model.
         composites: further classes, by name, whose modules are one operator each.
-        record: is told of each operation that ran, in order.
+        record: called with each operation that ran, in order.
 
     Raises:
-        UnknownOperationError: the model runs operations whose FLOPs are not known.
+        UnknownOperationError: the model runs operations without a formula for their FLOPs.
         DescriptionError: a call could not be described, which is a bug.
     """
     device_type = tensors_of(inputs)[0].device.type
-    recorder = _Recorder(looks_at_values=device_type != META)
+    recorder = _Recorder(with_statistics=device_type != META)
     counter = CostCounter(recorder.add)
     with like_a_device(device_type), counter:
         recorder.run(model, inputs, composites)
@@ -78,15 +78,15 @@ def watch(
     mark: Callable[[OperatorTuple], AbstractContextManager[Any]],
     composites: Collection[str] = (),
 ) -> None:
-    """Run a model once in inference mode, each call of an operator inside the context that ``mark`` makes for it.
+    """Run a model once in inference mode, with each call of an operator inside the context that ``mark`` returns.
 
-    Functions that compute nothing are marked, too: nothing counts the operations of this run.
+    Functions that compute nothing are marked, too, because the operations of this run are not counted.
     """
     _Recorder(mark).run(model, inputs, composites)
 
 
 def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Iterator[nn.Module]:
-    """Yield the modules of a model that are counted as operators, each once."""
+    """Yield each module of a model that is counted as an operator once."""
     seen: set[int] = set()
     pending = [module]
     while pending:
@@ -103,15 +103,14 @@ def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Ite
 
 
 Description: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], OperatorTuple]
-"""Describes a call with these arguments."""
-
+"""Returns the operator tuple of a call with these arguments."""
 
 NO_COST = total([])
 
 
 @dataclass(frozen=True)
 class _Call:
-    """One call of an operator: what it computed and moved, and what its floating inputs held."""
+    """One call of an operator, with its cost and the statistics of its floating-point inputs."""
 
     operator: OperatorTuple
     statistics: tuple[InputStatistics, ...] = ()
@@ -119,22 +118,22 @@ class _Call:
 
 
 class _Recorder(TorchFunctionMode):
-    """Collects the costs of a run, and gives those inside an operator's call to that operator.
+    """Collects the costs of a run and assigns those inside an operator's call to that operator.
 
-    As a function mode it sees the functions that the model itself calls, not those that these call in turn.
+    As a function mode it sees the functions that the model calls, not those that these functions call.
     """
 
     def __init__(
         self,
         mark: Callable[[OperatorTuple], AbstractContextManager[Any]] = nullcontext,
-        looks_at_values: bool = False,
+        with_statistics: bool = False,
     ) -> None:
         super().__init__()
         self.costs: list[OperationCost] = []
         self.outside: set[str] = set()
         self._bugs: list[Exception] = []
         self._mark = mark
-        self._looks_at_values = looks_at_values
+        self._with_statistics = with_statistics
         self._calls: dict[OperatorTuple, list[_Call]] = {}
         self._outputs: dict[OperatorTuple, PlainValue] = {}
         self._is_inside = False
@@ -165,17 +164,17 @@ class _Recorder(TorchFunctionMode):
                     raise DescriptionError("a call could not be described") from self._bugs[0]
 
     def add(self, cost: OperationCost) -> None:
-        """Take the cost of an operation that has just run."""
+        """Add the cost of an operation that has just run."""
         self.costs.append(cost)
         if not self._is_inside:
             self.outside.add(cost.operation)
 
     @contextmanager
     def _observing(self, module: nn.Module) -> Iterator[None]:
-        """Count the calls of a module as an operator's.
+        """Count the calls of a module as calls of an operator.
 
-        Its ``forward`` is replaced meanwhile: a hook would be seen by modules that look for hooks. Scripted modules do
-        not let it be replaced, and are left alone.
+        This replaces its ``forward``, because some modules change their path if they have hooks. A scripted module's
+        ``forward`` cannot be replaced; its calls are not observed.
         """
         if isinstance(module, torch.jit.ScriptModule):
             yield
@@ -195,7 +194,7 @@ class _Recorder(TorchFunctionMode):
             attributes.update(own)
 
     def counts(self) -> Iterator[OperatorCount]:
-        """Yield the counts in order of first call; costs per call are means over the calls."""
+        """Yield the counts in order of first call. Costs per call are means over all calls."""
         for operator, calls in self._calls.items():
             cost = total([call.cost for call in calls])
             yield OperatorCount(
@@ -204,12 +203,12 @@ class _Recorder(TorchFunctionMode):
                 flop=round(cost.flop / len(calls)),
                 memory_bytes=round(cost.memory_bytes / len(calls)),
                 outputs=self._outputs.get(operator),
-                statistics=tuple(call.statistics for call in calls) if self._looks_at_values else (),
+                statistics=tuple(call.statistics for call in calls) if self._with_statistics else (),
             )
 
     @contextmanager
     def _off(self) -> Iterator[None]:
-        """Take this mode, and no other, off the stack of function modes, where operators would see it."""
+        """Remove this mode, and no other, from the stack of function modes, where operators would see it."""
         if self._is_inside:
             yield
             return
@@ -226,10 +225,10 @@ class _Recorder(TorchFunctionMode):
                 _push_mode(mode)
 
     def _described(self, description: Description, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
-        """Describe a call; a bug in that must not reach the model, which may catch it and go on in another way."""
+        """Return the description of a call. Errors are stored, because the model might catch an exception."""
         try:
             operator = description(args, kwargs)
-            if not self._looks_at_values:
+            if not self._with_statistics:
                 return _Call(operator)
             with _disable_current_modes():
                 return _Call(operator, input_statistics(args, kwargs))
@@ -244,7 +243,7 @@ class _Recorder(TorchFunctionMode):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Call a function, and count the call as an operator's unless it is inside another's."""
+        """Call a function, and count the call unless it is inside another operator's call."""
         call = None if self._is_inside else self._described(description, args, kwargs)
         if call is None:
             return function(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Outputs that hold NaN or infinity: such a call takes its time, but may draw another power than sound values."""
+"""Detection of outputs with NaN or infinity, for which a call may draw another power than for finite values."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from opcost.torch_backend.flops import tensors_of
 
 
 def flags_of_output(output: object, arguments: object) -> Flags:
-    """Return a flag if a call's output is not all finite though its arguments are.
+    """Return a flag if a call's output is not finite although its arguments are, such as the root of negative values.
 
-    Such an output is a root or a logarithm of values that were drawn below zero, say: another run would find the same.
-
-    Who fills a mask with -inf gets what was asked for, as the model does. It is one look at one output, a kernel or two
-    for each tensor, which takes hardly any memory.
+    A mask that is filled with -inf is not flagged, because an argument is infinite. The check takes one or two kernels
+    for each tensor and hardly any memory.
     """
-    is_told = not all(map(_is_finite, tensors_of(output))) and all(map(_is_finite, tree_leaves(arguments)))
-    return (Flag.NOT_FINITE,) if is_told else ()
+    is_flagged = not all(map(_is_finite, tensors_of(output))) and all(map(_is_finite, tree_leaves(arguments)))
+    return (Flag.NOT_FINITE,) if is_flagged else ()
 
 
 def _is_finite(value: Any) -> bool:
-    """Return whether a number, or each in a tensor, is finite; whole numbers are, and what has no numbers."""
+    """Return whether a number or all numbers of a tensor are finite; True for all other values."""
     if isinstance(value, float):
         return math.isfinite(value)
     if not isinstance(value, torch.Tensor) or not value.numel():
@@ -35,8 +33,8 @@ def _is_finite(value: Any) -> bool:
     if not value.is_floating_point():
         return True
     try:
-        # Both are NaN where any value is.
+        # Both are NaN if any value is.
         return all(math.isfinite(end.item()) for end in torch.aminmax(value))
     except RuntimeError:
-        # Some tensors (4-bit floats, sparse ones) have no such function; that is no reason not to measure.
+        # Some tensors (4-bit floats, sparse tensors) do not support this function; they are not flagged.
         return True

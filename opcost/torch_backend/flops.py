@@ -1,8 +1,8 @@
-"""FLOPs and bytes of a run, counted per ATen operation as torch dispatches it.
+"""FLOPs and bytes of a run, counted for each ATen operation that torch dispatches.
 
-FLOPs are those of matrix products, convolutions and attention, a multiply-add counted as two, by torch's own
-formulas (``torch.utils.flop_counter``) and those added here. Bytes are each distinct input tensor once and each
-output once, of every operation that is neither a view nor an allocation.
+FLOPs are those of matrix products, convolutions and attention, a multiply-add counted as two, by torch's formulas
+(``torch.utils.flop_counter``) and those added here. Bytes are each distinct input tensor once and each output once, of
+every operation that is neither a view nor an allocation.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ ALLOCATIONS = frozenset(
     | {"detach", "detach_", "alias", "as_strided_", "lift_fresh", "_unsafe_view", "_reshape_alias", "unsafe_split"}
     | {"unsafe_chunk", "unsafe_split_with_sizes", "_local_scalar_dense", "is_same_size"}
 )
-"""Operations that compute nothing, though their schema does not declare them to be views."""
+"""Operations that compute nothing although their schema does not declare them as views."""
 
 WITHOUT_PRODUCTS = frozenset(
-    # element by element, but not tagged so in every version
+    # elementwise, but not tagged as pointwise in every version
     "hardswish hardswish_ hardsigmoid hardsigmoid_ hardtanh hardtanh_ leaky_relu leaky_relu_ elu elu_ celu celu_ "
     "threshold threshold_ glu log_sigmoid_forward _prelu_kernel floor_divide floor_divide_ masked_fill masked_fill_ "
     "bernoulli complex polar "
@@ -63,18 +63,18 @@ WITHOUT_PRODUCTS = frozenset(
 )
 """Operations that move or combine elements without multiplying matrices, besides those that torch tags as pointwise.
 
-An operation that is neither here nor has a formula is an error: its FLOPs are unknown, not 0."""
+An operation that is neither listed here nor has a formula is an error: its FLOPs are unknown, not 0."""
 
 BACKENDS = {"cpu": "CPU", "cuda": "CUDA"}
-"""Torch's names for the kernels of a device."""
+"""torch's names of the kernels of a device."""
 
 NAMESPACES = frozenset({"aten", "prims", "torchvision"})
-"""Where the names in these lists are at home: an operation of the same name elsewhere may do anything."""
+"""The namespaces of the operations in these lists. An operation of the same name in another may do anything."""
 
 
 @dataclass(frozen=True)
 class OperationCost:
-    """What one ATen operation computes and moves."""
+    """FLOPs and bytes of one ATen operation."""
 
     operation: str
     flop: int
@@ -90,10 +90,10 @@ class CostCounter(TorchDispatchMode):
         self._unknown: set[str] = set()
 
     def check(self) -> None:
-        """Make sure that the FLOPs of everything that ran are known.
+        """Check that the FLOPs of all operations that ran are known.
 
         Raises:
-            UnknownOperationError: they are not.
+            UnknownOperationError: some are not.
         """
         if self._unknown:
             raise UnknownOperationError(self._unknown)
@@ -102,7 +102,7 @@ class CostCounter(TorchDispatchMode):
         self, func, types, args=(), kwargs=None
     ) -> Any:
         kwargs = kwargs or {}
-        # In inference mode composite operations (linear, batch_norm, reshape) arrive whole: look inside them.
+        # In inference mode composite operations (linear, batch_norm, reshape) arrive undecomposed.
         if func._overloadpacket not in flop_registry and is_composite(func, args):
             with self:
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
@@ -125,10 +125,10 @@ def operation_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], res
 
 
 def is_composite(func: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether an ATen operation is made of others on the device of its arguments.
+    """Return whether an ATen operation consists of others on the device of its arguments.
 
-    Only torch's own kernels count: some of its decompositions for compilers run other operations (dropout clones).
-    Some operations are made of others on one device and a kernel of their own on another (``_fused_rms_norm``).
+    Only torch's own kernels count, because some of its decompositions for compilers run other operations (dropout
+    clones). Some operations consist of others on one device and are a kernel on another (``_fused_rms_norm``).
     """
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     if not has_kernel(func.name(), "CompositeImplicitAutograd"):
@@ -138,14 +138,14 @@ def is_composite(func: Any, args: tuple[Any, ...]) -> bool:
 
 
 def is_free(func: Any) -> bool:
-    """Return whether an ATen operation only makes a view or memory."""
+    """Return whether an ATen operation only makes a view or allocates memory."""
     if func._overloadpacket.__name__ in ALLOCATIONS or torch.Tag.inplace_view in func.tags:
         return True
     return any(_is_alias(value) for value in func._schema.returns)
 
 
 def is_known(func: Any) -> bool:
-    """Return whether an ATen operation has a formula for its FLOPs, or is known to need none."""
+    """Return whether an ATen operation has a formula for its FLOPs, or is known to have none."""
     packet = func._overloadpacket
     if packet in flop_registry or torch.Tag.pointwise in func.tags:
         return True
@@ -153,7 +153,7 @@ def is_known(func: Any) -> bool:
 
 
 def tensor_bytes(tensor: torch.Tensor) -> int:
-    """Return the bytes that a tensor's elements take in memory; expanded dimensions (stride 0) count once."""
+    """Return the bytes of a tensor's elements in memory; expanded dimensions (stride 0) count once."""
     if tensor.numel() == 0:
         return 0
     distinct = 1
@@ -176,12 +176,12 @@ def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
 
 
 def _attention_flop(query: Any, key: Any, value: Any, *_: Any) -> int:
-    """FLOPs of scaled dot-product attention: older versions of torch have no formula for its kernel on a CPU."""
+    """FLOPs of scaled dot-product attention, for whose CPU kernel older versions of torch have no formula."""
     return int(sdpa_flop_count(query.shape, key.shape, value.shape))
 
 
 def _vector_flop(matrix: Any, *_: Any) -> int:
-    """FLOPs of a product of a matrix, or of a vector, with a vector."""
+    """FLOPs of a product of a matrix or a vector with a vector."""
     return 2 * int(matrix.numel())
 
 
@@ -212,7 +212,7 @@ def _is_alias(value: Any) -> bool:
 
 
 ENCODER_LAYER_HIDDEN_WEIGHT = 12
-"""Where ``_transformer_encoder_layer_fwd`` has the weight of the first linear layer, after source and width."""
+"""Index of the first linear layer's weight among the arguments of ``_transformer_encoder_layer_fwd`` after width."""
 
 FORMULAS: Mapping[str, Callable[..., int]] = {
     "_scaled_dot_product_flash_attention_for_cpu": _attention_flop,
@@ -223,7 +223,7 @@ FORMULAS: Mapping[str, Callable[..., int]] = {
     "vdot": _vector_flop,
     "addmv": _added_vector_flop,
 }
-"""FLOPs of operations that ``torch.utils.flop_counter`` has no formula for, from their positional arguments."""
+"""Formulas for operations without one in ``torch.utils.flop_counter``, by their positional arguments."""
 
 
 def total(costs: Iterable[OperationCost]) -> OperationCost:

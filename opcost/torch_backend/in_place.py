@@ -1,6 +1,6 @@
-"""Operators that write into their own input, run again and again without modifying it.
+"""Repeated calls of in-place operators without modifying their inputs.
 
-Run in a loop on one tensor, Hardswish passes through denormals to zeros in 160 rounds and ``x += y`` runs to infinity.
+In a loop on one tensor, Hardswish passes through denormals to zeros in 160 rounds, and ``x += y`` grows to infinity.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from opcost.torch_backend.flops import is_composite, is_free
 from opcost.torch_backend.passes import INFERENCE
 
 WRITES_THE_SAME = frozenset({"zero_", "fill_", "copy_", "index_put_", "_index_put_impl_", "index_fill_"})
-"""In-place operations that write the same values each time, whatever was there before."""
+"""In-place operations that write the same values each time."""
 
 ADDS = frozenset({"add_", "sub_"})
-"""In-place operations that the same kernel undoes, given the opposite ``alpha``."""
+"""In-place operations that the same kernel reverses, given the opposite ``alpha``."""
 
 IN_PLACE = (Flag.MODIFIES_INPUT,)
 
@@ -46,17 +46,16 @@ class Operation:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether its result is its first argument, written over."""
+        """Whether its result is its overwritten first argument."""
         returns = self.function._schema.returns
         return len(returns) == 1 and returns[0].alias_info is not None and bool(returns[0].alias_info.is_write)
 
 
 def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Calls:
-    """Return what does as a call does, again and again.
+    """Return calls that run the same kernels as a call and can be repeated.
 
-    ``call`` is made once for a look at its operations; those that write into one of the ``inputs`` do not run. Where it
-    is one such operation, it adds and subtracts in turn, or its kernel is run on the same input with the result going
-    elsewhere.
+    ``call`` is made once to record its operations, without those that write into one of the ``inputs``. If it is a
+    single in-place operation, the calls add and subtract in turn, or run its kernel with another tensor as output.
 
     Raises:
         CannotMeasureError: it writes into its input in another way.
@@ -74,11 +73,11 @@ def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Ca
         if _is_undone_by_itself(operation):
             return Calls(in_turn(operation), period=2, flags=IN_PLACE, notes=IN_TURN)
         return Calls(elsewhere(operation), flags=IN_PLACE, notes=ELSEWHERE)
-    raise CannotMeasureError(f"{', '.join(writing)} would work on what it wrote itself, among other operations")
+    raise CannotMeasureError(f"it cannot be repeated: {', '.join(writing)} modifies its input, among other operations")
 
 
 def in_turn(operation: Operation) -> Callable[[], object]:
-    """Return a call that adds to a tensor in place and then subtracts the same, both by the operation's kernel."""
+    """Return a call that adds to a tensor in place and then subtracts the same, both with the operation's kernel."""
     alpha = operation.kwargs.get("alpha", 1)
 
     def both() -> object:
@@ -89,7 +88,7 @@ def in_turn(operation: Operation) -> Callable[[], object]:
 
 
 def _is_undone_by_itself(operation: Operation) -> bool:
-    """Return whether the opposite ``alpha`` undoes it: a sum of floats, and not with the tensor itself."""
+    """Return whether the opposite ``alpha`` reverses it: for sums of floats, but not with the tensor itself."""
     if operation.name not in ADDS:
         return False
     target, other = operation.args
@@ -98,13 +97,13 @@ def _is_undone_by_itself(operation: Operation) -> bool:
 
 
 def elsewhere(operation: Operation) -> Callable[[], object]:
-    """Return a call of an in-place operation's kernel whose result goes into a second buffer, or a new tensor.
+    """Return a call of an in-place operation's kernel that writes into a second buffer or a new tensor.
 
-    torch runs one kernel for ``add_``, ``add.out`` and ``add``. A form with ``out`` that is generated (``relu.out``)
-    adds a copy to it: then the result is a new tensor, whose memory torch's allocator has at hand.
+    torch runs the same kernel for ``add_``, ``add.out`` and ``add``. A generated ``out`` variant (``relu.out``) adds a
+    copy, so the functional variant is used instead; its memory comes from torch's allocator.
 
     Raises:
-        CannotMeasureError: the operation has no such forms.
+        CannotMeasureError: the operation has no such variants.
     """
     packet = getattr(torch.ops.aten, operation.name.removesuffix("_"), None)
     overload = operation.function._overloadname
@@ -115,16 +114,16 @@ def elsewhere(operation: Operation) -> Callable[[], object]:
         buffer = torch.empty_like(args[0])
         return lambda: out(*args, **kwargs, out=buffer)
     if new is None:
-        raise CannotMeasureError(f"{operation.name} writes into its input, and has no form that writes elsewhere")
+        raise CannotMeasureError(f"{operation.name} modifies its input and has no variant that does not")
     return lambda: new(*args, **kwargs)
 
 
 class _Observer(TorchDispatchMode):
-    """Notes the operations that compute, and makes those that write into an input do nothing."""
+    """Records the operations that compute, and skips those that write into an input."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from importing its compiler, which takes seconds: nothing is compiled here."""
+        """Keep torch from importing its compiler, which takes seconds and is not needed here."""
         return False
 
     def __init__(self, inputs: Iterable[torch.Tensor]) -> None:
@@ -151,5 +150,5 @@ class _Observer(TorchDispatchMode):
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    """Return what is equal for tensors that share memory, on the meta device too."""
+    """Return an identifier that is equal for tensors that share memory, also on the meta device."""
     return int(tensor.untyped_storage()._cdata)

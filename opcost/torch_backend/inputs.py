@@ -1,4 +1,4 @@
-"""Inputs drawn for plain values."""
+"""Random inputs for operator tuples, and statistics of a model's inputs."""
 
 from __future__ import annotations
 
@@ -15,26 +15,25 @@ from opcost.operators.values import NORMAL, NORMAL_DATA, InputData, InputStatist
 from opcost.torch_backend.values import real_value, stored_elements, tensors_within
 
 USUAL_BOUND = 2
-"""Integers are drawn below this where nothing says what they count: valid in any dimension of a tensor but of one."""
-
+"""The default upper bound of integers: valid as indices into every dimension of at least this size."""
 
 SMALLEST_BOX = 16.0
-"""Pixels. Detectors' smallest anchors are of 32."""
+"""The smallest side of a box in pixels. The smallest anchors of detectors are 32 pixels."""
 
 BOX_COLUMNS = 4
 
 SAMPLE_SIZE = 2**15
-"""Values of an input that are looked at: they tell a share of zeros to within 0.003, in a millisecond."""
+"""The number of sampled values of an input: it gives the share of zeros to within 0.003, in a millisecond."""
 
-NOTHING_SEEN = InputStatistics(None, None, None)
+UNKNOWN_STATISTICS = InputStatistics(None, None, None)
 
 
 @dataclass(frozen=True)
 class Kinds:
-    """What the values of tensors are to be, by their identity.
+    """The kinds of values of tensors, by the tensors' identities.
 
-    ``floating`` has the values of floating ones, normal if they are not there; ``bounds`` the number below which the
-    integers of a tensor are, ``box_sides`` the side in pixels of the image in which a tensor's rows are boxes.
+    ``floating`` holds kinds of floating-point values (default: normal), ``bounds`` the upper bounds of integers, and
+    ``box_sides`` the image's side in pixels for tensors whose rows are boxes.
     """
 
     floating: Mapping[int, InputValues] = field(default_factory=dict)
@@ -43,15 +42,15 @@ class Kinds:
 
 
 class DrawnInputs:
-    """Draws seeded tensors of given shapes, dtypes and layouts for a device: floating values, or integers from 0 up.
+    """Draws seeded tensors of given shapes, dtypes and layouts: floating-point values, or integers from 0.
 
-    Specs with one identity give one tensor, as in the model. On the ``meta`` device there are only shapes.
+    Specs of equal identity give the same tensor, as in the model. On the ``meta`` device tensors have shapes only.
 
     Args:
-        device: where the tensors are.
-        seed: decides the values.
-        drawn_on: where they are drawn; the same seed gives other values on another device.
-        kinds: what the values of tensors are to be.
+        device: device of the tensors.
+        seed: of the random values.
+        drawn_on: device to draw on; the same seed gives other values on another device.
+        kinds: kinds of values.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class DrawnInputs:
         """Return one plain value with a tensor in place of each spec in it.
 
         Raises:
-            CannotMeasureError: it cannot be made again.
+            CannotMeasureError: the value cannot be recreated.
         """
         return real_value(value, self._device, self._tensor)
 
@@ -107,9 +106,9 @@ class DrawnInputs:
         return buffer
 
     def _boxes(self, spec: TensorSpec, side: float) -> torch.Tensor:
-        """Draw boxes (left, top, right, bottom; before them zero, the image's number, where there are five columns).
+        """Draw boxes (left, top, right, bottom; with five columns, the first is the image's number, zero).
 
-        Their centres are anywhere in the image, their heights and widths of any order of magnitude, as detectors'.
+        Centres are uniformly distributed over the image, heights and widths over orders of magnitude, as in detectors.
         """
         rows = spec.shape[0]
         drawn = torch.rand((4, rows), device=self._drawn_on, generator=self._generator)
@@ -124,10 +123,10 @@ class DrawnInputs:
 def operator_inputs(
     operator: OperatorTuple, device: str, data: InputData = NORMAL_DATA
 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return positional and keyword arguments of a kind for an operator tuple, valid as indices where they are some.
+    """Return positional and keyword arguments for an operator tuple on some input data; indices are valid.
 
     Raises:
-        CannotMeasureError: they cannot be made again.
+        CannotMeasureError: an argument cannot be recreated.
     """
     floating = {spec.identity: data.kind(index) for index, spec in enumerate(operator.floating_inputs)}
     kinds = Kinds(floating, dict(integer_bounds(operator)), dict(box_sides(operator)))
@@ -139,7 +138,7 @@ def operator_inputs(
 
 
 def input_statistics(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[InputStatistics, ...]:
-    """Return what each distinct floating tensor of a call holds, in the order of the call's specs."""
+    """Return the statistics of each distinct floating-point tensor of a call, in the order of the call's specs."""
     values = [*args, *(value for _, value in sorted(kwargs.items()))]
     tensors = {id(tensor): tensor for tensor in tensors_within(values) if tensor.is_floating_point()}
     return tuple(map(_statistics, tensors.values()))
@@ -149,23 +148,25 @@ def _statistics(tensor: torch.Tensor) -> InputStatistics:
     try:
         values = _sample(tensor).to(torch.float64)
         if not values.numel():
-            return NOTHING_SEEN
+            return UNKNOWN_STATISTICS
         spread, mean = (_finite(value.item()) for value in torch.std_mean(values, correction=0))
         zeros = values.numel() - int(torch.count_nonzero(values))
         return InputStatistics(zeros / values.numel(), mean, spread)
     except (RuntimeError, ValueError):
-        # A kind of tensor that torch cannot take values out of, such as 4-bit floats; that is no reason not to count.
-        return NOTHING_SEEN
+        # torch cannot read values of some tensors, such as 4-bit floats.
+        return UNKNOWN_STATISTICS
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:
-    """Return all values of a small tensor, and of a large one some from anywhere in it, always the same places."""
+    """Return all values of a small tensor, or a random sample of a large one, at the same positions each time."""
     if tensor.numel() <= SAMPLE_SIZE:
         return tensor
     generator = torch.Generator(tensor.device).manual_seed(DEFAULT_SEED)
-    places = [torch.randint(size, (SAMPLE_SIZE,), device=tensor.device, generator=generator) for size in tensor.shape]
-    # One-byte floats cannot be indexed as such.
-    return tensor.view(torch.uint8)[tuple(places)].view(tensor.dtype) if tensor.itemsize == 1 else tensor[tuple(places)]
+    index = tuple(
+        torch.randint(size, (SAMPLE_SIZE,), device=tensor.device, generator=generator) for size in tensor.shape
+    )
+    # torch cannot index one-byte floats.
+    return tensor.view(torch.uint8)[index].view(tensor.dtype) if tensor.itemsize == 1 else tensor[index]
 
 
 def _finite(value: float) -> float | None:

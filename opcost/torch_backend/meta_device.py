@@ -1,4 +1,4 @@
-"""Runs on the meta device: shapes, layouts and branches as a CPU or GPU would give them."""
+"""Runs on the meta device with the shapes, layouts and branches of a CPU or GPU."""
 
 from __future__ import annotations
 
@@ -14,21 +14,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opcost.operators.tuples import META
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
-"""The channels-last format of tensors with this many dimensions."""
-
+"""The channels-last format by number of dimensions."""
 
 BATCH_NORM_TRAINING = 5
-"""Where ``native_batch_norm`` has its argument ``training``."""
+"""Index of the argument ``training`` of ``native_batch_norm``."""
 
 
 @contextmanager
 def like_a_device(device: str = META) -> Iterator[None]:
-    """While active, what runs on the meta device takes the branches that it takes on a CPU or GPU.
+    """While active, runs on the meta device take the same branches as on a CPU or GPU.
 
-    For a run on any other ``device`` it does nothing.
-
-    ``MultiheadAttention`` takes its native path, convolutions keep the channels-last layout, and batch norms that do
-    not train write no statistics.
+    ``MultiheadAttention`` takes its native path, convolutions keep the channels-last layout, and batch norms in eval
+    mode write no statistics. For any other ``device`` this does nothing.
     """
     if device != META:
         yield
@@ -50,7 +47,7 @@ def is_channels_last(tensor: torch.Tensor) -> bool:
 
 
 class _DeviceResults(TorchDispatchMode):
-    """Gives operations on the meta device the results of a device, where their own have another form or none."""
+    """Replaces results of operations on the meta device if their form differs from that on a real device."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -70,7 +67,7 @@ class _DeviceResults(TorchDispatchMode):
 
 
 def _native_attention(query: Any, key: Any, _: Any, __: int, heads: int, *rest: Any, **keywords: Any) -> Any:
-    """Return output and weights as ``_native_multi_head_attention`` has them, which does not know the meta device."""
+    """Return output and weights of ``_native_multi_head_attention``, which does not support the meta device."""
     wants = dict(zip(("need_weights", "average_attn_weights"), rest[5:7], strict=False)) | keywords
     batch, length, _ = query.shape
     by_head = () if wants.get("average_attn_weights", True) else (heads,)
@@ -79,10 +76,10 @@ def _native_attention(query: Any, key: Any, _: Any, __: int, heads: int, *rest: 
 
 
 def _convolution_layout(result: torch.Tensor, tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """Return a convolution's result channels-last if its input or weight is, as oneDNN and cuDNN return it.
+    """Return a convolution's result in channels-last layout if its input or weight is, like oneDNN and cuDNN.
 
-    From torch 2.12 or so on it is contiguous: ``meta_conv`` in ``torch/_meta_registrations.py`` says that it cannot
-    know the device. It would give every operator behind it another layout.
+    From about torch 2.12 on the meta result is contiguous, because ``meta_conv`` in ``torch/_meta_registrations.py``
+    does not know the device. All following operators would get another layout.
     """
     if not any(map(is_channels_last, tensors)):
         return result

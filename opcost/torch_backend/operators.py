@@ -1,4 +1,4 @@
-"""Operator tuple <-> torch module or function, both ways."""
+"""Conversion between operator tuples and torch's modules and functions."""
 
 from __future__ import annotations
 
@@ -18,39 +18,38 @@ from opcost.operators.tuples import OperatorTuple, PlainValue, short_hash
 from opcost.torch_backend.values import plain_value, public_name
 
 TRUSTED_PACKAGES = ("torch", "torchvision")
-"""Besides ``WHOLE_CHAINS`` a class is imported by name from these only: importing runs code."""
+"""The only packages, besides ``WHOLE_CHAINS``, from which classes are imported by name, because importing runs code."""
 
 FACTORIES = frozenset(
     [f"torch.{name}" for name in "arange empty eye full linspace ones rand randint randn randperm tensor zeros".split()]
     + [f"torch.Tensor.new_{name}" for name in "empty full ones tensor zeros".split()]
 )
-"""Functions that make tensors: torch lists them among those that are not overridden, beside ``torch.load``."""
+"""Functions that create tensors. torch lists them among functions that cannot be overridden, beside ``torch.load``."""
 
 OPERATION_NAMESPACES = ("aten", "torchvision")
 TENSOR_TYPES = ("Tensor", "Optional[Tensor]", "List[Tensor]")
-"""How schemas of operations spell arguments that are tensors."""
+"""Types of tensor arguments in schemas of operations."""
 
 ALIASES = {"torch.spmm": "torch.mm"}
-"""Names under which torch lists a function that is better known under another."""
+"""Better known names of functions, by the name under which torch lists them."""
 
 SIZE_PARAMETERS = frozenset({"kernel_size", "stride", "padding", "dilation", "output_padding", "output_size"})
-"""Modules keep these as given, 3 or (3, 3), for the same kernel: one size for all dimensions is stored as a number."""
+"""Parameters that modules keep as given, 3 or (3, 3). One size for all dimensions is stored as a number."""
 
 UNKNOWN = "unknown"
-"""Stands where a parameter's name does: what the module does not keep of its constructor's arguments."""
+"""The name of the parameter that stands for constructor arguments that the module does not keep."""
 
 WITHOUT_EFFECT_IN_EVAL = frozenset(
     {("BatchNorm", "momentum"), ("InstanceNorm", "momentum"), ("MultiheadAttention", "dropout")}
     | {("DefaultBoxGenerator", "min_ratio"), ("DefaultBoxGenerator", "max_ratio")}
 )
-"""Parameters that change nothing in eval mode, by the beginning of the class's name: left out, so that modules that
-run the same kernels are one tuple. A box generator's ratios are in its scales."""
+"""Parameters without effect in eval mode, by the beginning of the class's name. They are omitted, so that modules with
+the same kernels are one tuple. A box generator's ratios are contained in its scales."""
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-"""``*args`` and ``**kwargs``: of a module with weights they are unknown (LSTM), else of no account (Identity)."""
+"""``*args`` and ``**kwargs``: unknown for modules with weights (LSTM), without effect for others (Identity)."""
 
-
-# What a constructor's argument was, where the attribute of that name does not say it.
+# Readers of constructor arguments that the module does not keep in an attribute of the same name.
 SPECIAL_READERS: Mapping[tuple[str, str], Callable[[Any], Any]] = {
     ("MultiheadAttention", "bias"): lambda module: module.in_proj_bias is not None,
     ("MultiheadAttention", "add_bias_kv"): lambda module: module.bias_k is not None,
@@ -75,9 +74,9 @@ def module_tuple(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
 
 
 def operator_class(module: nn.Module) -> type[nn.Module]:
-    """Return the class of ``torch.nn`` whose ``forward`` a module runs, its own class if there is none.
+    """Return the class of ``torch.nn`` whose ``forward`` a module runs, or its own class if there is none.
 
-    A subclass that only has another constructor (torchvision's Conv3DSimple) runs the same kernels as its base.
+    A subclass with only another constructor (torchvision's Conv3DSimple) runs the same kernels as its base.
     """
     cls = type(module)
     bases = [base for base in cls.__mro__ if base is not nn.Module and getattr(base, "forward", None) is cls.forward]
@@ -87,8 +86,8 @@ def operator_class(module: nn.Module) -> type[nn.Module]:
 def function_tuple(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OperatorTuple:
     """Return the operator tuple of a function that is called with these arguments.
 
-    All of them are inputs; keywords that equal their default are left out: torch's functions in Python pass on all that
-    they have, and get more from one version to the next.
+    All arguments are inputs. Keywords that equal their default are omitted, because torch's Python functions pass on
+    all keywords, and newer versions have more of them.
     """
     identities: dict[int, int] = {}
     defaults = function_defaults(function)
@@ -105,13 +104,13 @@ def build_operator(operator: OperatorTuple, device: str) -> Callable[..., Any]:
     """Return the function of a tuple, or a new module with fresh weights on a device.
 
     Raises:
-        CannotMeasureError: it is not one of torch or torchvision, or this version does not build it.
+        CannotMeasureError: it is not an operator of torch or torchvision, or this version cannot build it.
     """
     return find_function(operator.operator) if operator.is_function else build_module(operator, device)
 
 
 def find_function(name: str) -> Callable[..., Any]:
-    """Return the function that goes by a name (see ``function_name``).
+    """Return the function of a name (see ``function_name``).
 
     Raises:
         CannotMeasureError: torch lists no function of this name.
@@ -119,31 +118,31 @@ def find_function(name: str) -> Callable[..., Any]:
     found: Any = torch
     package, *path = name.split(".")
     if path[:2] == ["ops", "torchvision"]:
-        # torch knows these operators once torchvision is imported.
+        # Importing torchvision registers these operators.
         importlib.import_module("torchvision")
     for part in path if package == "torch" else [""]:
         found = getattr(found, part, None)
-    # The name may lead anywhere (torch.os.system): only what torch lists for its tensors under this name is run.
+    # A name may resolve to anything (torch.os.system), so only functions that torch lists for tensors are admitted.
     is_admitted = takes_tensor(found) if is_operation(found) else name in FACTORIES or is_overridable(found)
     if not is_admitted or function_name(found) != name:
-        raise CannotMeasureError(f"{name} is no function of this version of torch")
+        raise CannotMeasureError(f"this version of torch has no function {name}")
     return cast(Callable[..., Any], found)
 
 
 def is_overridable(function: Any) -> bool:
-    """Return whether a function is one of those on tensors, all of which torch lets classes override."""
+    """Return whether torch lists a function as overridable, which it does for all functions on tensors."""
     return callable(function) and resolve_name(function) is not None and function not in get_ignored_functions()
 
 
 def is_operation(function: Any) -> bool:
-    """Return whether a function goes by the name it is registered under, such as ``torch.ops.aten.add``."""
+    """Return whether a function is a registered operation, such as ``torch.ops.aten.add``."""
     return isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
 
 
 def takes_tensor(function: Any) -> bool:
-    """Return whether a function is one of torch's or torchvision's operations whose first argument is a tensor.
+    """Return whether a function is an operation of torch or torchvision whose first argument is a tensor.
 
-    Others read and write files (``torch.ops.image.write_file``, ``torch.ops.aten.from_file``), or belong to nobody.
+    Others may read and write files (``torch.ops.image.write_file``, ``torch.ops.aten.from_file``).
     """
     if isinstance(function, torch._ops.OpOverloadPacket):
         return any(takes_tensor(getattr(function, overload)) for overload in function.overloads())
@@ -154,11 +153,11 @@ def takes_tensor(function: Any) -> bool:
 
 
 def build_module(operator: OperatorTuple, device: str) -> nn.Module:
-    """Return a new module as the tuple describes it, with fresh weights, on a device.
+    """Return a new module of a tuple with fresh weights on a device.
 
     Raises:
-        CannotMeasureError: the class is not one of torch or torchvision, an argument of its constructor is unknown, or
-            this version's constructor does not take the arguments.
+        CannotMeasureError: the class is not one of torch or torchvision, a constructor argument is unknown, or this
+            version's constructor does not accept the arguments.
     """
     cls = _resolve(operator.operator)
     arguments = dict(operator.parameters)
@@ -174,10 +173,10 @@ def build_module(operator: OperatorTuple, device: str) -> nn.Module:
 
 
 def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
-    """Yield the constructor's arguments by name, those equal to their default left out.
+    """Yield the constructor's arguments by name without those that equal their default.
 
-    Arguments that the module does not keep are one entry, ``unknown``, with what tells such modules apart: a hash of
-    their weights' shapes and their children.
+    Arguments that the module does not keep are one entry, ``unknown``, with a hash of the shapes of its weights and its
+    children, which distinguishes such modules.
     """
     cls: Any = operator_class(module)
     unknown = []
@@ -209,7 +208,7 @@ def _contents(module: nn.Module) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def constructor_parameters(cls: Any) -> tuple[tuple[str, inspect.Parameter], ...]:
-    """Return the names and parameters of a class's constructor; recurrent ones hide them behind ``*args``."""
+    """Return the names and parameters of a class's constructor; recurrent modules hide them behind ``*args``."""
     if not issubclass(cls, nn.RNNBase):
         return tuple(inspect.signature(cls).parameters.items())
     _, *named = inspect.signature(nn.RNNBase).parameters.items()
@@ -222,7 +221,7 @@ def _is_default(value: Any, name: str, defaults: Mapping[str, Any]) -> bool:
 
 
 def plain_parameter(name: str, value: Any) -> PlainValue:
-    """Return a constructor's argument as plain data: tensors as whether they are there, equal sizes as one number."""
+    """Return a constructor's argument as plain data: a tensor as True, equal sizes as one number."""
     if isinstance(value, torch.Tensor):
         return True
     if isinstance(value, torch.dtype):
@@ -237,7 +236,7 @@ def plain_parameter(name: str, value: Any) -> PlainValue:
 def function_name(function: Callable[..., Any]) -> str:
     """Return the qualified name under which torch lists a function: ``torch.Tensor.add_``.
 
-    Operators that are called by their registered name go by it: ``torch.ops.torchvision.nms``.
+    Registered operations have their registered name: ``torch.ops.torchvision.nms``.
     """
     if is_operation(function):
         return f"torch.ops.{function}"
@@ -247,24 +246,24 @@ def function_name(function: Callable[..., Any]) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def function_defaults(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the defaults of a function's arguments, as far as Python knows its signature."""
+    """Return the defaults of a function's arguments if Python knows its signature, else none."""
     try:
         parameters = inspect.signature(function).parameters.items() if inspect.isfunction(function) else ()
     except ValueError:
-        # A function in Python around one that is not: ``x ** 2``.
+        # Some Python functions wrap one without a signature: ``x ** 2``.
         return {}
     return {name: parameter.default for name, parameter in parameters if parameter.default is not parameter.empty}
 
 
 def is_property(function: Callable[..., Any]) -> bool:
-    """Return whether a function that torch overrides is the reading of a property, such as ``shape``."""
+    """Return whether a function is the getter of a property, such as ``shape``."""
     return getattr(function, "__name__", "") == "__get__"
 
 
 def _is_without_effect(module: nn.Module, name: str) -> bool:
     class_name = type(module).__name__
     if name == "bias" and getattr(module, "affine", True) is False:
-        # Norms without weights have no bias either; older versions of torch have no such argument.
+        # Norms without weights have no bias, and older versions of torch lack this argument.
         return True
     return not module.training and any(
         name == parameter and class_name.startswith(begin) for begin, parameter in WITHOUT_EFFECT_IN_EVAL
@@ -279,12 +278,12 @@ def _argument(module: nn.Module, name: str) -> PlainValue:
         return _dtype(module)
     if name == "bias" and getattr(module, "bias", 0) is None:
         return False
-    kept = next((spelt for spelt in (name, f"_{name}") if hasattr(module, spelt)), None)
+    kept = next((attribute for attribute in (name, f"_{name}") if hasattr(module, attribute)), None)
     return UNKNOWN if kept is None else plain_parameter(name, getattr(module, kept))
 
 
 def _dtype(module: nn.Module) -> PlainValue:
-    """The dtype of a module's weights; None, the constructor's default, for float32 or no weights."""
+    """Return the dtype of a module's weights; None, the constructor's default, for float32 or no weights."""
     dtype = next((weight.dtype for weight in module.parameters()), torch.float32)
     return None if dtype == torch.float32 else plain_parameter("dtype", dtype)
 
@@ -297,7 +296,7 @@ def _resolve(operator: str) -> Any:
         cls = getattr(importlib.import_module(package), name, None)
     except ImportError as error:
         raise CannotMeasureError(f"{operator} is not in this version of {package.partition('.')[0]}") from error
-    # The name may be an alias of something else: what counts is what it resolves to.
+    # The name may be an alias of something else, so the resolved object is checked.
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise CannotMeasureError(f"{operator} is no module class in this version of {package.partition('.')[0]}")
     return cls

@@ -1,4 +1,4 @@
-"""Passes: what one run of a model or an operator is. Inference is the only pass yet."""
+"""Kinds of passes of a model or an operator; so far only inference."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import torch
 
 @dataclass(frozen=True)
 class Pass:
-    """One kind of run: ``name`` is the ``mode`` of the conditions, ``context`` makes torch's state for its calls."""
+    """A kind of pass. ``name`` is the ``mode`` of the conditions; ``context`` returns a context manager for calls."""
 
     name: str
     context: Callable[[], AbstractContextManager[Any]]
 
     def run_once(self, call: Callable[..., object], inputs: tuple[Any, ...]) -> None:
-        """Call something once as this pass does."""
+        """Call something once in this pass's context."""
         with self.context():
             call(*inputs)
 

@@ -1,4 +1,4 @@
-"""Calls with pauses in between, on a GPU."""
+"""Calls with pauses between them on a GPU, for duty cycles."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from functools import partial
 import torch
 
 from opcost.measuring.calls import Call, Calls
-from opcost.measuring.duty_cycle import stretch
+from opcost.measuring.duty_cycle import cycles_and_pause
 from opcost.measuring.flags import Flag
 from opcost.torch_backend.cuda_graph import CaptureRefusal, device_time_s, time_in_graph_s
 from opcost.torch_backend.passes import INFERENCE
 
 PROBE_CALLS = 8
 PROBE_CLOCKS = 2_000_000
-"""About 1 ms: meanwhile Python has launched the calls that are probed."""
+"""A pause of about 1 ms, in which Python launches the calls that are timed."""
 
 
 def with_pauses(calls: Calls, device: str, duty_cycle: float) -> Calls:
-    """Return calls that run for this share of the time, or less, and pause for the rest: a thread that counts clocks.
+    """Return calls that run for at most this share of the time and pause for the rest.
 
-    The pause is part of their overhead.
+    A pause is a kernel of one thread that counts clocks. It is part of the calls' overhead.
 
     Args:
-        calls: what runs on a GPU that is idle now.
+        calls: calls on a GPU that is idle now.
         device: that GPU.
         duty_cycle: above 0 and below 1.
 
     Raises:
         CannotMeasureError: the calls are too long for pauses.
     """
-    cycles, pause_s = stretch(_cycle_s(calls.cycle, device, duty_cycle), duty_cycle)
+    cycles, pause_s = cycles_and_pause(_cycle_s(calls.cycle, device, duty_cycle), duty_cycle)
     return with_pauses_of(replace(calls, flags=(*calls.flags, Flag.DUTY_CYCLE)), device, cycles, pause_s)
 
 
 def with_pauses_of(calls: Calls, device: str, cycles: int, pause_s: float) -> Calls:
-    """Return calls of which so many cycles follow each other, and then a pause of so many seconds, on a GPU."""
+    """Return calls on a GPU with a pause of ``pause_s`` after every ``cycles`` cycles."""
     clock_hz = PROBE_CLOCKS / _time_s(partial(_pause, PROBE_CLOCKS, device), 1, device)
     pause = partial(_pause, max(round(pause_s * clock_hz), 1), device)
 
@@ -66,25 +66,26 @@ def _repeat(call: Call, times: int) -> None:
 
 def _pause(clocks: int, device: str) -> None:
     with torch.cuda.device(device):
-        # torch's own tests keep a GPU busy with it; there is no public name for a kernel that does nothing for a while.
+        # There is no public function for a kernel that waits; torch's own tests use this one.
         torch.cuda._sleep(clocks)
 
 
 def _cycle_s(cycle: Call, device: str, duty_cycle: float) -> float:
-    """Return what a cycle takes, in a graph if it can be captured: eager kernels are further apart.
+    """Return the time of a cycle in s, in a graph if it can be captured, because eager kernels have larger gaps.
 
-    The second look is at as many as will follow each other, so that the gap between two replays does not count.
+    It is timed twice, the second time with as many cycles as will follow each other, so that the gap between replays
+    has the right weight.
     """
     try:
         few_s = time_in_graph_s(cycle, PROBE_CALLS, device) / PROBE_CALLS
-        cycles, _ = stretch(few_s, duty_cycle)
+        cycles, _ = cycles_and_pause(few_s, duty_cycle)
         return time_in_graph_s(cycle, cycles, device) / cycles
     except CaptureRefusal:
         return _time_s(cycle, PROBE_CALLS, device)
 
 
 def _time_s(call: Call, calls: int, device: str) -> float:
-    """Return what a call takes on a GPU, where Python has launched it before it is its turn."""
+    """Return the time of a call on a GPU in s, without the time of its launch."""
     with INFERENCE.context():
         call()
         _pause(PROBE_CLOCKS, device)

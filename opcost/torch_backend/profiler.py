@@ -1,4 +1,4 @@
-"""Kernels that a GPU ran, by the mark under which they were launched."""
+"""Kernel times of a run on a GPU by torch's profiler, with the marks under which kernels were launched."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ MARK = "opcost mark "
 FIRST = "first"
 
 Mark = Callable[[str], AbstractContextManager[Any]]
-"""Makes a context: what is launched inside is under this mark."""
+"""Returns a context; kernels that are launched inside have this mark."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel or copy that ran on the GPU, and under which mark it was launched, None for none."""
+    """A kernel or copy that ran on the GPU, and the mark under which it was launched, if any."""
 
     name: str
     time_s: float
@@ -30,10 +30,10 @@ def profiled(run: Callable[[Mark], None]) -> list[Kernel]:
     """Return the kernels that a run launches, in order of launch.
 
     Args:
-        run: is handed a ``Mark``. Marks must not be nested.
+        run: called with a ``Mark``. Marks must not be nested.
     """
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-        # The first kernel under a profiler is told twice.
+        # The profiler reports the first kernel twice.
         with record_function(f"{MARK}{FIRST}"):
             torch.zeros(1, device="cuda")
         run(lambda mark: record_function(f"{MARK}{mark}"))

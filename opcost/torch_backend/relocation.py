@@ -1,7 +1,7 @@
-"""What an operator finds in the device's cache when it runs again and again: as in a loop, or more as in a model.
+"""Repeated calls of an operator with a defined state of the device's cache, and their relocation in memory.
 
-Warm: all that the call before used. Cold: its inputs, but no weights, since in a model all other layers ran in between.
-Chained: as its input the output of a layer like itself, in a stack of such layers.
+Warm: the cache holds everything that the previous call used. Cold: it holds the inputs but not the weights, because in
+a model all other layers ran in between. Chained: the input is the output of a similar layer, in a stack of such layers.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from opcost.torch_backend.passes import INFERENCE
 from opcost.units import megabytes
 
 EVICTING_RATIO = 2
-"""Reading this many times the size of a cache leaves nothing of what was in it: not every cache drops the oldest."""
+"""Bytes to read to evict all data, as a multiple of the cache's size; not every cache evicts the oldest data first."""
 
 MAXIMUM_COPIES = 64
 MEMORY_SHARE = 0.25
-"""Copies of a layer's weights: how many, and how much of the device's memory they take at most."""
+"""The most copies of a layer's weights, and the largest share of the device's memory that they may take."""
 
 CHAIN_LENGTH = 8
-"""Layers in a stack: few enough that values do not vanish, though torch initialises layers so that each halves them."""
+"""Layers in a stack: few enough that values do not vanish although each layer halves them by default."""
 
 IN_PLACE = "in place: as warm"
 NO_WEIGHTS = "no weights: as warm"
-NO_INPUT = "not chained: its output is no input of its own"
-RUNS_AWAY = "not chained: its values run to zero or infinity"
+NO_INPUT = "not chained: its output cannot be its input"
+DIVERGES = "not chained: its values become zero or infinite"
 
 FUNCTIONS_WITH_WEIGHTS = frozenset(
     {F.linear, F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d}
 )
-"""Functions whose second argument is what a module would call its weights."""
+"""Functions whose second argument is the weights."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,16 @@ class Layer:
     kwargs: Mapping[str, object]
 
     def call(self) -> object:
-        """Run it on its inputs."""
+        """Run the operator on its inputs."""
         return self.function(*self.args, **self.kwargs)
 
     def on(self, value: object) -> object:
-        """Run it with another first argument."""
+        """Run the operator with another first argument."""
         return self.function(value, *self.args[1:], **self.kwargs)
 
     @property
     def weights(self) -> list[torch.Tensor]:
-        """Its parameters and buffers, or the weights among a function's inputs."""
+        """A module's parameters and buffers, or the weights among a function's inputs."""
         if isinstance(self.function, nn.Module):
             return [*self.function.parameters(), *self.function.buffers()]
         has_weights = self.function in FUNCTIONS_WITH_WEIGHTS
@@ -69,16 +69,16 @@ class Layer:
 
     @property
     def inputs(self) -> list[torch.Tensor]:
-        """Its tensors that are no weights."""
+        """All tensors among the arguments except weights."""
         weights = set(map(id, self.weights))
         return [tensor for tensor in tensors_of((self.args, dict(self.kwargs))) if id(tensor) not in weights]
 
     def relocated(self) -> Layer:
-        """Return the same in other memory: tensors with their values, inputs with layouts and what they share."""
+        """Return the same layer in other memory, with equal values, layouts and shared storage."""
         return Layer(*copy.deepcopy((self.function, self.args, self.kwargs)))
 
     def copied(self) -> Layer:
-        """Return a layer with equal weights in memory of their own, and the same inputs."""
+        """Return a layer with the same inputs and a copy of the weights."""
         if isinstance(self.function, nn.Module):
             return replace(self, function=copy.deepcopy(self.function))
         weights = self.weights
@@ -87,7 +87,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """The sizes of a device's last cache, and of its memory, in bytes."""
+    """The sizes of a device's last-level cache and of its memory, in bytes."""
 
     cache_bytes: int
     total_bytes: int
@@ -100,20 +100,20 @@ def device_memory(device: str) -> DeviceMemory:
 
 
 def repeated(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Calls:
-    """Return calls of a layer that find in the cache what a mode says, one of ``CACHES``.
+    """Return repeated calls of a layer in a cache mode, one of ``CACHES``.
 
-    They can be made on other memory, but for those behind an eviction, whose overhead is measured in one place.
+    They can be relocated, except for calls after an eviction, whose overhead is measured in one placement.
 
     Raises:
-        CannotMeasureError: it cannot be made again and again.
+        CannotMeasureError: the layer cannot be repeated.
     """
-    calls = _in_one_place(layer, cache, memory)
+    calls = _in_one_placement(layer, cache, memory)
     if calls.overhead is not None:
         return calls
-    return replace(calls, relocated=lambda: _in_one_place(layer.relocated(), cache, memory).cycle)
+    return replace(calls, relocated=lambda: _in_one_placement(layer.relocated(), cache, memory).cycle)
 
 
-def _in_one_place(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Calls:
+def _in_one_placement(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Calls:
     again = repeatable(layer.call, tensors_of((layer.args, dict(layer.kwargs))))
     if cache == WARM:
         return again
@@ -127,24 +127,24 @@ def _as_warm(calls: Calls, reason: str) -> Calls:
 
 
 def copies_beyond(memory: DeviceMemory, weights_bytes: int) -> int | None:
-    """Return how many copies of weights are together beyond ``EVICTING_RATIO`` times the cache; None for too many."""
+    """Return the number of copies of weights that exceed ``EVICTING_RATIO`` times the cache; None for too many."""
     copies = max(EVICTING_RATIO * memory.cache_bytes // weights_bytes + 1, 2)
     fit = copies <= MAXIMUM_COPIES and copies * weights_bytes <= MEMORY_SHARE * memory.total_bytes
     return copies if fit else None
 
 
 def _cold(layer: Layer, memory: DeviceMemory) -> Calls:
-    """Return calls that find no weights in the cache: those of copies in turn, or behind an eviction."""
+    """Return calls without weights in the cache: of copies in turn, or after an eviction."""
     weights_bytes = sum(tensor.nbytes for tensor in layer.weights)
     if not weights_bytes:
         return _as_warm(Calls(layer.call), NO_WEIGHTS)
     copies = copies_beyond(memory, weights_bytes)
     if copies is None:
-        return _behind_an_eviction(layer, EVICTING_RATIO * memory.cache_bytes)
+        return _after_eviction(layer, EVICTING_RATIO * memory.cache_bytes)
     *layers, last = _copies(layer, copies)
 
     def in_turn() -> object:
-        # No output is kept: the next one takes its place in memory, as in a loop of one layer.
+        # Outputs are not kept, so that the next output reuses the memory, as in a loop of one layer.
         for each in layers:
             each.call()
         return last.call()
@@ -152,19 +152,20 @@ def _cold(layer: Layer, memory: DeviceMemory) -> Calls:
     return Calls(in_turn, copies)
 
 
-def _behind_an_eviction(layer: Layer, size_bytes: int) -> Calls:
-    """Return a call before which a buffer is read, and after it the inputs, which are to be in the cache."""
+def _after_eviction(layer: Layer, size_bytes: int) -> Calls:
+    """Return a call after reading a buffer, which evicts the cache, and the inputs, which shall be in it."""
     evict = _reading([torch.zeros(size_bytes // 4, device=layer.weights[0].device), *layer.inputs])
 
-    def behind() -> object:
+    def evict_and_call() -> object:
         evict()
         return layer.call()
 
-    return Calls(behind, notes=f"an eviction of {megabytes(size_bytes)} before each call subtracted", overhead=evict)
+    notes = f"an eviction of {megabytes(size_bytes)} before each call subtracted"
+    return Calls(evict_and_call, notes=notes, overhead=evict)
 
 
 def _reading(tensors: Sequence[torch.Tensor]) -> Callable[[], object]:
-    """Return a call that reads tensors and writes hardly anything: what was written would still have to be stored."""
+    """Return a call that reads tensors and writes hardly anything, since written data would remain in the cache."""
 
     def read() -> None:
         for tensor in tensors:
@@ -174,10 +175,10 @@ def _reading(tensors: Sequence[torch.Tensor]) -> Callable[[], object]:
 
 
 def _chained(layer: Layer) -> Calls:
-    """Return calls of layers in a stack, each on the output of the one before."""
+    """Return calls of layers in a stack, each on the output of the previous one."""
     value = layer.args[0] if layer.args else None
     with INFERENCE.context():
-        if not (isinstance(value, torch.Tensor) and _is_fed_once(layer, value) and _is_like(layer.call(), value)):
+        if not (isinstance(value, torch.Tensor) and _is_used_once(layer, value) and _is_similar(layer.call(), value)):
             return _as_warm(Calls(layer.call), NO_INPUT)
         layers = _copies(layer, CHAIN_LENGTH)
 
@@ -187,20 +188,20 @@ def _chained(layer: Layer) -> Calls:
                 output = each.on(output)
             return output
 
-        return _as_warm(Calls(layer.call), RUNS_AWAY) if _runs_away(value, chain()) else Calls(chain, CHAIN_LENGTH)
+        return _as_warm(Calls(layer.call), DIVERGES) if _diverges(value, chain()) else Calls(chain, CHAIN_LENGTH)
 
 
 def _copies(layer: Layer, number: int) -> list[Layer]:
     return [layer, *(layer.copied() for _ in range(number - 1))]
 
 
-def _is_fed_once(layer: Layer, value: torch.Tensor) -> bool:
-    """Return whether a layer takes a tensor in one place only: elsewhere it would stay as it is."""
+def _is_used_once(layer: Layer, value: torch.Tensor) -> bool:
+    """Return whether a tensor is only one argument of a layer, because a chain replaces the first argument only."""
     return sum(tensor is value for tensor in layer.inputs) == 1
 
 
-def _is_like(output: object, value: torch.Tensor) -> bool:
-    """Return whether an output may stand for a floating input: shape, dtype and layout are equal."""
+def _is_similar(output: object, value: torch.Tensor) -> bool:
+    """Return whether an output can replace a floating-point input: shape, dtype and layout are equal."""
     return isinstance(output, torch.Tensor) and value.is_floating_point() and _form(output) == _form(value)
 
 
@@ -208,8 +209,8 @@ def _form(tensor: torch.Tensor) -> tuple[object, ...]:
     return tensor.shape, tensor.dtype, tensor.stride(), tensor.device
 
 
-def _runs_away(value: torch.Tensor, output: object) -> bool:
-    """Return whether values were sound before a chain and are all zeros, or not all finite, behind it."""
+def _diverges(value: torch.Tensor, output: object) -> bool:
+    """Return whether values are sound before a chain, and all zeros or not all finite after it."""
     return _is_sound(value) and not (isinstance(output, torch.Tensor) and _is_sound(output))
 
 

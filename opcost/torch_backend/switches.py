@@ -1,4 +1,4 @@
-"""torch's versions and switches: what a figure holds under, read and set."""
+"""torch's versions and switches that are part of the conditions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import TORCH_DEFAULT, is_gpu
 
 PRECISIONS = {TORCH_DEFAULT: (False, True), "fp32": (False, False), "tf32": (True, True)}
-"""Whether TF32 is used in matrix products and in cuDNN."""
+"""The switches of each precision: whether TF32 is used in matrix products, and in cuDNN."""
 
 OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
-"""Environment variables that outrank or change torch's switches behind its back."""
+"""Environment variables that override torch's switches."""
 
 
 @dataclass(frozen=True)
 class TorchState:
-    """The part of the conditions that torch knows."""
+    """The conditions that torch reports."""
 
     torch_version: str
     cuda_version: str | None
@@ -39,7 +39,7 @@ class TorchState:
 
 
 def torch_state(device: str) -> TorchState:
-    """Return torch's versions and switches as they are now; what does not touch the device is None."""
+    """Return torch's present versions and switches; those that do not affect the device are None."""
     on_gpu = is_gpu(device)
     cudnn = torch.backends.cudnn.version() if on_gpu else None
     return TorchState(
@@ -61,7 +61,7 @@ def torch_state(device: str) -> TorchState:
 
 @contextmanager
 def precision(name: str) -> Iterator[None]:
-    """Set the TF32 switches of a precision (see ``PRECISIONS``), and set them back afterwards."""
+    """Set the TF32 switches of a precision (see ``PRECISIONS``), and restore them afterwards."""
     before = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
     try:
         _allow_tf32(*PRECISIONS[name])
@@ -74,7 +74,7 @@ def check_overrides(environment: Mapping[str, str] = os.environ) -> None:
     """Refuse environment variables that change the precision without torch's switches showing it.
 
     Raises:
-        UserError: with one line for each that is set.
+        UserError: with one line for each variable that is set.
     """
     found = [name for name in OVERRIDES if name in environment]
     if found:

@@ -1,4 +1,4 @@
-"""Arguments and results of calls <-> plain values, both ways."""
+"""Conversion between arguments or results of calls and plain values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from opcost.operators.layouts import channels_last_strides, contiguous_strides
 from opcost.operators.tuples import ELLIPSIS, Constant, PlainValue, Structure, TensorSpec
 
 CONSTANTS = (torch.device, torch.dtype, torch.memory_format, torch.layout, type(Ellipsis))
-"""Kinds of values that go by their name, which is the same in every version of torch."""
+"""Types of values that are stored by name, which is the same in every version of torch."""
 
 STRUCTURES: Mapping[str, tuple[str, ...]] = {
     "slice": ("start", "stop", "step"),
     "torchvision.models.detection.image_list.ImageList": ("tensors", "image_sizes"),
 }
-"""Classes, by qualified name, whose objects are no more than these attributes, in the order of their constructor's
-arguments."""
+"""Attributes of plain objects by the qualified name of their class, in the order of the constructor's arguments."""
 
 SCALARS: tuple[type[bool | int | float | str], ...] = (bool, int, float, str)
 DEVICE = "device"
@@ -36,7 +35,7 @@ def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
         return tuple(plain_value(item, identities) for item in value)
     for scalar in SCALARS:
         if isinstance(value, scalar):
-            # Subclasses of them (numpy's, enumerations) have other texts and pickles.
+            # Subclasses (NumPy's scalars, enumerations) have other texts and pickles.
             return scalar(value)
     if isinstance(value, CONSTANTS):
         return Constant(_constant_name(value))
@@ -48,7 +47,7 @@ def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
 
 
 def tensors_within(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in an argument of a call, in the order in which ``plain_value`` meets them."""
+    """Yield the tensors in an argument of a call, in the order of ``plain_value``."""
     if isinstance(value, torch.Tensor):
         yield value
         return
@@ -57,7 +56,7 @@ def tensors_within(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _parts(value: Any) -> Mapping[Any, Any] | None:
-    """Return the parts of a value that is made of named parts, None for any other."""
+    """Return the parts of a value that consists of named parts, None for any other."""
     if isinstance(value, Mapping):
         return value
     names = STRUCTURES.get(public_name(type(value)), ())
@@ -67,7 +66,7 @@ def _parts(value: Any) -> Mapping[Any, Any] | None:
 
 
 def _opaque(value: Any) -> PlainValue:
-    """Return what can be told of a value that cannot be made again: numbers of numpy by value, the rest by name."""
+    """Return a description of a value that cannot be recreated: NumPy's numbers by value, all others by name."""
     if isinstance(value, numpy.generic):
         return plain_value(value.item(), {})
     is_named = isinstance(value, type) or hasattr(value, "__qualname__")
@@ -75,15 +74,15 @@ def _opaque(value: Any) -> PlainValue:
 
 
 def real_value(plain: PlainValue, device: str, tensor: Callable[[TensorSpec], torch.Tensor]) -> Any:
-    """Return the argument that a plain value describes; sequences come as lists.
+    """Return the argument that a plain value describes; sequences become lists.
 
     Args:
         plain: the plain value.
-        device: stands for whichever device the model ran on.
-        tensor: makes a tensor for a spec.
+        device: replaces the device that the model ran on.
+        tensor: returns a tensor for a spec.
 
     Raises:
-        CannotMeasureError: the value was no plain one when it was stored.
+        CannotMeasureError: the value cannot be recreated.
     """
     if isinstance(plain, TensorSpec):
         return tensor(plain)
@@ -95,12 +94,12 @@ def real_value(plain: PlainValue, device: str, tensor: Callable[[TensorSpec], to
         parts = {name: real_value(part, device, tensor) for name, part in plain.parts}
         return parts if plain.kind == "dict" else _structure(plain.kind, parts)
     if isinstance(plain, str) and plain.startswith("<"):
-        raise CannotMeasureError(f"an argument of type {plain} cannot be made again")
+        raise CannotMeasureError(f"an argument of type {plain} cannot be recreated")
     return plain
 
 
 def tensor_spec(tensor: torch.Tensor, identity: int) -> TensorSpec:
-    """Return a tensor's shape, dtype and layout; strides that say the same thing are stored in one way."""
+    """Return a tensor's shape, dtype and layout; equivalent strides are stored in one form."""
     shape = tuple(tensor.shape)
     strides: tuple[int, ...] | None = tuple(tensor.stride())
     if tensor.is_contiguous():
@@ -111,14 +110,14 @@ def tensor_spec(tensor: torch.Tensor, identity: int) -> TensorSpec:
 
 
 def stored_elements(spec: TensorSpec) -> tuple[int, tuple[int, ...]]:
-    """Return how many elements of memory a tensor of this layout spans, and its strides in elements."""
+    """Return the number of elements of memory that a tensor of this layout spans, and its strides in elements."""
     strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
     reach = sum((size - 1) * stride for size, stride in zip(spec.shape, strides, strict=True))
     return (reach + 1 if all(spec.shape) else 0), strides
 
 
 def public_name(cls: type) -> str:
-    """Return the shortest dotted name under which a class can be reached: ``torch.nn.Conv2d``."""
+    """Return the shortest dotted name of a class: ``torch.nn.Conv2d``."""
     if cls.__module__ == "builtins":
         return cls.__qualname__
     parts = cls.__module__.split(".")
@@ -140,7 +139,7 @@ def _constant(name: str, device: str) -> Any:
         return torch.device(device) if name == DEVICE else ...
     value = getattr(torch, name.removeprefix("torch."), None)
     if not isinstance(value, CONSTANTS):
-        raise CannotMeasureError(f"{name} is no constant of this version of torch")
+        raise CannotMeasureError(f"this version of torch has no constant {name}")
     return value
 
 
@@ -148,7 +147,7 @@ def _structure(kind: str, parts: Mapping[str, Any]) -> Any:
     if kind == "slice":
         return slice(*parts.values())
     if kind not in STRUCTURES:
-        raise CannotMeasureError(f"an argument of type {kind} cannot be made again")
+        raise CannotMeasureError(f"an argument of type {kind} cannot be recreated")
     from torchvision.models.detection.image_list import ImageList
 
     return ImageList(*parts.values())

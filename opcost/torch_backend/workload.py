@@ -1,4 +1,4 @@
-"""Operator tuples and models as something that runs n times."""
+"""Workloads: operator tuples and models as repeatable loads."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.relocation import Layer, device_memory, repeated
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
-"""What torch and torchvision raise where they are given what they don't support: most of it is RuntimeError."""
-
+"""Exceptions that torch and torchvision raise for unsupported arguments; most are RuntimeError."""
 
 Span: TypeAlias = tuple[torch.cuda.Event, torch.cuda.Event]
 """Two events of a GPU, one after the other."""
@@ -36,9 +35,9 @@ Span: TypeAlias = tuple[torch.cuda.Event, torch.cuda.Event]
 
 @dataclass(frozen=True)
 class Batch:
-    """Rounds that were started on a GPU, from the end of those before (None where nothing came before) to their own.
+    """Rounds on a GPU, from the end of the rounds before (None if there were none) to their own end.
 
-    What ran in the span ``uncounted`` does not count in their time; a wait of the GPU for Python does.
+    The span ``uncounted`` is not part of their time; idle time of the GPU is.
     """
 
     rounds: int
@@ -55,9 +54,9 @@ class Batch:
 
 
 class DeviceQueue:
-    """Starts rounds of work on a device one batch ahead, so that a GPU never waits for Python between two batches.
+    """Keeps one batch of rounds queued on a GPU, so that it never idles between two batches.
 
-    ``ended_s`` is how long the rounds that ended last took by the GPU's clock; None on a CPU, and after a pause.
+    ``ended_s`` is the time of the rounds that ended last by the GPU's clock; None on a CPU and after a pause.
     """
 
     def __init__(self, device: str) -> None:
@@ -67,9 +66,9 @@ class DeviceQueue:
         self._last: torch.cuda.Event | None = None
 
     def started(self, rounds: int, stream: torch.cuda.Stream | None = None, uncounted: Span | None = None) -> int:
-        """Tell that rounds were started (on a stream); wait for those before them and return how many these were.
+        """Register rounds that were started on a stream; wait for the rounds before them and return their number.
 
-        What ran in the span ``uncounted`` before them does not count in their time. On a CPU they have ended already.
+        The span ``uncounted`` is not part of their time. On a CPU the rounds have ended, and their number is returned.
         """
         if not is_gpu(self._device):
             return rounds
@@ -82,7 +81,7 @@ class DeviceQueue:
         """Wait until the device is idle.
 
         Raises:
-            CannotMeasureError: what was started failed on the device.
+            CannotMeasureError: a round failed on the device.
         """
         with refused_calls(self._device):
             self._wait_for(len(self._ahead))
@@ -99,22 +98,22 @@ class DeviceQueue:
 
 
 def _now(stream: torch.cuda.Stream) -> torch.cuda.Event:
-    """Return an event for the moment when a GPU has done what was started so far."""
+    """Return an event that occurs when a GPU has finished all work so far."""
     event = torch.cuda.Event(enable_timing=True)
     event.record(stream)
     return event
 
 
 class EagerWorkload:
-    """Calls something in a Python loop, in inference mode, as a user's program would.
+    """Calls in a Python loop, in inference mode, as in a user's program.
 
     Args:
-        calls: what is called.
-        device: where it runs.
+        calls: the calls.
+        device: the device that they run on.
     """
 
     execution = EAGER
-    places = 1
+    placements = 1
 
     def __init__(self, calls: Calls, device: str) -> None:
         self.calls = calls
@@ -125,21 +124,21 @@ class EagerWorkload:
         self.overhead = None if calls.overhead is None else EagerWorkload(Calls(calls.overhead, calls.period), device)
         self._queue = DeviceQueue(device)
 
-    def remarked(self, note: str = "", flags: Flags = ()) -> EagerWorkload:
-        """Return the same with one more note, or more flags."""
+    def annotated(self, note: str = "", flags: Flags = ()) -> EagerWorkload:
+        """Return the same workload with a further note or further flags."""
         calls = replace(self.calls, flags=(*self.flags, *flags), notes=joined_notes(self.notes, note))
         return EagerWorkload(calls, self.device)
 
     @property
     def ended_s(self) -> float | None:
-        """How long what ended last took by the GPU's clock, None on a CPU."""
+        """The time of the calls that ended last by the GPU's clock, None on a CPU."""
         return self._queue.ended_s
 
     def run(self, rounds: int) -> int:
-        """Call it that many times; return how many calls have ended since the last time.
+        """Run a number of cycles; return how many have ended since the last call.
 
         Raises:
-            CannotMeasureError: torch refused the call (out of memory, unsupported).
+            CannotMeasureError: torch raised an error (out of memory, unsupported).
         """
         with refused_calls(self.device):
             with INFERENCE.context():
@@ -157,10 +156,10 @@ class EagerWorkload:
 
 
 class GraphWorkload:
-    """Replays a CUDA graph of some calls, each time that it runs in another place in memory; keeps what they need.
+    """CUDA graphs of calls, one for each memory placement; successive runs replay them in turn.
 
-    The first replay in a place does not count: the GPU fetches the graph and its data there (on an H200 up to 0.2 us
-    more for each call of less than 7 us).
+    The first replay in a placement is not counted, because the GPU fetches the graph and its data then (on an H200 up
+    to 0.2 us more for each call of less than 7 us).
     """
 
     execution = GRAPH
@@ -168,32 +167,32 @@ class GraphWorkload:
     def __init__(self, captured: CapturedCalls, eager: EagerWorkload, overhead: GraphWorkload | None) -> None:
         self.flags = (*eager.flags, *captured.flags)
         self.notes = joined_notes(eager.notes, captured.notes)
-        self.places = len(captured.graphs)
+        self.placements = len(captured.graphs)
         self.overhead = overhead
         self.iterations_per_round = captured.cycles * eager.iterations_per_round
         self._captured = captured
         self._eager = eager
-        self._place = itertools.count()
+        self._placement = itertools.count()
         self._queue = DeviceQueue(eager.device)
 
     @property
     def ended_s(self) -> float | None:
-        """How long the replays that ended last took by the GPU's clock."""
+        """The time of the replays that ended last by the GPU's clock."""
         return self._queue.ended_s
 
     def run(self, rounds: int) -> int:
-        """Replay one graph that many times; return how many replays have ended since the last time.
+        """Replay one graph a number of times; return how many replays have ended since the last call.
 
         Raises:
-            CannotMeasureError: the device refused it.
+            CannotMeasureError: a replay failed.
         """
-        captured, place, first = self._captured, next(self._place), None
+        captured, placement, first = self._captured, next(self._placement), None
         with refused_calls(self._eager.device):
-            if self.places > 1:
+            if self.placements > 1:
                 begin = _now(captured.stream)
-                captured.replay(1, place)
+                captured.replay(1, placement)
                 first = begin, _now(captured.stream)
-            captured.replay(rounds, place)
+            captured.replay(rounds, placement)
             return self._queue.started(rounds, captured.stream, first)
 
     def finish(self) -> None:
@@ -207,26 +206,26 @@ class GraphWorkload:
 
 @contextmanager
 def refused_calls(device: str) -> Iterator[None]:
-    """Let what torch refuses end in a ``CannotMeasureError``."""
+    """Convert torch's errors to a ``CannotMeasureError``."""
     try:
         yield
     except REFUSALS as error:
-        # After a CUDA fault every further call fails too; then this raises, and the process ends.
+        # After a CUDA fault every further call fails, so this raises and ends the process.
         synchronize(device)
         raise CannotMeasureError(one_line(error)) from error
 
 
 def as_graph(workload: EagerWorkload) -> GraphWorkload | EagerWorkload:
-    """Return the same calls in CUDA graphs; where they cannot be captured, as they are, with a note that says why.
+    """Return the same calls in CUDA graphs, or eagerly with a note on the reason if they cannot be captured.
 
     Raises:
-        CannotMeasureError: torch refused the call (out of memory, unsupported).
+        CannotMeasureError: torch raised an error (out of memory, unsupported).
     """
     try:
         overhead = None if workload.overhead is None else _graph_of(workload.overhead, None)
         return _graph_of(workload, overhead)
     except CaptureRefusal as refusal:
-        return workload.remarked(f"eager, since {refusal}")
+        return workload.annotated(f"eager: {refusal}")
 
 
 def _graph_of(workload: EagerWorkload, overhead: GraphWorkload | None) -> GraphWorkload:
@@ -238,11 +237,11 @@ def _graph_of(workload: EagerWorkload, overhead: GraphWorkload | None) -> GraphW
 def operator_workload(
     operator: OperatorTuple, device: str, data: InputData = NORMAL_DATA, cache: str = WARM
 ) -> EagerWorkload:
-    """Return an operator tuple with fresh weights and drawn inputs, ready to run on a device again and again.
+    """Return an operator tuple with fresh weights and random inputs as a repeatable load on a device.
 
-    ``cache``, one of ``CACHES``, says what each call finds in the device's cache. An in-place operator adds and
-    subtracts in turn or writes elsewhere: in a loop it would change its own input, and with it the power. In a
-    CUDA graph it runs in several places of the memory. What holds NaN or infinity though its inputs do not is flagged.
+    ``cache`` is one of ``CACHES``. An in-place operator adds and subtracts in turn or writes into another tensor,
+    because in a loop it would modify its own input, and with it the power. In a
+    CUDA graph it runs in several memory placements. An output with NaN or infinity is flagged if the inputs have none.
 
     Raises:
         CannotMeasureError: it cannot be built or repeated here.
@@ -251,9 +250,9 @@ def operator_workload(
         layer = Layer(*operator_call(operator, device, data))
         calls = repeated(layer, cache, partial(device_memory, device))
         workload = EagerWorkload(calls, device)
-        # What only allocates returns what somebody else has left in the memory.
+        # Operators that only allocate return whatever the memory held.
         flags = () if operator.short_name in ALLOCATIONS else _flags_of_a_cycle(layer, calls)
-        return workload.remarked(flags=flags) if flags else workload
+        return workload.annotated(flags=flags) if flags else workload
 
 
 def _flags_of_a_cycle(layer: Layer, calls: Calls) -> Flags:
@@ -265,7 +264,7 @@ def _flags_of_a_cycle(layer: Layer, calls: Calls) -> Flags:
 def operator_call(
     operator: OperatorTuple, device: str, data: InputData = NORMAL_DATA
 ) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
-    """Return an operator tuple with fresh weights, and drawn inputs for a call as its model makes it.
+    """Return an operator with fresh weights, and random positional and keyword arguments for a call.
 
     Raises:
         CannotMeasureError: it cannot be built here.
@@ -280,6 +279,6 @@ def synchronize(device: str) -> None:
 
 
 def one_line(error: Exception) -> str:
-    """Return an error's first line with its type."""
+    """Return an error's type and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

@@ -8,7 +8,7 @@ from opcost.comparing import compare as comparing
 from opcost.comparing.cache_chains import SIDES, STREAM_BYTES, Excess, chain_row, chains_of
 from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
 from opcost.comparing.gap import Piece
-from opcost.comparing.remarks import TEXTS, RemarkKind, worded
+from opcost.comparing.remarks import TEXTS, Remark, RemarkKind, worded
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import CACHES, measurement_key
 from opcost.measuring.flags import Flag
@@ -156,14 +156,16 @@ def test_without_energy_of_an_operator_there_is_no_ratio_of_energies():
     assert comparison.time_ratio == Estimate(1.0, pytest.approx(0.05))
 
 
-def test_rows_under_other_conditions_are_not_summed_but_told():
+def test_rows_under_other_conditions_are_not_summed_but_remarked_on():
     fp32 = replace(SIMULATED_CONDITIONS, precision="fp32", cudnn_tf32=False)
     rows = [row_of(operator, (1.0, 0.1), None, conditions=fp32) for operator in [CONVOLUTION, RELU]]
     old = row_of(RELU, (1.0, 0.1), None, conditions=replace(SIMULATED_CONDITIONS, torch_version="2.6.0"))
-    assert remarks_of(compared(*rows, old)) == (
-        "2 missing operators are measured under other conditions only"
-        " (precision: fp32 / torch-default, cudnn_tf32: False / True)",
-        "1 missing operators are measured under other conditions only (torch_version: 2.6.0 / 2.11.0)",
+    assert compared(*rows, old).remarks == (
+        Remark(
+            RemarkKind.OTHER_CONDITIONS,
+            {"operators": 2, "differences": ("precision: fp32 / torch-default", "cudnn_tf32: False / True")},
+        ),
+        Remark(RemarkKind.OTHER_CONDITIONS, {"operators": 1, "differences": ("torch_version: 2.6.0 / 2.11.0",)}),
     )
 
 
@@ -180,18 +182,20 @@ def test_rows_of_other_operators_are_not_told():
 def test_circumstances_that_differ_are_told_with_their_share_of_the_summed_time():
     short = row_of(CONVOLUTION, (2.0, 0.1), (1.0, 0.1), loop_s=3.0, host_cpu="another")
     relu = row_of(RELU, (1.0, 0.1), (1.0, 0.1), host_cpu="another", meter="nvidia-smi power.draw")
-    said = "{} % of the summed time was measured under another {} (whole model: {})"
-    assert set(remarks_of(compared(short, relu))) == {
-        said.format("60.0", "protocol: a loop of 3 s", "a loop of 30 s"),
-        said.format("100.0", "host_cpu: another", "simulated"),
-        said.format("40.0", "meter: nvidia-smi power.draw", "simulated"),
-    }
+    remarks = compared(short, relu).remarks
+    assert {remark.kind for remark in remarks} == {RemarkKind.OTHER_CIRCUMSTANCE}
+    assert sorted(tuple(remark.figures.values()) for remark in remarks) == [
+        ("host_cpu", "another", "simulated", pytest.approx(1.0)),
+        ("meter", "nvidia-smi power.draw", "simulated", pytest.approx(0.4)),
+        ("protocol", "a loop of 3 s", "a loop of 30 s", pytest.approx(0.6)),
+    ]
 
 
 def test_another_execution_than_the_whole_s_is_told():
     in_a_graph = replace(RELU_ROW, measurement=replace(RELU_ROW.measurement, executed_as="graph"))
-    (remark,) = remarks_of(compared(CONVOLUTION_ROW, in_a_graph))
-    assert remark == "40.0 % of the summed time was measured under another executed_as: graph (whole model: eager)"
+    (remark,) = compared(CONVOLUTION_ROW, in_a_graph).remarks
+    figures = {"name": "executed_as", "of_sum": "graph", "of_whole": "eager", "time_ratio": pytest.approx(0.4)}
+    assert remark == Remark(RemarkKind.OTHER_CIRCUMSTANCE, figures)
 
 
 SEEN = tuple((InputStatistics(ratio, 0.0, 1.0),) for ratio in (0.0, 0.5, 0.5, 1.0))
@@ -200,39 +204,36 @@ LOOKED_AT = replace(COUNTS, counts=(COUNTS.counts[0], replace(COUNTS.counts[1], 
 
 def test_operators_measured_on_other_values_are_told_with_their_share_of_the_summed_time():
     comparison = compare(LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]))
-    assert remarks_of(comparison) == (
-        "30.0 % of the summed time is of operators measured on other values than the model's",
-    )
-    (remark,) = remarks_of(compare(LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), OperatorRuns("normal")))
-    assert remark == "the sum is of operators on normal values; the whole model ran on its own values"
+    assert comparison.remarks == (Remark(RemarkKind.OTHER_VALUES, {"time_ratio": pytest.approx(0.3)}),)
+    normal = compare(LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), OperatorRuns("normal"))
+    assert normal.remarks == (Remark(RemarkKind.NAMED_VALUES, {"input_data": "normal"}),)
 
 
 def test_values_that_are_unknown_are_told():
     on_meta = replace(COUNTS, device_type="meta")
-    (remark,) = remarks_of(compare(on_meta, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW])))
-    assert remark == "counted on shapes only: the sum is of operators on normal values"
+    comparison = compare(on_meta, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]))
+    assert comparison.remarks == (Remark(RemarkKind.SHAPES_ONLY),)
 
 
 def test_rows_on_other_values_that_are_not_summed_are_told():
-    (remark,) = remarks_of(compare(LOOKED_AT, FULL, Measurements([RELU_ROW]), OperatorRuns("zeros")))
-    assert remark == "1 missing operators are measured on other values only"
+    comparison = compare(LOOKED_AT, FULL, Measurements([RELU_ROW]), OperatorRuns("zeros"))
+    assert comparison.remarks == (Remark(RemarkKind.ON_OTHER_VALUES_ONLY, {"operators": 1}),)
 
 
 def test_what_is_less_precise_than_asked_is_told_with_its_share_of_the_summed_time():
     imprecise = replace(RELU_ROW.measurement, flags=(Flag.IMPRECISE,))
     comparison = compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=imprecise))
-    (remark,) = remarks_of(comparison)
-    assert remark == "40.0 % of the summed time is of measurements whose target precision was not reached"
+    assert comparison.remarks == (Remark(RemarkKind.NOT_PRECISE, {"time_ratio": pytest.approx(0.4)}),)
 
 
-def test_doubtful_measurements_are_told_with_their_share_of_the_summed_time():
+def test_flagged_measurements_are_remarked_on_with_their_share_of_the_summed_time():
     uneven = replace(RELU_ROW.measurement, flags=(Flag.UNEVEN, Flag.MODIFIES_INPUT))
     disagreeing = replace(FULL.measurement, flags=(Flag.METERS_DISAGREE,))
     full = replace(FULL, measurement=disagreeing)
-    assert remarks_of(compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=uneven), full=full)) == (
-        "the whole model's measurement is flagged: meters-disagree",
-        "40.0 % of the summed time is of flagged measurements, such as torch.nn.ReLU: "
-        "uneven; a later run measures them again",
+    figures = {"time_ratio": pytest.approx(0.4), "operator": "torch.nn.ReLU", "flags": ("uneven",)}
+    assert compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=uneven), full=full).remarks == (
+        Remark(RemarkKind.FLAGGED_WHOLE, {"flags": ("meters-disagree",)}),
+        Remark(RemarkKind.FLAGGED_OPERATORS, figures),
     )
 
 
@@ -253,11 +254,8 @@ def test_every_kind_of_remark_is_worded():
 
 def test_a_precision_is_told_as_a_protocol():
     precise = row_of(CONVOLUTION, (2.0, 0.1), (1.0, 0.1), warm_up_s=0.25, loop_s=None, relative_error=0.01)
-    (remark,) = remarks_of(compared(precise, RELU_ROW))
-    assert remark == (
-        "60.0 % of the summed time was measured under another protocol: a loop to within 1.00% "
-        "(whole model: a loop of 30 s)"
-    )
+    (remark,) = compared(precise, RELU_ROW).remarks
+    assert (remark.figures["name"], remark.figures["of_sum"]) == ("protocol", "a loop to within 1.00%")
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -270,15 +268,15 @@ def test_rows_of_the_cache_that_is_asked_for_are_summed_beside_a_warm_whole(cach
     comparison = compare(COUNTS, FULL, Measurements(rows), OperatorRuns(cache=cache))
     assert comparison.time_ratio.value == pytest.approx({"warm": 1.0, "cold": 1.5, "chained": 1.2}[cache])
     assert comparison.conditions == replace(SIMULATED_CONDITIONS, cache=cache)
-    is_told = f"the sum is of operators run {cache}; the whole model ran as it is" in remarks_of(comparison)
-    assert is_told == (cache != "warm")
+    is_remarked = Remark(RemarkKind.OTHER_CACHE, {"cache": cache}) in comparison.remarks
+    assert is_remarked == (cache != "warm")
 
 
 def test_rows_of_another_cache_are_named_as_such():
     comparison = compare(COUNTS, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), OperatorRuns(cache="cold"))
     assert comparison.cost.time_s is None
-    (remark,) = remarks_of(comparison)
-    assert remark == "2 missing operators are measured under other conditions only (cache: warm / cold)"
+    figures = {"operators": 2, "differences": ("cache: warm / cold",)}
+    assert comparison.remarks == (Remark(RemarkKind.OTHER_CONDITIONS, figures),)
 
 
 def test_simulated_parts_make_the_simulated_whole():
@@ -371,7 +369,7 @@ def test_a_whole_at_lower_clocks_than_its_operators_is_told_how_much_longer_it_c
 
     # 6 s at 2 GHz and 4 s at 1.5 GHz.
     throttled = "throttled by the power limit, as a share of the time: operators 0.0 %, whole model 50.0 %"
-    assert said(1.71e9) == (throttled, "at its lower clocks the whole model is at most 5.0 % longer")
+    assert said(1.71e9) == (throttled, "lower clocks make the whole model at most 5.0 % longer")
     assert said(1.9e9) == (throttled,)
     assert said(None) == said(1.7e9, convolution_hz=None) == (throttled,)
     assert said(1.7e9, ratio=0.0) == ()

@@ -17,8 +17,8 @@ from opcost.comparing.coverage import (
     OperatorCost,
     costs_of,
     doubtful_ratio,
-    lacking,
     measured_ratio,
+    missing_operators,
     over_all,
     share_of,
     smallest_whitelist,
@@ -191,8 +191,8 @@ MODEL = costs(Conv2d=(6.0, 3.0), add=(1.0, 5.0), ReLU=(2.5, 1.5), view=(0.5, 0.5
 
 
 def test_what_contributes_most_to_time_or_energy_comes_first() -> None:
-    assert [one.operator for one in lacking(MODEL, ["Conv2d"])] == ["add", "ReLU", "view"]
-    assert lacking(MODEL, ["Conv2d"])[0].share == CostShare(0.1, 0.5)
+    assert [one.operator for one in missing_operators(MODEL, ["Conv2d"])] == ["add", "ReLU", "view"]
+    assert missing_operators(MODEL, ["Conv2d"])[0].share == CostShare(0.1, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 
 from opcost.comparing.compare import Evidence, compare
 from opcost.comparing.eager_regime import EagerCost, eager_cost
-from opcost.comparing.remarks import worded
+from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.measuring.conditions import EAGER, GRAPH, measurement_key
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
@@ -138,8 +138,8 @@ def test_the_comparison_tells_what_an_eager_run_waits_for():
     selection = Selection(counts, replace(counts, counts=()))
     found = compare(selection, whole, Evidence(Measurements([graph, eager])))
     assert found.eager.is_launch_bound
-    assert list(map(worded, found.remarks)) == [
-        "an eager run of the summed operators is launch-bound: 0.06000 ms of launches, 0.02000 ms on the device; "
-        "the longer is 92.3 % of the whole model"
-    ]
+    figures = {"launch_time_s": 60e-6, "device_time_s": 20e-6, "of_whole_ratio": 60 / 65}
+    assert found.remarks == (
+        Remark(RemarkKind.LAUNCH_BOUND, {name: pytest.approx(value) for name, value in figures.items()}),
+    )
     assert compare(selection, row(MODEL, 65e-6, 0.01, GRAPH), Evidence(Measurements([graph]))).eager is None

@@ -98,7 +98,7 @@ def test_a_tuple_has_the_figures_of_its_row() -> None:
 @pytest.mark.parametrize(
     ("measured", "flag"),
     [
-        ({"flags": (Flag.METERS_DISAGREE,)}, TupleFlag.DOUBTFUL),
+        ({"flags": (Flag.METERS_DISAGREE,)}, TupleFlag.FLAGGED),
         ({"flags": (Flag.IMPRECISE,)}, TupleFlag.NOT_PRECISE),
         ({"flags": (Flag.DUTY_CYCLE,)}, TupleFlag.DUTY_CYCLE),
         ({"flags": (Flag.AT_POWER_LIMIT,)}, TupleFlag.POWER_LIMIT),

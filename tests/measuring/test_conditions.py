@@ -68,7 +68,7 @@ def test_what_is_unknown_differs_from_a_text_that_says_so():
 )
 def test_as_long_or_as_precise_as_asked_is_good_enough(measured, asked, is_enough):
     circumstances = replace(SIMULATED_CIRCUMSTANCES, loop_s=measured[0], relative_error=measured[1])
-    assert circumstances.is_as_good_as(*asked, full_loop_s=30.0) == is_enough
+    assert circumstances.suffices_for(*asked, full_loop_s=30.0) == is_enough
 
 
 def test_keys_stay_what_they_are():

@@ -1,6 +1,6 @@
 import pytest
 
-from opcost.measuring.flags import HELD_BACK, Flag, flags_of, flags_of_an_overhead, joined_notes, meanings
+from opcost.measuring.flags import POSSIBLY_THROTTLED, Flag, flags_of, flags_of_an_overhead, joined_notes, meanings
 
 
 def test_flags_come_once_and_in_one_order():
@@ -30,7 +30,7 @@ def test_an_overhead_passes_on_what_disturbed_it_and_not_what_it_is():
     passed_on = set(flags_of_an_overhead(Flag))
     assert passed_on == {
         *(flag for flag in Flag if flag.casts_doubt),
-        *HELD_BACK,
+        *POSSIBLY_THROTTLED,
         Flag.IMPRECISE,
         Flag.AT_POWER_LIMIT,
     }

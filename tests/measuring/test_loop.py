@@ -10,7 +10,7 @@ import pytest
 from opcost.estimates import Estimate, half_width_ratio
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.instruments import Instruments
-from opcost.measuring.loop import Loop, Prospect, is_precise, is_slowed, run_loop
+from opcost.measuring.loop import Forecast, Loop, is_precise, is_throttled, run_loop
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
 from opcost.power.mean import MeanPower, MeteredPower
@@ -36,7 +36,7 @@ class Script:
 
     execution = EAGER
     iterations_per_round = 1
-    places = 1
+    placements = 1
     notes = ""
     overhead: Workload | None = None
     ended_s: float | None = None
@@ -92,52 +92,54 @@ def test_the_device_is_idle_when_a_loop_has_ended() -> None:
     assert script.calls[-1] == "finish"
 
 
-def loop_of(duration_s: float, spread_ratio: float, chunks: int = 15, places: int = 1) -> Loop:
+def loop_of(duration_s: float, spread_ratio: float, chunks: int = 15, placements: int = 1) -> Loop:
     """Return a loop whose times of chunks are above and below their mean in turn, by a share of it."""
     times_s = [1 + spread_ratio * (-1) ** chunk for chunk in range(chunks)]
     end = ClockReading(duration_s, duration_s)
-    return Loop(ClockReading(0.0, 0.0), ClockReading(0.0, 0.0), end, tuple(times_s), (1,) * chunks, places)
+    return Loop(ClockReading(0.0, 0.0), ClockReading(0.0, 0.0), end, tuple(times_s), (1,) * chunks, placements)
 
 
 @pytest.mark.parametrize(
-    ("places", "readings", "is_enough"), [(1, 15, True), (1, 3, False), (3, 15, False), (1, 1000, True)]
+    ("placements", "readings", "is_enough"), [(1, 15, True), (1, 3, False), (3, 15, False), (1, 1000, True)]
 )
 def test_an_energy_is_as_uncertain_as_the_fewer_of_chunks_and_readings_make_it(
-    places: int, readings: int, is_enough: bool
+    placements: int, readings: int, is_enough: bool
 ) -> None:
     """Its error is 1 %: half the interval's width is 2.1 % with 15 of them, 4.3 % with 3 (Student)."""
     power = MeteredPower(
         replace(no_trace(""), source=PowerSource("meter", 0.0, 0.0), missing_reason=None),
         MeanPower(Estimate(100.0, 1.0), readings),
     )
-    assert is_precise(loop_of(1.0, 0.0, places=places), power, 0.03) == is_enough
+    assert is_precise(loop_of(1.0, 0.0, placements=placements), power, 0.03) == is_enough
 
 
 @pytest.mark.parametrize(
-    ("nearness", "is_bad"), [(1.3, [False, False, False, False]), (1.7, [False, False, False, True])]
+    ("nearness", "is_hopeless"), [(1.3, [False, False, False, False]), (1.7, [False, False, False, True])]
 )
 def test_a_loop_near_what_was_asked_for_goes_on_though_it_becomes_no_more_precise(
-    nearness: float, is_bad: list[bool]
+    nearness: float, is_hopeless: list[bool]
 ) -> None:
-    """Two looks in a row must have found it so. Errors are known to some 20 %."""
+    """Two checks in a row must have found it so. Errors are known to some 20 %."""
     loop = loop_of(2.0, 0.01)
     ratio = half_width_ratio(loop.time_s, 15)
-    prospect = Prospect(ratio / nearness, 1000.0)
-    looks_s = (2.0, 3.0, 4.1, 4.6)
-    assert [prospect.is_bad(loop_of(look_s, 0.01), SAYS_NOTHING) for look_s in looks_s] == is_bad
+    forecast = Forecast(ratio / nearness, 1000.0)
+    checks_s = (2.0, 3.0, 4.1, 4.6)
+    assert [forecast.is_hopeless(loop_of(check_s, 0.01), SAYS_NOTHING) for check_s in checks_s] == is_hopeless
 
 
 def test_one_good_look_between_bad_ones_keeps_a_loop_going() -> None:
     relative_error = half_width_ratio(loop_of(2.0, 0.01).time_s, 15)
-    prospect = Prospect(relative_error, 1000.0)
-    looks = [(2.0, 0.02), (4.1, 0.02), (4.6, 0.012), (9.3, 0.02), (10.3, 0.02)]
-    found = [prospect.is_bad(loop_of(duration_s, spread_ratio), SAYS_NOTHING) for duration_s, spread_ratio in looks]
+    forecast = Forecast(relative_error, 1000.0)
+    checks = [(2.0, 0.02), (4.1, 0.02), (4.6, 0.012), (9.3, 0.02), (10.3, 0.02)]
+    found = [
+        forecast.is_hopeless(loop_of(duration_s, spread_ratio), SAYS_NOTHING) for duration_s, spread_ratio in checks
+    ]
     assert found == [False, False, False, False, True]
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(None, False), (0.0, False), (0.015, False), (0.03, True)])
 def test_clocks_that_were_low_for_hardly_any_of_the_time_slow_nothing_down(ratio: float | None, expected: bool) -> None:
-    assert is_slowed(DeviceState(50.0, 1.98e9, ratio, 0.0)) == expected
+    assert is_throttled(DeviceState(50.0, 1.98e9, ratio, 0.0)) == expected
 
 
 def test_a_loop_of_a_length_has_at_least_five_chunks() -> None:

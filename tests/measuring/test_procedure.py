@@ -28,7 +28,7 @@ from simulated_machine import (
 
 from opcost.errors import CannotMeasureError
 from opcost.estimates import BATCHES, Estimate, student_quantile
-from opcost.measuring.duty_cycle import DUTY_CYCLES, LOOK_S, OUT_OF_STEP, stretch
+from opcost.measuring.duty_cycle import DUTY_CYCLES, OUT_OF_STEP, SAMPLING_PERIOD_S, cycles_and_pause
 from opcost.measuring.evaluation import at_reference, evaluate
 from opcost.measuring.flags import Flag
 from opcost.measuring.instruments import Instruments
@@ -37,7 +37,7 @@ from opcost.measuring.loop import Loop, run_loop
 from opcost.measuring.overhead import without_overhead
 from opcost.measuring.procedure import measure, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import is_doubtful, is_held_back
+from opcost.measuring.record import is_flagged, may_be_throttled
 from opcost.power.ports import ClockReading
 from opcost.power.trace import PowerSource, no_trace
 
@@ -339,7 +339,7 @@ def test_a_chunk_that_is_stalled_beyond_the_first_look_is_not_all_of_a_loop():
     machine.start()
     loop = run_loop(Stalled(machine, machine.load), machine.instruments(), PRECISE)
     assert loop.chunk_durations_s == pytest.approx((0.32, 0.02), abs=1e-3)
-    assert loop.runs_nothing
+    assert loop.launches_no_kernel
 
 
 CAPPED = Load(time_s=0.002, power_w=735.0)
@@ -368,7 +368,7 @@ def test_an_operator_that_draws_more_than_its_device_may_is_measured_with_pauses
     assert result.energy_j == pytest.approx(load.energy_j, rel=0.01)
     assert abs(result.energy_j - load.energy_j) < 3 * result.energy_standard_error_j
     assert result.power_w == pytest.approx(power_w, rel=0.01)
-    assert not is_held_back(result)
+    assert not may_be_throttled(result)
     assert (result.flags, result.duty_cycle) == {680.0: ((), None), 735.0: (PAUSED, 0.75), 950.0: (PAUSED, 0.5)}[
         power_w
     ]
@@ -380,14 +380,14 @@ def test_a_short_loop_that_ends_before_clocks_go_down_needs_no_pauses():
     assert result.time_s == pytest.approx(CAPPED.time_s, rel=0.001)
     assert result.energy_j == pytest.approx(CAPPED.energy_j, rel=0.005)
     assert result.flags == (Flag.AT_POWER_LIMIT,)
-    assert not is_held_back(result)
+    assert not may_be_throttled(result)
 
 
 def test_pauses_that_are_too_few_do_not_help():
     """Half of 3000 W is beyond the limit, too."""
     load = replace(CAPPED, power_w=3000.0)
     result = at_full_clocks(load, CAPPING)
-    assert is_held_back(result)
+    assert may_be_throttled(result)
     assert (Flag.DUTY_CYCLE in result.flags, result.duty_cycle) == (False, None)
     assert result.loop_time_s > 0.2
 
@@ -396,35 +396,35 @@ def test_pauses_that_are_too_few_do_not_help():
 def test_what_is_too_long_for_pauses_is_measured_at_the_limit(time_s):
     load = replace(CAPPED, time_s=time_s)
     result = at_full_clocks(load, CAPPING)
-    assert is_held_back(result)
+    assert may_be_throttled(result)
     assert result.loop_time_s > 0.3
     assert load.time_s <= result.time_s <= load.time_s * 735 / 700 * (1 + 1e-9)
 
 
 @given(cycle_s=st.floats(1e-6, 0.0045), duty_cycle=st.sampled_from(DUTY_CYCLES))
 def test_pauses_leave_no_more_than_the_duty_cycle_and_are_out_of_step_with_looks(cycle_s, duty_cycle):
-    cycles, pause_s = stretch(cycle_s, duty_cycle)
+    cycles, pause_s = cycles_and_pause(cycle_s, duty_cycle)
     busy_s = cycles * cycle_s
     period_s = busy_s + pause_s
     assert 0.25 * duty_cycle < busy_s / period_s <= duty_cycle * (1 + 1e-9)
-    assert any(period_s / LOOK_S % 1 == pytest.approx(part) for part in OUT_OF_STEP)
+    assert any(period_s / SAMPLING_PERIOD_S % 1 == pytest.approx(part) for part in OUT_OF_STEP)
     assert period_s < max(0.0022, 4 * cycle_s)
 
 
 @pytest.mark.parametrize(("duty_cycle", "longest_s"), [(0.75, 0.0069), (0.5, 0.0046)])
 def test_pauses_come_within_half_a_sample(duty_cycle, longest_s):
-    stretch(longest_s, duty_cycle)
-    with pytest.raises(CannotMeasureError, match=r"0.00\d+ s are too long for pauses within 0.0093 s"):
-        stretch(1.02 * longest_s, duty_cycle)
+    cycles_and_pause(longest_s, duty_cycle)
+    with pytest.raises(CannotMeasureError, match="too long for pauses"):
+        cycles_and_pause(1.02 * longest_s, duty_cycle)
 
 
 @pytest.mark.parametrize("deviation", [0.0, 0.002])
 @pytest.mark.parametrize("cycle_s", [2e-5, 7e-4, 0.0019, 0.0045])
 def test_looks_one_after_the_other_see_all_of_a_period(cycle_s, deviation):
     """Also where the device is a little slower than it was when the cycle was timed."""
-    cycles, pause_s = stretch(cycle_s, 0.5)
+    cycles, pause_s = cycles_and_pause(cycle_s, 0.5)
     period_s = (cycles * cycle_s + pause_s) * (1 + deviation)
-    phases = np.sort(np.arange(50) * LOOK_S / period_s % 1)
+    phases = np.sort(np.arange(50) * SAMPLING_PERIOD_S / period_s % 1)
     assert np.diff(np.append(phases, phases[0] + 1)).max() < 0.06
 
 
@@ -481,7 +481,7 @@ def test_pauses_are_measured_again_while_clocks_are_low_from_the_load_before(low
     protocol = replace(PRECISE, duty_cycle=0.75)
     result = measure(machine.workload(CAPPED, 0.75), Instruments(LowAtFirst(machine, low), machine, LIMITED), protocol)
     assert Flag.DUTY_CYCLE in result.flags
-    assert is_doubtful(result) == is_told
+    assert is_flagged(result) == is_told
     assert (Flag.CLOCKS_STILL_LOW in result.flags) == is_told
 
 
@@ -495,7 +495,7 @@ def test_a_light_load_is_not_held_down_by_the_limit_but_measured_again():
         shares.append(asked.duty_cycle)
         return measure(machine.workload(light, asked.duty_cycle), Instruments(meter, machine, LIMITED), asked)
 
-    assert is_doubtful(once(protocol))
+    assert is_flagged(once(protocol))
     meter._left = 1
     assert undisturbed(once, protocol).flags == ()
     assert shares == [1.0, 1.0, 1.0]
@@ -505,8 +505,8 @@ def test_a_load_at_the_limit_of_which_no_clocks_are_told_may_be_held_down():
     machine = SimulatedMachine(replace(CAPPED, power_w=690.0), Device(white_noise_w=2.0), RING)
     loop, trace = loop_and_trace(machine)
     silent = replace(trace, power_capped=np.full(len(trace.epoch_s), np.nan))
-    assert is_held_back(evaluate(loop, silent, LIMITED))
-    assert not is_held_back(evaluate(loop, trace, LIMITED))
+    assert may_be_throttled(evaluate(loop, silent, LIMITED))
+    assert not may_be_throttled(evaluate(loop, trace, LIMITED))
     light = SimulatedMachine(LOAD, NOISY, RING)
     loop, trace = loop_and_trace(light)
     assert evaluate(loop, replace(trace, power_capped=np.full(len(trace.epoch_s), np.nan)), LIMITED).flags == ()
@@ -531,7 +531,7 @@ def test_a_loop_whose_clocks_are_held_down_ends_at_the_first_look_if_full_clocks
     machine = SimulatedMachine(CAPPED, noisy, RING)
     as_it_is = measure(machine, machine.instruments(LIMITED), replace(wanted, at_full_clocks=False))
     assert as_it_is.loop_time_s > 1.0
-    assert is_held_back(as_it_is)
+    assert may_be_throttled(as_it_is)
 
 
 def test_a_long_loop_at_the_power_limit_is_slowed_down_and_says_so():
@@ -549,7 +549,7 @@ def test_a_load_below_the_power_limit_is_nothing_to_remark():
 
 
 def test_the_error_of_a_time_tells_of_the_places_and_does_not_shrink_when_they_are_seen_again():
-    load = Load(time_s=0.002, power_w=400.0, places=10, place_spread_ratio=0.01)
+    load = Load(time_s=0.002, power_w=400.0, placements=10, placement_spread_ratio=0.01)
     short, long = (
         measured(load, meter=RING, protocol=protocol)
         for protocol in (PRECISE, MeasurementProtocol(warm_up_s=0.25, loop_s=10.0))
@@ -563,7 +563,7 @@ def test_the_error_of_a_time_tells_of_the_places_and_does_not_shrink_when_they_a
 
 def test_places_that_differ_too_much_end_a_loop_all_the_same_and_the_row_says_so():
     """Another visit would find the same times again."""
-    load = Load(time_s=0.002, places=10, place_spread_ratio=0.1)
+    load = Load(time_s=0.002, placements=10, placement_spread_ratio=0.1)
     result = measured(load, device=QUIET, meter=RING, protocol=PRECISE)
     assert result.loop_time_s < 0.8
     assert Flag.IMPRECISE in result.flags
@@ -611,10 +611,10 @@ def test_a_log_of_the_device_that_has_ended_makes_a_row_doubtful():
     machine = SimulatedMachine(LOAD, NOISY, RING)
     loop, trace = loop_and_trace(machine)
     silent = replace(trace, temperature_c=np.full(len(trace.epoch_s), np.nan))
-    known = KnownDevice(power_per_kelvin=SLOPE)
+    known = KnownDevice(power_coefficient_per_kelvin=SLOPE)
     for logged, device, is_noted in ((trace, known, False), (silent, known, True), (silent, UNKNOWN_DEVICE, False)):
         result = evaluate(loop, logged, device)
-        assert (Flag.NO_TEMPERATURE in result.flags) == is_noted == is_doubtful(result)
+        assert (Flag.NO_TEMPERATURE in result.flags) == is_noted == is_flagged(result)
 
 
 def loop_and_trace(machine):
@@ -661,7 +661,7 @@ def test_what_the_power_limit_holds_back_is_measured_in_lower_duty_cycles():
     assert tried(uneven, uneven, slowed, uneven, slowed, D, protocol=full) == (D, [1.0, 1.0, 1.0, 0.75, 0.75, 0.5])
     still_low = (Flag.CLOCKS_STILL_LOW, Flag.DUTY_CYCLE)
     assert tried(slowed, still_low, C, protocol=full) == (C, [1.0, 0.75, 0.75])
-    assert is_doubtful(replace(measured(), flags=still_low))
+    assert is_flagged(replace(measured(), flags=still_low))
     unknown = (Flag.POWER_CAP_UNKNOWN,)
     assert tried(unknown, B, protocol=full) == (B, [1.0, 0.75])
     # What is followed by a lower duty cycle is not repeated.
@@ -727,7 +727,7 @@ def test_a_device_that_runs_ahead_is_timed_by_the_rounds_that_ended():
 
 
 def test_a_device_that_tells_how_long_its_rounds_took_is_believed():
-    """A GPU knows what it did in between, such as a first replay in another place, which does not count."""
+    """A GPU knows what it did in between, such as a first replay in another placement, which does not count."""
     machine = SimulatedMachine(LOAD, seed=3)
     steady = replace(LOAD, jitter_ratio=0.0)
 
@@ -830,7 +830,7 @@ def test_doubts_about_an_overhead_are_doubts_about_what_is_left():
     doubtful = replace(OVERHEAD, flags=(*UNEVEN, Flag.NO_KERNEL), notes="the median chunk took 3.0 times the shortest")
     left = without_overhead(replace(MEASURED, notes="a note"), doubtful)
     assert (left.flags, left.notes) == (UNEVEN, "a note; overhead: the median chunk took 3.0 times the shortest")
-    assert is_doubtful(left)
+    assert is_flagged(left)
 
 
 MEASURED, OVERHEAD = measured(EVICTED), measured(EVICTION)
@@ -901,7 +901,7 @@ def test_what_another_meter_says_stands_beside():
     assert result.check_power_w == pytest.approx(0.9 * result.power_w)
     assert result.check_meter == "simulated"
     assert result.flags == (Flag.METERS_DISAGREE,)
-    assert is_doubtful(result)
+    assert is_flagged(result)
 
 
 def test_an_interruption_moves_the_mean_and_not_the_other_averages():

@@ -13,15 +13,17 @@ from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
 from opcost.measuring.meter_quality import GOOD, REFERENCE, STEADY_ONLY, UNCHECKED, MeterQuality
 from opcost.measuring.qualification import (
-    Course,
     Pulses,
+    Timeline,
     idle_power_w,
     qualities,
     ratio_of_means,
     reference_among,
-    run_course,
-    run_quietly,
-    watts_per_kelvin,
+    run_loads,
+    run_with_rare_reads,
+)
+from opcost.measuring.qualification import (
+    power_temperature_coefficient_per_kelvin as coefficient_per_kelvin,
 )
 from opcost.power.trace import PowerSource, PowerTrace, Window, joined, no_trace, trace_of_power
 
@@ -42,10 +44,10 @@ DEAD = meter("dead", update_period_s=0.1, scale=0.0)
 INSTANT = meter("instant", update_period_s=0.1, averaging_time_s=0.025)
 
 
-def course_of(*meters: MeterModel, device: Device | None = None, seed: int = 0) -> tuple[Course, PowerTrace]:
+def course_of(*meters: MeterModel, device: Device | None = None, seed: int = 0) -> tuple[Timeline, PowerTrace]:
     first, *others = meters
     machine = SimulatedMachine(HEAVY, device or Device(), first, seed=seed, checks=tuple(others))
-    return run_course(machine, machine, machine, machine.idle)
+    return run_loads(machine, machine, machine, machine.idle)
 
 
 def found(
@@ -66,13 +68,13 @@ def test_declared_meters_are_found_again() -> None:
 
 @pytest.mark.parametrize("meters", [(COUNTER, DEAD), (DEAD, COUNTER), (DEAD,)])
 def test_a_meter_that_shows_no_power_is_worth_nothing_and_no_reference(meters: tuple[MeterModel, ...]) -> None:
-    course, trace = course_of(*meters)
-    by_name = {quality.meter: quality for quality in qualities(course, trace, None)}
+    timeline, trace = course_of(*meters)
+    by_name = {quality.meter: quality for quality in qualities(timeline, trace, None)}
     assert not by_name["dead"].is_right_when_steady
     assert by_name["dead"].noise_ratio is None
     assert len(by_name) == len(meters)
     if meters[0] is DEAD:
-        assert watts_per_kelvin(course, trace) is None
+        assert coefficient_per_kelvin(timeline, trace) is None
 
 
 def test_averages_are_told_from_meters_that_are_only_late() -> None:
@@ -100,8 +102,8 @@ def test_what_a_real_card_showed_after_a_step() -> None:
         )
     ]
     begin_s, step_s, end_s = samples["epoch_s"].iloc[0], 1795302703.04, samples["epoch_s"].iloc[-1]
-    course = Course(Window(begin_s, step_s), Window(step_s, end_s), (), Window(end_s, end_s))
-    by_name = {quality.meter: quality for quality in qualities(course, joined(traces), None)}
+    timeline = Timeline(Window(begin_s, step_s), Window(step_s, end_s), (), Window(end_s, end_s))
+    by_name = {quality.meter: quality for quality in qualities(timeline, joined(traces), None)}
     assert by_name["average"].averaging_time_s == pytest.approx(1.0, rel=0.03)
     assert by_name["samples"].averaging_time_s is by_name["instant"].averaging_time_s is None
     assert by_name["samples"].rise_time_s == pytest.approx(0.06, abs=0.02)
@@ -128,7 +130,7 @@ def recorded(name: str, epoch_s: np.ndarray, power_w: np.ndarray, repeats: bool 
     return trace_of_power(PowerSource(name, 0.0, 0.0, 0.1, repeats), epoch_s, power_w)
 
 
-COURSE = Course(Window(0.0, 2.0), Window(2.0, 14.0), (Pulses(0.05, 0.05, Window(14.05, 17.0)),), Window(17.0, 19.0))
+COURSE = Timeline(Window(0.0, 2.0), Window(2.0, 14.0), (Pulses(0.05, 0.05, Window(14.05, 17.0)),), Window(17.0, 19.0))
 
 
 @pytest.mark.parametrize(("ratio", "verdict"), [(0.7, STEADY_ONLY), (0.96, GOOD), (1.04, GOOD), (1.3, STEADY_ONLY)])
@@ -162,8 +164,8 @@ def test_noise_is_found_with_its_memory() -> None:
 def test_watts_per_kelvin_are_found(cold_ratio: float) -> None:
     """The declared device loses (1 - cold ratio) of its power over its 20 K: so much per kelvin, of the mean power."""
     device = Device(cold_power_ratio=cold_ratio, warming_time_s=3.0, white_noise_w=2.0)
-    course, trace = course_of(SAMPLES, COUNTER, device=device)
-    slope = watts_per_kelvin(course, trace)
+    timeline, trace = course_of(SAMPLES, COUNTER, device=device)
+    slope = coefficient_per_kelvin(timeline, trace)
     assert slope is not None
     kelvin = device.busy_temperature_c - device.idle_temperature_c
     assert slope.value == pytest.approx((1 - cold_ratio) / kelvin, abs=0.0003)
@@ -174,7 +176,7 @@ def test_each_degree_counts_for_a_slope_as_much_as_it_has_readings() -> None:
     readings = [10, 20, 30]
     epoch_s = COURSE.step.begin_s + 0.5 + 0.1 * np.arange(60)
     trace = recorded("meter", epoch_s, np.repeat([100.0, 102.0, 101.0], readings))
-    slope = watts_per_kelvin(COURSE, replace(trace, temperature_c=np.repeat([40.0, 41.0, 42.0], readings)))
+    slope = coefficient_per_kelvin(COURSE, replace(trace, temperature_c=np.repeat([40.0, 41.0, 42.0], readings)))
     mean_w = 6070 / 60
     assert slope is not None
     assert slope.value == pytest.approx(0.2 / mean_w)
@@ -184,17 +186,17 @@ def test_each_degree_counts_for_a_slope_as_much_as_it_has_readings() -> None:
 
 def test_watts_per_kelvin_need_a_temperature_that_moves() -> None:
     still = Device(idle_temperature_c=50.0, busy_temperature_c=50.5)
-    assert watts_per_kelvin(*course_of(SAMPLES, device=still)) is None
+    assert coefficient_per_kelvin(*course_of(SAMPLES, device=still)) is None
 
 
 def test_a_power_at_its_cap_has_no_slope() -> None:
     capped = Device(cold_power_ratio=0.99, warming_time_s=3.0, white_noise_w=2.0, power_limit_w=595.0)
-    assert watts_per_kelvin(*course_of(SAMPLES, COUNTER, device=capped)) is None
+    assert coefficient_per_kelvin(*course_of(SAMPLES, COUNTER, device=capped)) is None
 
 
 def test_the_error_of_a_slope_is_honest() -> None:
     device = Device(cold_power_ratio=0.95, warming_time_s=3.0, white_noise_w=5.0)
-    slopes = [watts_per_kelvin(*course_of(SAMPLES, device=device, seed=seed)) for seed in range(12)]
+    slopes = [coefficient_per_kelvin(*course_of(SAMPLES, device=device, seed=seed)) for seed in range(12)]
     deviations = [(slope.value - 0.0025) / slope.standard_error for slope in slopes if slope is not None]
     assert len(deviations) == 12
     assert math.sqrt(sum(z**2 for z in deviations) / 12) < 2.5
@@ -203,9 +205,11 @@ def test_the_error_of_a_slope_is_honest() -> None:
 def test_a_step_of_the_power_within_a_few_degrees_is_in_the_error_of_a_slope() -> None:
     """An H200 drew 0.45 % less from one moment to the next, within 4 K: its slope seemed to be -0.02 % per kelvin."""
     device = Device(cold_power_ratio=0.99, idle_temperature_c=45.0, busy_temperature_c=49.0, warming_time_s=2.0)
-    course, trace = course_of(SAMPLES, device=device)
-    is_late = trace.epoch_s > course.step.begin_s + 5.0
-    slope = watts_per_kelvin(course, replace(trace, power_w=np.where(is_late, 0.9955 * trace.power_w, trace.power_w)))
+    timeline, trace = course_of(SAMPLES, device=device)
+    is_late = trace.epoch_s > timeline.step.begin_s + 5.0
+    slope = coefficient_per_kelvin(
+        timeline, replace(trace, power_w=np.where(is_late, 0.9955 * trace.power_w, trace.power_w))
+    )
     assert slope is not None
     assert abs(slope.value - 0.0025) > 0.0005
     assert abs(slope.value - 0.0025) < 2.5 * slope.standard_error
@@ -214,9 +218,11 @@ def test_a_step_of_the_power_within_a_few_degrees_is_in_the_error_of_a_slope() -
 def test_the_first_second_of_a_step_bends_a_slope_but_little() -> None:
     """On an H200 power is up to 1.5 % low there, at the temperatures that the fewest readings have."""
     device = Device(cold_power_ratio=0.95, warming_time_s=1.5, white_noise_w=2.0)
-    course, trace = course_of(SAMPLES, device=device)
-    is_early = trace.epoch_s < course.step.begin_s + 1.0
-    slope = watts_per_kelvin(course, replace(trace, power_w=np.where(is_early, 0.99 * trace.power_w, trace.power_w)))
+    timeline, trace = course_of(SAMPLES, device=device)
+    is_early = trace.epoch_s < timeline.step.begin_s + 1.0
+    slope = coefficient_per_kelvin(
+        timeline, replace(trace, power_w=np.where(is_early, 0.99 * trace.power_w, trace.power_w))
+    )
     assert slope is not None
     assert 0.0025 < slope.value < 1.25 * 0.0025
 
@@ -238,9 +244,9 @@ def test_without_the_reference_the_first_meter_is_it() -> None:
     [(0.8, "samples"), (0.97, "samples"), (0.99, "counter"), (1.01, "counter"), (1.2, "samples")],
 )
 def test_a_reference_that_two_others_agree_is_wrong_is_none(scale: float, reference: str) -> None:
-    course, trace = course_of(SAMPLES, INSTANT, replace(COUNTER, scale=scale))
-    assert reference_among(course, trace, "counter") == reference
-    by_name = {quality.meter: quality for quality in qualities(course, trace, reference)}
+    timeline, trace = course_of(SAMPLES, INSTANT, replace(COUNTER, scale=scale))
+    assert reference_among(timeline, trace, "counter") == reference
+    by_name = {quality.meter: quality for quality in qualities(timeline, trace, reference)}
     assert by_name[reference].verdict == REFERENCE
     assert by_name["counter"].is_right_when_steady == (reference == "counter")
     assert by_name["samples"].is_right_when_steady
@@ -257,24 +263,24 @@ def test_a_reference_stays_where_the_others_do_not_agree_or_there_is_one_other()
 def test_a_meter_that_reads_rarely_is_held_against_another(scale: float) -> None:
     once_a_second = meter("counter", update_period_s=1.0, averaging_time_s=1.0, row_period_s=1.0, scale=scale)
     machine = SimulatedMachine(HEAVY, Device(white_noise_w=2.0), SAMPLES, checks=(once_a_second,))
-    load, trace = run_quietly(machine, machine, machine)
+    load, trace = run_with_rare_reads(machine, machine, machine)
     assert ratio_of_means(trace, load, "counter", "samples") == pytest.approx(scale, abs=0.003)
     assert not machine.is_logging
 
 
 def test_meters_that_show_nothing_have_no_ratio() -> None:
-    course, trace = course_of(SAMPLES)
-    assert ratio_of_means(trace, course.step, "counter", "samples") is None
+    timeline, trace = course_of(SAMPLES)
+    assert ratio_of_means(trace, timeline.step, "counter", "samples") is None
     late = replace(meter("counter"), source=PowerSource("counter", 99.0, 1.0))
-    course, trace = course_of(SAMPLES, late)
-    assert ratio_of_means(trace, course.step, "counter", "samples") is None
+    timeline, trace = course_of(SAMPLES, late)
+    assert ratio_of_means(trace, timeline.step, "counter", "samples") is None
 
 
 def test_idle_power_is_that_of_the_pause_and_of_the_rest() -> None:
-    course, trace = course_of(SAMPLES, device=Device(idle_power_w=80.0, white_noise_w=1.0))
-    assert idle_power_w(trace, course.pause) == pytest.approx(80.0, rel=0.01)
-    assert idle_power_w(trace, course.rest) == pytest.approx(80.0, rel=0.01)
-    assert idle_power_w(no_trace("none"), course.rest) is None
+    timeline, trace = course_of(SAMPLES, device=Device(idle_power_w=80.0, white_noise_w=1.0))
+    assert idle_power_w(trace, timeline.pause) == pytest.approx(80.0, rel=0.01)
+    assert idle_power_w(trace, timeline.rest) == pytest.approx(80.0, rel=0.01)
+    assert idle_power_w(no_trace("none"), timeline.rest) is None
 
 
 def test_idle_power_is_that_of_a_device_that_has_come_to_rest() -> None:
@@ -297,9 +303,9 @@ def test_a_reading_is_held_against_all_of_the_time_that_it_averages() -> None:
 def test_the_log_is_that_of_the_course() -> None:
     machine = SimulatedMachine(HEAVY, meter=SAMPLES)
     machine.idle(60.0)
-    course, trace = run_course(machine, machine, machine, machine.idle)
-    assert course.pause.begin_s - 1.0 < trace.epoch_s[0] < course.pause.begin_s
-    assert course.rest.end_s < trace.epoch_s[-1] < course.rest.end_s + 1.0
+    timeline, trace = run_loads(machine, machine, machine, machine.idle)
+    assert timeline.pause.begin_s - 1.0 < trace.epoch_s[0] < timeline.pause.begin_s
+    assert timeline.rest.end_s < trace.epoch_s[-1] < timeline.rest.end_s + 1.0
 
 
 def test_the_meter_is_stopped_when_the_load_fails() -> None:
@@ -309,7 +315,7 @@ def test_the_meter_is_stopped_when_the_load_fails() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_course(machine, machine, machine, fail)
+        run_loads(machine, machine, machine, fail)
     assert not machine.is_logging
 
 

@@ -40,7 +40,7 @@ def test_others_are_told_where_there_is_no_room(
     write(stat, 100.0, 100.0)
     load = OtherLoad(stat)
     write(stat, 100.0 + busy_s, 100.0 + idle_s, elsewhere_s)
-    assert load.disturbance().startswith("another process") == is_told
+    assert load.disturbance().startswith("other processes") == is_told
     assert load.disturbance() == ""
 
 

@@ -66,7 +66,7 @@ def test_those_that_come_are_noticed(before: list[int], later: list[int], named:
     assert bool(remark) == bool(named)
     if named:
         assert remark.startswith("another process")
-        assert remark.endswith(f" {', '.join(map(str, named))}")
+        assert remark.endswith(f": {' or '.join(map(str, named))}")
 
 
 def test_one_that_stays_is_told_of_every_time_and_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -85,12 +85,12 @@ def test_in_a_container_only_the_first_newcomer_is_this_process() -> None:
     told = []
     for process_ids in ([31], [31, 32], [31, 32, 33], [31]):
         nvml.process_ids = process_ids
-        told.append(others.disturbance().rpartition("one of ")[2])
-    assert told == ["", "32", "32, 33", ""]
+        told.append(others.disturbance().rpartition(": ")[2])
+    assert told == ["", "32", "32 or 33", ""]
 
 
 def test_a_gpu_in_use_is_refused_by_name() -> None:
-    with pytest.raises(UserError, match="in use 40% of the time, by processes 7, 8"):
+    with pytest.raises(UserError, match=r"in use 40% of the time \(processes: 7, 8\)"):
         watch(FakeNvml([8, 7], [40])).refuse_if_busy(nothing)
 
 

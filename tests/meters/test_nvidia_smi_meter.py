@@ -163,7 +163,7 @@ def test_a_gpu_that_shows_no_power_says_so(stage: NvidiaSmiStage, tmp_path: Path
     stage.act("not_supported")
     with logger_in(tmp_path) as logger:
         trace = measured(logger, 0.1)
-    assert trace.missing_reason == "nvidia-smi shows no power for this GPU"
+    assert trace.missing_reason == "nvidia-smi reports no power for this GPU"
     assert trace.temperature_c[0] == 45
 
 

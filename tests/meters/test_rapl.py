@@ -196,7 +196,7 @@ def test_counters_for_root_only_are_told_with_the_remedy(root: Path, monkeypatch
 
 def test_a_counter_that_is_broken_is_a_reason(root: Path) -> None:
     add_domain(root, "intel-rapl:0", "package-0").write_text("")
-    assert "can't be read" in (rapl_unavailable_reason(root) or "")
+    assert "cannot be read" in (rapl_unavailable_reason(root) or "")
 
 
 def test_samples_come_until_told_to_stop(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,7 +176,7 @@ def test_a_meter_that_stands_still_and_does_not_say_how_often_it_should_move_giv
 
 def test_one_single_value_throughout_gives_no_power_though_it_counts_as_readings():
     result = mean_power(trace_of(every_second(*[300] * 20), STEADY), 0, Window(0, 20))
-    reason = "steady showed one single value, 300 W, from begin to end: it may be stuck"
+    reason = "steady showed a single value, 300 W, from begin to end: it may be stuck"
     assert result == MeanPower(None, 18, reason)
 
 

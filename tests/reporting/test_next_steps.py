@@ -46,7 +46,7 @@ def commands(candidates: list[Candidate], *tuples: Any) -> list[str]:
 def test_what_is_measured_again_is_so_by_the_protocol_of_the_rest(
     relative_error: float | None, loop_s: float | None, options: str
 ) -> None:
-    doubtful = measured(TupleFlag.DOUBTFUL, relative_error, loop_s)
+    doubtful = measured(TupleFlag.FLAGGED, relative_error, loop_s)
     assert commands([candidate("a")], doubtful) == [f"python general_pipeline_block2.py a --execution graph{options}"]
     on_cpu = commands([candidate("a", device="cpu")], doubtful)
     assert on_cpu == [f"python general_pipeline_block2.py a --device cpu{options}"]

@@ -158,7 +158,7 @@ def test_an_empty_database_is_a_report_that_says_what_to_do(tmp_path: Path) -> N
 def test_doubts_are_flags(campaign: SimulatedCampaign) -> None:
     change_rows(campaign, flags=(Flag.METERS_DISAGREE, Flag.IMPRECISE))
     text = report_of(campaign)
-    assert {tuple(one["flags"]) for one in tuples_of(text)} == {("doubtful", "imprecise", "eager")}
+    assert {tuple(one["flags"]) for one in tuples_of(text)} == {("flagged", "imprecise", "eager")}
     assert "measure 3 flagged tuples again" in text
 
 

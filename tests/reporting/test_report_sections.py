@@ -84,7 +84,7 @@ def test_a_flag_s_share_of_the_time_counts_every_call() -> None:
     text = text_of(report_sections.flags([compared("a", 1.0), compared("b", 1.0)], [flagged, other]))
     assert "8.0 %" in text
     assert TupleFlag.NOT_PRECISE.meaning in text
-    assert TupleFlag.DOUBTFUL.meaning not in text
+    assert TupleFlag.FLAGGED.meaning not in text
 
 
 def test_the_least_energies_are_told_in_picojoules() -> None:

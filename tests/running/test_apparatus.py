@@ -13,7 +13,7 @@ from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.observers import ProcessWatch
 from opcost.measuring.procedure import SLOWED_FOR_S
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
-from opcost.measuring.record import is_doubtful, is_held_back, leaves_clocks_low
+from opcost.measuring.record import is_flagged, leaves_clocks_low, may_be_throttled
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
@@ -47,8 +47,8 @@ def test_an_operator_is_measured_at_full_clocks_and_a_model_as_it_runs(tmp_path:
         )
     assert alone.time_s == pytest.approx(TOO_MUCH.time_s, rel=0.003)
     assert alone.power_w == pytest.approx(TOO_MUCH.power_w, rel=0.01)
-    assert is_held_back(whole)
-    assert is_held_back(long)
+    assert may_be_throttled(whole)
+    assert may_be_throttled(long)
     assert long.time_s == pytest.approx(TOO_MUCH.time_s * 8 / 7, rel=0.003)
 
 
@@ -75,7 +75,7 @@ def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
             watch = ProcessWatch(lambda remarks=remarks: remarks.pop(0))
             apparatus = replace(opened, meters=meters, observers=(watch,))
             measured = apparatus.measure(Case(RELU), Setting("fp32"), MeasurementProtocol(0.5, 1.0), "log")
-            assert (measured.notes, is_doubtful(measured), remarks) == (notes, bool(notes), [])
+            assert (measured.notes, is_flagged(measured), remarks) == (notes, bool(notes), [])
             assert len(campaign.built) == tries
             # Each try has a log of its own.
             assert names == ["log", "log-2", "log-3"][:tries]

@@ -68,7 +68,7 @@ def test_a_name_like_no_other_gets_the_list() -> None:
 
 def test_a_quantized_model_is_told_with_the_one_that_is_not() -> None:
     (line,) = check_config(Named("quantized_resnet18", None))
-    assert line.startswith(f"{FILE}: model_name: quantized models are not counted; did you mean resnet18")
+    assert line.startswith(f"{FILE}: model_name: quantized models are not supported; did you mean resnet18")
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def subclasses_of(cls: type) -> set[type]:
 
 @pytest.mark.parametrize("find", [resolve, lambda operator: build(operator, "cpu")])
 def test_a_model_of_another_version_is_not_built(find: Callable[[OperatorTuple], object]) -> None:
-    with pytest.raises(CannotMeasureError, match="no_such_model is no model of this version of torchvision"):
+    with pytest.raises(CannotMeasureError, match="this version of torchvision has no model no_such_model"):
         find(model_operator("no_such_model", None, SIZE))
 
 
 def test_a_model_of_no_source_is_not_built() -> None:
-    with pytest.raises(CannotMeasureError, match=r"elsewhere\.net: there is no source of models elsewhere"):
+    with pytest.raises(CannotMeasureError, match=r"elsewhere\.net: unknown source of models elsewhere"):
         resolve(OperatorTuple("elsewhere.net", (), (TensorSpec(SIZE, "float32"),)))
 
 
@@ -348,7 +348,7 @@ class OtherSource:
 
 def test_a_config_names_another_source_before_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Named("other:net", None)
-    unknown = "other.net: there is no source of models other; there are: torchvision"
+    unknown = "other.net: unknown source of models other; the sources are: torchvision"
     assert check_config(model) == [f"{FILE}: model_name: {unknown}"]
     monkeypatch.setattr(registry, "SOURCES", {**registry.SOURCES, "other": OtherSource})
     monkeypatch.setitem(MODEL_PACKAGES, "other", "other.models.")

@@ -39,12 +39,12 @@ from opcost.comparing.cache_chains import (
     chain_row,
     chains_of,
     excess_of_call,
+    missing_sides,
     refusal,
     refused_row,
-    unsettled_sides,
 )
 from opcost.comparing.cache_corrections import Corrections, Curve, corrections_under, kind_of, moved_bytes
-from opcost.comparing.remarks import RemarkKind, worded
+from opcost.comparing.remarks import RemarkKind
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate
 from opcost.measuring.flags import Flag, Flags
@@ -289,10 +289,10 @@ def test_other_chains_correct_nothing(other: str) -> None:
 
 def test_sizes_are_settled_when_they_are_known_or_were_refused_often() -> None:
     rows = of_all_sizes(1.0)
-    assert unsettled_sides(rows) == []
-    assert unsettled_sides([]) == list(SIDES)
-    assert unsettled_sides([row for row in rows if row.kind != FILTER]) == list(PRODUCT_SIDES)
-    assert unsettled_sides(of_all_sizes(1.0, design="other")) == list(SIDES)
+    assert missing_sides(rows) == []
+    assert missing_sides([]) == list(SIDES)
+    assert missing_sides([row for row in rows if row.kind != FILTER]) == list(PRODUCT_SIDES)
+    assert missing_sides(of_all_sizes(1.0, design="other")) == list(SIDES)
 
 
 @pytest.mark.parametrize("other", [{"cache": "cold"}, {"cache": "chained"}, {"execution": "eager"}])
@@ -568,9 +568,7 @@ def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_
     measure_full_models(campaign.request(), lambda _: protocol, campaign.open_apparatus, RecordedProgress())
     table = campaign.database.calls_in_chains
     table.path.unlink()
-    assert told_of_caches(campaign) == [
-        "no cache correction: it is not known for this card and its software; block 2 measures it"
-    ]
+    assert told_of_caches(campaign) == [RemarkKind.UNCORRECTED_UNKNOWN]
     table.append_missing(of_all_sizes(2e-6, 3e-4))
     assert told_of_caches(campaign) == []
     ((row,),) = (report.comparisons for report in compare_models(campaign.request()))
@@ -579,17 +577,15 @@ def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_
     assert errors == (pytest.approx(0.6), pytest.approx(0.3))
     # What moves less than the stream is not corrected.
     write_both(config, replace(counts, total_memory_bytes=STREAM_BYTES))
-    assert told_of_caches(campaign) == [
-        "no cache correction: a run moves 268.4 MB; of less than 268.4 MB much may stay in caches"
-    ]
+    assert told_of_caches(campaign) == [RemarkKind.UNCORRECTED_SMALL]
     ((row,),) = (report.comparisons for report in compare_models(campaign.request()))
     assert (row.correction_time_s, row.correction_energy_j) == (None, None)
 
 
-def told_of_caches(campaign: SimulatedCampaign) -> list[str]:
+def told_of_caches(campaign: SimulatedCampaign) -> list[RemarkKind]:
     (model,) = find_comparisons(campaign.request())
     kinds = (RemarkKind.UNCORRECTED_SMALL, RemarkKind.UNCORRECTED_UNKNOWN)
-    return [worded(remark) for one in model.comparisons for remark in one.remarks if remark.kind in kinds]
+    return [remark.kind for one in model.comparisons for remark in one.remarks if remark.kind in kinds]
 
 
 # The operators

@@ -15,7 +15,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
-from opcost.measuring.record import FailureRow, MeasurementRow, is_doubtful
+from opcost.measuring.record import FailureRow, MeasurementRow, is_flagged
 from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
@@ -483,9 +483,9 @@ def test_a_wrong_meter_is_seen_by_the_sentinel_where_loops_are_too_short_for_it(
     campaign.add_model("a", {RELU: 1, GELU: 1})
     run(campaign, protocol=AT_ONCE)
     assert [row.measurement.loop_time_s < 0.3 for row in rows(campaign)] == [True, True]
-    assert [is_doubtful(row.measurement) for row in rows(campaign)] == [is_told, is_told]
+    assert [is_flagged(row.measurement) for row in rows(campaign)] == [is_told, is_told]
     sentinel = campaign.database.sentinel_measurements.rows()
-    assert [is_doubtful(row.measurement) for row in sentinel] == [is_told, is_told]
+    assert [is_flagged(row.measurement) for row in sentinel] == [is_told, is_told]
     assert ("meters disagree" in caplog.text) == is_told
 
 
@@ -502,7 +502,7 @@ def test_a_row_with_a_check_of_its_own_needs_no_sentinel(tmp_path: Path) -> None
     run(campaign, protocol=replace(SHORT, loop_s=3.0))
     (row,) = rows(campaign)
     assert row.measurement.check_power_w is not None
-    assert not is_doubtful(row.measurement)
+    assert not is_flagged(row.measurement)
 
 
 def test_what_was_measured_before_a_meter_went_wrong_is_told_of(
@@ -519,7 +519,7 @@ def test_what_was_measured_before_a_meter_went_wrong_is_told_of(
     campaign.before = go_wrong
     campaign.add_model("a", {RELU: 1, GELU: 1})
     run(campaign, protocol=AT_ONCE)
-    assert [is_doubtful(row.measurement) for row in rows(campaign)] == [False, True]
+    assert [is_flagged(row.measurement) for row in rows(campaign)] == [False, True]
     assert "The 1 rows before may be wrong" in caplog.text
 
 
@@ -529,7 +529,7 @@ PRECISE = MeasurementProtocol(warm_up_s=0.5, loop_s=30.0, relative_error=0.02)
 
 
 def test_progress_tells_of_what_is_less_precise_than_asked(tmp_path: Path) -> None:
-    wide = Load(time_s=0.001, places=10, place_spread_ratio=0.1)
+    wide = Load(time_s=0.001, placements=10, placement_spread_ratio=0.1)
     campaign = SimulatedCampaign(tmp_path, {RELU: wide, GELU: Load(time_s=0.001)})
     campaign.add_model("a", {RELU: 1, GELU: 1})
     progress = RecordedProgress()
@@ -752,7 +752,7 @@ def test_missing_counts_of_all_models_are_told_at_once_with_the_remedy(campaign:
     with pytest.raises(UserError) as caught:
         run(campaign, "a", "b")
     assert caught.value.lines == tuple(
-        f"{campaign.measurements}/{name}/operators_filtered.pkl: not there yet; run {scripts} first"
+        f"{campaign.measurements}/{name}/operators_filtered.pkl: no such file; run {scripts} first"
         for name, scripts in (
             ("a", "python general_pipeline_block1.py a"),
             ("b", "python general_pipeline_block0.py b and python general_pipeline_block1.py b"),

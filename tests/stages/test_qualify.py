@@ -72,8 +72,8 @@ def test_a_board_is_qualified_once_and_its_slope_goes_into_what_is_measured(
     campaign.machine.device = Device(cold_power_ratio=0.95, warming_time_s=3.0, white_noise_w=1.0)
     for _ in range(2):
         with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-            assert apparatus.known.power_per_kelvin is not None
-            assert apparatus.known.power_per_kelvin.value == pytest.approx(0.05 / 20, rel=0.1)
+            assert apparatus.known.power_coefficient_per_kelvin is not None
+            assert apparatus.known.power_coefficient_per_kelvin.value == pytest.approx(0.05 / 20, rel=0.1)
     assert len(table.rows()) == 1
 
 
@@ -103,7 +103,7 @@ def test_another_driver_asks_for_another_qualification(
 
 def test_a_look_at_conditions_qualifies_nothing(campaign: SimulatedCampaign, table: CsvTable[QualificationRow]) -> None:
     with qualified(campaign.open_apparatus, None, campaign.database, False) as apparatus:
-        assert apparatus.known.power_per_kelvin is None
+        assert apparatus.known.power_coefficient_per_kelvin is None
     assert table.rows() == []
 
 
@@ -334,7 +334,7 @@ def test_a_board_that_cannot_be_qualified_is_measured_all_the_same(
 
     campaign.before = fail
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-        assert apparatus.known.power_per_kelvin is None
+        assert apparatus.known.power_coefficient_per_kelvin is None
     assert f"meters not qualified, energies not normalised to 50 °C: {error}" in caplog.text
 
 
@@ -347,7 +347,7 @@ def test_a_board_whose_temperature_did_not_move_is_tried_again_another_day(
     def rows_after_a_campaign(busy_temperature_c: float) -> int:
         campaign.machine.device = Device(busy_temperature_c=busy_temperature_c, warming_time_s=3.0)
         with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-            assert (apparatus.known.power_per_kelvin is None) == (busy_temperature_c == 34.5)
+            assert (apparatus.known.power_coefficient_per_kelvin is None) == (busy_temperature_c == 34.5)
         return len(table.rows())
 
     assert rows_after_a_campaign(34.5) == 1
@@ -366,7 +366,7 @@ def test_a_slope_of_which_little_is_known_is_drawn_to_that_of_such_cards(
         idle_temperature_c=50.0, busy_temperature_c=53.5, warming_time_s=3.0, cold_power_ratio=1.0
     )
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-        slope = apparatus.known.power_per_kelvin
+        slope = apparatus.known.power_coefficient_per_kelvin
     (row,) = table.rows()
     assert row.power_per_kelvin_ratio == pytest.approx(0.0, abs=0.001)
     assert slope is not None
@@ -387,7 +387,7 @@ def test_a_slope_that_was_found_stays_when_a_later_qualification_finds_none(
         with campaign.open_apparatus(None, campaign.database, True) as apparatus:
             qualify_meters(apparatus, table)
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
-        assert apparatus.known.power_per_kelvin is not None
+        assert apparatus.known.power_coefficient_per_kelvin is not None
     assert [row.power_per_kelvin_ratio is None for row in table.rows()] == [False, True]
 
 

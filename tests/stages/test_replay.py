@@ -91,7 +91,7 @@ def test_a_fresh_process_rebuilds_from_the_pickles_alone_and_what_was_counted_ot
             "outputs float32",
         ),
         (OperatorCount(OperatorTuple("torch.nn.NoSuch"), 1, 0, 0), "is no module class"),
-        (OperatorCount(OperatorTuple("torch.Tensor.no_such", mode=None), 1, 0, 0), "is no function"),
+        (OperatorCount(OperatorTuple("torch.Tensor.no_such", mode=None), 1, 0, 0), "has no function"),
         (
             OperatorCount(OperatorTuple("torch.matmul", (), (TensorSpec((2,), "float32"), 3), mode=None), 1, 0, 0),
             "Error",

@@ -234,13 +234,13 @@ def test_a_path_that_leads_nowhere_is_one_line(
 
 def test_the_empty_pattern_is_refused(three_models: Path) -> None:
     assert error_lines(three_models, "", "vgg16") == [
-        f"{three_models}: the name '' is empty; leave it out for all models, or write a folder's name"
+        f"{three_models}: the model's name '' is empty; omit it for all models, or write a folder's name"
     ]
 
 
 def test_a_missing_measurements_folder_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     missing = tmp_path / "nowhere"
-    assert error_lines(missing) == [f"{missing}: there is no such folder; name the folder with --measurements DIR"]
+    assert error_lines(missing) == [f"{missing}: no such folder; name the folder with --measurements DIR"]
 
 
 def test_a_measurements_folder_that_may_not_be_listed_is_one_line(
@@ -260,7 +260,7 @@ def refuse(path: Path) -> None:
 
 def test_a_measurements_folder_without_models_is_a_mistake(tmp_path: Path) -> None:
     (line,) = error_lines(tmp_path)
-    assert "holds no folder with a model; add one" in line
+    assert "contains no model's folder; add one" in line
 
 
 def test_paths_are_told_as_the_user_gave_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,9 +276,9 @@ def test_paths_are_told_as_the_user_gave_them(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("content", "beginning"),
     [
-        ("", "x/summary.yml:1: the file is empty; write its keys"),
-        ("# nothing\n", "x/summary.yml:1: the file is empty; write its keys"),
-        ("---\n", "x/summary.yml:1: the file is empty; write its keys"),
+        ("", "x/summary.yml:1: the file is empty; write lines"),
+        ("# nothing\n", "x/summary.yml:1: the file is empty; write lines"),
+        ("---\n", "x/summary.yml:1: the file is empty; write lines"),
         ("\n- resnet18\n", "x/summary.yml:2: the file is a list of 1; write lines such as key: value"),
         ("resnet18\n", "x/summary.yml:1: the file is the text 'resnet18'; write lines such as key: value"),
         (
@@ -317,7 +317,7 @@ def test_a_file_of_just_64_kb_is_read(tmp_path: Path) -> None:
 def test_a_folder_without_its_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     (line,) = error_lines(tmp_path)
-    assert line.startswith("x/summary.yml: there is no such file; work in the root")
+    assert line.startswith("x/summary.yml: no such file; run in the root")
 
 
 SIZE_REMEDY = "write input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)"
@@ -687,7 +687,7 @@ WHITELIST_REMEDY = f'write {WHITELIST_LINE} (class names without their modules, 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("", [f"1: the file is empty; write its keys in lines such as {WHITELIST_LINE}"]),
+        ("", [f"1: the file is empty; write lines such as {WHITELIST_LINE}"]),
         ("- A\n", [f"1: the file is a list of 1; write lines such as key: value, here {WHITELIST_LINE}"]),
         ("operators: []\n", [f"1: operators: the value is a list of 0; {WHITELIST_REMEDY}"]),
         ("operators:\n", [f"1: operators: the value is empty; {WHITELIST_REMEDY}"]),
@@ -710,7 +710,7 @@ def test_mistakes_in_the_whitelist_are_told_with_their_lines(tmp_path: Path, con
 
 
 def test_a_missing_whitelist_is_one_line_with_the_remedy(tmp_path: Path) -> None:
-    remedy = r"by --measurements, or write it with a line such as operators: \[Conv2d, Linear\]"
+    remedy = r"with --measurements, or write it with a line such as operators: \[Conv2d, Linear\]"
     with pytest.raises(UserError, match=remedy):
         load_whitelist(tmp_path / "operator_whitelist.yml")
 

@@ -139,7 +139,7 @@ def test_counts_that_were_written_before_there_were_packages_are_read(tmp_path: 
 
 def test_a_missing_file_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "operators.pkl"
-    assert error_of(path) == f"{path}: not there yet; run {MADE_BY} first"
+    assert error_of(path) == f"{path}: no such file; run {MADE_BY} first"
 
 
 def test_a_folder_in_its_place_is_one_line(tmp_path: Path) -> None:
@@ -166,14 +166,14 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "operators.pkl"
     with path.open("wb") as file:
         file.truncate(MAXIMUM_BYTES + 1)
-    assert f"more than {MAXIMUM_BYTES} bytes are too many" in error_of(path)
+    assert f"larger than {MAXIMUM_BYTES} bytes" in error_of(path)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
 def test_what_has_no_end_is_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
     path = tmp_path / "operators.pkl"
     make(path)
-    assert "it is no plain file" in error_of(path)
+    assert "it is not a regular file" in error_of(path)
 
 
 # Hostile files

@@ -7,7 +7,7 @@ import pytest
 from simulated_machine import simulated_row
 
 from opcost.measuring.flags import Flag
-from opcost.measuring.record import MeasurementRow, is_doubtful
+from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.storage.table import CsvTable
 
@@ -76,5 +76,5 @@ def test_a_duty_cycle_is_read_with_its_share(tmp_path):
 def test_a_sentence_of_torchs_own_casts_no_doubt(tmp_path, reason):
     """It made sound rows doubtful, and had them measured again."""
     measured = read_back(tmp_path, reason)
-    assert (measured.flags, is_doubtful(measured)) == ((), False)
-    assert not is_doubtful(replace(ROW.measurement, notes="another process came to the GPU meanwhile, one of 7"))
+    assert (measured.flags, is_flagged(measured)) == ((), False)
+    assert not is_flagged(replace(ROW.measurement, notes="another process came to the GPU meanwhile, one of 7"))

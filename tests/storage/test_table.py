@@ -20,11 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opcost.columns import columns_of
 from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
 from opcost.measuring.record import MeasurementRow
 from opcost.storage.database import Database
-from opcost.storage.rows import LONGEST_CELL, columns, encode
+from opcost.storage.rows import LONGEST_CELL, encode
 from opcost.storage.table import BLOCK_BYTES, CsvTable
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,11 @@ OLD_HEADER = "key,time_s,energy_j,is_capped,was_read,count,note,limit\n"
 OLD_LINE = "k1,0.25,,True,,3,,7\n"
 HEADER = OLD_HEADER.replace("\n", ",checksum\n")
 LINE = OLD_LINE.replace("\n", ",edabe5b6\n")
+
+
+def names_of(row_type: type) -> list[str]:
+    return [field.name for field in columns_of(row_type)]
+
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 FLOATS = st.floats(allow_nan=False)
@@ -164,8 +170,9 @@ def test_a_cell_longer_than_csv_readers_take_is_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row_type", [MeasurementRow, ComparisonRow])
 def test_every_row_begins_with_what_people_look_for(row_type: type) -> None:
-    assert columns(row_type)[:4] == ["key", "operator", "time_s", "energy_j"]
-    assert len(set(columns(row_type))) == len(columns(row_type))
+    names = names_of(row_type)
+    assert names[:4] == ["key", "operator", "time_s", "energy_j"]
+    assert len(set(names)) == len(names)
 
 
 def test_no_file_is_no_rows_and_reading_makes_none(tmp_path: Path) -> None:
@@ -190,7 +197,7 @@ def test_a_line_without_its_end_is_no_row_and_is_set_aside(
     unfinished = (HEADER + LINE)[:cut].rpartition("\n")[2]
     torn = tmp_path / "rows.csv.torn"
     assert (torn.read_text() if torn.exists() else "") == (unfinished + "\n" if unfinished else "")
-    assert ("an unfinished last line was set aside in rows.csv.torn" in caplog.text) is bool(unfinished)
+    assert ("an unfinished last line was moved to rows.csv.torn" in caplog.text) is bool(unfinished)
 
 
 @given(st.binary(max_size=200_000).filter(lambda tail: b"\n" not in tail))
@@ -247,7 +254,8 @@ def test_other_separators_are_told(tmp_path: Path, separator: str, name: str) ->
 def test_a_line_that_was_changed_is_told_by_its_checksum(tmp_path: Path) -> None:
     line = error_in(tmp_path, HEADER + LINE + LINE.replace("0.25", "0.26"))
     assert line == (
-        "3: its checksum is wrong: it was damaged or changed; delete the line, or empty its last cell if it is right"
+        "3: wrong checksum: the line was damaged or edited; "
+        "delete the line, or empty its last cell if the values are right"
     )
     table = table_in(tmp_path, HEADER + LINE.replace("0.25", "0.26").replace("edabe5b6", ""))
     assert table.rows() == [replace(ROW, time_s=0.26)]
@@ -339,7 +347,7 @@ def test_a_file_of_an_older_version_is_read_and_replaced_by_one_of_this_with_the
         assert table.path.read_text() == HEADER + 2 * LINE
         old = tmp_path / ("rows.csv.old" if number == 1 else "rows.csv.old-2")
         assert old.read_text() == content
-        assert f"rows.csv: is of this version now; that of before is {old.name}" in caplog.text
+        assert f"rows.csv: converted to this version; the former table is {old.name}" in caplog.text
 
 
 def test_an_older_file_that_is_damaged_is_left_as_it_is(tmp_path: Path) -> None:
@@ -387,7 +395,7 @@ def test_all_problems_are_told_and_good_lines_are_kept(tmp_path: Path) -> None:
     table = table_in(tmp_path, content)
     assert [problem.removeprefix(f"{table.path}:")[:20] for problem in table.problems()] == [
         "3: 1 cells, 9 expect",
-        "5: its checksum is w",
+        "5: wrong checksum: t",
     ]
     old = table.keep_good_lines()
     assert (old.name, old.read_text()) == ("rows.csv.old", content)
@@ -396,7 +404,7 @@ def test_all_problems_are_told_and_good_lines_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_missing_header_is_told_and_many_columns_are_not_all_named(tmp_path: Path) -> None:
-    assert error_in(tmp_path, LINE + LINE).startswith("1: this is no header; begin the file with the line key,time_s,")
+    assert error_in(tmp_path, LINE + LINE).startswith("1: no header; begin the file with the line key,time_s,")
     many = HEADER.replace("note", "a,b,c,d,e")
     assert "unknown: a, b, c and 2 more; missing: note)" in error_in(tmp_path, many + LINE)
 
@@ -411,7 +419,7 @@ def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path: Path) -> None:
 def test_a_line_without_its_end_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = table_in(tmp_path, (HEADER + LINE + LINE)[:-1])
     assert table.rows() == [ROW]
-    assert f"{table.path}:3: a last line without an end is left out" in caplog.text
+    assert f"{table.path}:3: the last line has no newline and is skipped" in caplog.text
     caplog.clear()
     table_in(tmp_path, HEADER + LINE).rows()
     assert caplog.text == ""
@@ -438,11 +446,11 @@ def test_a_row_that_cannot_be_is_named_with_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [
-        ("k2,fast,,True,,3,,7,\n", "3: time_s: 'fast' is not understood; fix or delete the line"),
-        ("k2,,,True,,3,,7,\n", "3: time_s: '' is not understood; fix or delete the line"),
-        ("k2,0.1,,yes,,3,,7,\n", "3: is_capped: 'yes' is not understood; fix or delete the line"),
-        ("k2,0.1,,True,,3.5,,7,\n", "3: count: '3.5' is not understood; fix or delete the line"),
-        ("k2,0.1,,True,,3,,x,\n", "3: limit: 'x' is not understood; fix or delete the line"),
+        ("k2,fast,,True,,3,,7,\n", "3: time_s: 'fast' is not valid; fix or delete the line"),
+        ("k2,,,True,,3,,7,\n", "3: time_s: '' is not valid; fix or delete the line"),
+        ("k2,0.1,,yes,,3,,7,\n", "3: is_capped: 'yes' is not valid; fix or delete the line"),
+        ("k2,0.1,,True,,3.5,,7,\n", "3: count: '3.5' is not valid; fix or delete the line"),
+        ("k2,0.1,,True,,3,,x,\n", "3: limit: 'x' is not valid; fix or delete the line"),
         ("k2,0.1\n", "3: 2 cells, 9 expected; fix or delete the line"),
         ("\n", "3: 0 cells, 9 expected; fix or delete the line"),
         ("k2,0.1,,True,,3,,7,8,9\n", "3: 10 cells, 9 expected; fix or delete the line"),
@@ -457,7 +465,7 @@ def test_what_is_no_plain_file_is_told_and_not_read(tmp_path: Path, make: Callab
     """A pipe would be waited for, and a device never ends."""
     table = table_in(tmp_path)
     make(table.path)
-    line = f"{table.path}:1: it is no plain file; move the file away or use another --database"
+    line = f"{table.path}:1: not a regular file; move the file away or use another --database"
     assert table.problems() == [line]
     for use in (table.rows, lambda: table.append(ROW), lambda: table.replace_rows(list)):
         with pytest.raises(UserError) as caught:
@@ -478,7 +486,7 @@ def test_a_line_longer_than_any_row_is_told_in_little_memory(tmp_path: Path, bef
         assert tracemalloc.get_traced_memory()[1] < 100_000_000
     finally:
         tracemalloc.stop()
-    assert line.startswith(f"{table.path}:{number}: it is longer than any row; ")
+    assert line.startswith(f"{table.path}:{number}: longer than any row; ")
 
 
 def test_a_quote_that_is_never_closed_is_named(tmp_path: Path) -> None:
@@ -647,7 +655,7 @@ def test_a_killed_writer_loses_no_row_that_it_has_reported(tmp_path: Path) -> No
 
 
 def test_cells_are_in_the_order_of_the_columns() -> None:
-    assert columns(Row) == OLD_HEADER.strip().split(",")
+    assert names_of(Row) == OLD_HEADER.strip().split(",")
     assert encode(ROW) == OLD_LINE.strip().split(",")
 
 

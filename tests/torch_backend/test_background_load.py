@@ -20,7 +20,7 @@ class Recorded:
 
     execution = "eager"
     iterations_per_round = 1
-    places = 1
+    placements = 1
     flags = ()
     notes = ""
     ended_s = None

@@ -17,10 +17,10 @@ from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Call, Calls
 from opcost.measuring.flags import Flag
 from opcost.torch_backend.cuda_graph import (
-    LONGEST_IN_PLACES_S,
+    LONGEST_RELOCATED_S,
     MAXIMUM_CALLS,
-    PLACES,
-    REPLAY_IN_A_PLACE_S,
+    PLACEMENTS,
+    REPLAY_PER_PLACEMENT_S,
     CaptureRefusal,
     capture_calls,
 )
@@ -165,7 +165,7 @@ def test_many_calls_that_python_holds_up_are_probed_in_a_graph(cuda: FakeCuda) -
 
 
 @pytest.mark.parametrize(
-    ("call_s", "period", "cycles", "places"),
+    ("call_s", "period", "cycles", "placements"),
     [
         (1e-6, 1, 409, 10),
         (5e-6, 1, 400, 10),
@@ -176,8 +176,8 @@ def test_many_calls_that_python_holds_up_are_probed_in_a_graph(cuda: FakeCuda) -
         (6e-3, 1, 1, 1),
     ],
 )
-def test_short_calls_are_captured_in_several_places(
-    cuda: FakeCuda, call_s: float, period: int, cycles: int, places: int
+def test_short_calls_are_captured_in_several_placements(
+    cuda: FakeCuda, call_s: float, period: int, cycles: int, placements: int
 ) -> None:
     cuda.call_s = period * call_s
     made: list[Call] = []
@@ -187,7 +187,7 @@ def test_short_calls_are_captured_in_several_places(
         return made[-1]
 
     captured = capture_calls(Calls(cuda.call, period, relocated=relocated), "cuda:0")
-    assert (len(captured.graphs), captured.cycles) == (places, cycles)
+    assert (len(captured.graphs), captured.cycles) == (placements, cycles)
     assert {graph.calls for graph in captured.graphs} == {cycles}  # type: ignore[attr-defined]
     # The memory that each graph reads is kept with its calls.
     assert captured.kept == (cuda.call, *made)
@@ -213,9 +213,11 @@ def test_each_run_is_in_another_place_whose_first_replay_does_not_count(
     assert [workload.run(2), workload.ended_s] == [2, pytest.approx(0.004)]
     assert [workload.run(2), workload.ended_s] == [2, pytest.approx(0.504)]
     replayed[-3:] = []
-    places = [cuda.graphs.index(graph) for graph in replayed]
-    first = places[0]
-    assert places == 2 * [first] + [place for number in range(1, 10) for place in 3 * [first + number]] + 3 * [first]
+    placements = [cuda.graphs.index(graph) for graph in replayed]
+    first = placements[0]
+    assert placements == 2 * [first] + [
+        placement for number in range(1, 10) for placement in 3 * [first + number]
+    ] + 3 * [first]
 
 
 def test_replays_in_one_place_are_timed_from_the_end_of_those_before(cuda: FakeCuda) -> None:
@@ -241,12 +243,12 @@ def test_places_are_neither_too_many_nor_too_long(call_s: float, period: int) ->
         cuda = played_cuda(monkeypatch)
         cuda.call_s = period * call_s
         captured = capture_calls(Calls(cuda.call, period, relocated=lambda: cuda.call), "cuda:0")
-    places = len(captured.graphs)
-    assert places in (1, PLACES)
-    assert captured.cycles * places * period <= max(MAXIMUM_CALLS, period)
-    if places > 1:
-        assert call_s <= 1.01 * LONGEST_IN_PLACES_S
-        assert captured.cycles == 1 or captured.cycles * cuda.call_s <= 1.2 * REPLAY_IN_A_PLACE_S
+    placements = len(captured.graphs)
+    assert placements in (1, PLACEMENTS)
+    assert captured.cycles * placements * period <= max(MAXIMUM_CALLS, period)
+    if placements > 1:
+        assert call_s <= 1.01 * LONGEST_RELOCATED_S
+        assert captured.cycles == 1 or captured.cycles * cuda.call_s <= 1.2 * REPLAY_PER_PLACEMENT_S
 
 
 @pytest.mark.parametrize(
@@ -264,16 +266,16 @@ def test_there_are_as_many_places_as_can_be_made_and_notes_say_so(cuda: FakeCuda
 
     workload = as_graph(EagerWorkload(Calls(cuda.call, notes="a note", relocated=relocated), "cuda:0"))
     assert isinstance(workload, GraphWorkload)
-    assert workload.places == 3
+    assert workload.placements == 3
     reason = str(error).partition("\n")[0]
-    assert workload.notes == f"a note; in 3 of 10 places in memory: {type(error).__name__}: {reason}"
+    assert workload.notes == f"a note; in 3 of 10 memory placements: {type(error).__name__}: {reason}"
 
 
 def test_what_cannot_be_captured_in_another_place_is_captured_in_the_first(cuda: FakeCuda) -> None:
     for error in (torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("not permitted")):
         captured = capture_calls(Calls(cuda.call, relocated=lambda error=error: in_capture(cuda, error)), "cuda:0")  # type: ignore[misc]
         assert captured.kept == (cuda.call,)
-        assert "in 1 of 10 places" in captured.notes
+        assert "in 1 of 10 memory placements" in captured.notes
         assert cuda.capturing is None
     with pytest.raises(KeyboardInterrupt):
         capture_calls(Calls(cuda.call, relocated=lambda: in_capture(cuda, KeyboardInterrupt())), "cuda:0")
@@ -302,7 +304,7 @@ def test_a_call_that_waits_for_the_device_is_not_captured(cuda: FakeCuda) -> Non
         if cuda.events:
             raise WAITS
 
-    with pytest.raises(CaptureRefusal, match="it waits for the GPU in the midst of its work"):
+    with pytest.raises(CaptureRefusal, match="it synchronises with the GPU"):
         capture_calls(Calls(waits), "cuda:0")
     assert cuda.graphs == []
     assert cuda.events == ["debug 2", "debug 0"]
@@ -326,7 +328,7 @@ def test_what_a_graph_cannot_hold_runs_eagerly_with_the_reason(cuda: FakeCuda) -
     call = in_capture(cuda, RuntimeError("operation not permitted when stream is capturing\nmore"))
     workload = as_graph(EagerWorkload(Calls(call, notes="a note"), "cuda:0"))
     assert isinstance(workload, EagerWorkload)
-    reason = "eager, since a CUDA graph cannot hold it: operation not permitted when stream is capturing"
+    reason = "eager: a CUDA graph cannot capture it: operation not permitted when stream is capturing"
     assert (workload.execution, workload.notes) == ("eager", f"a note; {reason}")
     assert cuda.capturing is None
     assert "end allocating" in cuda.events
@@ -366,8 +368,8 @@ def test_there_are_no_more_places_than_memory_is_free_for(cuda: FakeCuda) -> Non
         cuda.call()
 
     captured = capture_calls(Calls(call, relocated=lambda: call), "cuda:0")
-    # 20 are taken by the probe and the first place: as many again, and no less, are to be spared.
-    assert captured.notes == "in 5 of 10 places in memory: too little is free"
+    # 20 are taken by the probe and the first placement: as many again, and no less, are to be spared.
+    assert captured.notes == "in 5 of 10 memory placements: not enough free memory"
     assert cuda.free_bytes == 30
 
 

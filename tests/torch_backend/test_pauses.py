@@ -82,7 +82,7 @@ def test_calls_on_other_memory_pause_as_well(made: list[str], monkeypatch: pytes
 
 def test_calls_that_fill_a_reading_have_no_room_for_pauses(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     taking(monkeypatch, 16e-3)
-    with pytest.raises(CannotMeasureError, match=r"0\.016 s are too long for pauses"):
+    with pytest.raises(CannotMeasureError, match="a call of 0.016 s is too long for pauses"):
         with_pauses(Calls(partial(made.append, "call")), "cuda", 0.75)
 
 

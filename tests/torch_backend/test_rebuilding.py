@@ -296,7 +296,7 @@ def test_a_keyword_that_equals_its_default_is_left_out_if_it_is_of_its_type() ->
     ],
 )
 def test_what_torch_does_not_list_as_its_function_is_not_called(name: str) -> None:
-    with pytest.raises(CannotMeasureError, match="is no function of this version of torch"):
+    with pytest.raises(CannotMeasureError, match="this version of torch has no function"):
         find_function(name)
 
 

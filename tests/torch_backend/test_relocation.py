@@ -28,11 +28,11 @@ from opcost.torch_backend.in_place import ELSEWHERE
 from opcost.torch_backend.operators import function_tuple, module_tuple
 from opcost.torch_backend.relocation import (
     CHAIN_LENGTH,
+    DIVERGES,
     IN_PLACE,
     MAXIMUM_COPIES,
     NO_INPUT,
     NO_WEIGHTS,
-    RUNS_AWAY,
     DeviceMemory,
     Layer,
     copies_beyond,
@@ -318,7 +318,7 @@ def test_what_is_no_input_of_its_own_is_not_chained(function: Callable[..., obje
 def test_values_that_would_run_away_are_not_chained() -> None:
     for function in (torch.exp, lambda x: x * 1e-30):
         chained = made(function, CHAINED, X)
-        assert (chained.period, chained.notes) == (1, RUNS_AWAY)
+        assert (chained.period, chained.notes) == (1, DIVERGES)
     assert made(torch.exp, CHAINED, torch.full((3,), torch.inf)).notes == ""
 
 
