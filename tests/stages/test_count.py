@@ -145,9 +145,8 @@ def test_unnamed_models_whose_counts_are_of_another_size_are_left_out_with_a_war
     summary = tmp_path / "measurements" / "b" / "summary.yml"
     summary.write_text(summary.read_text().replace("32", "64"))
     assert [report.name for report in filter_operators(request(tmp_path))] == ["a"]
-    assert "left out: " in caplog.text
-    assert "summary.yml has changed since" in caplog.text
-    with pytest.raises(UserError, match="summary.yml has changed since"):
+    assert "b/operators.pkl" in caplog.text
+    with pytest.raises(UserError, match=r"b/operators.pkl: .*summary\.yml"):
         filter_operators(request(tmp_path, "b"))
 
 
@@ -230,7 +229,7 @@ def test_counts_on_shapes_do_not_take_the_place_of_real_ones(tmp_path: Path, cap
     count_operators(request(tmp_path), RecordedProgress())
     assert caplog.text == ""
     count_operators(request(tmp_path), RecordedProgress(), on_meta=True)
-    assert "small: earlier counts have input values and are kept; delete " in caplog.text
+    assert caplog.messages[0].startswith("small: ")
     ((_, kept),) = stored(request(tmp_path), [config_of(tmp_path, "small")], COUNTS)
     assert kept.device_type == "cpu"
 
