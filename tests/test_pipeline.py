@@ -359,7 +359,7 @@ def test_chained_operators_get_rows_of_their_own_and_are_compared_when_asked_for
     assert copied.main(monkeypatch, "general_pipeline_block2.py", *chained, "--seconds", "0.05", "--json") == 0
     rows = copied.rows()[len(project.rows()) :]
     assert [row.conditions.cache for row in rows] == ["chained"] * 3
-    not_chained = "not chained: its output is no input of its own"
+    not_chained = "not chained: its output cannot be its input"
     # Other programs may disturb this one, which stands behind.
     notes = {row.operator.rpartition(".")[2]: row.measurement.notes.partition(";")[0] for row in rows}
     notes["AdaptiveAvgPool2d"] = "not" * notes["AdaptiveAvgPool2d"].startswith("not chained")
