@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import signal
 import tempfile
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 import seeds
 from hypothesis import settings
+from run_logs import ended_logs
 
 # Before torch is imported, and for the scripts that tests start: on a busy machine torch's threads, which spin while
 # they wait for each other, make small models ten times slower.
@@ -53,15 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def logs_end() -> Iterator[None]:
-    """End the logs of scripts whose ``main`` ran in a test: a process runs one, and leaves them to its end."""
-    root = logging.getLogger()
-    level = root.level
-    yield
-    for handler in list(root.handlers):
-        if type(handler).__module__ == "opcost.command.log":
-            root.removeHandler(handler)
-            handler.close()
-            root.setLevel(level)
+    """A test in which a script's ``main`` ran leaves no log."""
+    with ended_logs():
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,22 @@
+"""The logs of scripts whose ``main`` runs in the tests' process: a process of its own leaves them to its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def ended_logs() -> Iterator[None]:
+    """End the logs that began meanwhile, and log as much as before."""
+    root = logging.getLogger()
+    level = root.level
+    try:
+        yield
+    finally:
+        for handler in list(root.handlers):
+            if type(handler).__module__ == "opcost.command.log":
+                root.removeHandler(handler)
+                handler.close()
+                root.setLevel(level)
