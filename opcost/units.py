@@ -66,3 +66,8 @@ def _significant(value: float) -> str:
 
 def _magnitude(value: float) -> int:
     return int(f"{value:.3e}".partition("e")[2])
+
+
+def number_of(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural unless it is one: ``1 model``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

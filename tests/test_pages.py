@@ -119,13 +119,14 @@ def commands_of(page: Path) -> list[tuple[str, str]]:
         if lines and lines[0].startswith("$ "):
             found.append((lines[0].removeprefix("$ ").strip(), "".join(lines[1:])))
         else:
-            commands = [line.partition("   #")[0].strip() for line in lines if line.startswith((PYTHON, "make"))]
+            are_commands = [line for line in lines if line.startswith((PYTHON, "make", "PYTHONPATH"))]
+            commands = [line.partition("   #")[0].strip() for line in are_commands]
             found += [(command, "") for command in commands]
     return found
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    words = shlex.split(command.replace(PYTHON, sys.executable, 1))
+    words = shlex.split(command.removeprefix("PYTHONPATH=. ").replace(PYTHON, sys.executable, 1))
     if command not in PREPARED and any(word.startswith(MEASURING) for word in words) and "--dry-run" not in words:
         words.append("--dry-run")
     environment = os.environ | {"PYTHONPATH": str(folder), "COLUMNS": "150", "CUDA_VISIBLE_DEVICES": ""}

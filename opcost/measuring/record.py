@@ -79,8 +79,8 @@ class Measurement(Columns):
 class MeasurementRow(Columns):
     """One measurement of an operator or a whole model, with its conditions and circumstances.
 
-    Rows with equal keys repeat a measurement. Sums prefer rows with energy, then rows that are not flagged, then the
-    longest loop, then the newest row.
+    Rows with equal keys repeat a measurement. Sums prefer rows with energy, then rows that are not flagged, then
+    rows of the whole model's board, then the longest loop, then the newest row.
     """
 
     key: Annotated[str, Column("hashes of operator tuple, input data and conditions")]

@@ -25,7 +25,7 @@ def print_advice(advice: Advice, is_written: bool) -> None:
     print_table(f"{title}, {under}", columns, [_advice_cells(model) for model in (*advice.models, advice.all_models)])
     lower, _, upper = advice.estimated_ratios
     print_line("Operators without a row are estimated from FLOPs and bytes.")
-    print_line(f"Estimates of half of the measured operators are {lower:.2f} to {upper:.2f} times their measured time.")
+    print_line(f"Estimated over measured time of measured operators: {lower:.2f} to {upper:.2f} (quartiles).")
     for model in advice.models:
         if model.doubtful_ratio >= NOTICEABLE_RATIO:
             print_line(f"{model.name}: {percent(model.doubtful_ratio)} of its time is from flagged measurements")

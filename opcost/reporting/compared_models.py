@@ -30,7 +30,8 @@ SIZE = re.compile(r"_\d+(x\d+){2,}\b")
 class ComparedModel:
     """One model: the sum of its operators, the measured whole, and the cost of each kind of operator in the sum.
 
-    The ``correction_`` fields are the cache correction, None if it is unknown.
+    The ``correction_`` fields are the cache correction, None if it is unknown. ``energy_ratio`` is the comparison's sum
+    over whole, whose error includes that of normalising both to one temperature; None for the plain quotient.
     """
 
     name: str
@@ -41,6 +42,7 @@ class ComparedModel:
     kinds: tuple[KindCost, ...]
     correction_time_s: Estimate | None = None
     correction_energy_j: Estimate | None = None
+    energy_ratio: Estimate | None = None
 
     def pair(self, quantity: str) -> tuple[Estimate, Estimate] | None:
         """Return sum and whole of ``time`` or ``energy``, None if one is unknown."""
@@ -50,6 +52,8 @@ class ComparedModel:
     def ratio(self, quantity: str) -> Estimate | None:
         """Return sum over whole of ``time`` or ``energy``, None if one is unknown."""
         pair = self.pair(quantity)
+        if quantity == "energy" and self.energy_ratio is not None:
+            return self.energy_ratio
         return None if pair is None else pair[0].divided_by(pair[1])
 
     def corrected_ratio(self, quantity: str) -> Estimate | None:
@@ -112,4 +116,5 @@ def compared_model(label: str, row: ComparisonRow, kinds: tuple[KindCost, ...]) 
         kinds=kinds,
         correction_time_s=estimate_of(row.correction_time_s, row.correction_time_standard_error_s),
         correction_energy_j=estimate_of(row.correction_energy_j, row.correction_energy_standard_error_j),
+        energy_ratio=estimate_of(row.energy_ratio, row.energy_standard_error_ratio),
     )

@@ -57,7 +57,7 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
     if compared:
         rows = [cells for label, row in compared for cells in _comparison_cells(label, row)]
         print_table("Sum of operators and whole model" + dry_run_note(dry_run, "nothing was written"), columns, rows)
-        print_line("± is one standard error within these runs; another run or board may differ by more.")
+        print_line("± is one standard error; another board may differ by more.")
         for celsius in sorted({row.reference_temperature_c for _, row in compared if row.reference_temperature_c}):
             print_line(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")
         if any(row.correction_time_s is not None for _, row in compared):

@@ -24,7 +24,7 @@ from opcost.reporting.html import Markup, code, figure, folded, items, paragraph
 from opcost.reporting.next_steps import Candidate, next_steps
 from opcost.reporting.svg_charts import Deviation, RooflinePlot
 from opcost.stages.compare import ComparingReport, ModelComparisons
-from opcost.units import percent
+from opcost.units import number_of, percent
 
 PICO = 1e-12
 
@@ -96,8 +96,8 @@ def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seq
     unmeasured = sum(one.row is None for one in tuples)
     without = f" ({unmeasured} more are not measured)" if unmeasured else ""
     first = (
-        f"{len(reports)} models, {len(found)} comparisons of a sum with a measured whole model, "
-        f"{len(tuples) - unmeasured} measured operator tuples{without}, on {devices}."
+        f"{number_of(len(reports), 'model')}, {number_of(len(found), 'comparison')} of a sum with a measured whole "
+        f"model, {len(tuples) - unmeasured} measured operator tuples{without}, on {devices}."
     )
     texts = [first, *(_verdict(found, quantity) for quantity, _ in QUANTITIES), _left_out_on_purpose(found)]
     return paragraph(" ".join(filter(None, texts)))
@@ -137,7 +137,7 @@ def parity(found: Sequence[Compared]) -> str:
     models = [one.model for one in found if one.is_complete]
     caption = (
         "Each mark is a model. On the solid line, the sum equals the measured whole model; the dotted lines are 5 % "
-        "off. Bars are 95 % intervals within these runs, mostly smaller than the mark; another run or board may differ "
+        "off. Bars are 95 % intervals, mostly smaller than the mark; another board may differ "
         f"by more.{_left_out(found)}"
     )
     return figure([svg_charts.parity(models, quantity, unit) for quantity, unit in QUANTITIES], caption)

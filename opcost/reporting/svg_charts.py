@@ -78,7 +78,7 @@ def parity(models: Sequence[ComparedModel], quantity: str, unit: str) -> str:
         panel.axes(),
         *_parity_lines(panel),
         *(_spread(panel, summed, whole) for _, summed, whole in points),
-        *(_parity_mark(panel, name, summed, whole) for name, summed, whole in points),
+        *(_parity_mark(panel, model, quantity) for model in models),
         *_names(panel, points),
     )
 
@@ -101,8 +101,12 @@ def _spread(panel: Panel, summed: Estimate, whole: Estimate) -> str:
     return element("path", {"class": "spread", "d": d})
 
 
-def _parity_mark(panel: Panel, name: str, summed: Estimate, whole: Estimate) -> str:
-    title = f"{name}: sum / whole {_with_interval(summed.divided_by(whole))}"
+def _parity_mark(panel: Panel, model: ComparedModel, quantity: str) -> str:
+    pair, sum_over_whole = model.pair(quantity), model.ratio(quantity)
+    if pair is None or sum_over_whole is None:
+        return ""
+    summed, whole = pair
+    title = f"{model.name}: sum / whole {_with_interval(sum_over_whole)}"
     return panel.mark((whole.value / MILLI, summed.value / MILLI), 0, title)
 
 

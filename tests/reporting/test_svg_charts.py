@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -52,6 +53,11 @@ def test_parity_has_a_mark_for_each_model_that_has_both() -> None:
     assert (len(marks(time)), len(marks(energy))) == (2, 1)
     assert f"{NASTY}: sum / whole 0.900 ± 0.026" in texts(time)
     assert "energy, sum of operators (mJ)" in texts(energy)
+
+
+def test_an_energy_has_the_interval_of_the_comparison_with_the_error_of_normalising() -> None:
+    (mark,) = marks(parity([replace(MODEL, energy_ratio=Estimate(0.9, 0.05))], "energy", "mJ"))
+    assert f"{NASTY}: sum / whole 0.900 ± 0.098" in [part.text for part in mark]
 
 
 def test_the_model_furthest_from_the_line_is_named_also_in_the_corner() -> None:
