@@ -70,7 +70,7 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
         for reason in report.energy_missing_reasons:
             print_line(f"{report.name}: no energy for {report.without_energy} of {report.wanted}: {reason}")
         if report.remaining and not dry_run:
-            print_line(f"{report.name}: {report.remaining} failed or disturbed; run again to measure them again")
+            print_line(f"{report.name}: {report.remaining} failed or are flagged; the same command measures them again")
     if dry_run:
         _print_plan(reports)
 

@@ -13,7 +13,7 @@ from opcost.storage.configs import SUMMARY_NAME
 from opcost.storage.files import replace_file
 
 TEMPLATE = """\
-# One model at one input size. The README explains the keys under "Add a model".
+# One model at one input size. docs/usage.md explains the keys under "Configs".
 # Programs change only "done": they set it to true when the measurement is complete.
 model_name: {model_name}
 weights_name: null # null: random weights
