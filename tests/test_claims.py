@@ -18,7 +18,7 @@ The difference is {time_corrected_median} in time and {energy_corrected_median} 
 | energy | {energy_median} | {energy_worst} | {energy_median_2ms} | {energy_worst_2ms} |
 | energy, with the cache correction | {energy_corrected_median} | {energy_corrected_worst} |
  {energy_corrected_worst} | {energy_corrected_median_2ms} | {energy_corrected_worst_2ms} |
-| for comparison: time of leaf modules only, as forward hooks see them | {modules_time_median} | {modules_time_worst} |
+| for comparison: time, if only leaf modules are summed, which forward hooks can see | {modules_time_median} | {modules_time_worst} |
  {modules_time_worst} | {modules_time_median_2ms} | {modules_time_worst_2ms} |
 """
 """Parts of the README, one a line, with the names of figures in braces (``benchmarks/claims.py --figures``)."""
