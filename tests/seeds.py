@@ -39,8 +39,12 @@ class Seeds:
         return share - self._error(math.sqrt(share * (1 - share)))
 
     def at_most(self, share: float) -> float:
-        """Return the largest share among the seeds to run, where it is at most so much among all."""
-        return share + self._error(math.sqrt(share * (1 - share)))
+        """Return the largest share among the seeds to run, where it is at most so much among all.
+
+        Below 1, it excludes that all of the seeds to run hold: no bound is one that cannot be missed.
+        """
+        most = share + self._error(math.sqrt(share * (1 - share)))
+        return most if share == 1 else min(most, 1 - 1 / some_of(self.everything))
 
     def mean_is(self, truth: float, values: Sequence[float], relative: float) -> bool:
         """Return whether the mean of values, one a seed, is the truth to within a share of it."""
