@@ -27,11 +27,11 @@ from opcost.summing.index import Measurements
 from opcost.summing.summation import sum_operators
 
 MOSTLY = 0.99
-"""Of a model's bytes are measured in those that are held out."""
+"""Least measured share of the bytes of a model that is held out."""
 
 
 def held_out(models: dict[str, OperatorCounts], rows: list[MeasurementRow]) -> pd.DataFrame:
-    """Return for each model that is measured what is estimated of its sum, over what is measured."""
+    """Return for each measured model the ratio of its estimated sum to its measured sum."""
     measurements = Measurements(rows)
     ((conditions, _),) = Counter(row.conditions for row in rows).most_common(1)
     found = []

@@ -1,4 +1,4 @@
-"""Kill, interrupt and starve campaigns on the simulated device at random: no row may be lost, none be there twice
+"""Kill, interrupt and starve campaigns on the simulated device at random: no row may be lost, none duplicated
 
 Files are real; every end is followed by a check of all files, and by a process that goes on. Then a campaign in which
 some operators fail in every way, most of which end the process that measures. About ten minutes.

@@ -1,4 +1,4 @@
-"""Does logging disturb what it measures? Blocks of two seconds with loggers and without, in turn -> a table in Markdown
+"""Overhead of logging: blocks of two seconds with loggers and without, in turn -> a table in Markdown
 
 A small operator runs in a CUDA graph and in a Python loop. Nothing else may run on the GPU.
 Example: PYTHONPATH=. python benchmarks/logging_overhead.py --blocks 12

@@ -20,7 +20,7 @@ LONGEST_S = 5e-3
 
 
 def counts_of(names: list[str]) -> list[OperatorCount]:
-    """Return what block 0 has counted in these models, without the calls that move nothing."""
+    """Return the counts of block 0 for these models, without calls that move no bytes."""
     configs = load_configs(Path("measurements"), names)
     return [count for config in configs for count in COUNTS.read(config).counts if count.memory_bytes]
 
@@ -31,10 +31,10 @@ def expected_s(count: OperatorCount) -> float:
 
 
 def by_length(counts: Iterable[OperatorCount], seed: int) -> list[Case]:
-    """Return what counts ask for, ordered so that any beginning has operators of all lengths, and of many kinds.
+    """Return the cases of the counts, ordered so that any beginning has operators of all lengths and many kinds.
 
-    What is expected to take less than ``SHORTEST_S`` or more than ``LONGEST_S`` is left out. From each octave of
-    lengths comes one in turn, of the kind that came least often so far.
+    Cases with an expected time below ``SHORTEST_S`` or above ``LONGEST_S`` are left out. Each octave of lengths gives
+    one case in turn, of the kind that came least often so far.
     """
     shuffled, expected = _shuffled(counts, seed)
     octaves: dict[int, list[Case]] = {}
@@ -54,7 +54,7 @@ def by_length(counts: Iterable[OperatorCount], seed: int) -> list[Case]:
 
 
 def _shuffled(counts: Iterable[OperatorCount], seed: int) -> tuple[list[Case], dict[Case, float]]:
-    """Return what counts ask for in an order that only the seed decides, and how long each is expected to take."""
+    """Return the cases of the counts in an order that only the seed decides, and their expected times."""
     found: dict[Case, float] = {}
     for count in counts:
         found |= dict.fromkeys(cases_of([count], CAPTURED), expected_s(count))

@@ -1,4 +1,4 @@
-"""Blocks of work with the loggers and without, in pairs: how far they differ, and whether that is little enough"""
+"""Pairs of blocks of work, with loggers and without: their relative difference, and a verdict on it"""
 
 from __future__ import annotations
 

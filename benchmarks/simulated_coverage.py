@@ -25,7 +25,7 @@ LOAD = Load(time_s=0.002, power_w=400.0, jitter_ratio=0.02)
 PRECISE = MeasurementProtocol(warm_up_s=0.25, loop_s=30.0, relative_error=0.01)
 LONG = MeasurementProtocol(warm_up_s=2.0, loop_s=5.0)
 LONGER = MeasurementProtocol(warm_up_s=2.0, loop_s=6.1)
-SENTINEL = MeasurementProtocol(SHORT_WARM_UP_S, drift_check.LOOP_S)
+DRIFT_CHECK = MeasurementProtocol(SHORT_WARM_UP_S, drift_check.LOOP_S)
 INSTANT = MeterModel(averaging_time_s=0.025)
 LIMIT_W = 700.0
 AVERAGE = MeterModel(averaging_time_s=1.0)
@@ -114,8 +114,8 @@ CASES = (
     Case("such a cycle by one that sees half of it", PART_TIME_RING, CAPPING, TOO_MUCH, PAUSED),
     Case("a meter 3 % too high, another right, 5 s loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=LONG),
     Case("the same, precise loop", replace(RING, scale=1.03), checks=(INSTANT,)),
-    Case("the same, the sentinel's loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=SENTINEL),
-    Case("meters of a sentinel that are both right", checks=(INSTANT,), protocol=SENTINEL),
+    Case("the same, the drift check's loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=DRIFT_CHECK),
+    Case("meters of a drift check that are both right", checks=(INSTANT,), protocol=DRIFT_CHECK),
     Case(
         "a one-second average that calls itself instant, 5 s loop",
         replace(AVERAGE, source=INSTANT.power_source),

@@ -229,7 +229,7 @@ METER = Option(
 )
 SAME_BOARD = switch(
     "--same-board",
-    "measure again what was measured on other boards only: boards of one product differ",
+    "measure again cases whose rows all come from other boards: boards of one product differ",
 )
 INPUT_VALUES = Option(
     "--input-data",

@@ -66,7 +66,7 @@ class Conditions(Columns):
     sdpa_math: Annotated[bool, Column("whether attention may use plain matrix products")]
     mode: Annotated[str, Column("kind of pass: `inference`")] = "inference"
     execution: Annotated[str, Column("requested execution of operators and models", one_of(*EXECUTIONS))] = EAGER
-    cache: Annotated[str, Column("what the device's cache holds at each call", one_of(*CACHES))] = WARM
+    cache: Annotated[str, Column("contents of the device's cache at each call", one_of(*CACHES))] = WARM
 
     @cached_property
     def key(self) -> str:

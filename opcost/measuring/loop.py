@@ -25,8 +25,8 @@ CHECK_GROWTH = 1.3
 each one takes a millisecond of the host and is another chance to stop by coincidence."""
 
 UNLIKELY_CHECK_GROWTH = 1.1
-"""The factor after a check that found the target precision out of reach. Hopeless loops of about 10 s then end a
-quarter earlier; no more of the others are given up (simulated, ``docs/log/eager.md``)."""
+"""The factor after a check that found the target precision out of reach. Loops of about 10 s that cannot reach
+it then end a quarter earlier; no other loops are ended early (simulated, ``docs/log/eager.md``)."""
 
 STOP_RATIO = 0.9
 CHECKS_IN_A_ROW = 2

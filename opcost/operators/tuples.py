@@ -121,7 +121,7 @@ class OperatorTuple:
         return f"{self.operator}({self.parameters_text}) on ({self.inputs_text}) {self.mode}"
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what a pickle holds: the fields alone, without what follows from them."""
+        """Return the contents of a pickle: the fields alone, without cached values."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __eq__(self, other: object) -> bool:

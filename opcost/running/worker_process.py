@@ -155,7 +155,7 @@ class ChildProcess:
         return message
 
     def _fault(self, reason: str | None = None) -> ChildFaultError:
-        """End what is left of the process and return how it ended."""
+        """End the process if it still runs, and return the error that says how it ended."""
         if self._process is not None:
             self._process.join(CLOSING_DEADLINE_S)
         code = None if self._process is None else self._process.exitcode

@@ -40,7 +40,7 @@ from opcost.storage.config_nodes import (
 from opcost.storage.files import replace_file
 
 SUMMARY_NAME = "summary.yml"
-HELP = "the README shows an example under 'Add a model'"
+HELP = "README.md shows an example under 'Measure another model or input size'"
 SUMMARY_EXAMPLE = f"model_name: resnet18 ({HELP})"
 WHITELIST_EXAMPLE = "operators: [Conv2d, Linear]"
 
@@ -324,10 +324,10 @@ def _schema_mistakes(errors: list[ErrorDetails], entries: Entries, schema: type[
 def _value_mistakes(error: ErrorDetails, node: yaml.Node, remedy: str) -> Iterator[Mistake]:
     """Yield the mistake in a value or in an item of it, unless it was reported before."""
     key, *indexes = error["loc"]
-    subject = "the value"
+    place = "the value"
     for index in indexes:
-        node, subject = node.value[index], f"item {int(index) + 1}"
+        node, place = node.value[index], f"item {int(index) + 1}"
     if error["type"] == "string_type" and isinstance(node, yaml.ScalarNode) and node.value:
         remedy = f'put quotes round it ("{node.value[:SHOWN_CHARACTERS]}") if it is a name, else {remedy}'
     if node.tag != REFUSED:
-        yield line_of(node), f"{key}: {subject} is {described(node)}; {remedy}"
+        yield line_of(node), f"{key}: {place} is {described(node)}; {remedy}"

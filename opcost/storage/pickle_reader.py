@@ -104,9 +104,9 @@ class _Machine:
     def _push_class(self) -> None:
         module, name = self._popped(2)
         if not isinstance(module, str) or not isinstance(name, str):
-            raise UnpicklingError("it asks for a class without a name")
+            raise UnpicklingError("it refers to a class without a name")
         if (module, name) not in self._admitted:
-            raise UnpicklingError(f"it asks for {module}.{name}")
+            raise UnpicklingError(f"it refers to {module}.{name}")
         self.stack.append(self._admitted[module, name])
 
     def _push_instance(self) -> None:
