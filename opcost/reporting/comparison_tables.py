@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from opcost.comparing.remarks import worded
+from opcost.comparing.remarks import Remark, RemarkKind, worded
 from opcost.comparing.row import ComparisonRow
 from opcost.reporting.tables import PARTS, dry_run_note, ratio_with_error
 from opcost.reporting.terminal import print_line, print_table
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 Known: TypeAlias = "tuple[float | None, float | None]"
 """A value and its error, None if unknown."""
+
+FLAGGED = " (!)"
+FLAGGED_RATIO = 0.05
+"""Share of the summed time in flagged rows from which a sum is no result: a flagged row can be off by any factor."""
 
 MISSING_SHOWN = 3
 """Missing operators of one comparison that are named on the screen."""
@@ -54,10 +58,16 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
     """Print each comparison with a line for time and one for energy, the parts of each gap, and the remarks."""
     columns = ("model", "", "sum of operators", "whole model", "sum / whole", "corrected", "in the sum", "missing")
     compared = [one for report in reports for one in zip(report.labels, report.comparisons, strict=True)]
+    marks = [_mark(remarks) for report in reports for remarks in report.remarks]
     if compared:
-        rows = [cells for label, row in compared for cells in _comparison_cells(label, row)]
+        marked = zip(compared, marks, strict=True)
+        rows = [cells for (label, row), mark in marked for cells in _comparison_cells(label, row, mark)]
         print_table("Sum of operators and whole model" + dry_run_note(dry_run, "nothing was written"), columns, rows)
         print_line("± is one standard error; another board may differ by more.")
+        if any(marks):
+            print_line(
+                f"{FLAGGED.strip()} No result yet: measurements are flagged. Measure again; see the lines below."
+            )
         for celsius in sorted({row.reference_temperature_c for _, row in compared if row.reference_temperature_c}):
             print_line(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")
         if any(row.correction_time_s is not None for _, row in compared):
@@ -75,9 +85,19 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
                 print_line(f"{label}: {line}")
 
 
-def _comparison_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _mark(remarks: Sequence[Remark]) -> str:
+    """Return the mark of a comparison whose figures are no result, because rows are flagged; else nothing."""
+    shares = {remark.kind: remark.figures.get("time_ratio") for remark in remarks}
+    share = shares.get(RemarkKind.FLAGGED_OPERATORS)
+    is_flagged = isinstance(share, float) and share >= FLAGGED_RATIO
+    return FLAGGED if is_flagged or RemarkKind.FLAGGED_WHOLE in shares else ""
+
+
+def _comparison_cells(label: str, row: ComparisonRow, mark: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     time_ratio = ratio_with_error(row.time_ratio, row.time_standard_error_ratio)
     energy_ratio = ratio_with_error(row.energy_ratio, row.energy_standard_error_ratio)
+    time_ratio += mark if row.time_ratio is not None else ""
+    energy_ratio += mark if row.energy_ratio is not None else ""
     missing = f"{row.missing_operators} of {row.summed_operators + row.missing_operators}"
     corrected_time = _corrected(
         (row.time_ratio, row.time_standard_error_ratio),

@@ -256,6 +256,24 @@ def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytes
     assert "resnet50: no energy: no meter\n" in output
 
 
+@pytest.mark.parametrize(
+    ("remark", "is_marked"),
+    [
+        (Remark(RemarkKind.FLAGGED_WHOLE, {"flags": ("uneven",)}), True),
+        (Remark(RemarkKind.FLAGGED_OPERATORS, {"time_ratio": 0.5, "operator": "a", "flags": ("uneven",)}), True),
+        (Remark(RemarkKind.FLAGGED_OPERATORS, {"time_ratio": 0.01, "operator": "a", "flags": ("uneven",)}), False),
+        (REMARK, False),
+    ],
+)
+def test_a_ratio_of_flagged_measurements_is_marked_as_no_result(
+    remark: Remark, is_marked: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_comparisons([ComparingReport("resnet50", (COMPARED,), None, remarks=((remark,),))], dry_run=False)
+    output = capsys.readouterr().out
+    assert ("1.042 ± 0.002 (!)" in output, "(!) No result yet" in output) == (is_marked, is_marked)
+    assert "- (!)" not in output
+
+
 def test_comparisons_of_one_model_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
     in_graphs = replace(COMPARED, conditions=replace(COMPARED.conditions, execution="graph"), missing="torch.add on ()")
     print_comparisons([ComparingReport("resnet50", (COMPARED, in_graphs), None, remarks=((), ()))], dry_run=False)
