@@ -1,4 +1,4 @@
-"""What all tests share: a temporary folder, logs that end, GPU tests only where there is a GPU, no Hypothesis clock."""
+"""Shared by all tests: a temporary folder, logs that end, GPU tests only where there is a GPU, no Hypothesis clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give the tests, and the scripts that they start, a temporary folder of their own.
 
     A campaign's lock on its device is in the temporary folder: tests need not wait for a user's campaign, nor it for
-    them. What ``tmp_path`` gives stays where pytest has it, and is kept for a look after a failure.
+    them. Folders of ``tmp_path`` stay where pytest has them, and are kept for a look after a failure.
     """
     patch = pytest.MonkeyPatch()
     patch.setenv("PYTEST_DEBUG_TEMPROOT", os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir())
@@ -59,7 +59,7 @@ def logs_end() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--renew-golden", action="store_true", help="write tests/golden/ anew instead of comparing to it")
+    parser.addoption("--renew-golden", action="store_true", help="write tests/golden/ instead of comparing to it")
     parser.addoption("--all-seeds", action="store_true", help="run all seeds and inputs of simulations, not a part")
 
 

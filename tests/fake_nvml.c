@@ -1,6 +1,6 @@
-/* A stand-in for NVML, NVIDIA's library, that tests build and put where pynvml finds it; it acts out one GPU of 400 W.
+/* A stand-in for NVML, NVIDIA's library, that tests build and put where pynvml finds it; it simulates one GPU of 400 W.
 
-It has the functions that opcost asks for. FAKE_NVML_FAULTS names a file with words, which is read anew at each call:
+It has the functions that opcost asks for. FAKE_NVML_FAULTS names a file with words, which is read at each call:
 
 FUNCTION=CODE            this function (nvmlDeviceGetSamples, ...) returns an error of NVML
 device=CODE              all functions that ask the GPU do
@@ -21,7 +21,7 @@ counter_leaps            it shows 10 MW
 busy_percent=N           for how much of the time a kernel ran, default 0
 processes=N              how many processes compute on the GPU beside this one
 
-A function that an older library lacks is renamed when this is built: cc -DnvmlDeviceGetSamples=lacking ... */
+A function that an older library lacks is renamed when this is built: cc -DnvmlDeviceGetSamples=missing ... */
 
 #define _DEFAULT_SOURCE
 #include <stdio.h>
@@ -64,7 +64,7 @@ static Faults faults_now(void)
 }
 
 /* Return the number behind a word, 1 where there is none, and what was given where the word is not among the faults. */
-static long long told(const Faults *faults, const char *word, long long otherwise)
+static long long fault(const Faults *faults, const char *word, long long otherwise)
 {
     size_t length = strlen(word);
     const char *found = faults->words;
@@ -80,7 +80,7 @@ static long long told(const Faults *faults, const char *word, long long otherwis
 
 static int refusal(const Faults *faults, const char *function)
 {
-    return (int)told(faults, function, told(faults, "device", SUCCESS));
+    return (int)fault(faults, function, fault(faults, "device", SUCCESS));
 }
 
 const char *nvmlErrorString(int code)
@@ -93,13 +93,13 @@ int nvmlInitWithFlags(unsigned flags)
     Faults faults = faults_now();
     (void)flags;
     first_tick = now_us(CLOCK_REALTIME) / TICK_US;
-    return (int)told(&faults, "nvmlInitWithFlags", SUCCESS);
+    return (int)fault(&faults, "nvmlInitWithFlags", SUCCESS);
 }
 
 int nvmlShutdown(void)
 {
     Faults faults = faults_now();
-    return (int)told(&faults, "nvmlShutdown", SUCCESS);
+    return (int)fault(&faults, "nvmlShutdown", SUCCESS);
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle)
@@ -117,13 +117,13 @@ int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *energy
     long long begin_mj = 1000000000;
     (void)handle;
     usleep(READ_US);
-    if (told(&faults, "counter_still", 0))
+    if (fault(&faults, "counter_still", 0))
         moved_mj = 0;
-    if (told(&faults, "counter_backwards", 0))
+    if (fault(&faults, "counter_backwards", 0))
         moved_mj = -moved_mj;
-    if (told(&faults, "counter_restart", 0))
+    if (fault(&faults, "counter_restart", 0))
         begin_mj = 0;
-    if (told(&faults, "counter_leaps", 0))
+    if (fault(&faults, "counter_leaps", 0))
         moved_mj = ticks * 1000000000;
     *energy_mj = (unsigned long long)(begin_mj + moved_mj);
     return refusal(&faults, "nvmlDeviceGetTotalEnergyConsumption");
@@ -133,12 +133,12 @@ static Sample sample_of(const Faults *faults, long long index)
 {
     Sample sample = {0};
     sample.time_us = (unsigned long long)(index * SAMPLE_US);
-    sample.value.milliwatts = (unsigned)told(faults, "samples_mw", POWER_MW + (index % 3 - 1) * 1000);
+    sample.value.milliwatts = (unsigned)fault(faults, "samples_mw", POWER_MW + (index % 3 - 1) * 1000);
     if (index % 5 == 0)
-        sample.value.milliwatts = (unsigned)told(faults, "every_fifth_sample_mw", sample.value.milliwatts);
-    if (index % 10 == 0 && told(faults, "samples_jump_back", 0))
+        sample.value.milliwatts = (unsigned)fault(faults, "every_fifth_sample_mw", sample.value.milliwatts);
+    if (index % 10 == 0 && fault(faults, "samples_jump_back", 0))
         sample.time_us -= SECOND_US;
-    if (index % 10 == 0 && told(faults, "samples_ahead", 0))
+    if (index % 10 == 0 && fault(faults, "samples_ahead", 0))
         sample.time_us += 3600 * SECOND_US;
     return sample;
 }
@@ -147,21 +147,21 @@ int nvmlDeviceGetSamples(
     void *handle, int kind, unsigned long long after_us, int *value_type, unsigned *count, Sample *samples)
 {
     Faults faults = faults_now();
-    clockid_t clock = told(&faults, "samples_of_uptime", 0) ? CLOCK_MONOTONIC : CLOCK_REALTIME;
+    clockid_t clock = fault(&faults, "samples_of_uptime", 0) ? CLOCK_MONOTONIC : CLOCK_REALTIME;
     long long last = now_us(clock) / SAMPLE_US;
-    unsigned copies = told(&faults, "samples_repeated", 0) ? 2 : 1;
+    unsigned copies = fault(&faults, "samples_repeated", 0) ? 2 : 1;
     unsigned room = samples ? *count : copies * RING;
     int refused = refusal(&faults, "nvmlDeviceGetSamples");
     (void)handle;
     (void)kind;
     if (refused)
         return refused;
-    if (told(&faults, "samples_restart", 0) && !restart_us)
+    if (fault(&faults, "samples_restart", 0) && !restart_us)
         restart_us = now_us(clock);
-    *value_type = (int)told(&faults, "samples_type", UNSIGNED_INT);
+    *value_type = (int)fault(&faults, "samples_type", UNSIGNED_INT);
     *count = 0;
-    for (int place = 0; place < RING && !told(&faults, "samples_empty", 0); place++) {
-        int back = told(&faults, "samples_reversed", 0) ? place : RING - 1 - place;
+    for (int place = 0; place < RING && !fault(&faults, "samples_empty", 0); place++) {
+        int back = fault(&faults, "samples_reversed", 0) ? place : RING - 1 - place;
         Sample sample = sample_of(&faults, last - back);
         if (sample.time_us <= after_us || sample.time_us < (unsigned long long)restart_us)
             continue;
@@ -178,7 +178,7 @@ int nvmlDeviceGetUtilizationRates(void *handle, Utilization *utilization)
 {
     Faults faults = faults_now();
     (void)handle;
-    utilization->gpu_percent = (unsigned)told(&faults, "busy_percent", 0);
+    utilization->gpu_percent = (unsigned)fault(&faults, "busy_percent", 0);
     utilization->memory_percent = 0;
     return refusal(&faults, "nvmlDeviceGetUtilizationRates");
 }
@@ -191,7 +191,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, Proce
     (void)handle;
     if (refused)
         return refused;
-    *count = 1 + (unsigned)told(&faults, "processes", 0);
+    *count = 1 + (unsigned)fault(&faults, "processes", 0);
     if (room < *count)
         return INSUFFICIENT_SIZE;
     for (unsigned place = 0; place < *count; place++)

@@ -32,7 +32,7 @@ REASONS = {
     "Exited": "it ended the measuring process: ended with status 3",
     "Hanging": f"it ended the measuring process: silent for {LIMIT_S:g} s while building",
 }
-"""What is told of each kind of fault."""
+"""Expected report of each kind of fault."""
 
 
 class FaultyBench(FatalBench):

@@ -32,7 +32,7 @@ MOST_RUNS = 40
 
 @dataclass(frozen=True)
 class FaultyTally:
-    """What became of a campaign; ``runs`` are how often it was started, since three faults in a row end it."""
+    """Outcome of a campaign; ``runs`` are how often it was started, since three faults in a row end it."""
 
     good: int
     faulty: int
@@ -80,8 +80,8 @@ def _rows(campaign: SimulatedCampaign) -> list[MeasurementRow]:
 def _check(campaign: SimulatedCampaign, wanted: list[OperatorTuple], good: set[str]) -> None:
     measured = sorted(row.key.partition("-")[0] for row in _rows(campaign))
     assert measured == sorted(good)
-    told = campaign.database.failures.rows()
-    reasons = {row.key.partition("-")[0]: row.reason for row in told}
+    failures = campaign.database.failures.rows()
+    reasons = {row.key.partition("-")[0]: row.reason for row in failures}
     assert reasons == {one.key: REASONS[one.short_name] for one in wanted if one.key not in good and one.key in reasons}
     assert children() == []
     assert not good & reasons.keys()

@@ -31,27 +31,27 @@ FULL = MeasurementProtocol(warm_up_s=GPU_WARM_UP_S, loop_s=30.0)
 MODELS = ("a", "b", "c", "d")
 OPERATORS_OF_A_MODEL = 4
 NO_ROOM = 7
-"""The status of a process that was told that its disk is full."""
+"""The status of a process that met a full disk."""
 
 LONGEST_S = 60.0
 LONGEST_END_S = 3.0
 """After a signal."""
 
 STARTED, REPORTED = b"s", b"."
-"""What processes tell, byte by byte."""
+"""Reports of processes, byte by byte."""
 
 KILLED, INTERRUPTED = -signal.SIGKILL, 128 + signal.SIGINT
 
 
 class PipedProgress(RecordedProgress):
-    """Tells another process of each row that is reported."""
+    """Reports each row to another process."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self._descriptor = descriptor
 
     def finish(self, result: str) -> None:
-        """Tell: the row is on disk."""
+        """Report: the row is on disk."""
         os.write(self._descriptor, REPORTED)
 
 
@@ -145,7 +145,7 @@ class KilledCampaign:
 
 @dataclass(frozen=True)
 class Process:
-    """A process that was forked, and where it tells of rows."""
+    """A process that was forked, and where it reports rows."""
 
     identifier: int
     reading: int
@@ -170,7 +170,7 @@ class Process:
         return None
 
     def reported(self) -> int:
-        """Return how many rows it told of."""
+        """Return how many rows it reported."""
         with os.fdopen(self.reading, "rb") as pipe:
             return pipe.read().count(REPORTED)
 
@@ -181,7 +181,7 @@ class Process:
 
 @dataclass
 class Tally:
-    """What became of some processes: how many were killed, told of a full disk, or ended by themselves."""
+    """Outcomes of processes: how many were killed, met a full disk, or ended by themselves."""
 
     killed: int = 0
     interrupted: int = 0

@@ -86,7 +86,7 @@ class Kind:
         return self.mutation(random.choice(self.seeds), random)
 
 
-# What reads them; each raises UserError, or AssertionError for a reading that is not what the file says.
+# Their readers; each raises UserError, or AssertionError for a reading that is not what the file says.
 
 
 def read_summary(path: Path) -> None:
@@ -169,7 +169,7 @@ def check_log(rows: Sequence[Any]) -> None:
     power_trace([row.values for row in part], "x.csv")
 
 
-# What real files hold
+# Contents of real files
 
 
 def genuine_counts() -> list[OperatorCounts]:
@@ -399,7 +399,7 @@ def valid_folder(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of an input: ``read``, ``refused``, or anything else, which is a bug."""
+    """Outcome of an input: ``read``, ``refused``, or anything else, which is a bug."""
 
     name: str
     file: str
@@ -429,9 +429,9 @@ def results(inputs: int, seed: int, folder: Path, script_every: int = 0) -> Iter
             scripted += has_script(kind)
             if script_every and has_script(kind) and scripted % script_every == 0:
                 found.append(script_outcome(kind, path, valid))
-            told = [Result(name, kind.file, each) for each in found]
-            yield from told
-            if not any(result.is_bug for result in told):
+            reported = [Result(name, kind.file, each) for each in found]
+            yield from reported
+            if not any(result.is_bug for result in reported):
                 shutil.rmtree(folder / name)
     finally:
         reader.end()
@@ -450,14 +450,14 @@ def main() -> int:
     arguments = parser.parse_args()
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="malformed-"))
     folder.mkdir(parents=True, exist_ok=True)
-    told: Counter[tuple[str, str]] = Counter()
+    reported: Counter[tuple[str, str]] = Counter()
     for result in results(arguments.inputs, arguments.seed, folder, arguments.script_every):
-        told[Path(result.file).name, "BUG" if result.is_bug else result.found] += 1
+        reported[Path(result.file).name, "BUG" if result.is_bug else result.found] += 1
         if result.is_bug:
             print(f"{folder}/{result.name}/{result.file}: {result.found}", flush=True)
-    for (file, found), number in sorted(told.items()):
+    for (file, found), number in sorted(reported.items()):
         print(f"{number:6} {file}: {found}")
-    return int(any(found == "BUG" for _, found in told))
+    return int(any(found == "BUG" for _, found in reported))
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def mutated_pickle(content: bytes, random: Random) -> bytes:
 
 
 def with_other_opcodes(payload: bytes, random: Random) -> bytes:
-    """Return a pickle in which opcodes are lacking, doubled, exchanged or added."""
+    """Return a pickle in which opcodes are missing, doubled, exchanged or added."""
     places = [place or 0 for _, _, place in pickletools.genops(payload)]
     opcodes = [payload[begin:end] for begin, end in zip(places, [*places[1:], len(payload)], strict=True)]
     for _ in range(random.choice([1, 1, 2, 5, 20])):

@@ -13,7 +13,7 @@ FAKE = Path(__file__).with_name("fake_nvidia_smi")
 
 
 class NvidiaSmiStage:
-    """A folder with the fake, and what it is told by its environment."""
+    """A folder with the fake, and the settings in its environment."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch

@@ -1,6 +1,6 @@
 """Builds tests/fake_nvml.c, and has processes that load it as NVML measure its GPU for a while under given faults.
 
-As a program it is told courses as JSON and tells what came of each. It forks for each, so that all together take little
+As a program it is given courses as JSON and prints their outcomes. It forks for each, so that all together take little
 longer than one: nearly all of that is sleep.
 """
 
@@ -39,17 +39,17 @@ LONGEST_S = 20
 class Course:
     """The faults from the begin, and those from some time after a measurement's start on: words of fake_nvml.c.
 
-    ``lacking`` are functions that the library has not; None stands for a file that is no library.
+    ``missing`` are functions that the library lacks; None stands for a file that is no library.
     """
 
     before: str = ""
     during: str | None = None
-    lacking: tuple[str, ...] | None = ()
+    missing: tuple[str, ...] | None = ()
 
 
 @dataclass(frozen=True)
 class Metered:
-    """What one meter told: of its readings those that are known, and their mean over the measurement or why not."""
+    """Readings of one meter: of these those that are known, and their mean over the measurement or why not."""
 
     epoch_s: list[float]
     power_w: list[float]
@@ -59,7 +59,7 @@ class Metered:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a course: exit status, all that was printed as errors, and what opcost told.
+    """Outcome of a course: exit status, all that was printed as errors, and what opcost reported.
 
     ``refusals`` say why there is no NVML, no sampler, or nothing is to be measured. The measurement was from
     ``begin_s`` to ``end_s`` (epoch).
@@ -76,19 +76,19 @@ class Outcome:
     end_s: float = math.nan
 
 
-def build(folder: Path, lacking: tuple[str, ...] | None) -> Path:
+def build(folder: Path, missing: tuple[str, ...] | None) -> Path:
     """Put a library into a folder and return that; raise CalledProcessError where it cannot be built."""
     folder.mkdir()
-    if lacking is None:
+    if missing is None:
         (folder / LIBRARY).write_text("no library")
         return folder
-    renamed = [f"-D{name}=lacking_{name}" for name in lacking]
+    renamed = [f"-D{name}=missing_{name}" for name in missing]
     subprocess.run(["cc", "-shared", "-fPIC", *renamed, "-o", folder / LIBRARY, SOURCE], check=True)
     return folder
 
 
 def start(courses: list[Course], library: Path, folder: Path) -> subprocess.Popen[str]:
-    """Start a process that acts out courses with one library; their files go into a new folder."""
+    """Start a process that simulates courses with one library; their files go into a new folder."""
     folder.mkdir()
     return subprocess.Popen(
         [sys.executable, __file__, str(folder), json.dumps([asdict(course) for course in courses])],
@@ -102,26 +102,26 @@ def outcomes(process: subprocess.Popen[str]) -> list[Outcome]:
     """Return what came of the courses of a process, in their order."""
     output, _ = process.communicate(timeout=3 * LONGEST_S)
     return [
-        Outcome(**{**told, "meters": {name: Metered(**meter) for name, meter in told.get("meters", {}).items()}})
-        for told in json.loads(output)
+        Outcome(**{**result, "meters": {name: Metered(**meter) for name, meter in result.get("meters", {}).items()}})
+        for result in json.loads(output)
     ]
 
 
 def _main() -> None:
-    folder, courses = Path(sys.argv[1]), [Course(**told) for told in json.loads(sys.argv[2])]
+    folder, courses = Path(sys.argv[1]), [Course(**given) for given in json.loads(sys.argv[2])]
     # Before they are forked, since each would take as long.
     import pynvml  # noqa: F401
 
     names = [folder / str(number) for number in range(len(courses))]
     children = [_forked(name, course) for name, course in zip(names, courses, strict=True)]
     statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    print(json.dumps([_told(name, status) for name, status in zip(names, statuses, strict=True)]))
+    print(json.dumps([_result(name, status) for name, status in zip(names, statuses, strict=True)]))
 
 
-def _told(name: Path, status: int) -> dict[str, object]:
+def _result(name: Path, status: int) -> dict[str, object]:
     answer = name.with_suffix(".json")
-    told: dict[str, object] = json.loads(answer.read_text()) if answer.exists() else {}
-    return {**told, "status": status, "errors": name.with_suffix(".errors").read_text()}
+    result: dict[str, object] = json.loads(answer.read_text()) if answer.exists() else {}
+    return {**result, "status": status, "errors": name.with_suffix(".errors").read_text()}
 
 
 def _forked(name: Path, course: Course) -> int:
@@ -134,8 +134,8 @@ def _forked(name: Path, course: Course) -> int:
     status = 1
     try:
         begin_s = time.monotonic()
-        told = _measured(name, course)
-        name.with_suffix(".json").write_text(json.dumps({**told, "took_s": time.monotonic() - begin_s}))
+        result = _measured(name, course)
+        name.with_suffix(".json").write_text(json.dumps({**result, "took_s": time.monotonic() - begin_s}))
         status = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())
@@ -185,11 +185,11 @@ def _measured(name: Path, course: Course) -> dict[str, object]:
         time.sleep(DURING_S)
         window = Window(begin_s, time.time())
         trace = meter.stop()
-        told = {one.source.name: asdict(_metered(one, window)) for one in (trace, *trace.checks)}
+        meters = {one.source.name: asdict(_metered(one, window)) for one in (trace, *trace.checks)}
         disturbance = others.disturbance()
     return {
         "refusals": refusals,
-        "meters": told,
+        "meters": meters,
         "disturbance": disturbance,
         "idle_power_w": idle_power_w,
         "begin_s": window.begin_s,

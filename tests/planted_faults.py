@@ -135,7 +135,7 @@ SAME_ARGUMENTS = frozenset({"strict", "encoding"})
 
 @dataclass(frozen=True)
 class Change:
-    """What a fault puts in the place of a node. The module's text is made when it is drawn: that takes time."""
+    """Replacement of a node by a fault. The module's text is made when it is drawn: that takes time."""
 
     path: str
     module: cst.Module
@@ -234,7 +234,7 @@ def drawn_faults(packages: Sequence[str], number: int, seed: int) -> list[Fault]
 
 @dataclass(frozen=True)
 class Tests:
-    """What tests do without a fault: how long each takes, and which run a line of a module."""
+    """Tests without a fault: how long each takes, and which run a line of a module."""
 
     time_s: Mapping[str, float]
     of_line: Mapping[tuple[str, int], frozenset[str]]
@@ -289,7 +289,7 @@ def observed_tests(copies: queue.Queue[Path], results: Path) -> Tests:
         for path in data.measured_files():
             for line, contexts in data.contexts_by_lineno(path).items():
                 tests = {f"tests/{name}::{context.rpartition('.')[2]}" for context in contexts}
-                # What runs outside tests, in fixtures, any test of the file may need.
+                # Any test of the file may need lines that run outside tests, in fixtures.
                 of_line[path, line].update(tests if tests <= of_file.keys() else of_file)
     return Tests(time_s, {line: frozenset(tests) for line, tests in of_line.items()})
 
@@ -348,7 +348,7 @@ def run_python(folder: Path, arguments: Sequence[str], limit_s: float) -> int | 
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of a fault."""
+    """Outcome of a fault."""
 
     fault: Fault
     tests: int

@@ -139,14 +139,14 @@ def use(path: Path) -> None:
     from opcost.reporting.report import write_report
     from opcost.stages.compare import find_comparisons, keep_comparisons
 
-    with project_with(path) as request, redirect_stdout(io.StringIO()) as told, redirect_stderr(io.StringIO()):
+    with project_with(path) as request, redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()):
         plan(request.database)
         models = find_comparisons(request)
         reports = keep_comparisons(request, models)
         print_comparisons(reports, dry_run=False)
         page = request.database.folder / "report.html"
         write_report(page, request.database, models, reports)
-        shown = told.getvalue() + page.read_text() + request.database.sum_vs_full.path.read_text()
+        shown = printed.getvalue() + page.read_text() + request.database.sum_vs_full.path.read_text()
     # A text that someone wrote is shown as it is.
     written = [cell for row in csv.reader(io.StringIO(path.read_text())) for cell in row if NO_FIGURE.search(cell)]
     found = None if written else NO_FIGURE.search(shown)

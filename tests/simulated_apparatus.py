@@ -143,7 +143,7 @@ def write_both(config: ModelConfig, counts: OperatorCounts) -> None:
 
 
 class RecordedProgress:
-    """Keeps what it is told."""
+    """Keeps what is reported to it."""
 
     def __init__(self) -> None:
         self.items: list[int] = []

@@ -1,6 +1,6 @@
 """One simulated machine that plays the workload, the meter and the clock of ``opcost.measuring.record``.
 
-What is true is declared (``Load``, ``Device``), and so is every fault of the meter and the clock (``MeterModel``,
+The truth is declared (``Load``, ``Device``), and so is every fault of the meter and the clock (``MeterModel``,
 ``ClockStep``). Tests ask whether the procedure finds the declared truth again, and whether its interval contains it.
 
 Time is virtual: running a workload advances the machine's clock and nothing sleeps. The same seed gives the same run.
@@ -112,7 +112,7 @@ class Load:
     is the standard deviation of one iteration's time over its mean. The first call takes ``first_call_s`` longer, and
     the device idles meanwhile. Power swings by ``swing_w`` above and below its mean, half a ``swing_period_s`` each.
     Runs alternate between ``placements`` in memory, whose times differ by ``placement_spread_ratio`` (standard
-    deviation). Times stray from their mean by ``wander_ratio`` in a second, and by twice as much in four.
+    deviation). Times stray from their mean by ``stray_ratio`` in a second, and by twice as much in four.
     """
 
     time_s: float = 0.002
@@ -123,7 +123,7 @@ class Load:
     swing_period_s: float = 0.1
     placements: int = 1
     placement_spread_ratio: float = 0.0
-    wander_ratio: float = 0.0
+    stray_ratio: float = 0.0
 
     @property
     def energy_j(self) -> float:
@@ -259,7 +259,7 @@ class SimulatedWorkload:
 
 
 class SimulatedPause:
-    """What a machine does while a load with a duty cycle pauses."""
+    """Behaviour of a machine while a load with a duty cycle pauses."""
 
     flags: Flags = ()
     notes = ""
@@ -328,9 +328,9 @@ class SimulatedMachine(SimulatedWorkload):
             self.idle(load.first_call_s)
         jitter = load.jitter_ratio * self._random.standard_normal() * np.sqrt(iterations)
         duration_s = place_ratio * load.time_s * self._slowness(load) * max(iterations + jitter, 0.01 * iterations)
-        if load.wander_ratio:
+        if load.stray_ratio:
             duration_s *= max(1 + self._strayed_ratio, 0.01)
-            self._strayed_ratio += load.wander_ratio * np.sqrt(duration_s) * self._random.standard_normal()
+            self._strayed_ratio += load.stray_ratio * np.sqrt(duration_s) * self._random.standard_normal()
         self._advance(load, duration_s)
 
     def idle(self, duration_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What the scripts in benchmarks/ calculate; they measure only where there is a GPU."""
+"""Calculations of the scripts in benchmarks/; they measure only where there is a GPU."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_an_operator_that_one_run_found_at_the_limit_is_at_the_limit(benchmark):
     assert set(repeatability.never_at_the_limit(repeatability.joined(RUNS))["key"]) == {"a"}
 
 
-def test_report_of_runs_tells_spread_averages_meters_and_boards(benchmark):
+def test_report_of_runs_shows_spread_averages_meters_and_boards(benchmark):
     said = benchmark("repeatability").report(RUNS)
     assert "3 runs, 2 operators in all of them (1 in some only), 2 boards: GPU-1, GPU-2" in said
     assert "| time, all | 2 | 30.000% | 48.000% | 50.000% | torch.b() float32[8] normal |" in said
@@ -173,7 +173,7 @@ def test_report_of_runs_tells_spread_averages_meters_and_boards(benchmark):
 # Logging's overhead
 
 
-def test_paired_blocks_tell_a_difference_and_its_interval(benchmark):
+def test_paired_blocks_give_a_difference_and_its_interval(benchmark):
     blocks = benchmark("paired_blocks")
     off = [blocks.Block(time_s, 0.0, 0.0) for time_s in (1.0, 2.0, 4.0, 8.0)]
     on = [blocks.Block(time_s, 0.0, 0.0) for time_s in (1.0, 2.02, 4.0, 8.08)]
@@ -367,7 +367,7 @@ def pairs_of(**columns):
     return pd.DataFrame(given | columns)
 
 
-def test_agreement_is_told_of_all_and_of_what_was_never_capped(benchmark):
+def test_agreement_is_reported_of_all_and_of_what_was_never_capped(benchmark):
     said = benchmark("agreement").report(pairs_of())
     assert said.startswith("3 operators of 2 kinds, 2 us to 1.1e+03 ms; ")
     assert "0.60 s in the median, 2.00 s at worst" in said
@@ -378,14 +378,14 @@ def test_agreement_is_told_of_all_and_of_what_was_never_capped(benchmark):
     assert "long loop against longest" not in said
 
 
-def test_another_short_loop_on_the_build_of_the_long_one_is_told_of_apart(benchmark):
+def test_another_short_loop_on_the_build_of_the_long_one_is_reported_apart(benchmark):
     same = {"time_same_build_s": [2e-6, 1e-3, 1.1], "energy_same_build_j": 1.0, "energy_same_build_as_measured_j": 1.0}
     said = benchmark("agreement").report(pairs_of(**same))
     assert "| time, the same build | 0.3% | 100.0% | +0.000% | 3 |" in said
     assert "| time, all | 0.3% | 66.7% |" in said
 
 
-def test_agreement_of_long_loops_and_of_meters_is_told_where_it_is_known(benchmark):
+def test_agreement_of_long_loops_and_of_meters_is_reported_where_it_is_known(benchmark):
     columns = {
         "time_long_reference_s": [2e-6, math.nan, math.nan],
         "energy_long_reference_j": [0.8, math.nan, math.nan],
@@ -468,7 +468,7 @@ def test_estimates_of_a_model_that_is_held_out_come_from_the_operators_of_others
 # Settling
 
 
-def test_samples_are_held_against_those_that_have_settled(benchmark, tmp_path):
+def test_samples_are_compared_with_those_that_have_settled(benchmark, tmp_path):
     begin = datetime(2026, 11, 22, tzinfo=timezone.utc)
     (tmp_path / "power_logs").mkdir()
     samples_w = [*(90.0 for _ in range(5)), *(100.0 for _ in range(15))]
@@ -510,7 +510,7 @@ def test_whole_models_are_built_again_and_again_in_turn(benchmark, monkeypatch):
     assert all(row["time_s"] > 0 and row["executed_as"] == "eager" and row["board"] == "cpu" for row in found)
 
 
-def test_builds_are_told_with_their_spread(benchmark):
+def test_builds_are_reported_with_their_spread(benchmark):
     rows = pd.DataFrame({"config": "a", "time_s": [1.0e-3, 1.1e-3, 1.2e-3, 5e-3], "time_standard_error_s": 1.1e-6})
     rows = rows.assign(board=["GPU-1234567"] * 3 + ["GPU-b"], process="2026-11-22T20:00:00Z")
     lines = benchmark("whole_builds").report(rows).splitlines()
@@ -521,7 +521,7 @@ def test_builds_are_told_with_their_spread(benchmark):
 # Calls in chains
 
 
-def test_what_calls_take_longer_in_chains_is_told_by_kind_size_and_blocks(benchmark):
+def test_cache_corrections_are_shown_by_kind_size_and_blocks(benchmark):
     rows = pd.DataFrame(
         [
             ("norm", 4_000_000, 1.0e-6, 100e-6, "six blocks"),
@@ -552,7 +552,7 @@ def test_chains_of_so_many_blocks_are_measured_at_all_sizes(benchmark, monkeypat
     assert [side for _, _, side, _ in seen] == list(SIDES)
 
 
-def test_what_was_refused_tells_nothing(benchmark, tmp_path):
+def test_what_was_refused_is_left_out(benchmark, tmp_path):
     (tmp_path / "a.csv").write_text("kind,memory_bytes,time_s,energy_j,design\nnorm,1000,,,six\nnorm,2000,1e-6,,six\n")
     known = benchmark("calls_in_chains").known([tmp_path / "a.csv"])
     assert known["memory_bytes"].tolist() == [2000]

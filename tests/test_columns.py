@@ -38,7 +38,7 @@ def first_of(table: CsvTable[Any]) -> Any:
 
 
 def line_of(cells: Sequence[str]) -> str:
-    """Return a line with these cells and an empty checksum, which is as good as a right one."""
+    """Return a line with these cells and an empty checksum, which is read like a right one."""
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow([*cells, ""])
     return line.getvalue()
@@ -80,7 +80,7 @@ def test_a_cell_that_cannot_be_is_named_with_its_line_and_column(tmp_path: Path,
     assert tried > 10
 
 
-def test_a_protocol_without_a_length_and_without_a_precision_is_told(tmp_path: Path) -> None:
+def test_a_protocol_without_a_length_and_without_a_precision_is_reported(tmp_path: Path) -> None:
     table = Database(tmp_path).operator_measurements
     cells = encode(first_of(COMMITTED.operator_measurements))
     names = [field.name for field in columns_of(table.row_type)]

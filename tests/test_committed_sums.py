@@ -1,6 +1,6 @@
 """The sums of all committed rows, to the last digit: they need no counting, and no change of the code moves them.
 
-``pytest --renew-golden`` writes the golden file anew. Estimates of what is not measured are left out of it: they rest
+``pytest --renew-golden`` rewrites the golden file. Estimates of what is not measured are left out of it: they rest
 on a least-squares fit, whose last digit depends on numpy's build.
 """
 
@@ -96,15 +96,15 @@ def test_without_notes_and_remarks_sums_are_the_same(tmp_path, blanked):
 
 @pytest.mark.parametrize(("options", "expected"), [([], 0), (["--device", "cpu"], 1)])
 def test_without_notes_and_remarks_the_script_says_the_same(tmp_path, blanked, monkeypatch, capsys, options, expected):
-    told = []
+    printed = []
     for database in (COMMITTED, blanked):
         folders = ["--measurements", str(measurements_in(tmp_path)), "--database", str(database.folder)]
         arguments = ["resnet34_32x3x56x56", "vgg1[19]_32*", *options, *folders, "--json", "--dry-run"]
         monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
         status = runpy.run_path(str(SCRIPT))["main"]()
-        told.append((status, re.sub(r'"compared_at": "[^"]*"', "", capsys.readouterr().out)))
-    assert told[0] == told[1]
-    assert told[0][0] == expected
+        printed.append((status, re.sub(r'"compared_at": "[^"]*"', "", capsys.readouterr().out)))
+    assert printed[0] == printed[1]
+    assert printed[0][0] == expected
 
 
 def test_without_notes_and_remarks_the_same_is_to_be_measured(blanked):
@@ -124,5 +124,5 @@ def test_without_notes_and_remarks_the_same_is_to_be_measured(blanked):
 def some_flagged(rows):
     """Return one row of each key, every third with a flag that asks for another: no committed row has one."""
     rows = list({row.key: row for row in rows}.values())
-    doubted = [replace(row, measurement=replace(row.measurement, flags=(Flag.UNEVEN,))) for row in rows[::3]]
-    return [*doubted, *rows[1::3], *rows[2::3]]
+    flagged = [replace(row, measurement=replace(row.measurement, flags=(Flag.UNEVEN,))) for row in rows[::3]]
+    return [*flagged, *rows[1::3], *rows[2::3]]

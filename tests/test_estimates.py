@@ -140,7 +140,7 @@ def test_fewer_independent_readings_give_a_larger_error():
     assert mean_of_readings(readings, 1.5) == Estimate(10.0, pytest.approx(math.sqrt(5.0)))
 
 
-def test_error_of_a_power_that_wanders_comes_from_batches():
+def test_error_of_a_power_that_fluctuates_comes_from_batches():
     readings = np.repeat([90.0, 110.0, 100.0] * 5, 20)
     batch_means = np.array([90.0, 110.0, 100.0] * 5)
     result = mean_of_readings(readings, len(readings))
@@ -190,7 +190,7 @@ def test_interval_of_wandering_readings_holds_the_truth_if_the_window_is_long():
     assert 0.88 <= coverage(estimate, 100) <= 0.97
 
 
-def test_interval_of_readings_that_wander_more_slowly_than_the_window_is_too_narrow():
+def test_interval_of_readings_that_drift_more_slowly_than_the_window_is_too_narrow():
     """A known limit: what does not change within a window cannot be seen in it."""
 
     def estimate(seed):

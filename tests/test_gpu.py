@@ -110,15 +110,15 @@ def running_nvidia_smi() -> list[int]:
 # Facts and conditions
 
 
-def test_nvidia_smi_tells_what_torch_sees() -> None:
+def test_nvidia_smi_reports_what_torch_sees() -> None:
     properties = torch.cuda.get_device_properties(GPU)
-    told = facts()
-    assert told.uuid == f"GPU-{properties.uuid}"
-    assert told.product == properties.name
-    assert told.memory_bytes is not None
-    assert told.memory_bytes == pytest.approx(properties.total_memory, rel=0.05)
-    assert told.driver_version[0].isdigit()
-    assert told.power_limit_w is None or 20 < told.power_limit_w < 2000
+    reported = facts()
+    assert reported.uuid == f"GPU-{properties.uuid}"
+    assert reported.product == properties.name
+    assert reported.memory_bytes is not None
+    assert reported.memory_bytes == pytest.approx(properties.total_memory, rel=0.05)
+    assert reported.driver_version[0].isdigit()
+    assert reported.power_limit_w is None or 20 < reported.power_limit_w < 2000
 
 
 def test_a_gpu_is_kept_at_work_and_watched(apparatus: Apparatus) -> None:

@@ -104,7 +104,7 @@ def test_conda_installs_the_same_python_and_the_project_itself_and_no_more(
     assert environment["name"] == pyproject["project"]["name"]
 
 
-def test_declared_are_the_modules_that_a_missing_dependency_is_told_of(pyproject: dict[str, Any]) -> None:
+def test_declared_are_the_modules_that_a_missing_dependency_is_reported_for(pyproject: dict[str, Any]) -> None:
     projects = [re.split(r"[^\w-]", line)[0].lower() for line in pyproject["project"]["dependencies"]]
     assert {MODULES_OF.get(project, project) for project in projects} == DEPENDENCIES
 
@@ -307,7 +307,7 @@ def test_the_tests_tools_include_what_the_pipeline_needs(checkout: Checkout) -> 
         "-m mypy",
         "-m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder",
     ]
-    # The pretended Python tells no -c.
+    # The pretended Python knows no -c.
     assert "lint_imports_command()" in (ROOT / "Makefile").read_text()
     checkout.make("install")
     assert checkout.commands() == []
@@ -315,7 +315,7 @@ def test_the_tests_tools_include_what_the_pipeline_needs(checkout: Checkout) -> 
     assert checkout.commands() == [f"{checks[-1]} --all-seeds"]
 
 
-def test_an_environment_whose_python_has_gone_is_made_anew(checkout: Checkout) -> None:
+def test_an_environment_whose_python_has_gone_is_made_again(checkout: Checkout) -> None:
     checkout.pretend_to_be_installed("installed")
     (checkout.folder / ".venv/bin/python").unlink()
     checkout.make(f"PYTHON={checkout.pretend_python(checkout.folder / 'bin/python')}", "install")

@@ -245,7 +245,7 @@ def test_a_tuple_that_torch_refuses_is_a_failure_and_status_1(
     assert objects(resumed)[2]["reasons"] == [failure.reason]
 
 
-def test_progress_on_stderr_tells_name_result_and_time_left(resumed: subprocess.CompletedProcess[str]) -> None:
+def test_progress_on_stderr_shows_name_result_and_time_left(resumed: subprocess.CompletedProcess[str]) -> None:
     first, *_, last = resumed.stderr.splitlines()
     assert first.startswith("[1/")
     assert first.endswith(" left")
@@ -454,11 +454,11 @@ def test_figures_are_drawn_beside_the_comparison(
     assert result.returncode == 0, result.stderr
     drawn = list((tmp_path / "figures").glob("*.svg"))
     assert {path.name for path in drawn} == {"parity.svg", "operators.svg", "errors.svg"}
-    (told,) = [line for line in result.stderr.splitlines() if line.startswith("written: ")]
-    assert all(str(path) in told for path in drawn)
+    (written,) = [line for line in result.stderr.splitlines() if line.startswith("written: ")]
+    assert all(str(path) in written for path in drawn)
 
 
-def test_nothing_is_drawn_in_a_dry_run_and_that_is_told(
+def test_nothing_is_drawn_in_a_dry_run_and_that_is_reported(
     project: Project, compared: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
     figures, report = tmp_path / "figures", tmp_path / "report.html"

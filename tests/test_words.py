@@ -11,17 +11,19 @@ import pytest
 ROOT = Path(__file__).parents[1]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 
-TEXTS = ("opcost", "benchmarks", "docs", "measurements/operator_whitelist.yml", "Makefile", *ROOT.glob("*.py"))
-PAGES = ("README.md", "DESIGN.md", "CHANGELOG.md", "database/README.md", "tests/README.md")
+TEXTS = ("opcost", "benchmarks", "tests", "docs", "measurements/operator_whitelist.yml", "Makefile", *ROOT.glob("*.py"))
+PAGES = ("README.md", "DESIGN.md", "CHANGELOG.md", "CITATION.cff", "database/README.md")
 
 QUOTING = {
     GLOSSARY,
-    # Phrases of version 0.2, which it replaces by flags.
+    ROOT / "tests" / "test_words.py",
+    # Phrases of version 0.2, which are replaced by flags.
     ROOT / "opcost" / "storage" / "former_tables.py",
+    ROOT / "tests" / "storage" / "test_former_tables.py",
 }
 """Files that name such expressions because they are about them."""
 
-ENDINGS = {".py", ".md", ".html", ".js", ".css", ".yml", ".toml", ".sh", ""}
+ENDINGS = {".py", ".md", ".html", ".js", ".css", ".yml", ".toml", ".sh", ".svg", ".c", ".cff", ""}
 
 HIDDEN_SUBJECT = re.compile(
     r"""(?:^|\A|"|[.!?]\s|\#\s|\|\s)(?:What|Who|Whatever|Whoever)\s # a sentence that begins so
@@ -31,13 +33,13 @@ HIDDEN_SUBJECT = re.compile(
 
 
 def banned() -> re.Pattern[str]:
-    """Return what matches an expression of the "not" column; spaces match line breaks, too."""
+    """Return what matches an expression of the "not" column; spaces match line breaks and underscores, too."""
     table = GLOSSARY.read_text(encoding="utf-8").split("## Not these words")[1]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     expressions = [expression for cell in cells for expression in re.findall(r"`([^`]+)`", cell)]
     assert len(expressions) > 30
-    words = [r"[\s#]+".join(re.escape(word) for word in expression.split()) for expression in expressions]
-    return re.compile(rf"\b(?:{'|'.join(words)})\b", re.IGNORECASE)
+    words = [r"[\s#_]+".join(re.escape(word) for word in expression.split()) for expression in expressions]
+    return re.compile(rf"(?<![^\W_])(?:{'|'.join(words)})(?![^\W_])", re.IGNORECASE)
 
 
 def files() -> list[Path]:
@@ -63,7 +65,8 @@ def test_a_sentence_begins_with_its_subject(path: Path) -> None:
     assert lines_of(HIDDEN_SUBJECT, path.read_text(encoding="utf-8")) == []
 
 
-def test_expressions_are_found_across_lines() -> None:
+def test_expressions_are_found_in_names_and_across_lines() -> None:
+    assert lines_of(banned(), "def test_clocks_held_down(untold):\n    is_told = 1") == ["1: 'held_down'", "2: 'told'"]
     assert lines_of(banned(), "# Clocks are held\n# down. It was told.") == ["1: 'held\\n# down'", "2: 'told'"]
 
 

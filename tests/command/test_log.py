@@ -1,4 +1,4 @@
-"""The log of a run: what is on stderr and what in a file, how a run ended, and what no log may tell."""
+"""The log of a run: what is on stderr and what in a file, how a run ended, and what no log may contain."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_bug_shows_its_traceback_once_and_it_is_in_the_log(tmp_path: Path, ver
     assert logged(tmp_path).rstrip().endswith("ZeroDivisionError: integer division or modulo by zero")
 
 
-def test_an_interrupt_is_told_with_the_place_where_it_came(tmp_path: Path) -> None:
+def test_an_interrupt_is_reported_with_the_place_where_it_came(tmp_path: Path) -> None:
     result = run_script(tmp_path, "print('started', flush=True)\ntime.sleep(60)", wait_s=0.0)
     assert (result.returncode, result.stderr) == (130, "interrupted; run the same command again to continue\n")
     # Right behind the print, or in the sleep.
@@ -97,7 +97,7 @@ def test_an_interrupt_is_told_with_the_place_where_it_came(tmp_path: Path) -> No
     assert logged(tmp_path).rstrip().endswith("ended with status 130")
 
 
-def test_verbose_tells_on_stderr_what_is_not_shown_there_anyway(tmp_path: Path) -> None:
+def test_verbose_prints_on_stderr_what_is_not_shown_there_anyway(tmp_path: Path) -> None:
     body = """
         from opcost.reporting.terminal import progress_on_stderr
         progress = progress_on_stderr()
@@ -185,10 +185,10 @@ def test_names_are_those_of_this_program_if_it_has_any(monkeypatch: pytest.Monke
     monkeypatch.setenv("LOGNAME", "ada")
     assert Names.here() == Names("/home/ada", "ada", platform.node())
 
-    def nobody() -> str:
+    def no_user() -> str:
         raise KeyError("getpwuid(): uid not found: 1234")
 
-    monkeypatch.setattr(getpass, "getuser", nobody)
+    monkeypatch.setattr(getpass, "getuser", no_user)
     assert Names.here().user == ""
 
 

@@ -68,7 +68,7 @@ def start_script(folder: Path, body: str) -> subprocess.Popen[str]:
 
 
 def run_before_closed_pipe(folder: Path, body: str, unbuffered: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a script whose stdout nobody reads."""
+    """Run a script whose stdout is not read."""
     command = write_script(folder, "sys.stdin.readline()\n" + body)
     process = subprocess.Popen(
         command,
@@ -204,17 +204,17 @@ def test_a_script_under_nohup_outlives_the_terminal(tmp_path: Path) -> None:
     "output",
     ["print('late')", "print('x' * 1_000_000)", "print('late', flush=True)", "pipeline_parser('a', 'b').print_help()"],
 )
-def test_output_that_nobody_reads_ends_the_script_quietly(tmp_path: Path, output: str) -> None:
+def test_output_that_is_not_read_ends_the_script_quietly(tmp_path: Path, output: str) -> None:
     result = run_before_closed_pipe(tmp_path, f"{output}\nreturn 0")
     assert (result.returncode, result.stderr) == (141, "")
 
 
-def test_unbuffered_output_that_nobody_reads_ends_the_script_quietly(tmp_path: Path) -> None:
+def test_unbuffered_output_that_is_not_read_ends_the_script_quietly(tmp_path: Path) -> None:
     result = run_before_closed_pipe(tmp_path, "print('late')\nreturn 0", unbuffered="1")
     assert (result.returncode, result.stderr) == (141, "")
 
 
-def test_a_users_mistake_is_told_even_if_nobody_reads_the_output(tmp_path: Path) -> None:
+def test_a_users_mistake_is_reported_even_if_the_output_is_not_read(tmp_path: Path) -> None:
     result = run_before_closed_pipe(tmp_path, "print('late')\nraise UserError('a mistake')")
     assert (result.returncode, result.stderr) == (2, "error: a mistake\n")
 
@@ -242,7 +242,7 @@ def test_a_wrong_argument_exits_with_status_2(tmp_path: Path) -> None:
         ("--divice --json", "; did you mean --device?"),
     ],
 )
-def test_an_option_that_is_none_is_told_in_one_line_with_the_one_that_was_meant(
+def test_an_unknown_option_is_reported_in_one_line_with_the_one_that_was_meant(
     capsys: pytest.CaptureFixture[str], option: str, question: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -254,7 +254,7 @@ def test_an_option_that_is_none_is_told_in_one_line_with_the_one_that_was_meant(
 
 
 @pytest.mark.parametrize(("choice", "question"), [("wram", "; did you mean warm?"), ("tepid", "")])
-def test_a_choice_that_is_none_is_told_in_one_line_with_the_one_that_was_meant(
+def test_an_unknown_choice_is_reported_in_one_line_with_the_one_that_was_meant(
     capsys: pytest.CaptureFixture[str], choice: str, question: str
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
@@ -321,7 +321,7 @@ def test_a_command_without_dry_run_refuses_it_and_all_of_its_work_is_done(capsys
     assert "--dry-run" in capsys.readouterr().err
 
 
-def test_an_option_that_a_subcommand_lacks_is_told_with_that_of_its_own_that_was_meant() -> None:
+def test_an_option_that_a_subcommand_lacks_is_reported_with_that_of_its_own_that_was_meant() -> None:
     command = [sys.executable, "-m", "opcost", "coverage", "--mta"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     message = "error: unrecognized arguments: --mta; did you mean --meta?; see python -m opcost coverage --help\n"

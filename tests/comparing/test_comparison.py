@@ -169,17 +169,17 @@ def test_rows_under_other_conditions_are_not_summed_but_remarked_on():
     )
 
 
-def test_rows_under_other_conditions_of_operators_that_are_summed_are_not_told():
+def test_rows_under_other_conditions_of_operators_that_are_summed_are_not_reported():
     fp32 = replace(SIMULATED_CONDITIONS, precision="fp32")
     assert compared(CONVOLUTION_ROW, RELU_ROW, row_of(RELU, (1.0, 0.1), None, conditions=fp32)).remarks == ()
 
 
-def test_rows_of_other_operators_are_not_told():
+def test_rows_of_other_operators_are_not_reported():
     other = row_of(OperatorTuple("torch.nn.GELU"), (1.0, 0.1), None, conditions=SIMULATED_CONDITIONS)
     assert compared(CONVOLUTION_ROW, RELU_ROW, other).remarks == ()
 
 
-def test_circumstances_that_differ_are_told_with_their_share_of_the_summed_time():
+def test_circumstances_that_differ_are_reported_with_their_share_of_the_summed_time():
     short = row_of(CONVOLUTION, (2.0, 0.1), (1.0, 0.1), loop_s=3.0, host_cpu="another")
     relu = row_of(RELU, (1.0, 0.1), (1.0, 0.1), host_cpu="another", meter="nvidia-smi power.draw")
     remarks = compared(short, relu).remarks
@@ -191,7 +191,7 @@ def test_circumstances_that_differ_are_told_with_their_share_of_the_summed_time(
     ]
 
 
-def test_another_execution_than_the_whole_s_is_told():
+def test_another_execution_than_the_whole_s_is_reported():
     in_a_graph = replace(RELU_ROW, measurement=replace(RELU_ROW.measurement, executed_as="graph"))
     (remark,) = compared(CONVOLUTION_ROW, in_a_graph).remarks
     figures = {"name": "executed_as", "of_sum": "graph", "of_whole": "eager", "time_ratio": pytest.approx(0.4)}
@@ -202,25 +202,25 @@ SEEN = tuple((InputStatistics(ratio, 0.0, 1.0),) for ratio in (0.0, 0.5, 0.5, 1.
 LOOKED_AT = replace(COUNTS, counts=(COUNTS.counts[0], replace(COUNTS.counts[1], statistics=SEEN)))
 
 
-def test_operators_measured_on_other_values_are_told_with_their_share_of_the_summed_time():
+def test_operators_measured_on_other_values_are_reported_with_their_share_of_the_summed_time():
     comparison = compare(LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]))
     assert comparison.remarks == (Remark(RemarkKind.OTHER_VALUES, {"time_ratio": pytest.approx(0.3)}),)
     normal = compare(LOOKED_AT, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), OperatorRuns("normal"))
     assert normal.remarks == (Remark(RemarkKind.NAMED_VALUES, {"input_data": "normal"}),)
 
 
-def test_values_that_are_unknown_are_told():
+def test_values_that_are_unknown_are_reported():
     on_meta = replace(COUNTS, device_type="meta")
     comparison = compare(on_meta, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]))
     assert comparison.remarks == (Remark(RemarkKind.SHAPES_ONLY),)
 
 
-def test_rows_on_other_values_that_are_not_summed_are_told():
+def test_rows_on_other_values_that_are_not_summed_are_reported():
     comparison = compare(LOOKED_AT, FULL, Measurements([RELU_ROW]), OperatorRuns("zeros"))
     assert comparison.remarks == (Remark(RemarkKind.ON_OTHER_VALUES_ONLY, {"operators": 1}),)
 
 
-def test_what_is_less_precise_than_asked_is_told_with_its_share_of_the_summed_time():
+def test_what_is_less_precise_than_asked_is_reported_with_its_share_of_the_summed_time():
     imprecise = replace(RELU_ROW.measurement, flags=(Flag.IMPRECISE,))
     comparison = compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=imprecise))
     assert comparison.remarks == (Remark(RemarkKind.NOT_PRECISE, {"time_ratio": pytest.approx(0.4)}),)
@@ -237,7 +237,7 @@ def test_flagged_measurements_are_remarked_on_with_their_share_of_the_summed_tim
     )
 
 
-def test_time_at_the_power_limit_is_told_of_sum_and_whole():
+def test_time_at_the_power_limit_is_reported_of_sum_and_whole():
     slowed, whole = (replace(row.measurement, power_capped_ratio=0.5) for row in (RELU_ROW, FULL))
     rows = (CONVOLUTION_ROW, replace(RELU_ROW, measurement=slowed))
     said = "throttled by the power limit, as a share of the time: operators {} %, whole model {} %"
@@ -252,7 +252,7 @@ def test_every_kind_of_remark_is_worded():
     assert set(TEXTS) == set(RemarkKind)
 
 
-def test_a_precision_is_told_as_a_protocol():
+def test_a_precision_is_reported_as_a_protocol():
     precise = row_of(CONVOLUTION, (2.0, 0.1), (1.0, 0.1), warm_up_s=0.25, loop_s=None, relative_error=0.01)
     (remark,) = compared(precise, RELU_ROW).remarks
     assert (remark.figures["name"], remark.figures["of_sum"]) == ("protocol", "a loop to within 1.00%")
@@ -339,7 +339,7 @@ def chain_rows_of(time_s, energy_j):
     return [chain_row(chain, whole, found) for side in SIDES for chain in chains_of(side)]
 
 
-def test_what_calls_take_longer_among_others_is_a_part_of_its_own():
+def test_the_cache_correction_is_a_part_of_its_own():
     chains = chain_rows_of(0.02, 0.1)
     without, gap = gap_knowing(MUCH), gap_knowing(MUCH, chains)
     of_time = gap_knowing(MUCH, [replace(row, energy_j=None) for row in chains])
@@ -354,12 +354,12 @@ def test_what_calls_take_longer_among_others_is_a_part_of_its_own():
     assert of_time.unexplained == replace(gap.unexplained, energy_j=without.unexplained.energy_j)
     known = [gap.modules, gap.functions, gap.dropped, gap.unmeasured, gap.unexplained]
     assert sum(piece.time_s for piece in known) + gap.correction.time_s.value == pytest.approx(10.0)
-    # What moves little finds its code in the caches; operators that were run cold need no correction.
+    # An operator that moves little finds its code in the caches; operators that were run cold need no correction.
     assert gap_knowing(COUNTS, chains).correction is None
     assert gap_knowing(MUCH, chains, cache="cold").correction is None
 
 
-def test_a_whole_at_lower_clocks_than_its_operators_is_told_how_much_longer_it_can_be():
+def test_of_a_whole_at_lower_clocks_than_its_operators_it_is_reported_how_much_longer_it_can_be():
     def at(row, clock_hz, ratio=0.0):
         return replace(row, measurement=replace(row.measurement, sm_clock_hz=clock_hz, power_capped_ratio=ratio))
 
@@ -375,12 +375,12 @@ def test_a_whole_at_lower_clocks_than_its_operators_is_told_how_much_longer_it_c
     assert said(1.7e9, ratio=0.0) == ()
 
 
-def test_rates_of_a_small_part_of_a_model_tell_nothing_of_the_rest():
+def test_rates_of_a_small_part_of_a_model_say_nothing_about_the_rest():
     others = [OperatorTuple("torch.nn.GELU", inputs=(TensorSpec((side,), "float32"),)) for side in range(1, 6)]
     known = [row_of(operator, (1.0 + side, 0.1), (1.0, 0.1)) for side, operator in enumerate(others[:4])]
     small = tuple(OperatorCount(operator, 1, 10, 100) for operator in others)
-    for large_bytes, is_told in ((100, True), (10_000, False)):
+    for large_bytes, is_reported in ((100, True), (10_000, False)):
         relu = OperatorCount(RELU, 1, 1, large_bytes)
         counts = replace(COUNTS, counts=(*small, relu), total_memory_bytes=500 + large_bytes)
         gap = compare(counts, FULL, Measurements(known)).gap
-        assert (gap.unmeasured.time_s is not None) == is_told
+        assert (gap.unmeasured.time_s is not None) == is_reported

@@ -95,7 +95,7 @@ def test_costs_that_scatter_by_a_share_of_themselves_are_right_together() -> Non
     st.lists(st.tuples(st.integers(0, 10**12), st.integers(1, 10**9), st.floats(1e-7, 1.0)), min_size=3, max_size=20)
 )
 def test_no_rate_is_below_zero(known: list[tuple[int, int, float]]) -> None:
-    """Whatever was measured: an operator that does more never costs less."""
+    """For any measurements: an operator that does more never costs less."""
     found = fitted([known_cost(flop, size, time_s) for flop, size, time_s in known])
     assert min(found.time.per_flop, found.time.per_byte, found.time.per_call) >= 0
     assert found.energy is None
@@ -129,7 +129,7 @@ def test_depthwise_and_grouped_convolutions_are_kinds_of_their_own() -> None:
     ]
 
 
-def test_what_runs_nothing_tells_no_rates() -> None:
+def test_operators_without_a_kernel_give_no_rates() -> None:
     """Views in a graph have a row of 4 ns, which made a call of anything cost 4 ns."""
     counts = [OperatorCount(operator("ReLU", width), 1, 0, 100 * width) for width in (1, 2, 3)]
     view = OperatorCount(operator("Flatten"), 1, 0, 0)
@@ -158,7 +158,7 @@ def test_costs_are_as_measured_and_else_estimated() -> None:
     assert (known.count.memory_bytes, known.time_s) == (100, row.measurement.time_s)
 
 
-def test_what_was_disturbed_is_told_apart() -> None:
+def test_what_was_disturbed_is_distinguished() -> None:
     relu, gelu = operator("ReLU"), operator("GELU")
     rows = [simulated_row(one, Load(time_s=0.001), SimulatedMachine()) for one in (relu, gelu)]
     rows[0] = replace(rows[0], measurement=replace(rows[0].measurement, flags=(Flag.UNEVEN,)))
@@ -177,7 +177,7 @@ def test_a_measured_operator_without_energy_has_the_estimated_one() -> None:
     assert (cost.time_s, cost.energy_j) == (pytest.approx(0.003, rel=0.01), pytest.approx(3.0))
 
 
-def test_without_one_energy_no_share_of_energy_is_told() -> None:
+def test_without_one_energy_no_share_of_energy_is_reported() -> None:
     model = CostModel(Rates(0.0, 1e-5, 0.0), None)
     counts = counts_of(OperatorCount(operator("ReLU"), 1, 0, 100))
     found = costs_of(sum_operators(counts, Measurements([]), SIMULATED_CONDITIONS), model)
@@ -262,7 +262,7 @@ def matrices(draw: Any) -> np.ndarray:
 
 @given(shares=matrices(), target=st.sampled_from([0.5, 0.9, 0.99]))
 def test_a_cover_is_as_small_as_any(shares: np.ndarray, target: float) -> None:
-    """Held against all choices of columns."""
+    """Compared with all choices of columns."""
     chosen = smallest_cover(shares, target)
     assert (shares[:, list(chosen)].sum(axis=1) >= target - 1e-6).all()
     fewer = combinations(range(shares.shape[1]), len(chosen) - 1)
@@ -277,6 +277,6 @@ def test_a_cover_is_never_empty() -> None:
     assert smallest_cover(np.array([[0.4, 0.6]]), 1e-12) == (1,)
 
 
-def test_what_cannot_be_reached_is_told() -> None:
+def test_what_cannot_be_reached_is_reported() -> None:
     with pytest.raises(ValueError, match="no columns reach 0.9"):
         smallest_cover(np.array([[0.3, 0.3]]), 0.9)

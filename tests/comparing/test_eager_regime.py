@@ -94,7 +94,7 @@ def test_a_launch_that_no_loop_waits_for_takes_what_others_take_and_no_longer_th
 
 
 @pytest.mark.parametrize("device_s", [6e-6, 9e-6, 10.5e-6, 13e-6, 14.5e-6, 20e-6])
-def test_kernels_about_as_long_as_a_launch_are_told_apart_from_it(device_s):
+def test_kernels_about_as_long_as_a_launch_are_distinguished_from_it(device_s):
     """They wait for both by turns; what the device needs is known by the graph."""
     short, about, long = ("Conv2d", 1), ("Conv2d", 2), ("Conv2d", 8)
     found = eager_of({short: 4e-6, about: device_s, long: 2e-3}, {short: 1, about: 200, long: 1})
@@ -102,7 +102,7 @@ def test_kernels_about_as_long_as_a_launch_are_told_apart_from_it(device_s):
     assert found.launch_time_s == pytest.approx(202 * 15e-6)
 
 
-def test_loops_that_wait_for_long_gaps_only_tell_no_launch():
+def test_loops_that_wait_for_long_gaps_only_show_no_launch():
     times_s = {("ReLU", size): 50e-6 + size * 1e-6 for size in range(3)}
     assert eager_of(times_s, dict.fromkeys(times_s, 1)) is None
 
@@ -131,7 +131,7 @@ def test_an_energy_on_other_values_is_none():
     assert found == EagerCost(pytest.approx(2e-6), pytest.approx(6e-6), None, 0.0)
 
 
-def test_the_comparison_tells_what_an_eager_run_waits_for():
+def test_the_comparison_says_what_an_eager_run_waits_for():
     graph, eager = rows_of("ReLU", 1, 2e-6)
     whole = row(MODEL, 65e-6, 0.01, EAGER)
     counts = counts_of({("ReLU", 1): 10})

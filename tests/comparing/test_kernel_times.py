@@ -16,7 +16,7 @@ def row(operator, in_model_s, alone_s, model="m", conditions=SIMULATED_CONDITION
     )
 
 
-def test_errors_that_cancel_are_told():
+def test_errors_that_cancel_are_reported():
     found = kernel_errors([row("Conv2d", 6.0, 5.5), row("ReLU", 4.0, 4.3)], "m", SIMULATED_CONDITIONS)
     assert found.by_kind == (("Conv2d", pytest.approx(-0.05)), ("ReLU", pytest.approx(0.03)))
     assert found.ratio == pytest.approx(-0.02)

@@ -55,7 +55,7 @@ def test_each_arithmetic_has_a_roof_of_its_own() -> None:
     assert roofline.time.flop_rates == {FP32: pytest.approx(2e13), TF32: pytest.approx(1e14)}
     assert roofline.time.reached(slow, slow.time_s) == roofline.time.reached(fast, fast.time_s) == pytest.approx(1.0)
     assert roofline.time.ridge_flop_per_byte(TF32) == pytest.approx(5 * roofline.time.ridge_flop_per_byte(FP32))
-    # Nothing measured tells of bfloat16: it is held against the highest.
+    # No measurement shows bfloat16: it is compared with the highest.
     assert roofline.time.flop_rate("bfloat16") == roofline.time.flop_rate(TF32)
 
 

@@ -41,7 +41,7 @@ def test_a_difference_names_the_condition_and_both_values(name):
     assert other.differences(SIMULATED_CONDITIONS) == (f"{name}: {values}",)
 
 
-def test_all_differences_are_told():
+def test_all_differences_are_reported():
     other = replace(SIMULATED_CONDITIONS, driver_version=None, precision="fp32")
     assert other.differences(SIMULATED_CONDITIONS) == ("driver_version: None / 1.0", "precision: fp32 / torch-default")
 

@@ -215,7 +215,7 @@ def test_noise_that_lasts_is_within_the_interval_where_a_qualification_has_found
 
 
 def test_noise_of_a_load_itself_is_not_taken_for_noise_that_lasts():
-    """A kernel whose power differs from sample to sample: in a loop of seconds batch means tell one from the other."""
+    """A kernel whose power differs from sample to sample: in a loop of seconds batch means distinguish the two."""
     known = replace(RING, source=replace(RING.power_source, correlation_time_s=0.1, noise_ratio=0.002))
     noisy = [
         measured(device=Device(white_noise_w=40.0), meter=known, protocol=PRECISE, seed=seed) for seed in range(40)
@@ -225,7 +225,7 @@ def test_noise_of_a_load_itself_is_not_taken_for_noise_that_lasts():
 
 
 def test_noise_of_a_load_that_lasts_is_seen_in_a_window_of_seconds():
-    """The qualification tells nothing of it; its time is that after which windows tell it themselves."""
+    """The qualification does not report it; its time is that after which windows show it themselves."""
     known = replace(RING, source=replace(RING.power_source, correlation_time_s=0.1, noise_ratio=0.002))
     lasting = Device(white_noise_w=1.0, correlated_noise_w=16.0, correlation_time_s=0.1)
     protocol = MeasurementProtocol(0.5, 3.1)
@@ -295,7 +295,7 @@ def test_a_loop_that_becomes_precise_in_time_is_not_given_up():
     assert np.mean([_holds_precisely(one) for one in beyond]) >= 0.9
 
 
-def test_times_that_scatter_are_no_load_that_wanders():
+def test_times_that_scatter_are_no_load_that_fluctuates():
     """Loops of some 15 s, each of which would become precise."""
     load = replace(LOAD, jitter_ratio=0.3)
     loops = [measured(load=load, meter=RING, protocol=PRECISE, seed=seed) for seed in range(8)]
@@ -303,9 +303,9 @@ def test_times_that_scatter_are_no_load_that_wanders():
     assert np.median([one.loop_time_s for one in loops]) > 5
 
 
-def test_a_loop_whose_load_wanders_ends_when_it_becomes_no_more_precise():
+def test_a_loop_whose_load_fluctuates_ends_when_it_becomes_no_more_precise():
     """So an eager loop whose launches take another time each second: a BatchNorm was known to 4 % after 30 s."""
-    load = replace(LOAD, wander_ratio=0.03)
+    load = replace(LOAD, stray_ratio=0.03)
     wandering = [measured(load=load, meter=RING, protocol=PRECISE, seed=seed) for seed in range(8)]
     given_up = [one for one in wandering if one.flags]
     assert len(given_up) >= 4
@@ -322,7 +322,7 @@ def test_a_meter_that_has_hardly_said_anything_is_no_reason_to_give_up():
 @pytest.mark.parametrize("meter", [RING, MeterModel(missing_reason="no meter")], ids=["meter", "no meter"])
 @pytest.mark.parametrize("time_s", [0.15, 0.3, 3.0])
 def test_calls_that_take_longer_than_the_first_look_are_measured(time_s, meter):
-    """As a model's on a CPU: its first chunk is one call, and tells no error yet."""
+    """As a model's on a CPU: its first chunk is one call, and shows no error yet."""
     result = measured(load=replace(LOAD, time_s=time_s), device=QUIET, meter=meter, protocol=PRECISE)
     assert result.time_s == pytest.approx(time_s, rel=0.05)
     assert result.loop_time_s > 5 * time_s
@@ -479,18 +479,18 @@ class LowAtFirst:
         return trace if self._left < 0 else replace(trace, power_capped=np.ones(len(trace.epoch_s)))
 
 
-@pytest.mark.parametrize(("low", "is_told"), [(0, False), (2, False), (3, True)])
-def test_pauses_are_measured_again_while_clocks_are_low_from_the_load_before(low, is_told):
+@pytest.mark.parametrize(("low", "expected"), [(0, False), (2, False), (3, True)])
+def test_pauses_are_measured_again_while_clocks_are_low_from_the_load_before(low, expected):
     """On an H200 they were for up to 0.7 s; all was then measured again, each time a little sooner after it."""
     machine = SimulatedMachine(CAPPED, CAPPING, RING)
     protocol = replace(PRECISE, duty_cycle=0.75)
     result = measure(machine.workload(CAPPED, 0.75), Instruments(LowAtFirst(machine, low), machine, LIMITED), protocol)
     assert Flag.DUTY_CYCLE in result.flags
-    assert is_flagged(result) == is_told
-    assert (Flag.CLOCKS_STILL_LOW in result.flags) == is_told
+    assert is_flagged(result) == expected
+    assert (Flag.CLOCKS_STILL_LOW in result.flags) == expected
 
 
-def test_a_light_load_is_not_held_down_by_the_limit_but_measured_again():
+def test_a_light_load_is_not_throttled_by_the_limit_but_measured_again():
     """A Linear of 217 W ran in a duty cycle, on an H200, since flags were still up from a convolution of 885 W."""
     light = Load(time_s=0.002, power_w=217.0)
     machine = SimulatedMachine(light, Device(white_noise_w=2.0), RING)
@@ -506,7 +506,7 @@ def test_a_light_load_is_not_held_down_by_the_limit_but_measured_again():
     assert shares == [1.0, 1.0, 1.0]
 
 
-def test_a_load_at_the_limit_of_which_no_clocks_are_told_may_be_held_down():
+def test_a_load_at_the_limit_of_which_no_clocks_are_known_may_be_throttled():
     machine = SimulatedMachine(replace(CAPPED, power_w=690.0), Device(white_noise_w=2.0), RING)
     loop, trace = loop_and_trace(machine)
     silent = replace(trace, power_capped=np.full(len(trace.epoch_s), np.nan))
@@ -527,7 +527,7 @@ def test_another_meter_that_reads_more_does_not_end_a_loop(scale, is_wrong):
     assert result.loop_time_s > 0.3
 
 
-def test_a_loop_whose_clocks_are_held_down_ends_at_the_first_look_if_full_clocks_are_wanted():
+def test_a_throttled_loop_ends_at_the_first_look_if_full_clocks_are_wanted():
     noisy = replace(CAPPING, white_noise_w=200.0)
     machine = SimulatedMachine(CAPPED, noisy, RING)
     wanted = replace(PRECISE, relative_error=0.001, at_full_clocks=True)
@@ -553,7 +553,7 @@ def test_a_load_below_the_power_limit_is_nothing_to_remark():
     assert result.flags == ()
 
 
-def test_the_error_of_a_time_tells_of_the_places_and_does_not_shrink_when_they_are_seen_again():
+def test_the_error_of_a_time_comes_from_the_places_and_does_not_shrink_when_they_are_seen_again():
     load = Load(time_s=0.002, power_w=400.0, placements=10, placement_spread_ratio=0.01)
     short, long = (
         measured(load, meter=RING, protocol=protocol)
@@ -612,7 +612,7 @@ def test_errors_hold_what_differs_between_runs_once_and_loops_do_not_wait_for_it
 
 
 def test_a_log_of_the_device_that_has_ended_makes_a_row_doubtful():
-    """Without it nobody knows how hot it was: it has no energy at the reference temperature either."""
+    """Without it the temperature is unknown: it has no energy at the reference temperature either."""
     machine = SimulatedMachine(LOAD, NOISY, RING)
     loop, trace = loop_and_trace(machine)
     silent = replace(trace, temperature_c=np.full(len(trace.epoch_s), np.nan))
@@ -669,7 +669,7 @@ def test_what_the_power_limit_holds_back_is_measured_in_lower_duty_cycles():
     assert is_flagged(replace(measured(), flags=still_low))
     unknown = (Flag.POWER_CAP_UNKNOWN,)
     assert tried(unknown, B, protocol=full) == (B, [1.0, 0.75])
-    # What is followed by a lower duty cycle is not repeated.
+    # A try that is followed by a lower duty cycle is not repeated.
     assert tried(uneven + slowed, B, protocol=full) == (B, [1.0, 0.75])
     assert tried(slowed) == (slowed, [1.0])
     drawn = (Flag.AT_POWER_LIMIT,)
@@ -731,7 +731,7 @@ def test_a_device_that_runs_ahead_is_timed_by_the_rounds_that_ended():
     assert result.iterations * LOAD.time_s == pytest.approx(result.loop_time_s, rel=0.01)
 
 
-def test_a_device_that_tells_how_long_its_rounds_took_is_believed():
+def test_a_device_that_reports_how_long_its_rounds_took_is_believed():
     """A GPU knows what it did in between, such as a first replay in another placement, which does not count."""
     machine = SimulatedMachine(LOAD, seed=3)
     steady = replace(LOAD, jitter_ratio=0.0)
@@ -754,7 +754,7 @@ def test_a_device_that_tells_how_long_its_rounds_took_is_believed():
 
 def test_a_device_whose_launches_wait_is_timed_right_from_the_first_chunk_on():
     """A graph of hundreds of memsets and products is launched only when the one before has ended: what a call waits for
-    is its own rounds, what it tells are those of the call before."""
+    is its own rounds, and it reports those of the call before."""
     machine = SimulatedMachine(LOAD, seed=3)
 
     class Waiting(SimulatedWorkload):
@@ -813,7 +813,7 @@ def test_a_difference_that_is_less_precise_than_was_asked_for_says_so():
     assert (evicted(QUIET).flags, much_left.flags) == ((), ())
 
 
-def test_an_overhead_that_takes_all_the_time_leaves_nothing_to_tell():
+def test_an_overhead_that_takes_all_the_time_leaves_no_result():
     with pytest.raises(CannotMeasureError, match="no longer than its overhead alone"):
         evicted(load=EVICTION, eviction=EVICTED)
 
@@ -879,11 +879,11 @@ def test_what_is_subtracted_can_be_added_again_and_errors_never_shrink(more, les
         assert getattr(left, error) >= max(both)
 
 
-@pytest.mark.parametrize("lacking", ["measurement", "overhead"])
-def test_an_energy_that_is_lacking_is_lacking_in_the_difference(lacking):
+@pytest.mark.parametrize("missing", ["measurement", "overhead"])
+def test_an_energy_that_is_missing_is_missing_in_the_difference(missing):
     without_energy = {"energy_j": None, "energy_standard_error_j": None, "energy_missing_reason": "too few readings"}
     both = {"measurement": MEASURED, "overhead": OVERHEAD}
-    both[lacking] = replace(both[lacking], **without_energy)
+    both[missing] = replace(both[missing], **without_energy)
     left = without_overhead(**both)
     assert (left.energy_j, left.power_w, left.energy_missing_reason) == (None, None, "too few readings")
 
@@ -976,7 +976,7 @@ def test_a_power_that_is_held_at_its_limit_does_not_follow_the_temperature():
 
 @pytest.mark.parametrize(("power_w", "follows"), [(735.0, False), (600.0, True)])
 def test_clocks_that_are_still_low_from_what_was_before_do_not_hold_the_power(power_w, follows):
-    """A device tells of its power limit for a while after a load that reached it."""
+    """A device reports its power limit for a while after a load that reached it."""
     machine = SimulatedMachine(replace(LOAD, power_w=power_w), Device(warming_time_s=5.0), RING)
 
     class Slowed(SimulatedMachine):

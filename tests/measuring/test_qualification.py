@@ -1,4 +1,4 @@
-"""What meters are worth, found again on a machine whose meters have declared faults."""
+"""The quality of meters, found again on a machine whose meters have declared faults."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_meter_that_shows_no_power_is_worth_nothing_and_no_reference(meters: t
         assert coefficient_per_kelvin(timeline, trace) is None
 
 
-def test_averages_are_told_from_meters_that_are_only_late() -> None:
+def test_averages_are_distinguished_from_meters_that_are_only_late() -> None:
     late = replace(meter("late", repeats=False, update_period_s=0.02, averaging_time_s=0.02), lag_s=0.3)
     half = meter("half", update_period_s=0.1, averaging_time_s=0.5)
     by_name = found(SAMPLES, COUNTER, AVERAGE, INSTANT, half, late)
@@ -109,7 +109,7 @@ def test_what_a_real_card_showed_after_a_step() -> None:
     assert by_name["samples"].rise_time_s == pytest.approx(0.06, abs=0.02)
 
 
-def test_verdicts_tell_part_time_meters_from_whole_ones() -> None:
+def test_verdicts_distinguish_part_time_meters_from_whole_ones() -> None:
     by_name = found(SAMPLES, COUNTER, AVERAGE, INSTANT)
     verdicts = {name: quality.verdict for name, quality in by_name.items()}
     assert verdicts == {"samples": GOOD, "counter": REFERENCE, "average": GOOD, "instant": STEADY_ONLY}
@@ -161,7 +161,7 @@ def test_noise_is_found_with_its_memory() -> None:
 
 
 @pytest.mark.parametrize("cold_ratio", [0.9, 0.95, 0.99, 1.0])
-def test_watts_per_kelvin_are_found(cold_ratio: float) -> None:
+def test_the_power_temperature_coefficient_is_found(cold_ratio: float) -> None:
     """The declared device loses (1 - cold ratio) of its power over its 20 K: so much per kelvin, of the mean power."""
     device = Device(cold_power_ratio=cold_ratio, warming_time_s=3.0, white_noise_w=2.0)
     timeline, trace = course_of(SAMPLES, COUNTER, device=device)
@@ -184,7 +184,7 @@ def test_each_degree_counts_for_a_slope_as_much_as_it_has_readings() -> None:
     assert slope.standard_error == pytest.approx(math.hypot(0.9 / mean_w, 0.005 / 2))
 
 
-def test_watts_per_kelvin_need_a_temperature_that_moves() -> None:
+def test_a_power_temperature_coefficient_needs_a_temperature_that_changes() -> None:
     still = Device(idle_temperature_c=50.0, busy_temperature_c=50.5)
     assert coefficient_per_kelvin(*course_of(SAMPLES, device=still)) is None
 
@@ -260,7 +260,7 @@ def test_a_reference_stays_where_the_others_do_not_agree_or_there_is_one_other()
 
 
 @pytest.mark.parametrize("scale", [0.97, 1.0, 1.02])
-def test_a_meter_that_reads_rarely_is_held_against_another(scale: float) -> None:
+def test_a_meter_that_reads_rarely_is_compared_with_another(scale: float) -> None:
     once_a_second = meter("counter", update_period_s=1.0, averaging_time_s=1.0, row_period_s=1.0, scale=scale)
     machine = SimulatedMachine(HEAVY, Device(white_noise_w=2.0), SAMPLES, checks=(once_a_second,))
     load, trace = run_with_rare_reads(machine, machine, machine)
@@ -289,7 +289,7 @@ def test_idle_power_is_that_of_a_device_that_has_come_to_rest() -> None:
     assert idle_power_w(trace, COURSE.rest) == pytest.approx(80.0)
 
 
-def test_a_reading_is_held_against_all_of_the_time_that_it_averages() -> None:
+def test_a_reading_is_compared_with_all_of_the_time_that_it_averages() -> None:
     """Power rises by 50 W a second: the mean over the second before a reading is 25 W lower than at it."""
     epoch_s = 0.02 * np.arange(250)
     quick = recorded("quick", epoch_s, 100.0 + 50.0 * epoch_s)

@@ -1,4 +1,4 @@
-"""Other load on the processors, as /proc/stat tells it; the file is made up, this process's own time is real."""
+"""Other load on the processors, as /proc/stat reports it; the file is made up, this process's own time is real."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(path: Path, busy_s: float, idle_s: float, others_elsewhere_s: float = 
 
 
 @pytest.mark.parametrize(
-    ("busy_s", "idle_s", "elsewhere_s", "is_told"),
+    ("busy_s", "idle_s", "elsewhere_s", "is_reported"),
     [
         pytest.param(10.0, 0.0, 0.0, True, id="full of others"),
         pytest.param(9.5, 0.5, 0.0, True, id="nearly full"),
@@ -33,14 +33,14 @@ def write(path: Path, busy_s: float, idle_s: float, others_elsewhere_s: float = 
         pytest.param(0.0, 0.0, 0.0, False, id="no time has passed"),
     ],
 )
-def test_others_are_told_where_there_is_no_room(
-    tmp_path: Path, busy_s: float, idle_s: float, elsewhere_s: float, is_told: bool
+def test_other_processes_are_reported_where_there_is_no_room(
+    tmp_path: Path, busy_s: float, idle_s: float, elsewhere_s: float, is_reported: bool
 ) -> None:
     stat = tmp_path / "stat"
     write(stat, 100.0, 100.0)
     load = OtherLoad(stat)
     write(stat, 100.0 + busy_s, 100.0 + idle_s, elsewhere_s)
-    assert load.disturbance().startswith("other processes") == is_told
+    assert load.disturbance().startswith("other processes") == is_reported
     assert load.disturbance() == ""
 
 
@@ -55,7 +55,7 @@ def test_what_this_process_does_is_no_disturbance(tmp_path: Path) -> None:
     assert load.disturbance() == ""
 
 
-def test_where_nothing_tells_nothing_is_told(tmp_path: Path) -> None:
+def test_without_a_source_nothing_is_reported(tmp_path: Path) -> None:
     load = OtherLoad(tmp_path / "none")
     assert load.disturbance() == ""
 

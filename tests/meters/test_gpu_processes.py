@@ -1,4 +1,4 @@
-"""Who else computes on a GPU, as NVML tells it; the library is played."""
+"""Other processes on a GPU, as NVML reports them; the library is simulated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NVMLError(Exception):
 
 @dataclass
 class FakeNvml:
-    """Plays pynvml for a GPU with some processes; ``busy`` are the percentages that it tells one after the other."""
+    """Plays pynvml for a GPU with some processes; ``busy`` are the percentages that it reports one after the other."""
 
     process_ids: list[int] = field(default_factory=list)
     busy: list[int] = field(default_factory=lambda: [0])
@@ -55,7 +55,7 @@ def nothing(_: float) -> None:
         pytest.param([7], [7, OWN, 9, 8], [8, 9], id="two that came"),
         pytest.param([], [31], [], id="alone in a container, by another number"),
         pytest.param([], [31, 32], [31, 32], id="one that came, in a container"),
-        pytest.param([], [], [], id="processes are not told"),
+        pytest.param([], [], [], id="processes are not reported"),
     ],
 )
 def test_those_that_come_are_noticed(before: list[int], later: list[int], named: list[int]) -> None:
@@ -69,7 +69,7 @@ def test_those_that_come_are_noticed(before: list[int], later: list[int], named:
         assert remark.endswith(f": {' or '.join(map(str, named))}")
 
 
-def test_one_that_stays_is_told_of_every_time_and_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_stays_is_reported_every_time_and_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     nvml = FakeNvml([])
     others = watch(nvml)
     nvml.process_ids = [OWN, 8]
@@ -82,11 +82,11 @@ def test_one_that_stays_is_told_of_every_time_and_warned_of_once(caplog: pytest.
 def test_in_a_container_only_the_first_newcomer_is_this_process() -> None:
     nvml = FakeNvml([])
     others = watch(nvml)
-    told = []
+    reported = []
     for process_ids in ([31], [31, 32], [31, 32, 33], [31]):
         nvml.process_ids = process_ids
-        told.append(others.disturbance().rpartition(": ")[2])
-    assert told == ["", "32", "32 or 33", ""]
+        reported.append(others.disturbance().rpartition(": ")[2])
+    assert reported == ["", "32", "32 or 33", ""]
 
 
 def test_a_gpu_in_use_is_refused_by_name() -> None:
@@ -99,7 +99,7 @@ def test_a_gpu_at_rest_or_soon_so_is_accepted(busy: list[int]) -> None:
     watch(FakeNvml([7], busy)).refuse_if_busy(nothing)
 
 
-def test_where_nvml_does_not_tell_nothing_is_refused_or_noticed() -> None:
+def test_what_nvml_does_not_report_is_neither_refused_nor_noticed() -> None:
     others = watch(FakeNvml(failure=NVMLError("Not Supported")))
     others.refuse_if_busy(nothing)
     assert others.disturbance() == ""

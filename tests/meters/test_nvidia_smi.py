@@ -44,13 +44,13 @@ def test_a_decimal_comma_in_a_fact_is_understood(stage: NvidiaSmiStage) -> None:
     assert gpu_facts("0").power_limit_w == 700.0
 
 
-def test_a_missing_nvidia_smi_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_nvidia_smi_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NvidiaSmiError, match="not found: install the NVIDIA driver"):
         gpu_facts("0")
 
 
-def test_a_hanging_nvidia_smi_is_killed_and_told(stage: NvidiaSmiStage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_nvidia_smi_is_killed_and_reported(stage: NvidiaSmiStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvidia_smi, "TERMINATE_DEADLINE_S", 0.1)
     stage.act("hang")
     with pytest.raises(NvidiaSmiError, match=r"did not answer within 0\.3 s: run `nvidia-smi`"):

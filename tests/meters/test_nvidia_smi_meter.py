@@ -259,7 +259,9 @@ def test_a_meter_that_was_never_started_gives_no_power(tmp_path: Path) -> None:
         (None, None, None),
     ],
 )
-def test_event_reasons_tell_power_from_heat(reasons: int | None, capped: bool | None, thermal: bool | None) -> None:
+def test_event_reasons_distinguish_power_from_heat(
+    reasons: int | None, capped: bool | None, thermal: bool | None
+) -> None:
     assert is_power_capped(reasons) is capped
     assert is_thermal_slowdown(reasons) is thermal
 

@@ -148,7 +148,7 @@ def test_samples_of_another_type_are_refused(nvml: FakeNvml) -> None:
         NvmlGpu.open("GPU-1").power_samples(0.0)
 
 
-def test_a_driver_without_samples_is_told_at_once(nvml: FakeNvml) -> None:
+def test_a_driver_without_samples_is_reported_at_once(nvml: FakeNvml) -> None:
     nvml.failure = NVMLError("Not Supported")
     with pytest.raises(NvmlError, match="Not Supported"), PowerSampler(NvmlGpu.open("GPU-1")):
         pass
@@ -187,7 +187,7 @@ def test_samples_with_a_gap_are_no_measurement(sampler: PowerSampler, nvml: Fake
     assert "have a gap" in str(meter.stop().missing_reason)
 
 
-def test_samples_that_end_are_told_in_time(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:
+def test_samples_that_end_are_reported_in_time(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:
     meter = NvmlMeter(sampler, tmp_path, "conv")
     meter.start()
     nvml.silent_from_s = time.time()
@@ -268,7 +268,7 @@ def test_every_tick_is_found() -> None:
 
 
 @pytest.mark.parametrize("jump_s", [0.01, 0.03, 0.06, 0.09])
-def test_a_phase_that_is_lost_is_learnt_anew(jump_s: float) -> None:
+def test_a_phase_that_is_lost_is_learnt_again(jump_s: float) -> None:
     counter = TickingCounter(0.02)
     counter.jumps_at_s, counter.jump_s = 9.5, jump_s
     ticks = counter.ticks(20, 1.0)
@@ -386,7 +386,7 @@ def test_an_interval_with_a_lost_tick_has_no_power(tmp_path: Path) -> None:
     assert list(trace.epoch_s) == [1.0, 3.0, 4.1]
 
 
-def test_a_counter_that_stands_still_is_told(counter: CounterSampler, nvml: FakeNvml, tmp_path: Path) -> None:
+def test_a_counter_that_stands_still_is_reported(counter: CounterSampler, nvml: FakeNvml, tmp_path: Path) -> None:
     nvml.silent_from_s = 0.0
     counter.interval_s = TICK_S
     meter = CounterMeter(counter, tmp_path, "conv", EVERY_TICK_SOURCE)
@@ -396,7 +396,7 @@ def test_a_counter_that_stands_still_is_told(counter: CounterSampler, nvml: Fake
     assert meter.stop().source == EVERY_TICK_SOURCE
 
 
-def test_a_counter_that_is_refused_is_told_and_tried_again(
+def test_a_counter_that_is_refused_is_reported_and_tried_again(
     nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert PAUSE_AFTER_FAILURE_S > 1
@@ -410,7 +410,7 @@ def test_a_counter_that_is_refused_is_told_and_tried_again(
         wait_until(lambda: len(meter.log().power_w) > 0)
 
 
-def test_a_gpu_without_a_counter_is_told_at_once(nvml: FakeNvml) -> None:
+def test_a_gpu_without_a_counter_is_reported_at_once(nvml: FakeNvml) -> None:
     nvml.failure = NVMLError("Not Supported")
     with pytest.raises(NvmlError, match="Not Supported"), CounterSampler(NvmlGpu(nvml, "GPU-1")):
         pass
@@ -443,7 +443,7 @@ def test_all_meters_of_a_gpu_log_together(stage: NvidiaSmiStage, nvml: FakeNvml,
 
 
 @pytest.mark.parametrize(("swing_w", "expected_w"), [(0.0, 80.0), (30.0, None)])
-def test_the_power_before_anything_ran_is_told_if_it_was_steady(
+def test_the_power_before_anything_ran_is_reported_if_it_was_steady(
     nvml: FakeNvml, swing_w: float, expected_w: float | None
 ) -> None:
     nvml.power_w = lambda moment_s: 80.0 + swing_w * (int(moment_s / PERIOD_S) % 2)

@@ -1,6 +1,6 @@
-"""Faults of NVML and of what it tells, acted out by a library that is loaded in its place (tests/fake_nvml.c).
+"""Faults of NVML and of its reports, simulated by a library that is loaded in its place (tests/fake_nvml.c).
 
-Whatever it does: no traceback, no hang, and what is unknown is empty, with the reason, and never 0.
+In all cases: no traceback, no hang, and what is unknown is empty, with the reason, and never 0.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OTHERS = "another process used the GPU: 1000001 or 1000002"
 
 @dataclass(frozen=True)
 class Expected:
-    """What a course ends in. ``refusals`` are why there is no NVML, no meter, or nothing shall be measured.
+    """Expected end of a course. ``refusals`` are why there is no NVML, no meter, or nothing shall be measured.
 
     Of ``samples`` and ``counter`` it says why they have no power: empty where they have it, None where there is no
     such meter.
@@ -58,8 +58,8 @@ COURSES = {
         Course("nvmlInitWithFlags=18"),
         no_nvml("NVML: RM has detected an NVML/RM version mismatch."),
     ),
-    "a file that is no library": (Course(lacking=None), no_nvml("NVML: NVML Shared Library Not Found")),
-    "a library that cannot begin": (Course(lacking=("nvmlInitWithFlags",)), no_nvml(NOT_THERE)),
+    "a file that is no library": (Course(missing=None), no_nvml("NVML: NVML Shared Library Not Found")),
+    "a library that cannot begin": (Course(missing=("nvmlInitWithFlags",)), no_nvml(NOT_THERE)),
     "gpu lost before": (Course("device=15"), no_nvml(LOST)),
     "gpu lost meanwhile": (Course("", "device=15"), Expected(LOST, LOST)),
     "gpu lost for good": (Course("", "device=15 nvmlShutdown=15"), Expected(LOST, LOST)),
@@ -81,7 +81,7 @@ COURSES = {
     ),
     "a library without samples, processes, load and end": (
         Course(
-            lacking=(
+            missing=(
                 "nvmlDeviceGetSamples",
                 "nvmlDeviceGetComputeRunningProcesses_v3",
                 "nvmlDeviceGetUtilizationRates",
@@ -91,7 +91,7 @@ COURSES = {
         Expected(None, "", (NOT_THERE,)),
     ),
     "a library without a counter and names of errors": (
-        Course("", "device=27", lacking=("nvmlDeviceGetTotalEnergyConsumption", "nvmlErrorString")),
+        Course("", "device=27", missing=("nvmlDeviceGetTotalEnergyConsumption", "nvmlErrorString")),
         Expected("NVML: NVML Error with code 27", None, (NOT_THERE,)),
     ),
     "no sample ever": (Course("samples_empty"), Expected(NO_SAMPLE)),
@@ -134,14 +134,14 @@ each_course = pytest.mark.parametrize("name", COURSES)
 
 @pytest.fixture(scope="session")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    """What came of all courses; those with one library are acted out by one process."""
+    """Outcomes of all courses; those with one library are simulated by one process."""
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler (cc) to build the library that plays NVML")
     folder = tmp_path_factory.mktemp("nvml")
     started: dict[tuple[str, ...], subprocess.Popen[str]] = {}
-    for number, lacking in enumerate(dict.fromkeys(course.lacking for course, _ in COURSES.values())):
-        library = nvml_stage.build(folder / f"library-{number}", lacking)
-        named = {name: course for name, (course, _) in COURSES.items() if course.lacking == lacking}
+    for number, missing in enumerate(dict.fromkeys(course.missing for course, _ in COURSES.values())):
+        library = nvml_stage.build(folder / f"library-{number}", missing)
+        named = {name: course for name, (course, _) in COURSES.items() if course.missing == missing}
         started[tuple(named)] = nvml_stage.start(list(named.values()), library, folder / f"courses-{number}")
     return {
         name: outcome
@@ -164,7 +164,7 @@ def test_each_fault_has_its_outcome_and_what_is_unknown_its_reason(outcomes: dic
     _, expected = COURSES[name]
     outcome = outcomes[name]
     assert len(outcome.refusals) == len(expected.refusals)
-    assert all(told.startswith(words) for told, words in zip(outcome.refusals, expected.refusals, strict=True))
+    assert all(refusal.startswith(words) for refusal, words in zip(outcome.refusals, expected.refusals, strict=True))
     assert outcome.disturbance == expected.disturbance
     for meter, reason in ((SAMPLES, expected.samples), (COUNTER, expected.counter)):
         metered = outcome.meters.get(meter)
@@ -197,8 +197,8 @@ def has_none(metered: Metered, reason: str) -> bool:
     return metered.mean_w is None and not metered.power_w and metered.reason is not None and reason in metered.reason
 
 
-def test_a_state_that_a_driver_does_not_tell_is_empty() -> None:
-    """Temperatures, clocks and why clocks are held down come from nvidia-smi's log."""
+def test_a_state_that_a_driver_does_not_report_is_empty() -> None:
+    """Temperatures, clocks and why clocks are throttled come from nvidia-smi's log."""
     fields = "timestamp, power.draw.instant [W], temperature.gpu, clocks.sm [MHz], clocks_event_reasons.active"
     lines = [f"2026/11/04 10:23:45.{100 * row}, {400 + row}.00, [N/A], [N/A], [Not Supported]" for row in range(1, 9)]
     trace = power_trace([row.values for row in parse_log([fields, *lines]).rows], None)

@@ -134,7 +134,7 @@ def test_the_meter_finds_the_power_of_a_package_through_a_wrap(
     assert len(log_path.read_text().splitlines()) == 1 + len(trace.epoch_s)
 
 
-def test_state_that_the_cpu_does_not_tell_is_unknown(root: Path, steady_package: SteadyCounter) -> None:
+def test_state_that_the_cpu_does_not_report_is_unknown(root: Path, steady_package: SteadyCounter) -> None:
     meter = RaplMeter(root)
     meter.start()
     trace = meter.stop()
@@ -183,7 +183,7 @@ def test_a_machine_without_counters_says_so(tmp_path: Path) -> None:
     assert meter.stop().missing_reason == reason
 
 
-def test_counters_for_root_only_are_told_with_the_remedy(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_for_root_only_are_reported_with_the_remedy(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counter = add_domain(root, "intel-rapl:0", "package-0")
     assert rapl_unavailable_reason(root) is None
     counter.chmod(0)
@@ -199,7 +199,7 @@ def test_a_counter_that_is_broken_is_a_reason(root: Path) -> None:
     assert "cannot be read" in (rapl_unavailable_reason(root) or "")
 
 
-def test_samples_come_until_told_to_stop(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_come_until_they_are_stopped(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_domain(root, "intel-rapl:0", "package-0")
     stopping = threading.Event()
     batches = sample_batches(0.01, stopping, root)

@@ -1,4 +1,4 @@
-"""What is measured for a model's counts: operators, each on the kinds of values that it saw."""
+"""Cases of a model's counts: operators, each on the kinds of values that it saw."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ SEEN_HALF, SEEN_NORMAL, SEEN_ZEROS = (InputStatistics(ratio, 0.0, 1.0) for ratio
 HALF = InputData((InputValues(zeros_ratio=0.5),))
 
 
-def test_calls_are_told_apart_by_the_values_that_they_saw():
+def test_calls_are_distinguished_by_the_values_that_they_saw():
     calls = ((SEEN_HALF, SEEN_NORMAL), (SEEN_NORMAL, SEEN_NORMAL), (SEEN_HALF, SEEN_NORMAL))
     count = OperatorCount(SCALES, 3, 0, 1, statistics=calls)
     half = InputData((InputValues(zeros_ratio=0.5), NORMAL))
@@ -37,7 +37,7 @@ def test_what_a_small_input_holds_does_not_count():
     assert cases_of([count], "captured") == {Case(small): 1}
 
 
-def test_calls_that_nobody_looked_at_are_normal():
+def test_calls_that_were_not_looked_at_are_normal():
     assert cases_of([OperatorCount(SCALES, 3, 0, 1)], "captured") == {Case(SCALES): 3}
 
 
@@ -84,14 +84,14 @@ WIDE_HALF, WIDE, CONSTANTS = (
         ("torch.nn.NobodyKnows", (), True),
     ],
 )
-def test_spread_tells_calls_apart_unless_it_is_known_to_change_nothing(operator, parameters, shows):
+def test_spread_distinguishes_calls_unless_it_is_known_to_change_nothing(operator, parameters, shows):
     spec = TensorSpec((9,), "float32")
     tuple_ = OperatorTuple(operator, parameters, inputs=(spec,))
     count = OperatorCount(tuple_, 4, 0, 1, statistics=((WIDE,), (SEEN_NORMAL,), (WIDE_HALF,), (SEEN_HALF,)))
     cases = cases_of([count], "captured")
-    told_apart = (InputData((InputValues(zeros_ratio=ratio, spread=16.0),)) for ratio in (0.0, 0.5))
+    distinct = (InputData((InputValues(zeros_ratio=ratio, spread=16.0),)) for ratio in (0.0, 0.5))
     narrow = {Case(tuple_), Case(tuple_, HALF)}
-    assert cases.keys() == (narrow | {Case(tuple_, data) for data in told_apart} if shows else narrow)
+    assert cases.keys() == (narrow | {Case(tuple_, data) for data in distinct} if shows else narrow)
     assert cases.total() == 4
 
 

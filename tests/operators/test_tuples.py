@@ -199,7 +199,7 @@ def test_tensor_specs_are_found_at_any_depth_in_order():
     ],
     ids=str,
 )
-def test_a_whole_model_is_told_from_an_operator(operator, expected):
+def test_a_whole_model_is_distinguished_from_an_operator(operator, expected):
     assert operator.is_model is expected
 
 

@@ -90,7 +90,7 @@ def test_a_kind_without_its_spread_has_as_many_zeros_or_is_constant(seen: InputS
         ),
     ],
 )
-def test_data_are_told_in_words(kinds: list[InputValues], text: str) -> None:
+def test_data_are_described_in_words(kinds: list[InputValues], text: str) -> None:
     data = InputData.of(kinds)
     assert str(data) == text
     assert parse_input_data(text) == data
@@ -98,7 +98,7 @@ def test_data_are_told_in_words(kinds: list[InputValues], text: str) -> None:
 
 
 @given(DATA)
-def test_words_tell_all_of_the_data(data: InputData) -> None:
+def test_words_say_all_of_the_data(data: InputData) -> None:
     assert parse_input_data(str(data)) == data
 
 

@@ -114,6 +114,6 @@ def test_figures_are_files_that_do_not_change_from_run_to_run(tmp_path: Path) ->
         (["resnet34_32x3x56x56 (eager)", "resnet34_32x3x56x56 (graph)"], ["resnet34 (eager)", "resnet34 (graph)"]),
     ],
 )
-def test_names_are_shown_without_sizes_that_tell_nothing_apart(names: list[str], shown: list[str]) -> None:
+def test_names_are_shown_without_sizes_that_distinguish_nothing(names: list[str], shown: list[str]) -> None:
     models = [replace(RESNET, name=name) for name in names]
     assert [one.name for one in without_sizes(models)] == shown

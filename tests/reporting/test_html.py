@@ -1,4 +1,4 @@
-"""The report's page: one file that asks nobody, and in which data stays data."""
+"""The report's page: one file that sends no request, and in which data stays data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to measure next: which steps are told, and with which commands."""
+"""The next measurements: which steps are shown, and with which commands."""
 
 from __future__ import annotations
 

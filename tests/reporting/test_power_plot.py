@@ -1,4 +1,4 @@
-"""Written power logs of every kind are drawn; what is none is told in one line."""
+"""Written power logs of every kind are drawn; any other file is reported in one line."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_drawing_is_beside_its_log_and_whole_xml(tmp_path: Path) -> None:
         ("epoch_s,power_w\n1,2\nx,3\n", "a line cannot be read"),
     ],
 )
-def test_what_is_no_log_is_told_in_one_line(tmp_path: Path, content: str, problem: str) -> None:
+def test_what_is_no_log_is_reported_in_one_line(tmp_path: Path, content: str, problem: str) -> None:
     path = tmp_path / "power.csv"
     path.write_text(content)
     with pytest.raises(UserError, match=problem) as raised:
@@ -96,6 +96,6 @@ def test_plotting_logs_nothing(tmp_path: Path, options: tuple[str, ...]) -> None
     assert result.stderr.startswith("error: --plot draws a log; leave")
 
 
-def test_a_log_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_log_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file"):
         plot_log(tmp_path / "power.csv")

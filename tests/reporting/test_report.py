@@ -74,7 +74,7 @@ def tuples_of(text: str) -> list[dict[str, Any]]:
 
 
 def change_rows(campaign: SimulatedCampaign, **measured: Any) -> None:
-    """Write the database's operators anew, with other values in their measurements."""
+    """Write the database's operators again, with other values in their measurements."""
     table = campaign.database.operator_measurements
     rows = [replace(row, measurement=replace(row.measurement, **measured)) for row in table.rows()]
     table.path.write_text(table.text(rows))
@@ -94,7 +94,7 @@ def test_every_model_and_every_tuple_is_in_it_with_the_database_s_figures(campai
             assert one[name] == rows[key][name]
 
 
-def test_uses_tell_calls_in_each_model(campaign: SimulatedCampaign) -> None:
+def test_uses_show_calls_in_each_model(campaign: SimulatedCampaign) -> None:
     uses = {one["operator"]: one["uses"] for one in tuples_of(report_of(campaign))}
     assert uses == {
         "torch.nn.ReLU": [[0, 3, 1], [1, 1, 1]],
@@ -124,7 +124,7 @@ def test_nasty_names_stay_text(campaign: SimulatedCampaign) -> None:
     assert tuples_of(text)[0]["facts"][-1] == "<img src=x onerror=alert(1)></script>"
 
 
-def test_without_energies_times_are_told_and_the_reason(tmp_path: Path) -> None:
+def test_without_energies_times_are_shown_and_the_reason(tmp_path: Path) -> None:
     campaign = campaign_in(tmp_path)
     nothing = dict.fromkeys(("energy_j", "energy_standard_error_j", "power_w", "power_standard_error_w"))
     change_rows(campaign, **nothing, energy_at_reference_j=None, energy_missing_reason="no meter")
@@ -212,7 +212,7 @@ def test_a_sentinel_s_energies_are_all_normalised_or_all_as_measured(campaign: S
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "shown"),
     [
         ("device_uuid: GPU-95d669f2-3d9d-f8a7-d72c-e2743901c2b0 (whole)", "device_uuid: GPU 95d6 (whole)"),
         ("see /home/user/a.py", "see …/a.py"),
@@ -220,8 +220,8 @@ def test_a_sentinel_s_energies_are_all_normalised_or_all_as_measured(campaign: S
         ("0.9 s / 1.2 s and 3 GB/s on 1/2", "0.9 s / 1.2 s and 3 GB/s on 1/2"),
     ],
 )
-def test_boards_are_short_and_folders_left_out(text: str, told: str) -> None:
-    assert without_identities(text) == told
+def test_boards_are_short_and_folders_left_out(text: str, shown: str) -> None:
+    assert without_identities(text) == shown
 
 
 def test_a_small_report_is_small(campaign: SimulatedCampaign) -> None:
@@ -240,7 +240,7 @@ def script(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("none/report.html", "there is no folder"),
     ],
 )
-def test_an_impossible_file_is_told_before_anything_is_read(tmp_path: Path, name: str, problem: str) -> None:
+def test_an_impossible_file_is_reported_before_anything_is_read(tmp_path: Path, name: str, problem: str) -> None:
     result = script("--report", str(tmp_path / name))
     assert result.returncode == 2
     assert problem in result.stderr

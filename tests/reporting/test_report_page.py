@@ -1,4 +1,4 @@
-"""The report of the committed database in a browser: sorted, searched, filtered, chosen from, and asking nobody."""
+"""The report of the committed database in a browser: sorted, searched, filtered, chosen from; it sends no request."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def seen(browser: Browser, report: Path) -> Iterator[OpenPage]:
-    """Open the report; at the end it has asked nobody for anything and complained of nothing."""
+    """Open the report; at the end it has sent no request and reported no error."""
     with opened(browser, report) as seen:
         yield seen
         assert seen.requests == [report.as_uri()]
@@ -161,20 +161,20 @@ def test_a_chosen_tuple_has_the_figures_of_the_database(page: Page) -> None:
     rows = rows_of(ROOT / "database" / "operator_measurements.csv")
     for number in (1, 4, 9):
         page.click(f"#rows tr:nth-child({number}) button")
-        told = dict(
+        shown = dict(
             zip(page.locator("#tuple dt").all_inner_texts(), page.locator("#tuple dd").all_inner_texts(), strict=True)
         )
-        (row,) = (row for row in rows if row["key"] == told["key"] and row["started_at"] == told["started_at"])
-        assert told["time of one call"].startswith(f"{milliseconds(float(row['time_s']))} ± ")
-        assert told["energy of one call"].startswith(f"{millijoules(float(row['energy_j']))} ± ")
-        assert told["power"] == f"{float(row['power_w']):.1f} W"
-        assert told["iterations"] == row["iterations"]
-        assert told["driver_version"] == row["driver_version"]
-        assert told["device_uuid"] == row["device_uuid"].removeprefix("GPU-")[:4]
+        (row,) = (row for row in rows if row["key"] == shown["key"] and row["started_at"] == shown["started_at"])
+        assert shown["time of one call"].startswith(f"{milliseconds(float(row['time_s']))} ± ")
+        assert shown["energy of one call"].startswith(f"{millijoules(float(row['energy_j']))} ± ")
+        assert shown["power"] == f"{float(row['power_w']):.1f} W"
+        assert shown["iterations"] == row["iterations"]
+        assert shown["driver_version"] == row["driver_version"]
+        assert shown["device_uuid"] == row["device_uuid"].removeprefix("GPU-")[:4]
         title = page.locator("#tuple-title").inner_text()
         assert title == f"{row['operator']}({row['parameters']}) on ({row['inputs']})"
         assert (
-            page.locator(f"#rows tr:nth-child({number}) td").first.inner_text() == told["time of one call"].split()[0]
+            page.locator(f"#rows tr:nth-child({number}) td").first.inner_text() == shown["time of one call"].split()[0]
         )
         page.click("#close")
 

@@ -1,4 +1,4 @@
-"""What the report says of figures: magnitudes, shares and units, held against figures that a test declares."""
+"""Figures of the report: magnitudes, shares and units, compared with figures that a test declares."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_flag_s_share_of_the_time_counts_every_call() -> None:
     assert TupleFlag.FLAGGED.meaning not in text
 
 
-def test_the_least_energies_are_told_in_picojoules() -> None:
+def test_the_least_energies_are_shown_in_picojoules() -> None:
     roof = Roof({FP32: 5e12}, byte_rate=2e12)
     text = text_of(report_sections.rooflines(Roofline(roof, Roof({FP32: 2e11}, byte_rate=1e10)), [], []))
     assert "The least energy is 5 pJ per FLOP in fp32, and 100 pJ per byte" in text
@@ -111,7 +111,7 @@ def qualified(board: str, deviation_ratio: float, verdict: str = GOOD) -> Qualif
     return QualificationRow(board, "1.0", quality, **unknown, **times)
 
 
-def test_meters_of_the_report_s_boards_are_told_and_their_worst_deviation() -> None:
+def test_meters_of_the_report_s_boards_are_reported_and_their_worst_deviation() -> None:
     rows = [qualified(OURS, 0.004), qualified(THEIRS, 0.07), replace(qualified(OURS, -0.013), driver_version="2.0")]
     text = text_of(meter_sections.meters(rows, {OURS}))
     assert f"meter of {OURS}" in text

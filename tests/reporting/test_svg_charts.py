@@ -115,7 +115,7 @@ def test_a_course_has_a_mark_for_each_look() -> None:
     assert "board 0d8f: 1.00 % after 5 min" in texts(figure)
 
 
-def test_a_roofline_tells_where_each_point_lies() -> None:
+def test_a_roofline_says_where_each_point_lies() -> None:
     points = [(1.0, 1e12, MEMORY), None, (100.0, 1e14, COMPUTE)]
     plot = roofline(points, Roof({TF32: 2e14, FP32: 4e13}, 4e12), "speed (TFLOP/s)", 1e12)
     low, unknown, high = plot.positions

@@ -1,4 +1,4 @@
-"""What people and programs are shown: tables with units, and JSON in SI units."""
+"""Output for people and programs: tables with units, and JSON in SI units."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_census_ends_with_all_models_together(capsys: pytest.CaptureFixture[st
     assert row_of(output, "total") == ["total", "348", "58", "50", "8"]
 
 
-def test_rebuilt_tuples_are_told_with_those_that_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rebuilt_tuples_are_shown_with_those_that_are_not(capsys: pytest.CaptureFixture[str]) -> None:
     print_rebuilds([RebuildReport("a", 10, 8, ("nms: other",), ("relu: why",)), RebuildReport("b", 5, 5, (), ())])
     output = capsys.readouterr().out
     assert row_of(output, "a ") == ["a", "10", "8", "1", "1"]
@@ -144,7 +144,7 @@ def test_rebuilt_tuples_are_told_with_those_that_are_not(capsys: pytest.CaptureF
     assert output.endswith("a: value-dependent: nms: other\na: failed: relu: why\n")
 
 
-def test_kernels_are_told_alone_beside_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernels_are_shown_alone_beside_the_model(capsys: pytest.CaptureFixture[str]) -> None:
     kinds = (KindOfOperator("Conv2d", 3, 0.004, 0.005, 0.003), KindOfOperator("nms", 1, 0.001, None, 0.0))
     print_kernels([KernelsReport("a", 9, 0.005, 0.99, 0.6, kinds, ("1 ms: torch.nms: why",))])
     output = capsys.readouterr().out
@@ -154,7 +154,7 @@ def test_kernels_are_told_alone_beside_the_model(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(("dry_run", "word"), [(True, "would be written"), (False, "written")])
-def test_configs_are_told_that_were_made(dry_run: bool, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_configs_that_were_made_are_shown(dry_run: bool, word: str, capsys: pytest.CaptureFixture[str]) -> None:
     print_configs([ConfigReport("a", "m/a/summary.yml", True), ConfigReport("b", "m/b/summary.yml", False)], dry_run)
     first, second = capsys.readouterr().out.splitlines()
     assert first == f"{word}: m/a/summary.yml"
@@ -182,7 +182,7 @@ def test_operator_measurements_show_what_failed_and_why(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(("remaining", "said"), [(0, "yes"), (33, "yes, elsewhere")])
-def test_what_is_done_elsewhere_is_not_told_to_be_done_here(
+def test_what_is_done_elsewhere_is_not_said_to_be_done_here(
     remaining: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print_operator_measurements([replace(MEASURED, done=True, remaining=remaining)], dry_run=True)
@@ -274,7 +274,7 @@ def test_a_ratio_of_flagged_measurements_is_marked_as_no_result(
     assert "- (!)" not in output
 
 
-def test_comparisons_of_one_model_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_comparisons_of_one_model_are_distinguished(capsys: pytest.CaptureFixture[str]) -> None:
     in_graphs = replace(COMPARED, conditions=replace(COMPARED.conditions, execution="graph"), missing="torch.add on ()")
     print_comparisons([ComparingReport("resnet50", (COMPARED, in_graphs), None, remarks=((), ()))], dry_run=False)
     output = capsys.readouterr().out

@@ -54,7 +54,7 @@ def test_the_time_left_follows_the_items_so_far(clock: Clock) -> None:
     assert left.text() == ""
 
 
-def test_an_unknown_time_left_is_not_told(clock: Clock) -> None:
+def test_an_unknown_time_left_is_not_shown(clock: Clock) -> None:
     assert TimeLeft(items=10, expected_item_s=None, now=clock).text() == ""
 
 
@@ -104,7 +104,7 @@ def test_nothing_to_do_is_no_line(clock: Clock) -> None:
     assert plain(clock, items=0, item_s=1) == []
 
 
-def test_a_second_piece_of_work_counts_anew(clock: Clock) -> None:
+def test_a_second_piece_of_work_counts_again(clock: Clock) -> None:
     stream = io.StringIO()
     progress = PlainProgress(stream, clock)
     for _ in range(2):

@@ -63,13 +63,13 @@ def test_what_runs_on_a_gpu_differ_by_is_known(tmp_path: Path, device: str, is_g
 def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001)})
     with campaign.open_apparatus(None, campaign.database, True) as opened:
-        for told, notes, tries in (
+        for reported, notes, tries in (
             ([MEANWHILE, ""], "", 2),
             ([MEANWHILE] * 3, MEANWHILE, 3),
         ):
             campaign.built.clear()
-            # What was before a measurement is no disturbance of it.
-            remarks = [remark for later in told for remark in ("another process came before", later)]
+            # An event before a measurement is no disturbance of it.
+            remarks = [remark for later in reported for remark in ("another process came before", later)]
             names: list[str] = []
             meters = replace(opened.meters, meter=lambda name, names=names: names.append(name) or campaign.machine)
             watch = ProcessWatch(lambda remarks=remarks: remarks.pop(0))
@@ -90,7 +90,7 @@ def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
         ((), False),
     ],
 )
-def test_clocks_are_low_after_what_was_held_down_and_after_what_met_them_so(flags: Flags, is_low: bool) -> None:
+def test_clocks_are_low_after_what_was_throttled_and_after_what_met_them_so(flags: Flags, is_low: bool) -> None:
     measured = simulated_row(RELU).measurement
     assert leaves_clocks_low(replace(measured, flags=flags)) == is_low
 

@@ -1,4 +1,4 @@
-"""One campaign per device at a time, told by a lock that dies with its process."""
+"""One campaign per device at a time, kept by a lock that dies with its process."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_lock_is_free_after_an_error_within_it() -> None:
         pass
 
 
-def test_the_file_stays_and_names_nobody_once_the_lock_is_free(folder: Path) -> None:
+def test_the_file_stays_and_names_no_process_once_the_lock_is_free(folder: Path) -> None:
     with device_lock("NVIDIA H200/ü:0"):
         pass
     (file,) = folder.iterdir()

@@ -1,4 +1,4 @@
-"""What is planned to be measured, and why, given rows of a database."""
+"""The cases to be measured, and why, given rows of a database."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ UNEVEN = row(flags=(Flag.UNEVEN,))
         ([row(has_energy=False), row()], []),
         ([UNEVEN], [Reason.FLAGGED]),
         ([UNEVEN, row()], []),
-        # What says nothing against a figure is no reason.
+        # A flag that casts no doubt on a figure is no reason.
         ([row(flags=(Flag.AT_POWER_LIMIT, Flag.IMPRECISE, Flag.NO_KERNEL))], []),
-        # What stays as it is is left so.
+        # A flag that all repetitions have is no reason.
         ((RETRIES.runs - 1) * [UNEVEN], [Reason.FLAGGED]),
         (RETRIES.runs * [UNEVEN], []),
         (RETRIES.runs * [row(has_energy=False)], []),
@@ -92,11 +92,11 @@ UNEVEN = row(flags=(Flag.UNEVEN,))
         ([UNEVEN, *RETRIES.runs * [row(loop_s=0.5)]], [Reason.FLAGGED]),
     ],
 )
-def test_what_is_lacking_has_a_reason(rows: list[MeasurementRow], expected: list[Reason]) -> None:
+def test_what_is_missing_has_a_reason(rows: list[MeasurementRow], expected: list[Reason]) -> None:
     assert reasons(rows) == expected
 
 
-def test_where_there_is_no_meter_no_energy_is_lacking() -> None:
+def test_where_there_is_no_meter_no_energy_is_missing() -> None:
     assert reasons([row(has_energy=False)], Demand(SECOND, has_meter=False)) == []
 
 
@@ -142,14 +142,14 @@ def test_what_has_no_row_comes_first_and_what_has_failed_last() -> None:
     planned = plan([work(RELU, SILU, GELU), work(LINEAR, name="b")], rows, failed=[row(SILU)])
     assert names(planned) == [["Linear"], ["GELU", "ReLU", "SiLU"]]
     assert [item.has_failed for item in planned.items] == [False, False, False, True]
-    # What failed and was measured since is nothing to fear.
+    # A case that failed and was measured since counts as measured.
     assert names(plan([work(RELU, SILU), work(LINEAR, name="b")], [row(SILU)], failed=[row(SILU)])) == [
         ["ReLU"],
         ["Linear"],
     ]
 
 
-def test_a_plan_tells_how_many_are_to_be_measured_for_which_reason_and_how_long_one_takes() -> None:
+def test_a_plan_says_how_many_are_to_be_measured_for_which_reason_and_how_long_one_takes() -> None:
     planned = plan([work(RELU, GELU, SILU, LINEAR)], [UNEVEN, row(LINEAR)])
     assert planned.works[0].reasons == {"missing": 2, "flagged": 1}
     assert planned.item_s == SECOND.warm_up_s + SECOND.loop_s + OVERHEAD_S

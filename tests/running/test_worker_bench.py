@@ -95,7 +95,7 @@ def test_a_device_that_ends_every_process_ends_the_run(tmp_path: Path) -> None:
     rows = campaign.database.operator_measurements.rows()
     assert [row.operator for row in rows] == ["torch.nn.ReLU"]
     assert len(campaign.database.failures.rows()) == FAULTS_IN_A_ROW
-    # What failed comes last in the next run, so the rest is measured first.
+    # A failed case comes last in the next run, so the rest is measured first.
     with pytest.raises(UserError):
         run(campaign)
     rows = campaign.database.operator_measurements.rows()
@@ -123,7 +123,7 @@ class PlayedChild:
         return "measured"
 
 
-def test_operators_that_end_the_process_are_counted_anew_after_each_that_does_not(
+def test_operators_that_end_the_process_are_counted_again_after_each_that_does_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """So that a model of which every second operator is fatal is measured."""
@@ -147,7 +147,7 @@ def test_what_hangs_costs_the_limit_of_its_step_and_what_takes_long_is_measured(
     campaign.add_model("a", {HANGING_WHILE_BUILT: 1, HANGING_IN_ITS_LOOP: 1, LONG: 1})
     begin_s = time.monotonic()
     report = run(campaign, limits=Limits(building_s=1.0, running_s=4 * LIFE_S))
-    # What takes long takes eight signs of life.
+    # A long case takes eight signs of life.
     assert time.monotonic() - begin_s < 30
     assert (report.measured, report.failed) == (1, 2)
     reasons = {row.operator: row.reason for row in campaign.database.failures.rows()}
@@ -167,28 +167,28 @@ def test_a_hang_costs_three_minutes_at_most_on_a_gpu_and_models_may_be_downloade
     assert all(on_a_cpu[step] > limit_s for step, limit_s in operators.items())
 
 
-def test_an_apparatus_tells_of_each_step(tmp_path: Path) -> None:
+def test_an_apparatus_reports_each_step(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, {RELU: LOAD})
-    told: list[str] = []
+    reported: list[str] = []
     with campaign.open_apparatus(None, campaign.database, True) as apparatus:
-        observed = replace(apparatus, observers=(Heartbeat(told.append),))
-        campaign.before = lambda _: told.append("built")
+        observed = replace(apparatus, observers=(Heartbeat(reported.append),))
+        campaign.before = lambda _: reported.append("built")
         for _ in range(2):
             observed.measure(Case(RELU), Setting("fp32"), SHORT, "log")
-    assert told == [BUILDING, "built", RUNNING] * 2
+    assert reported == [BUILDING, "built", RUNNING] * 2
 
 
-def test_a_step_that_goes_on_is_told_now_and_then() -> None:
-    told: list[tuple[float, str]] = []
+def test_a_step_that_goes_on_is_reported_now_and_then() -> None:
+    reported: list[tuple[float, str]] = []
     seconds = 0.0
-    heartbeat = Heartbeat(lambda step: told.append((seconds, step)), lambda: seconds)
+    heartbeat = Heartbeat(lambda step: reported.append((seconds, step)), lambda: seconds)
     for hundredth in range(1200):
         seconds = hundredth / 100
         if hundredth < 10:
             heartbeat.before_build()
         else:
             heartbeat.during()
-    assert told == [(0.0, BUILDING), (0.1, RUNNING), (5.1, RUNNING), (10.1, RUNNING)]
+    assert reported == [(0.0, BUILDING), (0.1, RUNNING), (5.1, RUNNING), (10.1, RUNNING)]
 
 
 def test_a_device_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_device_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None
         run(campaign, "cuda:9")
 
 
-# What block 2 and its measuring process do, in one process that tells at three moments what it has imported.
+# The steps of block 2 and its measuring process, in one process that prints at three moments what it has imported.
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -215,19 +215,19 @@ RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
 BOXES = TensorSpec((4, 4), "float32"), TensorSpec((4,), "float32", identity=1), 0.5
 NMS = OperatorTuple("torch.ops.torchvision.nms", (), BOXES, mode=None)
 
-told = []
+reported = []
 
-def tell():
+def show():
     print(*[name for name in ("torch", "torch._dynamo", "torchvision") if name in sys.modules], sep=",")
 
-tell()
-with worker_bench.answering(Opening("cpu", Database(Path(sys.argv[1])), False), report_step=told.append) as answer:
+show()
+with worker_bench.answering(Opening("cpu", Database(Path(sys.argv[1])), False), report_step=reported.append) as answer:
     protocol = MeasurementProtocol(0.01, 0.05)
     answer(Question("circumstances", (protocol,)))
     for operator in (RELU, NMS):
         answer(Question("measure", (Case(operator), Setting("fp32"), protocol, "log")))
-        tell()
-print(*told)
+        show()
+print(*reported)
 """
 
 
@@ -235,8 +235,8 @@ def test_only_what_needs_torchvision_waits_for_it(tmp_path: Path) -> None:
     """It takes seconds to import, as torch's compiler does; without it torch does not know operators of its own."""
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
-    *imported, told = result.stdout.splitlines()
+    *imported, reported = result.stdout.splitlines()
     assert imported == ["", "torch", "torch,torch._dynamo,torchvision"]
-    # What the process that asks knows of one that hangs; on a busy machine some are measured again.
-    assert told.replace("building running", "").split() == []
-    assert told.count("building") >= 2
+    # The knowledge of the asking process about one that hangs; on a busy machine some are measured again.
+    assert reported.replace("building running", "").split() == []
+    assert reported.count("building") >= 2

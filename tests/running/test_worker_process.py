@@ -55,7 +55,7 @@ def answer(report_step: ReportStep, question: object) -> object:
             report_step("walking")
             time.sleep(PATIENCE_S)
         case "log":
-            logging.getLogger("far.away").debug("nobody wants this")
+            logging.getLogger("far.away").debug("no one wants this")
             logging.getLogger("far.away").info("seen nothing yet")
             logging.getLogger("far.away").warning("seen %d of %s", 3, object)
     return question
@@ -100,7 +100,7 @@ def test_refusals_and_mistakes_are_answers(caplog: pytest.LogCaptureFixture) -> 
     ("question", "words"),
     [("crash", "ended by SIGSEGV"), ("leave", "ended with status 7"), ("bug", "ZeroDivisionError: by")],
 )
-def test_what_ends_the_process_is_told(question: str, words: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_ends_the_process_is_reported(question: str, words: str, caplog: pytest.LogCaptureFixture) -> None:
     with ChildProcess(opened) as child:
         with pytest.raises(ChildFaultError, match=f"^{words}$"):
             child.ask(question)
@@ -126,7 +126,7 @@ def test_each_step_has_its_own_limit() -> None:
 
 
 @pytest.mark.parametrize("look_s", [0.1, 5.0])
-def test_who_tells_of_a_step_again_and_again_may_take_longer_than_its_limit(
+def test_a_process_that_reports_a_step_again_and_again_may_take_longer_than_its_limit(
     look_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_process, "POLL_S", look_s)
@@ -149,7 +149,7 @@ def test_an_opening_that_hangs_is_ended() -> None:
         pass
 
 
-def test_time_in_which_nobody_listened_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_in_which_no_one_listened_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after Ctrl-Z, or when the machine has slept: both processes had stopped."""
     monkeypatch.setattr(worker_process, "POLL_S", 0.1)
     looks: list[float] = []
@@ -163,7 +163,7 @@ def test_time_in_which_nobody_listened_is_no_silence(monkeypatch: pytest.MonkeyP
             return "answer", "late"
 
         def send(self, question: object) -> None:
-            """Nobody is there."""
+            """No process is there."""
 
     child = ChildProcess(opened)
     monkeypatch.setattr(child, "_connection", Stopped())
@@ -171,7 +171,7 @@ def test_time_in_which_nobody_listened_is_no_silence(monkeypatch: pytest.MonkeyP
     assert looks == pytest.approx([0.1, 0.1, 0.1, 0.05])
 
 
-def test_a_mistake_at_the_opening_is_told_as_such() -> None:
+def test_a_mistake_at_the_opening_is_reported_as_such() -> None:
     with (
         pytest.raises(UserError, match="no such device"),
         ChildProcess(partial(opened, error=UserError("no such device"))),
@@ -179,7 +179,7 @@ def test_a_mistake_at_the_opening_is_told_as_such() -> None:
         pass
 
 
-def test_a_fault_at_the_opening_is_told_as_such() -> None:
+def test_a_fault_at_the_opening_is_reported_as_such() -> None:
     with pytest.raises(ChildFaultError, match="KeyError"), ChildProcess(partial(opened, error=KeyError("x"))):
         pass
 
@@ -294,7 +294,7 @@ def test_an_interrupt_never_reaches_the_process(is_main_thread: bool, monkeypatc
     assert answers == ["still there"]
 
 
-# A fresh process, whose first start is that of multiprocessing's resource tracker, too. It tells how often it was
+# A fresh process, whose first start is that of multiprocessing's resource tracker, too. It prints how often it was
 # interrupted while its child was started, and whether that answers.
 INTERRUPTED = """
 import os, signal, sys

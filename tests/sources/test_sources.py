@@ -66,7 +66,7 @@ def test_a_name_like_no_other_gets_the_list() -> None:
     assert line.endswith("; see torchvision.models.list_models()")
 
 
-def test_a_quantized_model_is_told_with_the_one_that_is_not() -> None:
+def test_a_quantized_model_is_reported_with_the_one_that_is_not() -> None:
     (line,) = check_config(Named("quantized_resnet18", None))
     assert line.startswith(f"{FILE}: model_name: quantized models are not supported; did you mean resnet18")
 
@@ -79,7 +79,7 @@ def test_a_quantized_model_is_told_with_the_one_that_is_not() -> None:
         ("resnet18", (3, 224), "resnet18 takes 4 numbers such as [32, 3, 224, 224], not 2"),
     ],
 )
-def test_an_input_with_other_dimensions_is_told(name: str, size: tuple[int, ...], words: str) -> None:
+def test_an_input_with_other_dimensions_is_reported(name: str, size: tuple[int, ...], words: str) -> None:
     assert check_config(Named(name, None, size)) == [f"{FILE}: input_size: {words}"]
 
 
@@ -94,7 +94,7 @@ def test_mistyped_weights_are_answered_with_those_there_are() -> None:
     ]
 
 
-def test_each_model_is_told_from_each_module_by_its_name() -> None:
+def test_each_model_is_distinguished_from_each_module_by_its_name() -> None:
     names = torchvision.models.list_models()
     assert "quantized_resnet18" in names
     assert [name for name in names if not model_operator(name, None, SIZE).is_model] == []

@@ -39,7 +39,7 @@ WHOLE = Load(time_s=0.0105, power_w=400.0)
 
 
 def count_of(operator: OperatorTuple) -> OperatorCount:
-    """A call whose bytes tell its time: a microsecond each."""
+    """A call whose bytes give its time: a microsecond each."""
     return OperatorCount(operator, 1, 0, round(1e6 * TIMES_S.get(operator, 0.002)))
 
 
@@ -175,7 +175,7 @@ def test_without_a_measurement_nothing_can_be_said(campaign: SimulatedCampaign) 
         advise(campaign.request(device="cpu"), 0.9, False)
 
 
-def test_one_measured_operator_does_not_tell_what_others_cost(campaign: SimulatedCampaign) -> None:
+def test_one_measured_operator_does_not_show_what_others_cost(campaign: SimulatedCampaign) -> None:
     path = campaign.database.operator_measurements.path
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if "ReLU" not in line and "BatchNorm2d" not in line))
@@ -183,7 +183,7 @@ def test_one_measured_operator_does_not_tell_what_others_cost(campaign: Simulate
         advised(campaign, 0.9, "b")
 
 
-def test_what_others_cost_is_told_by_all_counted_models_whichever_are_named(campaign: SimulatedCampaign) -> None:
+def test_what_others_cost_follows_from_all_counted_models_whichever_are_named(campaign: SimulatedCampaign) -> None:
     alone, (together, *_) = advised(campaign, 0.7, "b")[1], advised(campaign, 0.7)[0].models[1:]
     assert alone == together
 
@@ -219,6 +219,6 @@ def test_counts_that_ship_with_the_rows_do_where_there_are_no_pickles(campaign: 
     assert advised(campaign, 0.7, "b") == pickled
 
 
-def test_what_the_smallest_whitelist_leaves_out_is_told(campaign: SimulatedCampaign) -> None:
+def test_what_the_smallest_whitelist_leaves_out_is_reported(campaign: SimulatedCampaign) -> None:
     write_whitelist(campaign, "operators: [Conv2d, Linear]\n")
     assert advised(campaign, 0.7)[0].no_longer == ("Linear",)

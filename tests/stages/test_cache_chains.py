@@ -1,4 +1,4 @@
-"""What calls take longer in chains of others: operators in chains behind a stream, beside each of them in a loop."""
+"""Cache corrections, from chains of operators: operators in chains behind a stream, beside each of them in a loop."""
 
 from __future__ import annotations
 
@@ -244,10 +244,10 @@ def test_what_was_found_holds_for_cards_of_the_kind_with_their_software(field: s
         assert found.of([counted("torch.add", 10)]) == Excess(Estimate(2.0, 0.2), None)
 
 
-@pytest.mark.parametrize("lacking", [0, 1, 20])
-def test_nothing_is_corrected_where_a_size_is_not_known_of_a_kind(lacking: int) -> None:
+@pytest.mark.parametrize("missing", [0, 1, 20])
+def test_nothing_is_corrected_where_a_size_is_not_known_of_a_kind(missing: int) -> None:
     rows = of_all_sizes(1.0)
-    assert corrections_under([*rows[:lacking], *rows[lacking + 1 :]], GRAPHS) is None
+    assert corrections_under([*rows[:missing], *rows[missing + 1 :]], GRAPHS) is None
 
 
 def test_what_was_refused_too_often_is_left_out_of_its_curve() -> None:
@@ -261,9 +261,9 @@ def test_what_was_refused_too_often_is_left_out_of_its_curve() -> None:
     assert len(found.curves[refused.kind].points) == len(SIDES) - 1
 
 
-@pytest.mark.parametrize("lacking", [SIDES[:1], SIDES[-1:], SIDES[1:5], SIDES])
-def test_a_curve_without_an_end_or_much_of_its_middle_is_none(lacking: tuple[int, ...]) -> None:
-    refused = {Chain(NORM, side).memory_bytes for side in lacking}
+@pytest.mark.parametrize("missing", [SIDES[:1], SIDES[-1:], SIDES[1:5], SIDES])
+def test_a_curve_without_an_end_or_much_of_its_middle_is_none(missing: tuple[int, ...]) -> None:
+    refused = {Chain(NORM, side).memory_bytes for side in missing}
     rows = [row for row in of_all_sizes(1.0) if row.memory_bytes not in refused]
     settled = [row for row in of_all_sizes(None) if row.memory_bytes in refused]
     assert corrections_under([*rows, *RETRIES.runs * settled], GRAPHS) is None
@@ -476,17 +476,17 @@ def test_each_size_is_found_out_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = campaign_in(tmp_path)
-    for sides, told in (((8,), "about 12 s"), ((8, 16, 24), "about 24 s"), ((8, 16, 24), "")):
+    for sides, expected in (((8,), "about 12 s"), ((8, 16, 24), "about 24 s"), ((8, 16, 24), "")):
         monkeypatch.setattr(cache_chains, "SIDES", sides)
         with campaign.open_apparatus(None, campaign.database, True) as bench:
             measure_missing_chains(Graphs(bench), campaign.database.calls_in_chains)  # type: ignore[arg-type]
-        assert told in caplog.text
+        assert expected in caplog.text
     found = [(row.kind, row.memory_bytes) for row in campaign.database.calls_in_chains.rows()]
     assert found == [(chain.kind, chain.memory_bytes) for side in (8, 16, 24) for chain in chains_of(side)]
     assert caplog.text.count("measuring cache corrections (once per card)") == 2
 
 
-def test_a_run_that_measures_nothing_else_goes_on_with_what_is_lacking(tmp_path: Path, one_size: None) -> None:
+def test_a_run_that_measures_nothing_else_goes_on_with_what_is_missing(tmp_path: Path, one_size: None) -> None:
     def fail(operator: OperatorTuple) -> None:
         if operator == Chain(NORM, 8).behind_a_stream:
             raise CannotMeasureError("out of memory")
@@ -495,7 +495,7 @@ def test_a_run_that_measures_nothing_else_goes_on_with_what_is_lacking(tmp_path:
     campaign.add_model("a", {RELU: 1})
     campaign.before = fail
     measure_model(campaign)
-    # What the others need was measured; only norms are tried again.
+    # The cases of the others were measured; only norms are tried again.
     table = campaign.database.calls_in_chains
     assert [(row.kind, row.time_s is None) for row in table.rows()] == [(kind, kind == NORM) for kind in KINDS]
     assert "out of memory" in table.rows()[1].notes
@@ -568,21 +568,21 @@ def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_
     measure_full_models(campaign.request(), lambda _: protocol, campaign.open_apparatus, RecordedProgress())
     table = campaign.database.calls_in_chains
     table.path.unlink()
-    assert told_of_caches(campaign) == [RemarkKind.UNCORRECTED_UNKNOWN]
+    assert reported_of_caches(campaign) == [RemarkKind.UNCORRECTED_UNKNOWN]
     table.append_missing(of_all_sizes(2e-6, 3e-4))
-    assert told_of_caches(campaign) == []
+    assert reported_of_caches(campaign) == []
     ((row,),) = (report.comparisons for report in compare_models(campaign.request()))
     assert (row.correction_time_s, row.correction_energy_j) == (pytest.approx(6e-6), pytest.approx(9e-4))
     errors = (row.correction_time_standard_error_s, row.correction_energy_standard_error_j)
     assert errors == (pytest.approx(0.6), pytest.approx(0.3))
-    # What moves less than the stream is not corrected.
+    # Calls that move less than the stream are not corrected.
     write_both(config, replace(counts, total_memory_bytes=STREAM_BYTES))
-    assert told_of_caches(campaign) == [RemarkKind.UNCORRECTED_SMALL]
+    assert reported_of_caches(campaign) == [RemarkKind.UNCORRECTED_SMALL]
     ((row,),) = (report.comparisons for report in compare_models(campaign.request()))
     assert (row.correction_time_s, row.correction_energy_j) == (None, None)
 
 
-def told_of_caches(campaign: SimulatedCampaign) -> list[RemarkKind]:
+def reported_of_caches(campaign: SimulatedCampaign) -> list[RemarkKind]:
     (model,) = find_comparisons(campaign.request())
     kinds = (RemarkKind.UNCORRECTED_SMALL, RemarkKind.UNCORRECTED_UNKNOWN)
     return [remark.kind for one in model.comparisons for remark in one.remarks if remark.kind in kinds]

@@ -47,7 +47,7 @@ def test_the_files_of_the_project_have_no_mistakes() -> None:
     assert report.files > 100
 
 
-def test_what_is_wrong_is_told_by_file_and_line(
+def test_what_is_wrong_is_reported_by_file_and_line(
     campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders = ("--measurements", campaign.measurements, "--database", campaign.database.folder)
@@ -120,7 +120,7 @@ def test_databases_are_put_together_once(
     assert table(other).rows() == table(campaign.database).rows()
 
 
-def test_folders_that_are_not_there_are_told(campaign: SimulatedCampaign, tmp_path: Path) -> None:
+def test_folders_that_are_not_there_are_reported(campaign: SimulatedCampaign, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     for call in (
         lambda: check_files(missing, campaign.database),

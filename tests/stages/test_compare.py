@@ -151,7 +151,7 @@ def test_a_missing_tuple_is_named_with_the_share_that_is_left(campaign: Simulate
     assert row.time_s == pytest.approx(3 * 0.001 + 0.002)
 
 
-def test_rows_under_other_conditions_are_not_summed_and_the_difference_is_told(campaign: SimulatedCampaign) -> None:
+def test_rows_under_other_conditions_are_not_summed_and_the_difference_is_reported(campaign: SimulatedCampaign) -> None:
     measure_parts(campaign)
     campaign.conditions = replace(campaign.conditions, torch_version="2.12.0")
     measure_whole(campaign)
@@ -373,14 +373,14 @@ def test_a_comparison_does_not_wait_for_torch() -> None:
     assert result.stdout == "False\n"
 
 
-# What makes the whole
+# The parts of the whole
 
 ADD = OperatorTuple("torch.add", (), (TensorSpec((4,), "float32"),), mode=None)
 ROLL = OperatorTuple("torch.roll", (), (TensorSpec((4,), "float32"),), mode=None)
 
 
 def counts_with_bytes(config: ModelConfig, occurrences: dict[OperatorTuple, int]) -> OperatorCounts:
-    """Counts whose bytes tell an operator's time: a microsecond each."""
+    """Counts whose bytes give an operator's time: a microsecond each."""
     times_s = {operator: load.time_s for operator, load in PARTS.items()} | {ADD: 0.001, ROLL: 0.004}
     counts = [
         OperatorCount(operator, number, 0, round(1e6 * times_s[operator])) for operator, number in occurrences.items()
@@ -432,7 +432,7 @@ def test_of_leaf_modules_only_functions_are_dropped(explained: SimulatedCampaign
     assert [row.counted for row in stored(explained)] == ["leaf", "all"]
 
 
-def test_kernels_that_were_profiled_are_told_by_kind(explained: SimulatedCampaign) -> None:
+def test_kernels_that_were_profiled_are_reported_by_kind(explained: SimulatedCampaign) -> None:
     assert compare(explained)[0].comparisons[0].kernel_error_ratio is None
     row = compared_row(explained)
     table = explained.database.kernel_times
@@ -457,7 +457,7 @@ def test_figures_show_each_comparison_with_its_kinds_of_operators(
     assert {kind.operator: kind.time_s for kind in kinds} == pytest.approx(
         {"ReLU": 0.003, "GELU": 0.002, "add": 0.002}, rel=1e-6
     )
-    assert draw_comparisons(reports, explained.folder / "lacking") == []
+    assert draw_comparisons(reports, explained.folder / "missing") == []
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     complete = replace(reports[0].comparisons[0], missing_operators=0)
     files = draw_comparisons([replace(reports[0], comparisons=(complete,))], explained.folder / "figures")

@@ -83,7 +83,7 @@ def test_done_models_are_counted_only_if_they_are_named(tmp_path: Path) -> None:
     assert len(count_operators(request(tmp_path, "small"), RecordedProgress())) == 1
 
 
-def test_models_that_do_not_run_on_their_input_are_told_at_once_and_the_others_are_counted(tmp_path: Path) -> None:
+def test_models_that_do_not_run_on_their_input_are_reported_at_once_and_the_others_are_counted(tmp_path: Path) -> None:
     add_model(tmp_path, "a_small", "resnet18", [2, 4, 32, 32])
     add_model(tmp_path, "b_vit", "vit_b_16", [1, 3, 32, 32])
     add_model(tmp_path, "c_good", "squeezenet1_1", [2, 3, 32, 32])
@@ -100,7 +100,7 @@ def test_models_that_do_not_run_on_their_input_are_told_at_once_and_the_others_a
     assert progress.ended == 1
 
 
-def test_mistyped_models_are_told_before_anything_is_counted(tmp_path: Path) -> None:
+def test_mistyped_models_are_reported_before_anything_is_counted(tmp_path: Path) -> None:
     add_model(tmp_path, "a", "squeezenet1_1", [2, 3, 32, 32])
     add_model(tmp_path, "b", "resnet81", [2, 3, 32, 32])
     add_model(tmp_path, "c", "vit_b16", [2, 3, 32, 32])
@@ -160,7 +160,7 @@ def test_a_whitelist_that_misspells_an_operator_is_refused(tmp_path: Path) -> No
     assert line.endswith("operator_whitelist.yml: Conv2D matches no operator; did you mean Conv2d?")
 
 
-def test_a_whitelist_that_keeps_nothing_or_nearly_names_an_operator_is_told(
+def test_a_whitelist_that_keeps_nothing_or_nearly_names_an_operator_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_model(tmp_path, "a", "squeezenet1_1", [2, 3, 32, 32])

@@ -174,7 +174,7 @@ def test_a_model_is_complete_if_tuples_carry_it_and_nothing_was_disturbed(
     assert replace(ROW, **changes).is_complete is expected
 
 
-def test_the_summary_tells_the_worst_of_all_models() -> None:
+def test_the_summary_names_the_worst_of_all_models() -> None:
     worse = replace(
         ROW,
         model_name="worse",

@@ -90,7 +90,7 @@ def test_shares_are_of_all_kernel_time(tmp_path: Path, monkeypatch: pytest.Monke
     assert {row.conditions.execution for row in rows} == {EAGER}
 
 
-def test_other_kernels_alone_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_kernels_alone_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report, _ = compared(tmp_path, monkeypatch, "another")
     assert report.same_kernels_ratio == 0
     assert all("alone 1 x another; in the model 1 x kernel" in line for line in report.differences)

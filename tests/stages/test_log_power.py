@@ -96,7 +96,7 @@ def test_the_default_file_is_named_by_its_time(stage: NvidiaSmiStage, tmp_path: 
     assert len(list(tmp_path.glob("power_log_*Z.csv"))) == 1
 
 
-def test_without_nvidia_smi_one_line_tells_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvidia_smi_one_line_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     status, errors = run("--output", "power.csv", folder=tmp_path)
     assert status == 2

@@ -1,4 +1,4 @@
-"""Block 2 and the full-model script on the simulated machine: what is lacking is measured, once, and kept."""
+"""Block 2 and the full-model script on the simulated machine: what is missing is measured, once, and kept."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_what_the_database_has_is_not_measured_again(campaign: SimulatedCampaign
     "changed",
     [{"torch_version": "2.12.0"}, {"device_power_limit_w": 600.0}, {"matmul_tf32": True}, {"cudnn_benchmark": True}],
 )
-def test_other_conditions_are_measured_anew(campaign: SimulatedCampaign, changed: dict[str, object]) -> None:
+def test_other_conditions_are_measured_again(campaign: SimulatedCampaign, changed: dict[str, object]) -> None:
     campaign.add_model("a", {RELU: 3})
     run(campaign)
     campaign.conditions = replace(campaign.conditions, **changed)
@@ -325,7 +325,7 @@ def test_a_dry_run_writes_and_measures_nothing_and_says_how_long_it_takes(campai
     assert campaign.with_meter == [False, False]
 
 
-def test_a_dry_run_says_why_what_is_lacking_is_to_be_measured(campaign: SimulatedCampaign) -> None:
+def test_a_dry_run_says_why_what_is_missing_is_to_be_measured(campaign: SimulatedCampaign) -> None:
     campaign.add_model("a", {RELU: 3, GELU: 1})
     run(campaign)
     run_full(campaign)
@@ -462,7 +462,7 @@ def test_a_sentinel_that_cannot_be_measured_does_not_hold_up_the_others(
     assert caplog.text.count("no drift check: out of memory") == 1
 
 
-def test_a_device_that_drifts_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_device_that_drifts_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     campaign = SimulatedCampaign(tmp_path, LOADS, drift_case=Case(MODEL))
     campaign.machine.device = Device(cold_power_ratio=0.8, warming_time_s=5.0, white_noise_w=1.0)
     campaign.add_model("a", {RELU: 1, GELU: 1, SILU: 1})
@@ -474,29 +474,29 @@ def test_a_device_that_drifts_is_told_of(tmp_path: Path, caplog: pytest.LogCaptu
 AT_ONCE = MeasurementProtocol(warm_up_s=0.15, loop_s=30.0, relative_error=0.02)
 
 
-@pytest.mark.parametrize(("scale", "is_told"), [(1.0, False), (1.03, True)])
+@pytest.mark.parametrize(("scale", "is_reported"), [(1.0, False), (1.03, True)])
 def test_a_wrong_meter_is_seen_by_the_sentinel_where_loops_are_too_short_for_it(
-    tmp_path: Path, scale: float, is_told: bool
+    tmp_path: Path, scale: float, is_reported: bool
 ) -> None:
     campaign = SimulatedCampaign(tmp_path, LOADS, meter=replace(RING, scale=scale), drift_case=Case(MODEL))
     campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
     campaign.add_model("a", {RELU: 1, GELU: 1})
     run(campaign, protocol=AT_ONCE)
     assert [row.measurement.loop_time_s < 0.3 for row in rows(campaign)] == [True, True]
-    assert [is_flagged(row.measurement) for row in rows(campaign)] == [is_told, is_told]
+    assert [is_flagged(row.measurement) for row in rows(campaign)] == [is_reported, is_reported]
     sentinel = campaign.database.sentinel_measurements.rows()
-    assert [Flag.METERS_DISAGREE in row.measurement.flags for row in sentinel] == [is_told, is_told]
+    assert [Flag.METERS_DISAGREE in row.measurement.flags for row in sentinel] == [is_reported, is_reported]
 
 
 def test_a_row_with_a_check_of_its_own_needs_no_sentinel(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, LOADS, meter=replace(RING, scale=1.03), drift_case=Case(MODEL))
     campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
 
-    def mend(operator: OperatorTuple) -> None:
+    def fix(operator: OperatorTuple) -> None:
         if operator == RELU:
             campaign.machine.meter = RING
 
-    campaign.before = mend
+    campaign.before = fix
     campaign.add_model("a", {RELU: 1})
     run(campaign, protocol=replace(SHORT, loop_s=3.0))
     (row,) = rows(campaign)
@@ -504,7 +504,7 @@ def test_a_row_with_a_check_of_its_own_needs_no_sentinel(tmp_path: Path) -> None
     assert not is_flagged(row.measurement)
 
 
-def test_what_was_measured_before_a_meter_went_wrong_is_told_of(
+def test_what_was_measured_before_a_meter_went_wrong_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("opcost.running.drift_check.EVERY", 1)
@@ -527,15 +527,15 @@ def test_what_was_measured_before_a_meter_went_wrong_is_told_of(
 PRECISE = MeasurementProtocol(warm_up_s=0.5, loop_s=30.0, relative_error=0.02)
 
 
-def test_progress_tells_of_what_is_less_precise_than_asked(tmp_path: Path) -> None:
+def test_progress_marks_what_is_less_precise_than_asked(tmp_path: Path) -> None:
     wide = Load(time_s=0.001, placements=10, placement_spread_ratio=0.1)
     campaign = SimulatedCampaign(tmp_path, {RELU: wide, GELU: Load(time_s=0.001)})
     campaign.add_model("a", {RELU: 1, GELU: 1})
     progress = RecordedProgress()
     run(campaign, protocol=PRECISE, progress=progress)
-    told = dict(zip((name.partition("(")[0] for name in progress.names), progress.results, strict=True))
-    assert "  (target precision not reached)" in told["ReLU"]
-    assert "(" not in told["GELU"]
+    shown = dict(zip((name.partition("(")[0] for name in progress.names), progress.results, strict=True))
+    assert "  (target precision not reached)" in shown["ReLU"]
+    assert "(" not in shown["GELU"]
 
 
 def test_rows_of_a_precision_settle_that_precision_and_any_coarser_one(campaign: SimulatedCampaign) -> None:
@@ -603,7 +603,7 @@ def test_one_kind_of_values_may_be_asked_for_and_is_not_done_with_it(
     assert (report.remaining, report.done) == (0, False)
 
 
-def test_values_that_nobody_looked_at_are_normal_and_it_is_said(
+def test_values_that_were_not_looked_at_are_normal_and_it_is_said(
     campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture
 ) -> None:
     looked_at(campaign, device_type="meta")
@@ -676,7 +676,7 @@ def test_energy_is_given_up_after_some_attempts(tmp_path: Path) -> None:
     assert [report.remaining for report in reports] == [1] * (RETRIES.runs - 1) + [0, 0]
 
 
-def test_where_no_energy_can_be_measured_none_is_lacking(tmp_path: Path) -> None:
+def test_where_no_energy_can_be_measured_none_is_missing(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, LOADS, device="cpu", meter=DEAD_METER, has_meter=False)
     campaign.add_model("a", {RELU: 1})
     assert [(report.measured, report.remaining) for report in (run(campaign)[0], run(campaign)[0])] == [(1, 0), (0, 0)]
@@ -741,7 +741,7 @@ def test_a_model_that_is_out_of_date_is_left_out_where_none_is_named(
 # Mistakes
 
 
-def test_missing_counts_of_all_models_are_told_at_once_with_the_remedy(campaign: SimulatedCampaign) -> None:
+def test_missing_counts_of_all_models_are_reported_at_once_with_the_remedy(campaign: SimulatedCampaign) -> None:
     for name in ("a", "b"):
         campaign.add_model(name, {RELU: 1})
         (campaign.measurements / name / "operators_filtered.pkl").unlink()
@@ -776,7 +776,7 @@ def test_counts_of_another_input_size_are_recognised(campaign: SimulatedCampaign
     assert line.endswith("run python general_pipeline_block0.py a and python general_pipeline_block1.py a")
 
 
-def test_a_mistyped_model_is_told_before_anything_is_measured(campaign: SimulatedCampaign) -> None:
+def test_a_mistyped_model_is_reported_before_anything_is_measured(campaign: SimulatedCampaign) -> None:
     path = campaign.add_model("a", {RELU: 1}).path
     path.write_text(path.read_text().replace("resnet18", "resnet81"))
     with pytest.raises(UserError, match="torchvision has no model 'resnet81'; did you mean .*resnet18"):
@@ -784,7 +784,7 @@ def test_a_mistyped_model_is_told_before_anything_is_measured(campaign: Simulate
     assert campaign.built == []
 
 
-def test_a_database_of_another_version_is_told_before_anything_is_measured(campaign: SimulatedCampaign) -> None:
+def test_a_database_of_another_version_is_reported_before_anything_is_measured(campaign: SimulatedCampaign) -> None:
     campaign.add_model("a", {RELU: 1})
     campaign.database.folder.mkdir()
     campaign.database.operator_measurements.path.write_text("key,operator\n1,2\n")
@@ -796,7 +796,7 @@ def test_a_database_of_another_version_is_told_before_anything_is_measured(campa
 # Progress
 
 
-def test_progress_tells_name_result_and_time(campaign: SimulatedCampaign) -> None:
+def test_progress_shows_name_result_and_time(campaign: SimulatedCampaign) -> None:
     campaign.add_model("a", {RELU: 3, SILU: 1})
     campaign.add_model("b", {RELU: 1, GELU: 1})
     campaign.before = fail_on(SILU, error=CannotMeasureError("out of memory"))

@@ -143,7 +143,7 @@ class LowCounter:
         return replace(trace, checks=(replace(counter, power_w=0.98 * counter.power_w), *others))
 
 
-def test_the_cost_of_reads_and_what_polling_does_are_kept_and_told(
+def test_the_cost_of_reads_and_what_polling_does_are_kept_and_reported(
     campaign: SimulatedCampaign, table: CsvTable[QualificationRow], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with_real_meters(campaign)
@@ -224,7 +224,7 @@ def test_a_precise_loop_lasts_until_the_meter_that_was_asked_for_is_precise(camp
     assert by_counter.energy_j == pytest.approx(5.0, rel=0.02)
 
 
-def test_a_chosen_meter_that_logs_nothing_is_told(campaign: SimulatedCampaign) -> None:
+def test_a_chosen_meter_that_logs_nothing_is_reported(campaign: SimulatedCampaign) -> None:
     with_real_meters(campaign)
     campaign.meter_names += ("average",)
     row = row_by(campaign, "average", MeasurementProtocol(2.0, 2.0))
@@ -232,7 +232,7 @@ def test_a_chosen_meter_that_logs_nothing_is_told(campaign: SimulatedCampaign) -
     assert row.check_meter == SAMPLES
 
 
-def test_a_meter_that_is_not_there_is_told_with_those_that_are(campaign: SimulatedCampaign) -> None:
+def test_a_meter_that_is_not_there_is_reported_with_those_that_are(campaign: SimulatedCampaign) -> None:
     with_real_meters(campaign)
     there_are = "--meter rapl: cuda:0 has no such meter; available: samples, counter, instant"
     with (
@@ -245,7 +245,7 @@ def test_a_meter_that_is_not_there_is_told_with_those_that_are(campaign: Simulat
 @pytest.mark.parametrize(
     ("device", "meter", "others"), [("cuda:0", "rapl", "samples, counter"), ("cpu", "counter", "rapl")]
 )
-def test_a_meter_that_a_device_cannot_have_is_told_in_a_dry_run_too(
+def test_a_meter_that_a_device_cannot_have_is_reported_in_a_dry_run_too(
     campaign: SimulatedCampaign, device: str, meter: str, others: str
 ) -> None:
     campaign.device = device

@@ -98,5 +98,5 @@ def test_a_fresh_process_rebuilds_from_the_pickles_alone_and_what_was_counted_ot
         ),
     ],
 )
-def test_a_difference_is_told(count: OperatorCount, words: str) -> None:
+def test_a_difference_is_reported(count: OperatorCount, words: str) -> None:
     assert words in str(difference(count, "cpu"))

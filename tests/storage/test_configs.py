@@ -1,4 +1,4 @@
-"""Files that people write are read strictly: every mistake is told at once, with its line and a remedy."""
+"""Files that people write are read strictly: all mistakes are reported at once, with its line and a remedy."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def test_a_measurements_folder_without_models_is_a_mistake(tmp_path: Path) -> No
     assert "contains no model's folder; add one" in line
 
 
-def test_paths_are_told_as_the_user_gave_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_reported_as_the_user_gave_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "measurements", "x", "")
     monkeypatch.chdir(tmp_path)
     (line,) = error_lines(Path("measurements/../measurements"))
@@ -314,7 +314,7 @@ def test_a_file_of_just_64_kb_is_read(tmp_path: Path) -> None:
     assert names(tmp_path) == ["x"]
 
 
-def test_a_folder_without_its_file_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_its_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     (line,) = error_lines(tmp_path)
     assert line.startswith("x/summary.yml: no such file; run in the root")
@@ -423,7 +423,7 @@ def test_a_number_too_long_for_python_is_cut_in_the_line(tmp_path: Path) -> None
     assert len(line) < 300
 
 
-def test_five_mistakes_in_one_file_are_told_at_once_in_the_order_of_lines(tmp_path: Path) -> None:
+def test_five_mistakes_in_one_file_are_reported_at_once_in_the_order_of_lines(tmp_path: Path) -> None:
     content = "done: 1\nmodel_name: NO\nweights: null\ndone: true\ninput_size: [32, '3']\n"
     assert [line.split("; ")[0] for line in errors_in(tmp_path, content)] == [
         "x/summary.yml:1: done: the value is 1, in YAML a number",
@@ -439,7 +439,7 @@ def test_lines_are_sorted_as_numbers(tmp_path: Path) -> None:
     assert [line.split(":")[1] for line in errors_in(tmp_path, content)] == ["2", "16"]
 
 
-def test_mistakes_of_all_files_and_patterns_are_told_at_once(tmp_path: Path) -> None:
+def test_mistakes_of_all_files_and_patterns_are_reported_at_once(tmp_path: Path) -> None:
     write(tmp_path, "b", VALID.replace("false", "maybe"))
     write(tmp_path, "a", VALID + "x: 1\nx: 2\n")
     write(tmp_path, "c", VALID)
@@ -454,7 +454,7 @@ def test_mistakes_of_all_files_and_patterns_are_told_at_once(tmp_path: Path) -> 
     ]
 
 
-def test_what_the_caller_checks_is_told_with_the_mistakes_of_all_files(tmp_path: Path) -> None:
+def test_what_the_caller_checks_is_reported_with_the_mistakes_of_all_files(tmp_path: Path) -> None:
     write(tmp_path, "a", VALID.replace("resnet18", "resnet19"))
     write(tmp_path, "b", VALID.replace("false", "maybe"))
     write(tmp_path, "c", VALID.replace("resnet18", "vgg99"))
@@ -705,7 +705,9 @@ WHITELIST_REMEDY = f'write {WHITELIST_LINE} (class names without their modules, 
         ("operator: [A]\n", ["1: operator: unknown key; did you mean operators?"]),
     ],
 )
-def test_mistakes_in_the_whitelist_are_told_with_their_lines(tmp_path: Path, content: str, expected: list[str]) -> None:
+def test_mistakes_in_the_whitelist_are_reported_with_their_lines(
+    tmp_path: Path, content: str, expected: list[str]
+) -> None:
     assert whitelist_errors(tmp_path, content) == [f"operator_whitelist.yml:{line}" for line in expected]
 
 
@@ -715,7 +717,7 @@ def test_a_missing_whitelist_is_one_line_with_the_remedy(tmp_path: Path) -> None
         load_whitelist(tmp_path / "operator_whitelist.yml")
 
 
-# What is shipped
+# The shipped configs
 
 
 def test_the_shipped_models_are_valid_and_complete() -> None:

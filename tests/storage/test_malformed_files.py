@@ -35,7 +35,7 @@ def unchanged(path: Path) -> None:
 
 
 def refuse(path: Path) -> None:
-    raise UserError(f"{path}:1: not understood; mend the line")
+    raise UserError(f"{path}:1: not understood; fix the line")
 
 
 def fail(path: Path) -> None:
@@ -88,14 +88,14 @@ def test_what_goes_wrong_is_seen_and_the_next_input_is_read(
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("{path}:1: wrong; mend it", None),
+        ("{path}:1: wrong; fix it", None),
         ("{path}:1: wrong", "it has no remedy"),
-        ("wrong; mend it", "it does not begin with the file"),
-        ("{path}: wrong\n; mend it", "not one line"),
-        ("{path}: " + "x" * 1000 + "; mend it", "a line of 10"),
+        ("wrong; fix it", "it does not begin with the file"),
+        ("{path}: wrong\n; fix it", "not one line"),
+        ("{path}: " + "x" * 1000 + "; fix it", "a line of 10"),
     ],
 )
-def test_lines_that_are_not_clear_are_told(tmp_path: Path, line: str, expected: str | None) -> None:
+def test_lines_that_are_not_clear_are_reported(tmp_path: Path, line: str, expected: str | None) -> None:
     path = tmp_path / "x.yml"
     found = complaint(UserError(line.format(path=path)), path)
     assert found is None if expected is None else found is not None and found.startswith(expected)

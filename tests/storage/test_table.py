@@ -73,7 +73,7 @@ ROWS = st.builds(
 
 
 def as_stored(row: Row) -> Row:
-    """What comes back: line breaks become spaces, and an empty optional text is none."""
+    """A text as it is read back: line breaks become spaces, and an empty optional text is none."""
     note = None if row.note is None else one_line(row.note) or None
     return replace(row, key=one_line(row.key), note=note)
 
@@ -246,12 +246,12 @@ def test_columns_of_another_version_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("separator", "name"), [(";", "semicolons"), ("\t", "tabs")])
-def test_other_separators_are_told(tmp_path: Path, separator: str, name: str) -> None:
+def test_other_separators_are_reported(tmp_path: Path, separator: str, name: str) -> None:
     line = error_in(tmp_path, (HEADER + LINE).replace(",", separator))
     assert line == f"1: its cells are separated by {name}; save it with commas and decimal points"
 
 
-def test_a_line_that_was_changed_is_told_by_its_checksum(tmp_path: Path) -> None:
+def test_a_line_that_was_changed_is_reported_by_its_checksum(tmp_path: Path) -> None:
     line = error_in(tmp_path, HEADER + LINE + LINE.replace("0.25", "0.26"))
     assert line == (
         "3: wrong checksum: the line was damaged or edited; "
@@ -325,7 +325,7 @@ def test_an_older_file_whose_rows_are_replaced_is_kept(
     assert (tmp_path / "rows.csv.old").read_text() == OLD_HEADER + OLD_LINE
 
 
-def test_a_damaged_line_is_told_and_no_row_is_replaced(tmp_path: Path) -> None:
+def test_a_damaged_line_is_reported_and_no_row_is_replaced(tmp_path: Path) -> None:
     table = table_in(tmp_path, HEADER + LINE + "k2\n")
     with pytest.raises(UserError, match=r"rows\.csv:3: 1 cells"):
         table.replace_rows(lambda rows: [])
@@ -390,7 +390,7 @@ def test_rows_of_another_file_are_added_once(tmp_path: Path) -> None:
     assert table.rows() == [ROW, *rows]
 
 
-def test_all_problems_are_told_and_good_lines_are_kept(tmp_path: Path) -> None:
+def test_all_problems_are_reported_and_good_lines_are_kept(tmp_path: Path) -> None:
     content = HEADER + LINE + "k2\n" + LINE + LINE.replace("k1", "k9") + "torn"
     table = table_in(tmp_path, content)
     assert [problem.removeprefix(f"{table.path}:")[:20] for problem in table.problems()] == [
@@ -403,7 +403,7 @@ def test_all_problems_are_told_and_good_lines_are_kept(tmp_path: Path) -> None:
     assert table.problems() == []
 
 
-def test_a_missing_header_is_told_and_many_columns_are_not_all_named(tmp_path: Path) -> None:
+def test_a_missing_header_is_reported_and_many_columns_are_not_all_named(tmp_path: Path) -> None:
     assert error_in(tmp_path, LINE + LINE).startswith("1: no header; begin the file with the line key,time_s,")
     many = HEADER.replace("note", "a,b,c,d,e")
     assert "unknown: a, b, c and 2 more; missing: note)" in error_in(tmp_path, many + LINE)
@@ -461,7 +461,7 @@ def test_a_bad_line_is_named_with_its_number(tmp_path: Path, bad: str, problem: 
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
-def test_what_is_no_plain_file_is_told_and_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_what_is_no_plain_file_is_reported_and_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
     """A pipe would be waited for, and a device never ends."""
     table = table_in(tmp_path)
     make(table.path)
@@ -474,7 +474,7 @@ def test_what_is_no_plain_file_is_told_and_not_read(tmp_path: Path, make: Callab
 
 
 @pytest.mark.parametrize(("before", "number"), [("", 1), (HEADER, 2), (HEADER + LINE, 3)])
-def test_a_line_longer_than_any_row_is_told_in_little_memory(tmp_path: Path, before: str, number: int) -> None:
+def test_a_line_longer_than_any_row_is_reported_in_little_memory(tmp_path: Path, before: str, number: int) -> None:
     table = table_in(tmp_path, before)
     with table.path.open("ab") as file:
         file.truncate(len(before) + 600_000_000)
@@ -577,7 +577,7 @@ WRITES: list[Callable[[CsvTable[Row]], object]] = [
 
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("lock", [fcntl.LOCK_SH, fcntl.LOCK_EX])
-def test_who_writes_waits_until_nobody_else_holds_the_file(
+def test_who_writes_waits_until_no_one_else_holds_the_file(
     tmp_path: Path, write: Callable[[CsvTable[Row]], object], lock: int
 ) -> None:
     table = table_in(tmp_path, HEADER + LINE)

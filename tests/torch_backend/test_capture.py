@@ -538,7 +538,7 @@ def test_numbers_of_numpy_are_plain_numbers() -> None:
     assert all(type(count.operator.inputs[1]) in (int, float) for count in counts.counts)
 
 
-def test_types_as_arguments_are_told_apart() -> None:
+def test_types_as_arguments_are_distinguished() -> None:
     counts = counts_of_call(lambda x: (x.type(torch.HalfTensor), x.type(torch.LongTensor)), torch.ones(4))
     assert len(counts.counts) == 2
 
@@ -627,7 +627,7 @@ def test_outputs_are_those_of_the_first_call() -> None:
     assert (count.occurrences, str(count.outputs)) == (2, "int64[1, 1]")
 
 
-def test_scripted_functions_are_told_as_outside() -> None:
+def test_scripted_functions_are_reported_as_outside() -> None:
     @torch.jit.script
     def scripted(x: torch.Tensor) -> torch.Tensor:
         return torch.sigmoid(x) * x
@@ -654,7 +654,7 @@ def test_a_subclass_of_a_composite_is_one_too() -> None:
     assert (count.operator.short_name, count.operator.mode) == ("MultiheadAttention", "eval")
 
 
-def test_composites_that_differ_inside_are_told_apart() -> None:
+def test_composites_that_differ_inside_are_distinguished() -> None:
     class Block(nn.Module):
         def __init__(self, stride: int) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""Captures and the device's queue, on a CUDA that is played: what is captured how often, and what failures become."""
+"""Captures and the device's queue, on a simulated CUDA: what is captured how often, and what failures become."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_each_run_is_in_another_place_whose_first_replay_does_not_count(
     monkeypatch.setattr(FakeGraph, "replay", replay)
     assert [workload.run(rounds) for rounds in (1, *[2] * 9)] == [0, 1, *[2] * 8]
     assert workload.ended_s == pytest.approx(0.004)
-    # What the GPU waits for Python does count, as the power meanwhile does.
+    # Time in which the GPU waits for Python counts, as does the power meanwhile.
     cuda.now_s += 0.5
     assert [workload.run(2), workload.ended_s] == [2, pytest.approx(0.004)]
     assert [workload.run(2), workload.ended_s] == [2, pytest.approx(0.504)]
@@ -373,7 +373,7 @@ def test_there_are_no_more_places_than_memory_is_free_for(cuda: FakeCuda) -> Non
     assert cuda.free_bytes == 30
 
 
-def test_memory_that_a_library_does_without_in_a_capture_is_told(cuda: FakeCuda) -> None:
+def test_memory_that_a_library_does_without_in_a_capture_is_reported(cuda: FakeCuda) -> None:
     def does_without() -> None:
         cuda.shortages += cuda.capturing is not None
         cuda.call()

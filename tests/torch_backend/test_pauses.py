@@ -19,7 +19,7 @@ CLOCK_HZ = 2e9
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was called, in order; pauses with their length."""
+    """Calls in order; pauses with their length."""
     made: list[str] = []
     monkeypatch.setattr(pauses, "_pause", lambda clocks, _: made.append(f"pause of {1e3 * clocks / CLOCK_HZ:.3f} ms"))
     return made

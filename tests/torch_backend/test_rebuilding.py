@@ -181,7 +181,7 @@ def test_dtypes_of_inputs_are_kept_apart(dtype: torch.dtype) -> None:
     assert tuple_of(nn.ReLU(), IMAGE) != tuple_of(nn.ReLU(), IMAGE.to(dtype))
 
 
-def test_a_norm_without_weights_has_no_bias_to_tell_of() -> None:
+def test_a_norm_without_weights_has_no_bias() -> None:
     # Only newer versions of torch have the argument, and None for it there.
     assert tuple_of(nn.InstanceNorm2d(4), IMAGE).parameters == (("num_features", 4),)
 

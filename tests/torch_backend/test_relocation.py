@@ -1,4 +1,4 @@
-"""What repeated calls find in the cache: which copies run in which order, and that each does what the operator does."""
+"""The cache at repeated calls: which copies run in which order, and that each does what the operator does."""
 
 from __future__ import annotations
 
@@ -381,6 +381,6 @@ def test_the_conditions_name_the_mode_and_whole_models_run_as_they_are(tmp_path:
             assert (whole.iterations_per_round, whole.notes) == (1, "")
 
 
-def test_flags_tell_what_ran_as_warm() -> None:
+def test_flags_name_what_ran_as_warm() -> None:
     ran = [made(nn.ReLU(), COLD, X), made(nn.Linear(5, 4), CHAINED, X), made(nn.ReLU(), CHAINED, X)]
     assert [Flag.RAN_WARM in each.flags for each in ran] == [True, True, False]

@@ -41,7 +41,7 @@ def drawn(*values: PlainValue) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("iterations", [0, 1, 7])
-def test_a_workload_runs_as_often_as_it_is_told_in_inference_mode(iterations: int) -> None:
+def test_a_workload_runs_as_often_as_asked_in_inference_mode(iterations: int) -> None:
     modes: list[bool] = []
     EagerWorkload(Calls(lambda: modes.append(torch.is_inference_mode_enabled())), "cpu").run(iterations)
     assert modes == [True] * iterations
@@ -401,7 +401,7 @@ def test_the_flag_stands_beside_others_and_is_no_doubt() -> None:
     ],
     ids=lambda operator: operator.short_name,
 )
-def test_finite_outputs_integers_and_what_was_asked_for_are_not_told_of(operator: OperatorTuple) -> None:
+def test_finite_outputs_integers_and_what_was_asked_for_are_not_reported(operator: OperatorTuple) -> None:
     assert Flag.NOT_FINITE not in operator_workload(operator, "cpu").flags
 
 
@@ -427,7 +427,7 @@ def test_one_value_among_many_is_seen_wherever_it_is(bad: float, dtype: torch.dt
         assert flags_of_output(output, [output]) == ()
 
 
-def test_what_cannot_be_looked_at_is_not_told_of() -> None:
+def test_what_cannot_be_looked_at_is_not_reported() -> None:
     sparse = torch.tensor([0.0, math.nan]).to_sparse()
     assert flags_of_output((sparse, torch.ones(3).to(torch.float8_e4m3fn)), ()) == ()
 
