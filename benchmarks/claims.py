@@ -54,37 +54,38 @@ SUM_LINES = (
 )
 
 GRAPHS = "CUDA graphs, captured values"
-NIGHT = "2026-11-22/23"
+LOOPS_DAYS = "2026-11-21/22 ([log](log/speed.md#2026-11-22-sixty-operators-in-short-and-long-loops))"
+VALUES_DAYS = "2026-11-21 ([log](log/values.md))"
 
 CLAIMS: Mapping[str, tuple[Claim, ...]] = {
     "sums": (
         Claim(
-            "ShuffleNet V2 x0.5 (0.9 ms), the worst in time: sum / whole {shufflenet_ratio}, corrected "
-            "{shufflenet_corrected_ratio}",
+            "{time_worst_model} ({worst_whole}), the worst in time: sum / whole {worst_ratio}, corrected "
+            "{worst_corrected_ratio}",
             GRAPHS,
-            NIGHT,
+            "{worst_days}",
             (SUMS,),
         ),
         Claim(
-            "Small inputs: ResNet-34 at 56x56 (1.1 ms) {resnet34_small_ratio}, corrected "
+            "Small inputs: ResNet-34 at 56x56 ({resnet34_small_whole}) {resnet34_small_ratio}, corrected "
             "{resnet34_small_corrected_ratio} (energy {resnet34_small_energy_corrected_ratio}); ResNet-18 at 32x32 "
-            "(0.5 ms) {resnet18_small_ratio}, not corrected",
+            "({resnet18_small_whole}) {resnet18_small_ratio}, not corrected",
             GRAPHS,
-            NIGHT,
+            "{small_inputs_days}",
             (SUMS,),
         ),
         Claim(
             "Eager sums of {eager_models} models are {eager_time_lowest} to {eager_time_highest} off in time, "
             "{eager_energy_lowest} to {eager_energy_highest} in energy",
             "eager, captured values, no correction",
-            NIGHT,
+            "{eager_days}",
             (SUMS,),
         ),
         Claim(
             "Sums of operators measured on Gaussian inputs, {normal_models} models: time {normal_time_median} off in "
             "the median, {normal_time_worst} at worst; energy {normal_energy_median} and {normal_energy_worst}",
             "CUDA graphs, Gaussian inputs, no correction",
-            NIGHT,
+            "{normal_days}",
             (SUMS,),
         ),
         Claim(
@@ -92,7 +93,7 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "{kernels_alone_median} in the median of {kernel_models} models; {same_kernels_lowest} of the time is in "
             "the same kernels",
             "PyTorch profiler, eager, one run each",
-            "2026-11-22",
+            "{kernel_days}",
             ("database/kernel_times.csv",),
         ),
     ),
@@ -101,15 +102,15 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "Sums of {two_boards_models} models on two boards agree within {two_boards_time_worst} in time "
             "({two_boards_time_median} in the median); in energy the second board is {two_boards_energy_lowest} to "
             "{two_boards_energy_highest} off",
-            f"boards 0d8f and cd1b, {GRAPHS}; energies at 50 °C",
-            NIGHT,
+            f"boards {{two_boards}}, {GRAPHS}; energies at 50 °C",
+            "{two_boards_days}",
             (OPERATORS, "database/model_operators.csv"),
         ),
         Claim(
             "{two_boards_operators} operators on the same two boards: times differ by {two_boards_operator_median} in "
             "the median, {two_boards_operator_beyond_1} of them by more than 1 %",
             "as above",
-            NIGHT,
+            "{two_boards_days}",
             (OPERATORS,),
         ),
         Claim(
@@ -117,35 +118,35 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "{runs_energy_median} in energy (coefficient of variation, median; 95th percentile {runs_time_95} and "
             "{runs_energy_95})",
             f"one board, fresh processes, shuffled order, {GRAPHS}, energies at 50 °C",
-            "2026-11-22",
+            "{runs_days}",
             ("docs/data/repeatability",),
         ),
         Claim(
             "Of the differences between two of these runs the 95 % interval contains {runs_time_held} in time and "
             "{runs_energy_held} in energy",
             "as above",
-            "2026-11-22",
+            "{runs_days}",
             ("docs/data/repeatability",),
         ),
         Claim(
             "{boards} boards differ by up to {boards_energy_range} in the energy of one addition of two 8192x8192 "
             "matrices and by up to {boards_time_range} in its time",
             "median of each board; energies at 50 °C",
-            NIGHT,
+            "{boards_days}",
             ("database/sentinel_measurements.csv",),
         ),
         Claim(
             "The whole MobileNetV3-Large takes {mobilenet_shortest} to {mobilenet_longest} on {mobilenet_boards} "
             "boards",
             "CUDA graphs, 3 s",
-            NIGHT,
+            "{mobilenet_days}",
             (WHOLES,),
         ),
         Claim(
             "{short_builds} of {builds} builds of the whole EfficientNet-B0 take {short_builds_by} less time than the "
             "others (cause unknown)",
             "one board, two processes, CUDA graphs",
-            NIGHT,
+            "{builds_days}",
             ("docs/data/whole_builds.csv",),
         ),
     ),
@@ -154,7 +155,7 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "An operator takes {operator_seconds_median} in the median and {operator_seconds_mean} on average, from "
             "one start to the next ({campaign_operators} operators, {campaign_minutes})",
             f"one board, {GRAPHS}, `--relative-error 0.01`",
-            NIGHT,
+            "{campaign_days}",
             (OPERATORS,),
         ),
         Claim(
@@ -162,7 +163,7 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "PyTorch, by `time`: [log](log/speed.md)); sum / whole is {resnet50_time} in time and {resnet50_energy} in "
             "energy (corrected {resnet50_time_corrected} and {resnet50_energy_corrected})",
             f"one board, fresh processes, {GRAPHS}, `--relative-error 0.01`",
-            "2026-11-22",
+            "{resnet50_days}",
             ("docs/data/resnet50",),
         ),
         Claim(
@@ -170,15 +171,16 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "{fast_operators} operators, within 1 % in energy for {fast_energy_within} (median difference "
             "{fast_time_median} and {fast_energy_median}; on the same build {fast_time_within_same_build} and "
             "{fast_energy_within_same_build}); it takes {fast_seconds_median} in the median, all included",
-            "seven boards, 24 kinds of operators of 1 µs to 2.4 ms, several versions of the rules; energies at 50 °C",
-            "2026-11-21/22",
+            "{fast_boards} boards, {fast_kinds} kinds of operators of {fast_shortest} to {fast_longest}, "
+            "several versions of the rules; energies at 50 °C",
+            LOOPS_DAYS,
             ("docs/data/fast_vs_reference.csv",),
         ),
         Claim(
             "Loops of 10 s agree with loops of 30 s within {long_time_worst} in time and {long_energy_worst} in "
             "energy ({long_operators} operators)",
             "as above, the same build",
-            "2026-11-21/22",
+            LOOPS_DAYS,
             ("docs/data/fast_vs_reference.csv",),
         ),
     ),
@@ -187,20 +189,20 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "NVML's power samples are within {samples_steady_worst} of the energy counter under a steady load on "
             "{qualified_boards} boards, and up to {samples_pulsed_worst} off under pulses of 10 ms to 50 ms",
             "qualification of the meters",
-            NIGHT,
+            "{qualified_days}",
             ("database/meter_qualifications.csv",),
         ),
         Claim(
             "In loops of 10 s the two meters differ by {meters_apart_median} in the median "
             "({meters_apart_operators} operators)",
             "as the loops of 10 s above",
-            "2026-11-21/22",
+            LOOPS_DAYS,
             ("docs/data/fast_vs_reference.csv",),
         ),
         Claim(
             "Power rises by {slope_lowest} to {slope_highest} per kelvin on {slope_boards} boards",
             "the same addition; boards of which this is known to 0.1 % per kelvin",
-            NIGHT,
+            "{slope_days}",
             ("database/meter_qualifications.csv",),
         ),
     ),
@@ -210,13 +212,13 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "{convolution_half_zeros_saves} less on half zeros; {value_operators} kinds of operators take "
             "{zeros_save_least} to {zeros_save_most} less on zeros",
             "one board, eager loops of 1.2 s",
-            "2026-11-21",
+            VALUES_DAYS,
             ("docs/data/input_values.csv",),
         ),
         Claim(
             "SiLU takes {silu_half_zeros_costs} more energy on half zeros: exact zeros slow it down",
             "as above",
-            "2026-11-21",
+            VALUES_DAYS,
             ("docs/data/input_values.csv",),
         ),
     ),
@@ -226,7 +228,7 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "{counted_bytes} of the bytes of an unobserved run; {published_multiply_adds} agree with the published "
             "multiply-adds within 0.5 %",
             "batch 1, published input size; on a CPU and on an H200",
-            "2026-11-21",
+            "{counted_days}",
             ("docs/accuracy/counting_cpu.md", "docs/accuracy/counting_h200.md"),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Every claim of docs/accuracy.md and README.md follows from the committed rows."""
+"""Every claim of docs/accuracy.md, and every sentence of ``claimed_prose.md``, follows from the committed rows."""
 
 import importlib
 from pathlib import Path
@@ -8,20 +8,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SUMS = ROOT / "database" / "sum_vs_full.csv"
-
-README = """
-The difference is {time_corrected_median} in time and {energy_corrected_median} in energy
- in the median of {models} models
-| time | {time_median} | {time_worst} | {time_median_2ms} | {time_worst_2ms} |
-| time, with the cache correction | {time_corrected_median} | {time_corrected_worst} |
- {time_corrected_worst} | {time_corrected_median_2ms} | {time_corrected_worst_2ms} |
-| energy | {energy_median} | {energy_worst} | {energy_median_2ms} | {energy_worst_2ms} |
-| energy, with the cache correction | {energy_corrected_median} | {energy_corrected_worst} |
- {energy_corrected_worst} | {energy_corrected_median_2ms} | {energy_corrected_worst_2ms} |
-| for comparison: time, if only leaf modules are summed, which forward hooks can see | {modules_time_median} | {modules_time_worst} |
- {modules_time_worst} | {modules_time_median_2ms} | {modules_time_worst_2ms} |
-"""
-"""Parts of the README, one a line, with the names of figures in braces (``benchmarks/claims.py --figures``)."""
+PAGES_OF_PROSE = (ROOT / "tests" / "claimed_prose.md").read_text(encoding="utf-8").split("\n## ")[1:]
+PROSE = [(page, text) for page, *texts in map(str.splitlines, PAGES_OF_PROSE) for text in texts if text]
+"""Pages and their sentences, with the names of figures in braces."""
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +43,10 @@ def test_the_page_of_all_models_follows_from_the_committed_rows(benchmark, pytes
     assert is_current(ROOT / "docs" / "accuracy" / "models.md", page, pytestconfig)
 
 
-@pytest.mark.parametrize("text", README.strip().splitlines())
-def test_the_readme_repeats_claims(text, figures):
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert text.format_map(figures) in readme
+@pytest.mark.parametrize(("page", "text"), PROSE)
+def test_prose_states_figures_of_the_committed_rows(page, text, figures):
+    words = (ROOT / page).read_text(encoding="utf-8").replace("\n>", "\n").split()
+    assert text.format_map(figures) in " ".join(words)
 
 
 def test_committed_comparisons_are_the_sums_of_the_committed_rows():
