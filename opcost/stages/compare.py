@@ -96,9 +96,14 @@ def _evidence(request: Request, selections: Iterable[Selection]) -> Evidence:
     return Evidence(Measurements(rows), request.database.calls_in_chains.rows())
 
 
+def reports_of(request: Request, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
+    """Return comparisons as rows."""
+    return [_report(model, request.device) for model in models]
+
+
 def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
     """Write comparisons to the database, except in a dry run; return them as rows."""
-    reports = [_report(model, request.device) for model in models]
+    reports = reports_of(request, models)
     rows = [row for report in reports for row in report.comparisons]
     if rows and not request.dry_run:
         request.database.sum_vs_full.replace_rows(partial(_updated, rows))

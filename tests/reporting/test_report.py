@@ -254,3 +254,13 @@ def test_the_script_writes_it_and_a_dry_run_does_not(campaign: SimulatedCampaign
     assert not path.exists()
     assert script(*folders, "--report", str(path)).returncode == 0
     assert [model["label"] for model in data_of(path.read_text())["models"]] == ["first", "second"]
+
+
+def test_the_subcommand_writes_it_and_changes_no_table(campaign: SimulatedCampaign) -> None:
+    path = campaign.folder / "r.html"
+    folders = ("--measurements", str(campaign.measurements), "--database", str(campaign.database.folder))
+    tables = {file: file.read_bytes() for file in campaign.database.folder.rglob("*") if file.is_file()}
+    command = [sys.executable, "-m", "opcost", "report", *folders, "--output", str(path)]
+    subprocess.run(command, cwd=SCRIPT.parent, capture_output=True, check=True)
+    assert [model["label"] for model in data_of(path.read_text())["models"]] == ["first", "second"]
+    assert {file: file.read_bytes() for file in campaign.database.folder.rglob("*") if file.is_file()} == tables

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import replace
 
 from opcost.command.log import log_run
 from opcost.command.options import (
@@ -28,12 +27,12 @@ def report(arguments: Namespace) -> int:
     from opcost.reporting.report import write_report
     from opcost.reporting.tables import print_files
     from opcost.running.request import Request
-    from opcost.stages.compare import find_comparisons, keep_comparisons
+    from opcost.stages.compare import find_comparisons, reports_of
 
     runs = OperatorRuns(arguments.input_data, arguments.cache, arguments.counted)
-    request = replace(Request.from_arguments(arguments), dry_run=True)
+    request = Request.from_arguments(arguments)
     models = find_comparisons(request, runs)
-    write_report(arguments.output, request.database, models, keep_comparisons(request, models))
+    write_report(arguments.output, request.database, models, reports_of(request, models))
     print_files("written", [arguments.output])
     return 0
 
