@@ -4,6 +4,8 @@ Example: python -m opcost check
          python -m opcost make-configs 'efficientnet_*'
 """
 
+from typing import NoReturn
+
 from opcost.command.options import Parser
 from opcost.command.run import run
 from opcost.command.subcommand import PROGRAM
@@ -30,5 +32,10 @@ def main() -> int:
     return status
 
 
-if __name__ == "__main__":
+def start() -> NoReturn:
+    """Run the program, and exit with its status."""
     run(main)
+
+
+if __name__ == "__main__":
+    start()

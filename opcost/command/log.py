@@ -10,7 +10,6 @@ import itertools
 import logging
 import platform
 import re
-import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from opcost.invocation import command_line, program_name
 from opcost.progress import SHOWN
 
 RUN_LOGS = "run_logs"
@@ -46,20 +46,8 @@ def log_run(verbose: bool, database: Path | None = None) -> None:
     root.setLevel(logging.INFO)
     root.addHandler(_OnStderr(verbose))
     if database is not None:
-        root.addHandler(_run_log(database / RUN_LOGS, script_name()))
+        root.addHandler(_run_log(database / RUN_LOGS, program_name()))
     logging.getLogger(__name__).info("begins: %s", command_line())
-
-
-def command_line() -> str:
-    """Return the command of this program, as a user types it in the project's folder."""
-    script = ["-m", "opcost"] if script_name() == "opcost" else [Path(sys.argv[0]).name]
-    return shlex.join(["python", *script, *sys.argv[1:]])
-
-
-def script_name() -> str:
-    """Return the name of the running script, without its folder and suffix."""
-    path = Path(sys.argv[0])
-    return path.parent.name if path.stem == "__main__" else path.stem
 
 
 class _OnStderr(logging.Handler):

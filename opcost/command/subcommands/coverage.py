@@ -5,10 +5,11 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from opcost.command.log import command_line, log_run
+from opcost.command.log import log_run
 from opcost.command.options import DEVICE, META, MODELS, VERBOSE, Option
 from opcost.command.subcommand import Subcommand
 from opcost.errors import UserError
+from opcost.invocation import command_line
 
 OUTPUT = Option("--output", "write the page in Markdown (default: to stdout)", type=Path, metavar="FILE")
 

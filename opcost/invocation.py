@@ -1,0 +1,82 @@
+"""The running program, and commands as a user can paste them into the same shell.
+
+Standard library only, so that scripts can import it before anything is installed.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+SCRIPTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "count": ("general_pipeline_block0.py",),
+        "filter": ("general_pipeline_block1.py",),
+        "measure": ("general_pipeline_block2.py",),
+        "measure-models": ("full_model_measurement.py",),
+        "compare": ("compare_sum_vs_full.py",),
+        "advise": ("compare_sum_vs_full.py", "--coverage-target", "0.9"),
+        "power": ("power_logger.py",),
+        "qualify": ("power_logger.py", "--qualify"),
+    }
+)
+"""The script, with the arguments, that does the same as a subcommand."""
+
+
+def command(name: str, *arguments: str) -> str:
+    """Return the command of a subcommand: of its script if a script is running, else of ``opcost``."""
+    program = Path(sys.argv[0])
+    if is_script() and name in SCRIPTS:
+        script, *more = SCRIPTS[name]
+        return shlex.join([_python(), str(program.with_name(script)), *more, *arguments])
+    return shlex.join([*_opcost(), name, *arguments])
+
+
+def pip_install(*requirements: str) -> str:
+    """Return the command that installs packages for the Python that is running."""
+    return shlex.join([_python(), "-m", "pip", "install", *requirements])
+
+
+def command_line() -> str:
+    """Return the command of this program without the paths of Python and of ``opcost``, for people who read it."""
+    name = program_name()
+    return shlex.join([*([name] if name == "opcost" else ["python", f"{name}.py"]), *sys.argv[1:]])
+
+
+def program_name() -> str:
+    """Return the name of the running script without its suffix; ``opcost`` for ``python -m opcost``."""
+    path = Path(sys.argv[0])
+    return path.parent.name if path.stem == "__main__" else path.stem
+
+
+def is_script() -> bool:
+    """Return whether one of the top level's scripts is running."""
+    return Path(sys.argv[0]).name in {script for script, *_ in SCRIPTS.values()}
+
+
+def _opcost() -> list[str]:
+    beside = Path(sys.executable).with_name("opcost")
+    if not beside.exists():
+        return [_python(), "-m", "opcost"]
+    return [_as_typed(beside)]
+
+
+def _python() -> str:
+    return _as_typed(Path(sys.executable), "python", "python3")
+
+
+def _as_typed(program: Path, *names: str) -> str:
+    """Return the first of a program's names by which the shell finds it.
+
+    If there is none, return its path, relative if it is below the current folder.
+    """
+    for name in names or (program.name,):
+        found = shutil.which(name)
+        if found is not None and Path(found).parent == program.parent:
+            return name
+    here = Path.cwd()
+    return str(program.relative_to(here)) if program.is_relative_to(here) else str(program)

@@ -1,0 +1,91 @@
+"""Commands in messages: a user can paste them into the same shell."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opcost.invocation import SCRIPTS, command, command_line, pip_install, program_name
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A virtual environment in the current folder, not on the PATH, whose opcost is running."""
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("python", "opcost"):
+        (programs / name).write_text("#!/bin/sh\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(programs / "python"))
+    monkeypatch.setattr(sys, "argv", [str(programs / "opcost"), "show"])
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return programs
+
+
+def test_a_program_below_the_current_folder_has_its_relative_path(environment: Path) -> None:
+    assert command("show", "resnet*") == ".venv/bin/opcost show 'resnet*'"
+    assert pip_install("opcost[torch]") == ".venv/bin/python -m pip install 'opcost[torch]'"
+
+
+def test_a_program_elsewhere_has_its_whole_path(
+    environment: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert command("show") == f"{environment}/opcost show"
+
+
+def test_a_program_that_the_shell_finds_has_its_name(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{environment}:/usr/bin:/bin")
+    assert command("show") == "opcost show"
+    assert pip_install("x") == "python -m pip install x"
+
+
+def test_a_program_of_another_environment_is_not_taken_for_this_one(
+    environment: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "opcost").symlink_to(environment / "opcost")
+    monkeypatch.setenv("PATH", f"{other}:/usr/bin:/bin")
+    assert command("show") == ".venv/bin/opcost show"
+
+
+def test_without_the_program_python_runs_the_package(environment: Path) -> None:
+    (environment / "opcost").unlink()
+    assert command("show") == ".venv/bin/python -m opcost show"
+
+
+def test_a_scripts_messages_name_scripts(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["general_pipeline_block1.py", "tiny"])
+    assert command("count", "tiny") == ".venv/bin/python general_pipeline_block0.py tiny"
+    assert command("qualify") == ".venv/bin/python power_logger.py --qualify"
+    assert command("merge", "a", "b") == ".venv/bin/opcost merge a b"
+    assert (command_line(), program_name()) == (
+        "python general_pipeline_block1.py tiny",
+        "general_pipeline_block1",
+    )
+
+
+def test_a_script_in_another_folder_names_scripts_there(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["../opcost/compare_sum_vs_full.py"])
+    assert command("measure") == ".venv/bin/python ../opcost/general_pipeline_block2.py"
+
+
+@pytest.mark.parametrize("argv0", ["/x/bin/opcost", "/x/opcost/__main__.py"])
+def test_people_read_the_command_without_paths(argv0: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [argv0, "show", "resnet*"])
+    assert (command_line(), program_name()) == ("opcost show 'resnet*'", "opcost")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_command_of_a_script_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", ["general_pipeline_block0.py"])
+    shown = subprocess.run([*shlex.split(command(name)), "--help"], capture_output=True, text=True, check=True)
+    assert "usage:" in shown.stdout + shown.stderr or "Example" in shown.stdout
