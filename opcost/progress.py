@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 SHOWN = "is_shown"
@@ -12,8 +13,8 @@ files hold them."""
 class Progress(Protocol):
     """Receives the items of a piece of work, and may show them with the time left."""
 
-    def start(self, items: int, expected_item_s: float | None) -> None:
-        """A piece of work begins; ``expected_item_s`` is the expected time of one item, None if unknown."""
+    def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
+        """A piece of work begins; ``expected_s`` has the expected time of each item in s, empty if unknown."""
 
     def begin(self, name: str) -> None:
         """The next item begins."""

@@ -7,7 +7,7 @@ reports = measure_operators(campaign.request(), lambda _: protocol, campaign.ope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -147,14 +147,14 @@ class RecordedProgress:
 
     def __init__(self) -> None:
         self.items: list[int] = []
-        self.expected_item_s: float | None = None
+        self.expected_s: Sequence[float] = ()
         self.names: list[str] = []
         self.results: list[str] = []
         self.ended = 0
 
-    def start(self, items: int, expected_item_s: float | None) -> None:
+    def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
         self.items.append(items)
-        self.expected_item_s = expected_item_s
+        self.expected_s = expected_s
 
     def begin(self, name: str) -> None:
         self.names.append(name)

@@ -25,6 +25,10 @@ PLAIN_INTERVAL_S = 0.3
 
 LOG_WIDTH = 160
 
+DAMPING_ITEMS = 3
+"""The weight of expected times against finished items, in items: the times of single items are less well known than
+those of a whole campaign (``docs/accuracy.md``)."""
+
 
 def progress_on_stderr() -> LoggedProgress:
     """Return a bar if stderr is a terminal, else plain lines; both are also logged."""
@@ -47,22 +51,30 @@ def print_line(text: str) -> None:
 
 
 class TimeLeft:
-    """Estimates the time left for equal items: first from the expected time, then from the finished items."""
+    """Estimates the time left: the expected times of the items left, scaled by what the finished ones have taken.
 
-    def __init__(self, items: int, expected_item_s: float | None, now: Callable[[], float] = time.monotonic) -> None:
+    The scale is damped as if ``DAMPING_ITEMS`` items of the mean expected time had taken just that. If expected times
+    are unknown, all items count as equal.
+    """
+
+    def __init__(self, items: int, expected_s: Sequence[float] = (), now: Callable[[], float] = time.monotonic) -> None:
         self.items = items
         self.finished = 0
-        self._expected_item_s = expected_item_s
+        self._is_known = bool(expected_s)
+        self._expected_s = expected_s or (1.0,) * items
         self._now = now
         self._begin_s = now()
 
     def seconds(self) -> float | None:
         """Return the time left in s, None if it is unknown."""
-        if self.finished:
-            item_s: float | None = (self._now() - self._begin_s) / self.finished
-        else:
-            item_s = self._expected_item_s
-        return None if item_s is None else item_s * (self.items - self.finished)
+        if not (self._is_known or self.finished):
+            return None
+        whole_s, finished_s = sum(self._expected_s), sum(self._expected_s[: self.finished])
+        if not self.finished or not whole_s:
+            return whole_s - finished_s
+        damping_s = DAMPING_ITEMS * whole_s / self.items if self._is_known else 0.0
+        elapsed_s = self._now() - self._begin_s
+        return (whole_s - finished_s) * (elapsed_s + damping_s) / (finished_s + damping_s)
 
     def text(self) -> str:
         """Return the time left as text: ``3 min 20 s left``; empty if it is unknown or 0."""
@@ -78,9 +90,9 @@ class LoggedProgress:
         self._log = logging.getLogger(__name__)
         self._name = ""
 
-    def start(self, items: int, expected_item_s: float | None) -> None:
+    def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
         """Pass on the number of items."""
-        self.shown.start(items, expected_item_s)
+        self.shown.start(items, expected_s)
 
     def begin(self, name: str) -> None:
         """Log the item."""
@@ -109,13 +121,13 @@ class PlainProgress:
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._now = now
-        self._time_left = TimeLeft(0, None, now)
+        self._time_left = TimeLeft(0, now=now)
         self._name = ""
         self._last_line_s: float | None = None
 
-    def start(self, items: int, expected_item_s: float | None) -> None:
+    def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
         """Begin with a number of items."""
-        self._time_left = TimeLeft(items, expected_item_s, self._now)
+        self._time_left = TimeLeft(items, expected_s, self._now)
         self._last_line_s = None
 
     def begin(self, name: str) -> None:
@@ -160,12 +172,12 @@ class BarProgress:
             transient=True,
         )
         self._task: rich_progress.TaskID | None = None
-        self._time_left = TimeLeft(0, None)
+        self._time_left = TimeLeft(0)
         self._name = ""
 
-    def start(self, items: int, expected_item_s: float | None) -> None:
+    def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
         """Show the bar."""
-        self._time_left = TimeLeft(items, expected_item_s)
+        self._time_left = TimeLeft(items, expected_s)
         if items:
             self._task = self._bar.add_task("", total=items, left=self._time_left.text())
             self._bar.start()

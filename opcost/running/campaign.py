@@ -76,7 +76,7 @@ class Campaign:
 
     def run(self, progress: Progress) -> Iterator[Outcome]:
         """Carry out the plan, and yield each model's outcome as soon as the model is complete."""
-        progress.start(len(self.plan.items), self.plan.item_s)
+        progress.start(len(self.plan.items), [self.plan.item_s] * len(self.plan.items))
         try:
             for work in self.plan.works:
                 found = self._complete(work)

@@ -116,7 +116,7 @@ def count_operators(request: Request, progress: Progress, on_meta: bool = False)
     """
     tasks = _tasks(request, on_meta)
     whitelist = request.whitelist_if_any()
-    progress.start(len(tasks), sum(task.plan().expected_s for task in tasks) / max(len(tasks), 1))
+    progress.start(len(tasks), [task.plan().expected_s for task in tasks])
     try:
         return [_count_and_report(task, whitelist, progress) for task in tasks]
     finally:

@@ -143,7 +143,7 @@ def check_coverage(
     sizes = {model.name: (BATCH_SIZE, *model.input_size[1:]) for model in models_matching(patterns)}
     models = [resolve(model_operator(name, None, size)) for name, size in sizes.items()]
     tasks = [(model, model.counting_device(device, on_meta)) for model in models]
-    progress.start(len(tasks), sum(EXPECTED_S[device_type_of(device)] for _, device in tasks) / len(tasks))
+    progress.start(len(tasks), [EXPECTED_S[device_type_of(device)] for _, device in tasks])
     try:
         results = [_check_and_report(model, device, progress) for model, device in tasks]
     finally:

@@ -90,7 +90,7 @@ def compare_kernels(
     """
     configs = request.configs(check_config)
     table = request.database.kernel_times
-    progress.start(len(configs), None)
+    progress.start(len(configs))
     reports = []
     try:
         with open_device(request.device, request.database, False) as apparatus:

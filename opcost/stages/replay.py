@@ -45,7 +45,7 @@ def rebuild_operators(request: Request, progress: Progress) -> list[RebuildRepor
     device = choose_device(request.device)
     seen: set[OperatorTuple] = set()
     reports = []
-    progress.start(len(models), None)
+    progress.start(len(models))
     try:
         for config, counts in models:
             progress.begin(config.name)

@@ -101,7 +101,7 @@ def test_verbose_prints_on_stderr_what_is_not_shown_there_anyway(tmp_path: Path)
     body = """
         from opcost.reporting.terminal import progress_on_stderr
         progress = progress_on_stderr()
-        progress.start(1, None)
+        progress.start(1)
         progress.begin("ReLU")
         progress.finish("1 ms")
         return 0
@@ -196,7 +196,7 @@ def test_progress_is_logged_and_handed_on(caplog: pytest.LogCaptureFixture) -> N
     recorded = RecordedProgress()
     progress = LoggedProgress(recorded)
     with caplog.at_level(logging.INFO):
-        progress.start(2, 1.0)
+        progress.start(2, [1.0, 1.0])
         for end in (progress.finish, progress.fail):
             progress.begin("ReLU")
             end("so")

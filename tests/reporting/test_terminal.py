@@ -6,6 +6,8 @@ import io
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from opcost.reporting.terminal import (
@@ -39,32 +41,68 @@ def clock() -> Clock:
 
 
 def test_the_time_left_is_the_expected_one_until_something_has_finished(clock: Clock) -> None:
-    left = TimeLeft(items=10, expected_item_s=33.0, now=clock)
+    left = TimeLeft(10, [33.0] * 10, clock)
     clock.now_s += 5
     assert left.seconds() == 330.0
     assert left.text() == "5 min 30 s left"
 
 
+def test_items_count_by_their_expected_time(clock: Clock) -> None:
+    left = TimeLeft(3, [1.0, 1.0, 98.0], clock)
+    left.finished = 2
+    clock.now_s += 2
+    assert left.seconds() == pytest.approx(98.0)
+
+
 def test_the_time_left_follows_the_items_so_far(clock: Clock) -> None:
-    left = TimeLeft(items=10, expected_item_s=33.0, now=clock)
-    left.finished = 4
-    clock.now_s += 8
-    assert left.seconds() == 12.0
-    left.finished = 10
+    left = TimeLeft(1000, [1.0] * 1000, clock)
+    left.finished = 500
+    clock.now_s += 1000
+    assert left.seconds() == pytest.approx(1000, rel=0.01)
+    left.finished = 1000
     assert left.text() == ""
 
 
-def test_an_unknown_time_left_is_not_shown(clock: Clock) -> None:
-    assert TimeLeft(items=10, expected_item_s=None, now=clock).text() == ""
+def test_one_slow_item_does_not_set_the_time_of_all_others(clock: Clock) -> None:
+    left = TimeLeft(101, [1.0] * 101, clock)
+    left.finished = 1
+    clock.now_s += 10
+    assert 100 < (left.seconds() or 0) < 500
+
+
+def test_an_unknown_time_left_is_not_shown_until_something_has_finished(clock: Clock) -> None:
+    left = TimeLeft(10, now=clock)
+    assert left.text() == ""
+    left.finished = 4
+    clock.now_s += 8
+    assert left.seconds() == pytest.approx(12.0)
+
+
+@given(st.lists(st.floats(1e-3, 1e5), min_size=1), st.floats(0.1, 10), st.data())
+def test_the_time_left_is_never_negative_and_right_where_all_items_are_slower_alike(
+    expected_s: list[float], factor: float, data: st.DataObject
+) -> None:
+    clock = Clock()
+    clock.now_s = 0.0
+    left = TimeLeft(len(expected_s), expected_s, clock)
+    left.finished = data.draw(st.integers(0, len(expected_s)))
+    rest_s = sum(expected_s[left.finished :])
+    clock.now_s = factor * sum(expected_s[: left.finished])
+    seconds = left.seconds()
+    assert seconds is not None
+    # Between the expected time and the one that follows from the finished items, apart from rounding.
+    least_s, most_s = sorted((rest_s, factor * rest_s))
+    assert seconds >= 0
+    assert least_s - 1e-6 * most_s <= seconds <= most_s * (1 + 1e-6)
 
 
 # Plain lines
 
 
-def plain(clock: Clock, items: int, item_s: float, expected_item_s: float | None = 2.0) -> list[str]:
+def plain(clock: Clock, items: int, item_s: float, expected_item_s: float = 2.0) -> list[str]:
     stream = io.StringIO()
     progress = PlainProgress(stream, clock)
-    progress.start(items, expected_item_s)
+    progress.start(items, [expected_item_s] * items)
     for item in range(items):
         progress.begin(f"Conv2d {item}")
         clock.now_s += item_s
@@ -74,7 +112,7 @@ def plain(clock: Clock, items: int, item_s: float, expected_item_s: float | None
 
 
 def test_each_slow_item_is_a_line_with_name_result_and_time_left(clock: Clock) -> None:
-    assert plain(clock, items=3, item_s=40) == [
+    assert plain(clock, items=3, item_s=40, expected_item_s=40) == [
         "[1/3] Conv2d 0: 1.5 ms  1 min 20 s left",
         "[2/3] Conv2d 1: 1.5 ms  40 s left",
         "[3/3] Conv2d 2: 1.5 ms",
@@ -91,7 +129,7 @@ def test_fast_items_do_not_flood_a_log(clock: Clock) -> None:
 def test_a_failure_is_always_a_line(clock: Clock) -> None:
     stream = io.StringIO()
     progress = PlainProgress(stream, clock)
-    progress.start(4, None)
+    progress.start(4)
     progress.finish("1.5 ms")
     progress.begin("Conv2d 1")
     progress.fail("out of memory")
@@ -108,7 +146,7 @@ def test_a_second_piece_of_work_counts_again(clock: Clock) -> None:
     stream = io.StringIO()
     progress = PlainProgress(stream, clock)
     for _ in range(2):
-        progress.start(1, None)
+        progress.start(1)
         progress.begin("a")
         progress.finish("b")
     assert stream.getvalue() == "[1/1] a: b\n" * 2
@@ -133,7 +171,7 @@ def shown(console: Console) -> str:
 def test_the_bar_shows_what_runs_and_above_it_what_has_finished() -> None:
     console = terminal()
     bar = BarProgress(console)
-    bar.start(2, 60.0)
+    bar.start(2, [60.0, 60.0])
     bar.begin("Conv2d on float32[2, 3]")
     assert "0/2" in shown(console)
     assert "2 min 0 s left" in shown(console)
@@ -148,7 +186,7 @@ def test_the_bar_shows_what_runs_and_above_it_what_has_finished() -> None:
 def test_the_bar_gives_the_cursor_back() -> None:
     console = terminal()
     bar = BarProgress(console)
-    bar.start(2, None)
+    bar.start(2)
     assert shown(console).count(HIDE_CURSOR) == 1
     bar.end()
     assert shown(console).count(SHOW_CURSOR) == 1
@@ -157,7 +195,7 @@ def test_the_bar_gives_the_cursor_back() -> None:
 def test_the_bar_takes_no_time_from_what_is_measured() -> None:
     before = threading.active_count()
     bar = BarProgress(terminal())
-    bar.start(2, None)
+    bar.start(2)
     try:
         assert threading.active_count() == before
     finally:
@@ -167,7 +205,7 @@ def test_the_bar_takes_no_time_from_what_is_measured() -> None:
 def test_a_bar_with_nothing_to_do_shows_nothing() -> None:
     console = terminal()
     bar = BarProgress(console)
-    bar.start(0, 1.0)
+    bar.start(0)
     bar.end()
     assert shown(console).strip() == ""
 
@@ -175,7 +213,7 @@ def test_a_bar_with_nothing_to_do_shows_nothing() -> None:
 def test_signs_of_markup_are_shown_as_they_are() -> None:
     console = terminal()
     bar = BarProgress(console)
-    bar.start(1, None)
+    bar.start(1)
     bar.begin("[bold]x[/bold] [/]")
     bar.finish("[red]failed")
     bar.end()

@@ -803,7 +803,7 @@ def test_progress_shows_name_result_and_time(campaign: SimulatedCampaign) -> Non
     progress = RecordedProgress()
     run(campaign, progress=progress)
     assert progress.items == [3]
-    assert progress.expected_item_s == SHORT.warm_up_s + SHORT.loop_s + OVERHEAD_S
+    assert list(progress.expected_s) == 3 * [SHORT.warm_up_s + SHORT.loop_s + OVERHEAD_S]
     assert progress.names == ["ReLU() on float32[4]", "SiLU() on float32[4]", "GELU() on float32[4]"]
     assert progress.results[0].startswith("1.000 ms  ")
     assert progress.results[0].endswith(" mJ")
