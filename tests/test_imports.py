@@ -84,7 +84,7 @@ def test_ideas_import_what_calculates(name):
     ],
 )
 def test_imports_against_the_rule_are_found(tmp_path, module, planted):
-    shutil.copytree(ROOT / "opcost", tmp_path / "opcost", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "opcost", tmp_path / "opcost", symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     with (tmp_path / "opcost" / f"{module}.py").open("a") as file:
         file.write(f"\n{planted}\n")

@@ -1,0 +1,55 @@
+"""The wheel: it has the shipped rows and configs, so that an installed opcost finds them from any folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from repository_copy import ROOT, copy_repository
+
+from opcost.shipped import shipped_database, shipped_measurements
+
+BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+SHIPPED = "opcost/shipped/"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel that pip makes of a fresh clone."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-c", BUILD, str(folder)]
+    clone = copy_repository(folder / "clone")
+    subprocess.run(command, cwd=clone, check=True, capture_output=True, timeout=120)
+    (path,) = folder.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+def test_in_a_checkout_the_shipped_folders_are_the_repositorys() -> None:
+    assert (shipped_database(), shipped_measurements()) == (ROOT / "database", ROOT / "measurements")
+
+
+def test_the_wheel_has_all_tables_configs_and_the_whitelist_and_no_logs_or_pages(wheel: zipfile.ZipFile) -> None:
+    measurements = ROOT / "measurements"
+    shipped = [*(ROOT / "database").glob("*.csv"), *measurements.glob("*/summary.yml")]
+    shipped += [measurements / "operator_whitelist.yml"]
+    packed = {name for name in wheel.namelist() if name.startswith(SHIPPED)} - {f"{SHIPPED}__init__.py"}
+    assert packed == {SHIPPED + str(path.relative_to(ROOT)) for path in shipped}
+    assert all(wheel.read(SHIPPED + str(path.relative_to(ROOT))) == path.read_bytes() for path in shipped)
+
+
+def test_the_wheel_has_every_module_of_the_package_and_nothing_else_at_the_top_level(wheel: zipfile.ZipFile) -> None:
+    modules = {str(path.relative_to(ROOT)) for path in ROOT.glob("opcost/**/*.py")}
+    assert {name for name in wheel.namelist() if name.endswith(".py")} == modules
+    assert {name.partition("/")[0].partition("-")[0] for name in wheel.namelist()} == {"opcost"}
+
+
+def test_an_unpacked_wheel_finds_its_own_shipped_folders(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    wheel.extractall(tmp_path)
+    program = "from opcost.shipped import *; print(shipped_database(), shipped_measurements())"
+    command = [sys.executable, "-c", program]
+    environment = {"PYTHONPATH": str(tmp_path)}
+    found = subprocess.run(command, cwd="/", env=environment, check=True, capture_output=True, text=True).stdout
+    assert found.split() == [str(tmp_path / SHIPPED / name) for name in ("database", "measurements")]
