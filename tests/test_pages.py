@@ -23,6 +23,9 @@ TRIED = [path for path in PAGES if path.parent.name != "log" and path.name != "C
 """Pages whose commands hold today; the log's held on their dates."""
 
 PYTHON = ".venv/bin/python"
+WIDTH = 120
+"""Columns of the terminal that samples of output are from."""
+
 MEASURING = ("general_pipeline_block", "full_model_measurement.py", "compare_sum_vs_full.py")
 ELSEWHERE = (
     "make",  # tests/test_packaging.py
@@ -130,7 +133,7 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     words = shlex.split(command.removeprefix("PYTHONPATH=. ").replace(PYTHON, sys.executable, 1))
     if command not in PREPARED and any(word.startswith(MEASURING) for word in words) and "--dry-run" not in words:
         words.append("--dry-run")
-    environment = os.environ | {"PYTHONPATH": str(folder), "COLUMNS": "150", "CUDA_VISIBLE_DEVICES": ""}
+    environment = os.environ | {"PYTHONPATH": str(folder), "COLUMNS": str(WIDTH), "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=300)
 
 
@@ -173,7 +176,8 @@ PYTHON_EXAMPLES = [
 def test_every_example_in_python_runs_and_prints_what_the_page_shows(
     page: Path, program: str, sample: str, pytestconfig: pytest.Config
 ) -> None:
-    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    command, environment = [sys.executable, "-c", program], os.environ | {"COLUMNS": str(WIDTH)}
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     assert (result.returncode, result.stderr) == (0, "")
     printed = "".join(f"{line.rstrip()}\n" for line in result.stdout.splitlines())
     assert printed

@@ -6,18 +6,23 @@ from collections.abc import Sequence
 
 from opcost.measuring.meter_quality import MeterQuality, QualificationRow
 from opcost.reporting.tables import dry_run_note
-from opcost.reporting.terminal import print_line, print_table
+from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.reporting.titled import titled
 from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_operators import OperatorsReport
 from opcost.units import duration, millijoules, milliseconds, percent, watts
+
+DROPPED_FIRST = {"read cost": 5, "averaging time": 4, "rise time": 3, "noise": 2, "update period": 1}
+"""Columns of a qualification that a narrow terminal leaves out; the others decide whether a meter is used."""
 
 
 def print_qualification(rows: Sequence[QualificationRow]) -> None:
     """Print the qualities of a board's meters, its power temperature coefficient and its idle power."""
     cells = [titled(row) | {"averaging time": _averaging(row.quality)} for row in rows]
     title = f"Meters of {rows[0].device_product} ({rows[0].device_uuid})"
-    print_table(title, list(cells[0]), [list(each.values()) for each in cells])
+    first, *others = cells[0]
+    columns = [Column(first, "left"), *(Column(title, drop=DROPPED_FIRST.get(title, 0)) for title in others)]
+    print_table(title, columns, [list(each.values()) for each in cells])
     slope, error = rows[0].power_per_kelvin_ratio, rows[0].power_per_kelvin_standard_error_ratio
     shown = "not measurable" if slope is None else f"{percent(slope, digits=2)} ± {percent(error, digits=2)} per kelvin"
     print_line(f"power temperature coefficient: {shown}")

@@ -6,19 +6,23 @@ On a terminal, progress is a bar. In a log file it is plain lines, at most one i
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from rich import progress as rich_progress
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from opcost.progress import SHOWN, Progress
+from opcost.reporting.layout import MINIMUM_WIDTH, Column, drawn
+from opcost.reporting.wrapping import wrapped
 from opcost.units import duration
+
+__all__ = ["BarProgress", "Column", "PlainProgress", "TimeLeft", "print_line", "print_table", "progress_on_stderr"]
 
 PLAIN_INTERVAL_S = 0.3
 """Shortest time between two lines in a log file: all results of usual protocols are shown, few of very fast ones."""
@@ -35,19 +39,36 @@ def progress_on_stderr() -> LoggedProgress:
     return LoggedProgress(BarProgress(Console(stderr=True)) if sys.stderr.isatty() else PlainProgress(sys.stderr))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on stdout, the first column left-aligned, the others right-aligned."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    _stdout().print(table)
+def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequence[str]], block: int = 1) -> None:
+    """Print a table on stdout that fits its width, and a line with the columns that it leaves out.
+
+    Args:
+        title: the table's title.
+        columns: columns, or titles of columns that stay at any width; then the first is left-aligned.
+        rows: a text for each column.
+        block: the number of successive rows that belong together.
+    """
+    console = _stdout()
+    width = max(console.width, MINIMUM_WIDTH)
+    shown = [
+        Column(column, "right" if index else "left") if isinstance(column, str) else column
+        for index, column in enumerate(columns)
+    ]
+    table = drawn((shown, rows), width, block)
+    for line in wrapped(title, width):
+        console.print(Text(line, "bold"))
+    console.print(table.table, crop=False)
+    console.print()
+    if table.left_out:
+        note = f"Not shown at this width: {', '.join(table.left_out)}; a wider terminal or --json has them."
+        console.print(Text("\n".join(wrapped(note, width)), "dim"))
 
 
 def print_line(text: str) -> None:
-    """Print a line of text on stdout."""
-    _stdout().print(escape(text), highlight=False, soft_wrap=True)
+    """Print a line of text on stdout; on a terminal it is wrapped at its words."""
+    console = _stdout()
+    lines = wrapped(text, max(console.width, MINIMUM_WIDTH)) if console.is_terminal else [text]
+    print("\n".join(lines) if text else "")
 
 
 class TimeLeft:
@@ -205,4 +226,5 @@ class BarProgress:
 
 
 def _stdout() -> Console:
-    return Console() if sys.stdout.isatty() else Console(width=LOG_WIDTH)
+    has_width = sys.stdout.isatty() or os.environ.get("COLUMNS")
+    return Console() if has_width else Console(width=LOG_WIDTH)

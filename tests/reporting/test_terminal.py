@@ -229,9 +229,9 @@ def test_a_table_has_its_title_columns_and_rows(capsys: pytest.CaptureFixture[st
     title, *lines = output.splitlines()
     assert title.strip() == "Costs"
     texts = [line.strip() for line in lines]
-    assert "model                time" in texts
-    assert "resnet18           1.5 ms" in texts
-    assert "[bold]vit[/bold]      [/]" in texts
+    assert "model               time" in texts
+    assert "resnet18          1.5 ms" in texts
+    assert "[bold]vit[/bold]     [/]" in texts
 
 
 def test_a_line_is_not_wrapped_or_changed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,158 @@
+"""Layout of tables within a width.
+
+A table that is too wide first breaks its headings at spaces, then loses columns, and at last has a block for each row.
+A word is never broken in two and a number stays with its unit, except a word that is longer than the width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len, set_cell_size
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from opcost.reporting.wrapping import longest_word, wrapped
+
+GAP = 2
+"""Characters between two columns, and of the indentation of a block's lines."""
+
+MINIMUM_WIDTH = 40
+MINIMUM_TEXT = 24
+"""The width below which a column of texts is not narrowed."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table on a terminal.
+
+    ``drop`` is 0 for a column that every width shows. Of the others, the highest go first if the table is too wide, of
+    equals the last. Cells of a column that ``wraps`` are texts that may take several lines.
+    """
+
+    title: str
+    align: Literal["left", "right"] = "right"
+    drop: int = 0
+    wraps: bool = False
+
+
+@dataclass(frozen=True)
+class _Content:
+    """Columns, and rows with a text for each column."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def cells(self, index: int) -> list[str]:
+        return [row[index] for row in self.rows]
+
+    def without(self, index: int) -> _Content:
+        rows = tuple(row[:index] + row[index + 1 :] for row in self.rows)
+        return _Content(self.columns[:index] + self.columns[index + 1 :], rows)
+
+    def widths(self, width: int) -> list[int] | None:
+        """Return a width of each column with which the table fits, None if it does not."""
+        widths = [self._least_width(index) for index in range(len(self.columns))]
+        left = width - sum(widths) - GAP * (len(widths) - 1)
+        if left < 0:
+            return None
+        # Texts get the room first, then headings.
+        for index in sorted(range(len(widths)), key=lambda index: not self.columns[index].wraps):
+            natural = _longest([self.columns[index].title, *self.cells(index)])
+            more = min(left, natural - widths[index])
+            widths[index] += more
+            left -= more
+        return widths
+
+    def _least_width(self, index: int) -> int:
+        column, cells = self.columns[index], self.cells(index)
+        if column.wraps:
+            width = max([min(_longest(cells), MINIMUM_TEXT), *map(longest_word, cells)])
+        else:
+            width = _longest(cells)
+        return max(width, longest_word(column.title))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A table that fits, and the titles of the columns that it leaves out."""
+
+    table: RenderableType
+    left_out: tuple[str, ...]
+
+
+def drawn(content: tuple[Sequence[Column], Sequence[Sequence[str]]], width: int, block: int) -> Drawn:
+    """Return a table that fits a width.
+
+    Args:
+        content: the columns, the first one with names, and rows with a text for each column.
+        width: in characters.
+        block: the number of successive rows that belong together.
+    """
+    columns, rows = content
+    left = _Content(tuple(columns), tuple(map(tuple, rows)))
+    left_out: list[str] = []
+    while (widths := left.widths(width)) is None:
+        index = max(range(len(left.columns)), key=lambda index: (left.columns[index].drop, index))
+        if not left.columns[index].drop:
+            return Drawn(_blocks(left, width, block), tuple(reversed(left_out)))
+        left_out.append(left.columns[index].title)
+        left = left.without(index)
+    return Drawn(_table(left, widths), tuple(reversed(left_out)))
+
+
+def _table(content: _Content, widths: Sequence[int]) -> Table:
+    # The box has a space between columns.
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
+    titles = [wrapped(column.title, width) for column, width in zip(content.columns, widths, strict=True)]
+    height = max(map(len, titles), default=0)
+    for column, width, title in zip(content.columns, widths, titles, strict=True):
+        lines = [""] * (height - len(title)) + title
+        table.add_column(Text("\n".join(lines)), justify=column.align, no_wrap=True, width=width)
+    for row in content.rows:
+        cells = zip(content.columns, row, widths, strict=True)
+        table.add_row(*(Text("\n".join(wrapped(cell, width)) if one.wraps else cell) for one, cell, width in cells))
+    return table
+
+
+def _blocks(content: _Content, width: int, block: int) -> Group:
+    """Return a block for each row, or for several that belong together: the names, and a line for each other column."""
+    titles = [column.title for column in content.columns[1:]]
+    rows = content.rows
+    slots = [_longest(cell for row in rows[number::block] for cell in row[1:]) for number in range(block)]
+    label = _longest(titles)
+    are_beside = block > 1 and label + sum(slots) + GAP * (block + 1) <= width
+    lines: list[Text] = []
+    for begin in range(0, len(rows), block):
+        own = rows[begin : begin + block]
+        names = [line for row in own if row[0] for line in wrapped(row[0], width, GAP)]
+        lines += [Text(name, "bold") for name in names]
+        values = [list(zip(titles, row[1:], strict=True)) for row in own]
+        if are_beside:
+            cells = (tuple(map(set_cell_size, row, slots)) for row in zip(*(row[1:] for row in own), strict=True))
+            values = [[(title, (" " * GAP).join(row)) for title, row in zip(titles, cells, strict=True)]]
+        lines += [Text(line) for row in values for title, cell in row for line in _value(title, cell, label, width)]
+    return Group(*lines)
+
+
+def _value(title: str, cell: str, label: int, width: int) -> list[str]:
+    """Return the lines of a value in a block: beside its title if its words fit there, else below."""
+    if not cell.strip():
+        return []
+    room = width - label - 2 * GAP
+    if longest_word(cell) <= room:
+        begin, *others = wrapped(cell, room)
+        return [f"{'':{GAP}}{title:{label}}{'':{GAP}}{begin}", *(" " * (label + 2 * GAP) + line for line in others)]
+    return [*_indented(title, GAP, width), *_indented(cell, 2 * GAP, width)]
+
+
+def _indented(text: str, indent: int, width: int) -> list[str]:
+    return [" " * indent + line for line in wrapped(text, width - indent)]
+
+
+def _longest(texts: Iterable[str]) -> int:
+    return max(map(cell_len, texts), default=0)

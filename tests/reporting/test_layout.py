@@ -1,0 +1,148 @@
+"""Tables fit any width: no line is longer, no word is broken, columns go in the declared order."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from opcost.reporting.layout import GAP, MINIMUM_WIDTH, Column, drawn
+from opcost.reporting.wrapping import shortened, words, wrapped
+
+COLUMNS = [
+    Column("model", "left"),
+    Column("time"),
+    Column("sum of operators", drop=1),
+    Column("size of all inputs", drop=2),
+]
+ROW = ["resnet50", "1.5 ms", "1.042 ± 0.002", "350 MB"]
+
+
+def lines_of(
+    columns: list[Column], rows: list[list[str]], width: int, block: int = 1
+) -> tuple[list[str], tuple[str, ...]]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    table = drawn((columns, rows), width, block)
+    console.print(table.table, crop=False)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()], table.left_out
+
+
+def test_a_table_that_fits_is_whole() -> None:
+    lines, left_out = lines_of(COLUMNS, [ROW], 80)
+    assert lines[0] == "model       time  sum of operators  size of all inputs"
+    assert lines[2] == "resnet50  1.5 ms     1.042 ± 0.002              350 MB"
+    assert left_out == ()
+
+
+def test_headings_break_at_spaces_before_a_column_is_left_out() -> None:
+    lines, left_out = lines_of(COLUMNS, [ROW], 46)
+    assert lines[:2] == [
+        f"{'':39}size of",
+        "model       time  sum of operators  all inputs",
+    ]
+    assert left_out == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out"),
+    [("a_model", ()), ("a_name_of_9", ("inputs",)), ("a_name_of_18_signs", ("sum of operators", "inputs"))],
+)
+def test_columns_go_in_the_declared_order(name: str, left_out: tuple[str, ...]) -> None:
+    columns = [*COLUMNS[:3], Column("inputs", drop=2)]
+    assert lines_of(columns, [[name, *ROW[1:]]], 40)[1] == left_out
+
+
+def test_a_row_that_does_not_fit_is_a_block() -> None:
+    columns = [Column("model", "left"), Column("time needed"), Column("why", "left")]
+    name = "an_operator_of_a_model_with_a_long_name"
+    lines, _ = lines_of(columns, [[name, "1.5 ms", "it is not measured yet"], ["b", "2 h 5 min", "-"]], 42)
+    assert lines == [
+        name,
+        "  time needed  1.5 ms",
+        "  why          it is not measured yet",
+        "b",
+        "  time needed  2 h 5 min",
+        "  why          -",
+    ]
+
+
+def test_rows_that_belong_together_are_one_block() -> None:
+    columns = [Column("model", "left"), Column(""), Column("sum"), Column("missing")]
+    rows = [["a_model_with_a_long_name_and_a_size_224", "time", "1.5 ms", "2"], ["on a card", "energy", "3 mJ", ""]]
+    assert lines_of(columns, rows, 45, block=2)[0] == [
+        rows[0][0],
+        "on a card",
+        "           time    energy",
+        "  sum      1.5 ms  3 mJ",
+        "  missing  2",
+    ]
+
+
+def test_texts_take_several_lines_before_a_column_is_left_out() -> None:
+    columns = [Column("model", "left"), Column("operators to add", "left", wraps=True), Column("time", drop=1)]
+    lines, left_out = lines_of(columns, [["a", "LayerNorm, Linear, MultiheadAttention", "1.5 ms"]], 45)
+    assert left_out == ()
+    assert [line.split() for line in lines[2:]] == [["a", "LayerNorm,", "Linear,", "1.5", "ms"], ["MultiheadAttention"]]
+
+
+TEXTS = st.lists(st.text("abcé_-. 0123456789±%", max_size=14).map(str.strip), max_size=4).map(" ".join)
+TABLES = st.integers(1, 7).flatmap(
+    lambda number: st.tuples(
+        st.lists(
+            st.builds(Column, TEXTS, st.sampled_from(["left", "right"]), st.integers(0, 3), st.booleans()),
+            min_size=number,
+            max_size=number,
+        ),
+        st.lists(st.lists(TEXTS, min_size=number, max_size=number), max_size=4),
+    )
+)
+
+
+@given(TABLES, st.integers(MINIMUM_WIDTH, 170), st.integers(1, 2))
+def test_no_line_is_longer_than_the_width_and_no_word_is_broken(
+    table: tuple[list[Column], list[list[str]]], width: int, block: int
+) -> None:
+    columns, rows = table
+    lines, left_out = lines_of(columns, rows, width, block)
+    assert max(map(cell_len, lines), default=0) <= width
+    shown = "\n".join(re.sub(" +", " ", line) for line in lines)
+    kept = [index for index, column in enumerate(columns) if column.title not in left_out]
+    for word in {word for row in rows for index in kept for word in words(row[index])}:
+        assert word in shown or cell_len(word) > width - 2 * GAP
+
+
+# Texts
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a sum of 1.042 ± 0.002 (!) here", ["a", "sum", "of", "1.042 ± 0.002 (!)", "here"]),
+        ("3 min 20 s left", ["3 min", "20 s", "left"]),
+        ("at most 98.1 %; (12 calls)", ["at", "most", "98.1 %;", "(12 calls)"]),
+        ("Conv2d(64, 64) on", ["Conv2d(64,", "64)", "on"]),
+    ],
+)
+def test_a_number_stays_with_its_unit(text: str, expected: list[str]) -> None:
+    assert words(text) == expected
+
+
+def test_a_word_longer_than_a_line_is_broken_at_separators() -> None:
+    assert wrapped("efficientnet_b0_32x3x224x224", 20) == ["efficientnet_b0_", "32x3x224x224"]
+    assert wrapped("  torch.nn.Conv2d(64, 64)", 16, hanging=4) == ["  torch.nn.", "    Conv2d(64,", "    64)"]
+
+
+def test_a_name_is_shortened_in_its_middle() -> None:
+    assert shortened("torch.nn.Conv2d on float32[2, 3]", 16) == "torch.nn…2[2, 3]"
+    assert shortened("short", 16) == "short"
+
+
+@given(st.text(max_size=60), st.integers(1, 50))
+def test_a_shortened_text_fits(text: str, width: int) -> None:
+    assert cell_len(shortened(text, width)) <= width
