@@ -3,7 +3,11 @@
 
 PYTHON ?= python3
 venv_python := .venv/bin/python
-quiet = $(if $(findstring s,$(firstword -$(MAKEFLAGS))),--quiet)
+
+# pip's output goes to a file, and is shown if pip fails.
+pip_log := .venv/pip.log
+pip_install = $(venv_python) -m pip install --disable-pip-version-check --progress-bar off --editable '.[$(1)]' \
+  > $(pip_log) 2>&1 || { cat $(pip_log) >&2; exit 1; }
 
 demo := build/demo
 demo_model := resnet18_32x3x32x32
@@ -75,13 +79,13 @@ clean:  ## remove build/ and the caches of tools; keep .venv, measurements/ and 
 	@find . -name __pycache__ -not -path "./.venv/*" -prune -exec rm -rf {} +
 
 .venv/installed: .venv/made pyproject.toml
-	@echo "Installing opcost into .venv; the first time, torch is a download of about 5 GB."
-	@$(venv_python) -m pip install $(quiet) --editable .
+	@echo "Installing opcost and torch into .venv: the first time a download of about 5 GB (progress: $(pip_log))."
+	@$(call pip_install,torch)
 	@touch $@
 
 .venv/installed-test: .venv/made pyproject.toml
-	@echo "Installing opcost and the tools of its tests into .venv; the first time, torch is a download of about 5 GB."
-	@$(venv_python) -m pip install $(quiet) --editable '.[test]'
+	@echo "Installing opcost, torch and the test tools into .venv: the first time a download of about 5 GB ($(pip_log))."
+	@$(call pip_install,test)
 	@touch .venv/installed $@
 
 .venv/made:

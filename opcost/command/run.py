@@ -18,12 +18,13 @@ from types import FrameType
 from typing import NoReturn
 
 from opcost.errors import UserError
+from opcost.invocation import pip_install
 from opcost.progress import SHOWN
 
-DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "scipy", "torch", "torchvision", "yaml"})
-"""The modules that ``make install`` installs: a missing one is a user's mistake, not a bug."""
+DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "scipy", "yaml"})
+"""The modules that opcost always needs: a missing one is a user's mistake, not a bug."""
 
-EXTRAS = {"matplotlib": "figures"}
+EXTRAS = {"matplotlib": "figures", "torch": "torch", "torchvision": "torch"}
 """Optional modules, and the extra of ``pyproject.toml`` that installs each."""
 
 USER_ERROR = 2
@@ -91,17 +92,34 @@ def _status(main: Callable[[], int]) -> int | str | None:
 def _message_for_user(error: ModuleNotFoundError | OSError) -> str | None:
     """Return the error with its remedy, None if it is a bug."""
     if isinstance(error, ModuleNotFoundError):
-        remedy = "run 'make install' and use .venv/bin/python"
-        if error.name in EXTRAS:
-            remedy = f"run {sys.executable} -m pip install -e '.[{EXTRAS[error.name]}]'"
-        is_ours = error.name not in DEPENDENCIES | EXTRAS.keys()
-        return None if is_ours else f"{error.name} is not installed for {sys.executable}; {remedy}"
+        return _message_for_module(error.name)
     if error.errno in NO_SPACE:
         remedy = "free some space, or use folders on another disk"
         return f"{os.strerror(error.errno).lower()} while writing a file; {remedy}"
     if error.errno not in FILE_SYSTEM_REFUSALS or error.filename is None:
         return None
     return f"{error.filename}: {error.strerror}; make it accessible, or choose another path"
+
+
+def _message_for_module(name: str | None) -> str | None:
+    """Return the command that installs a missing module, None if neither opcost nor an extra declares it."""
+    if name not in DEPENDENCIES | EXTRAS.keys():
+        return None
+    # pip takes an extra from the installed opcost, from wherever that came.
+    requirement = f"opcost[{EXTRAS[name]}]" if name in EXTRAS else "opcost"
+    remedy = f"run {pip_install(requirement)}" if _is_installed() else "run 'make install' and use .venv/bin/python"
+    return f"{name} is not installed for {sys.executable}; {remedy}"
+
+
+def _is_installed() -> bool:
+    """Return whether opcost is installed for this Python, not only present as a folder."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        # The metadata that a build leaves in the repository have no such list of files.
+        return distribution("opcost").read_text("RECORD") is not None
+    except PackageNotFoundError:
+        return False
 
 
 def _complain(error: Exception, *lines: str) -> int:

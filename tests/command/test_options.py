@@ -104,11 +104,22 @@ def test_a_bug_shows_its_traceback(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in result.stderr
 
 
-def test_a_missing_dependency_is_one_line_with_the_remedy(tmp_path: Path) -> None:
-    result = run_script(tmp_path, "sys.modules['torch'] = None\nimport torch")
+@pytest.mark.parametrize(
+    ("module", "requirement"),
+    [("scipy", "opcost"), ("torchvision", "'opcost[torch]'"), ("matplotlib", "'opcost[figures]'")],
+)
+def test_a_missing_dependency_is_one_line_with_the_remedy(tmp_path: Path, module: str, requirement: str) -> None:
+    result = run_script(tmp_path, f"sys.modules['{module}'] = None\nimport {module}")
     assert result.returncode == 2
-    remedy = "run 'make install' and use .venv/bin/python"
-    assert result.stderr == f"error: torch is not installed for {sys.executable}; {remedy}\n"
+    assert result.stderr.startswith(f"error: {module} is not installed for {sys.executable}; run ")
+    assert result.stderr.endswith(f" -m pip install {requirement}\n")
+
+
+def test_where_opcost_is_not_installed_the_remedy_is_make_install(tmp_path: Path) -> None:
+    absent = "import importlib.metadata as metadata\nmetadata.MetadataPathFinder.find_distributions = lambda *_: []"
+    result = run_script(tmp_path, f"{absent}\nsys.modules['torch'] = None\nimport torch")
+    assert result.returncode == 2
+    assert result.stderr.endswith("; run 'make install' and use .venv/bin/python\n")
 
 
 def test_a_folder_that_cannot_be_written_is_one_line_with_the_remedy(tmp_path: Path) -> None:

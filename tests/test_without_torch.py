@@ -1,0 +1,77 @@
+"""Without torch, which is an extra: each command works, or says in one line how to install torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opcost.__main__ import SUBCOMMANDS
+
+ROOT = Path(__file__).parents[1]
+
+WITHOUT_TORCH = """
+import runpy, sys
+
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "torchvision"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NoTorch())
+sys.argv = sys.argv[1:]
+sys.path.insert(0, ".")
+if sys.argv[0].endswith(".py"):
+    runpy.run_path(sys.argv[0], run_name="__main__")
+else:
+    runpy.run_module("opcost", run_name="__main__")
+"""
+
+MODEL = "resnet18_32x3x32x32"
+
+WORKING = {
+    "opcost columns": (),
+    "opcost report": (MODEL, "--output", "{folder}/report.html"),
+    "compare_sum_vs_full.py": (MODEL, "--dry-run"),
+}
+"""Commands that work without torch, with arguments that write at most into ``{folder}``."""
+
+NEEDING_TORCH = {
+    "opcost check-operators": (),
+    "opcost compare-kernels": (),
+    "opcost coverage": ("--output", "{folder}/page.md"),
+    "opcost make-configs": ("--dry-run",),
+    "general_pipeline_block0.py": (MODEL, "--dry-run"),
+    "full_model_measurement.py": (MODEL, "--dry-run"),
+    "power_logger.py": ("--qualify", "--database", "{folder}"),
+}
+
+ELSEWHERE = {"check", "merge"}
+"""Subcommands that only read and write tables: they import what ``report`` imports."""
+
+
+def run_without_torch(command: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    words = [word.format(folder=folder) for word in (*command.split(), *arguments)]
+    program = [sys.executable, "-c", WITHOUT_TORCH, *words]
+    return subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("command", WORKING)
+def test_a_command_that_only_reads_works_without_torch(command: str, tmp_path: Path) -> None:
+    result = run_without_torch(command, tmp_path, *WORKING[command])
+    assert (result.returncode, "error" in result.stderr) == (0, False), result.stderr
+
+
+@pytest.mark.parametrize("command", NEEDING_TORCH)
+def test_a_command_that_needs_torch_says_how_to_install_it(command: str, tmp_path: Path) -> None:
+    result = run_without_torch(command, tmp_path, *NEEDING_TORCH[command])
+    assert (result.returncode, result.stdout) == (2, ""), result.stderr
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert line.endswith("-m pip install 'opcost[torch]'")
+
+
+def test_every_subcommand_is_in_one_of_the_lists() -> None:
+    listed = {command.removeprefix("opcost ") for command in (*WORKING, *NEEDING_TORCH)}
+    assert {subcommand.name for subcommand in SUBCOMMANDS} <= listed | ELSEWHERE
