@@ -1,39 +1,11 @@
 """Block 0: run each model once and count its operator tuples -> measurements/<name>/operators.pkl
 
 Example: python general_pipeline_block0.py resnet18_32x3x32x32
+The same as: opcost count resnet18_32x3x32x32
 """
 
-from opcost.command.log import log_run
-from opcost.command.options import CENSUS, META, pipeline_parser
 from opcost.command.run import run
-
-EXAMPLE = "python general_pipeline_block0.py resnet18_32x3x32x32"
-
-
-def main() -> int:
-    description = "Block 0: run each model once, count its operator tuples and write them to a pickle."
-    arguments = pipeline_parser(description, EXAMPLE, META, CENSUS).parse_args()
-    log_run(arguments.verbose)
-
-    from opcost.reporting.count_tables import print_census, print_count_plans, print_counts
-    from opcost.reporting.tables import print_json
-    from opcost.reporting.terminal import progress_on_stderr
-    from opcost.running.request import Request
-    from opcost.stages.count import CountReport, census, count_operators, plan_counting
-
-    request = Request.from_arguments(arguments)
-    if arguments.dry_run:
-        plans = plan_counting(request, arguments.meta)
-        print_json(plans) if arguments.json else print_count_plans(plans)
-        return 0
-    reports = count_operators(request, progress_on_stderr(), arguments.meta)
-    counted = [report for report in reports if isinstance(report, CountReport)]
-    if arguments.json:
-        print_json(census(request) if arguments.census else reports)
-    elif counted or not reports:
-        print_census(census(request)) if arguments.census else print_counts(counted)
-    return 0 if len(counted) == len(reports) else 2
-
+from opcost.command.subcommands.count import COUNT
 
 if __name__ == "__main__":
-    run(main)
+    run(COUNT.main)

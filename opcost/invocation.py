@@ -19,12 +19,12 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "measure": ("general_pipeline_block2.py",),
         "measure-models": ("full_model_measurement.py",),
         "compare": ("compare_sum_vs_full.py",),
-        "advise": ("compare_sum_vs_full.py", "--coverage-target", "0.9"),
+        "advise": ("compare_sum_vs_full.py",),
         "power": ("power_logger.py",),
         "qualify": ("power_logger.py", "--qualify"),
     }
 )
-"""The script, with the arguments, that does the same as a subcommand."""
+"""The script, with the arguments, that does the same as a subcommand. ``advise`` is the comparison if a target is among its arguments."""
 
 
 def command(name: str, *arguments: str) -> str:

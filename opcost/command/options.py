@@ -1,4 +1,4 @@
-"""The options of all scripts and of ``python -m opcost``.
+"""The options of all scripts and of ``opcost``.
 
 Standard library only, so that ``--help`` answers at once and before anything is installed.
 """
@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import indent
 from typing import Any, NoReturn
 
 from opcost.command.run import USER_ERROR
@@ -95,9 +94,10 @@ def folder_option(flag: str, content: str) -> Option:
     return Option(flag, f"{content} (default: {default}/)", type=_folder, default=default, metavar="DIR")
 
 
-def _device_option(default: str) -> Option:
-    """Return ``--device``, whose help names a default: it yields ``device`` (str or None)."""
-    return Option("--device", f"cpu, cuda or cuda:N (default: {default})", type=device_name, metavar="DEVICE")
+def _device_option(described: str, default: str | None = None) -> Option:
+    """Return ``--device``, whose help names a default: it yields ``device`` (str, or None without a default)."""
+    text = f"cpu, cuda or cuda:N (default: {described})"
+    return Option("--device", text, type=device_name, default=default, metavar="DEVICE")
 
 
 def device_name(text: str) -> str:
@@ -264,15 +264,31 @@ REPORT_FILE = Option(
 )
 COVERAGE_TARGET = Option(
     "--coverage-target",
-    "instead of comparing, print whether the whitelist covers this share of each model's time and energy, such as "
-    "0.9, and which operators to add; the exit status is 1 if a model misses the target",
+    "share of each model's time and energy that the whitelist should cover (default: 0.9); the exit status is 1 if a "
+    "model misses the target",
     type=ratio,
+    default=0.9,
     metavar="RATIO",
 )
 WRITE_WHITELIST = switch(
     "--write-whitelist",
-    "with --coverage-target: replace the whitelist by the smallest one that reaches the target in all these models",
+    "replace the whitelist by the smallest one that reaches the target in all these models",
 )
+METERED_DEVICE = _device_option("cuda", default="cuda")
+GPU_NUMBER = Option("--gpu", argparse.SUPPRESS)
+"""The GPU's index or UUID in nvidia-smi, as earlier versions called it."""
+INTERVAL = Option(
+    "--interval", "seconds between two rows (default: 0.02, CPU 0.1)", type=positive_seconds, metavar="SECONDS"
+)
+LOG_FILE = Option("--output", "a new file (default: power_log_<UTC time>.csv)", type=Path, metavar="FILE")
+LENGTH = Option("--seconds", "length of the log in s (default: until Ctrl-C)", type=positive_seconds, metavar="SECONDS")
+PLOT = Option("--plot", "instead of logging, draw a log as SVG, beside it or as --output", type=Path, metavar="FILE")
+
+PIPELINE = (NAMES, DEVICE, MEASUREMENTS, DATABASE, DRY_RUN, JSON, VERBOSE)
+"""The options of all steps from counting to measuring."""
+
+COMPARED = (NAMES, MEASURED_DEVICE, MEASUREMENTS, DATABASE, DRY_RUN, JSON, VERBOSE)
+"""The options of steps that read what was measured."""
 
 
 def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> None:
@@ -280,20 +296,3 @@ def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> No
     parser.set_defaults(dry_run=False, same_board=False)
     for option in options:
         option.add_to(parser)
-
-
-def pipeline_parser(description: str, example: str, *more: Option | OneOf, device: Option = DEVICE) -> Parser:
-    """Return a parser with the options of all pipeline scripts and the script's own.
-
-    It yields ``names`` (list of str), ``device`` (str or None), ``measurements``, ``database`` (Path), ``dry_run``,
-    ``same_board``, ``json`` and ``verbose`` (bool).
-
-    Args:
-        description: of the script.
-        example: commands that run in a fresh clone, each on a line; the end of ``--help``.
-        more: the script's own options.
-        device: ``DEVICE`` or ``MEASURED_DEVICE``, which differ in their default.
-    """
-    parser = Parser(description=description, epilog="example:\n" + indent(example, "  "))
-    add_options(parser, NAMES, device, MEASUREMENTS, DATABASE, DRY_RUN, JSON, VERBOSE, *more)
-    return parser

@@ -1,4 +1,4 @@
-"""The parts of a subcommand of ``python -m opcost``."""
+"""A command: what it is called, what it takes and what it does, for ``opcost`` and for the script of the same work."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from opcost.command.options import OneOf, Option, Parser, add_options
-
-PROGRAM = "python -m opcost"
+from opcost.invocation import command
 
 
 @dataclass(frozen=True)
 class Subcommand:
-    """A subcommand: its name, description, arguments of an example, options, and function.
+    """A subcommand of ``opcost``.
 
-    The function takes the parsed arguments and returns an exit status. Its imports are inside it, so that ``--help``
-    answers before anything is installed. ``before`` is the command that the example follows in a fresh clone.
+    ``does`` is its description without a full stop, ``example`` the arguments of an example, and ``before`` the
+    subcommands, with arguments, that the example follows in a fresh clone. ``run`` takes the parsed arguments and
+    returns an exit status. Its imports are inside it, so that ``--help`` answers before anything is installed.
     """
 
     name: str
@@ -24,14 +24,32 @@ class Subcommand:
     example: str
     options: tuple[Option | OneOf, ...]
     run: Callable[[Namespace], int]
-    before: str = ""
+    before: tuple[tuple[str, str], ...] = ()
 
     def add_to(self, commands: _SubParsersAction[Parser]) -> None:
         """Add the subcommand's parser to the program's."""
-        commands_shown = [self.before] * bool(self.before) + [f"{PROGRAM} {self.name} {self.example}".rstrip()]
-        description = f"{self.does[0].upper()}{self.does[1:]}."
         parser = commands.add_parser(
-            self.name, help=self.does, description=description, epilog="\n  ".join(["example:", *commands_shown])
+            self.name, help=self.does, prog=command(self.name), description=self._description, epilog=self._examples
         )
         add_options(parser, *self.options)
         parser.set_defaults(run=self.run)
+
+    def parser(self, *more: Option | OneOf) -> Parser:
+        """Return the parser of the script that does the same, with further options of the script alone."""
+        parser = Parser(prog=command(self.name), description=self._description, epilog=self._examples)
+        add_options(parser, *self.options, *more)
+        return parser
+
+    def main(self) -> int:
+        """Run the script that does the same: parse its arguments and return the exit status."""
+        return self.run(self.parser().parse_args())
+
+    @property
+    def _description(self) -> str:
+        return f"{self.does[0].upper()}{self.does[1:]}."
+
+    @property
+    def _examples(self) -> str:
+        examples = (*self.before, (self.name, self.example))
+        lines = [f"{command(name)} {arguments}".rstrip() for name, arguments in examples]
+        return "\n  ".join(["example:", *lines])

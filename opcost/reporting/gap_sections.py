@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opcost.estimates import Estimate
+from opcost.invocation import command
 from opcost.reporting import svg, svg_charts
 from opcost.reporting.compared_models import QUANTITIES
 from opcost.reporting.html import figure, folded, paragraph, table
@@ -60,7 +61,7 @@ def kernel_kinds(found: Sequence[Compared]) -> str:
         for kind, error in one.kernels.by_kind if one.kernels is not None else ():
             seen.setdefault(kind, []).append((one.name, error))
     if not profiled:
-        return paragraph("The database has no kernel times of these models. Measure: python -m opcost compare-kernels.")
+        return paragraph(f"The database has no kernel times of these models. Measure: {command('compare-kernels')}.")
     largest = sorted(seen, key=lambda kind: -sum(abs(error) for _, error in seen[kind]))[:KINDS_SHOWN]
     rows = [
         (kind, [Deviation(Estimate(error, 0.0), 0, f"{model} {100 * error:+.2f} %") for model, error in seen[kind]])

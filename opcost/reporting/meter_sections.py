@@ -8,6 +8,7 @@ from datetime import datetime
 from statistics import median
 
 from opcost.estimates import value_of
+from opcost.invocation import command
 from opcost.measuring.meter_quality import REFERENCE, QualificationRow
 from opcost.measuring.record import MeasurementRow
 from opcost.reporting import svg_charts
@@ -26,9 +27,7 @@ def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
         (row.device_uuid, row.driver_version, row.quality.meter): row for row in rows if row.device_uuid in boards
     }
     if not newest:
-        return paragraph(
-            "The database has no qualification of these boards' meters. Qualify: python power_logger.py --qualify."
-        )
+        return paragraph(f"The database has no qualification of these boards' meters. Qualify: {command('qualify')}.")
     cells = [{"board": board_of(row.device_uuid)} | titled(row) for row in newest.values()]
     columns, lines = list(cells[0]), [list(each.values()) for each in cells]
     caption = (

@@ -10,6 +10,7 @@ from itertools import product
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag
+from opcost.invocation import command
 from opcost.measuring.conditions import EXECUTIONS
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.units import percent
@@ -70,16 +71,16 @@ def next_steps(candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> 
                 number = sum(flag in one.flags and _is_summed_in(one, noticed) for one in tuples)
                 known = [share for share in chosen.values() if share is not None]
                 worst = f"; at most {percent(max(known))} of a whole model's time" if known else ""
-                command = f"python general_pipeline_block2.py {_named(candidates, noticed)}"
                 summed = [one for one in tuples if _is_summed_in(one, noticed)]
                 how = _how(flag, device, execution, summed)
-                steps.append(Step(what.format(number=number), why + worst, command + options + how, noticed))
+                measuring = command("measure", *_named(candidates, noticed), *options, *how)
+                steps.append(Step(what.format(number=number), why + worst, measuring, noticed))
     return [*steps, *_dropped(candidates), *_far_off(candidates)]
 
 
-def _how(flag: TupleFlag, device: str, execution: str, tuples: Sequence[TupleCost]) -> str:
+def _how(flag: TupleFlag, device: str, execution: str, tuples: Sequence[TupleCost]) -> list[str]:
     """Return the options with which most rows were measured: with others, all would be measured again."""
-    where = " --device cpu" if device == "cpu" else f" --execution {execution}"
+    where = ["--device", "cpu"] if device == "cpu" else ["--execution", execution]
     if flag is TupleFlag.NOT_PRECISE:
         return where
     protocols = Counter(
@@ -87,8 +88,8 @@ def _how(flag: TupleFlag, device: str, execution: str, tuples: Sequence[TupleCos
     )
     relative_error, loop_s = protocols.most_common(1)[0][0] if protocols else (None, None)
     if relative_error is not None:
-        return f"{where} --relative-error {relative_error:g}"
-    return where if loop_s in (None, FULL_LOOP_S) else f"{where} --seconds {loop_s:g}"
+        return [*where, "--relative-error", f"{relative_error:g}"]
+    return where if loop_s in (None, FULL_LOOP_S) else [*where, "--seconds", f"{loop_s:g}"]
 
 
 def _is_summed_in(one: TupleCost, comparisons: Sequence[int]) -> bool:
@@ -96,20 +97,20 @@ def _is_summed_in(one: TupleCost, comparisons: Sequence[int]) -> bool:
 
 
 REMEDIES = (
-    (TupleFlag.NOT_MEASURED, "measure {number} tuples that have no row", "sums without them are too small", ""),
-    (TupleFlag.FLAGGED, "measure {number} flagged tuples again", "they were disturbed", ""),
+    (TupleFlag.NOT_MEASURED, "measure {number} tuples that have no row", "sums without them are too small", ()),
+    (TupleFlag.FLAGGED, "measure {number} flagged tuples again", "they were disturbed", ()),
     (
         TupleFlag.OTHER_BOARD,
         "measure {number} tuples on the whole model's board",
         "boards of one product differ by up to 15 % in energy",
-        " --same-board",
+        ("--same-board",),
     ),
     (
         TupleFlag.NOT_PRECISE,
         "measure {number} imprecise tuples for 30 s",
         "their loops did not reach the target precision; the models' other tuples without such a loop are measured, "
         "too (--dry-run shows the time)",
-        "",
+        (),
     ),
 )
 
@@ -134,8 +135,8 @@ def _dropped(candidates: Sequence[Candidate]) -> list[Step]:
     if not noticed:
         return []
     why = f"dropped operators make sums too small, by at most {percent(max(shares.values()))} of a whole model's time"
-    command = f"python compare_sum_vs_full.py {_named(candidates, noticed)} --coverage-target {THOROUGH_TARGET}"
-    return [Step("find the operators that the whitelist needs", why, command, noticed)]
+    advising = command("advise", *_named(candidates, noticed), "--coverage-target", THOROUGH_TARGET)
+    return [Step("find the operators that the whitelist needs", why, advising, noticed)]
 
 
 def _dropped_ratio(one: Comparison) -> float:
@@ -152,12 +153,12 @@ def _far_off(candidates: Sequence[Candidate]) -> list[Step]:
         return []
     what = f"profile the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
     why = "no operator is missing there; kernels in the model and alone show which kind of operator differs"
-    return [Step(what, why, f"python -m opcost compare-kernels {_named(candidates, far)}", far)]
+    return [Step(what, why, command("compare-kernels", *_named(candidates, far)), far)]
 
 
 def _is_off(one: Comparison) -> bool:
     return not one.cost.missing and one.time_ratio is not None and abs(one.time_ratio.value - 1) > OFF_RATIO
 
 
-def _named(candidates: Sequence[Candidate], chosen: Sequence[int]) -> str:
-    return " ".join(dict.fromkeys(candidates[index].name for index in chosen))
+def _named(candidates: Sequence[Candidate], chosen: Sequence[int]) -> list[str]:
+    return list(dict.fromkeys(candidates[index].name for index in chosen))

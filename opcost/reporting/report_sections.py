@@ -17,6 +17,7 @@ from opcost.comparing.roofline import Roof, Roofline
 from opcost.comparing.row import ComparisonRow
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.estimates import Estimate
+from opcost.invocation import command
 from opcost.operators.cases import ALL
 from opcost.reporting import svg, svg_charts
 from opcost.reporting.compared_models import QUANTITIES, ComparedModel, compared_model, without_sizes
@@ -268,9 +269,9 @@ def steps(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seque
     cells: list[tuple[str | Markup, ...]] = []
     missing = [report.name for report in reports if report.reason]
     if missing:
-        what, command = f"measure {len(missing)} whole models", f"python full_model_measurement.py {' '.join(missing)}"
+        what, measuring = f"measure {len(missing)} whole models", command("measure-models", *missing)
         why = "their sums cannot be compared, and their tuples are not in this report"
-        cells.append((what, why, code(command)))
+        cells.append((what, why, code(measuring)))
     candidates = [Candidate(one.name, one.comparison, one.kernels is not None, one.row.counted == ALL) for one in found]
     for step in next_steps(candidates, tuples):
         models = ", ".join(found[index].label for index in step.models)

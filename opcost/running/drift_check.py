@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from opcost.errors import CannotMeasureError
 from opcost.estimates import value_of
+from opcost.invocation import command
 from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
@@ -93,7 +94,7 @@ class DriftCheck:
             before = f" The {self._measured_since} rows before may be wrong, too." if self._measured_since else ""
             text = "drift check: meters disagree (%.1f W and %.1f W). Rows from now on are flagged.%s Run %s."
             figures = (row.measurement.power_w, row.measurement.check_power_w)
-            logging.getLogger(__name__).warning(text, *figures, before, "python power_logger.py --qualify")
+            logging.getLogger(__name__).warning(text, *figures, before, command("qualify"))
         self._table.append(row)
         self._rows.append(row)
         self._last_setting = setting

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from opcost.errors import UserError
+from opcost.invocation import command
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import OperatorTuple, model_operator
@@ -19,10 +19,6 @@ from opcost.operators.whitelist import select
 from opcost.storage.configs import ModelConfig, load_configs, load_whitelist, wanted_name
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
-
-BLOCK_0 = "python general_pipeline_block0.py"
-BLOCK_1 = "python general_pipeline_block1.py"
-FULL_MODELS = "python full_model_measurement.py"
 
 WHITELIST = "operator_whitelist.yml"
 
@@ -97,7 +93,7 @@ def model_tuple(config: ModelConfig) -> OperatorTuple:
 
 @dataclass(frozen=True)
 class CountsFile:
-    """A kind of pickle in a model's folder, the script that writes it, and the state of a model that has it."""
+    """A kind of pickle in a model's folder, the subcommand that writes it, and the state of a model that has it."""
 
     file_name: str
     made_by: str
@@ -113,24 +109,24 @@ class CountsFile:
         Raises:
             UserError: they are missing or damaged, or their model, input size or composites are not the config's.
         """
-        counts = read_counts(self.path(config), self.scripts(config.name, is_counted(config)))
+        counts = read_counts(self.path(config), self.commands([config.name], is_counted(config)))
         if counts.model == model_tuple(config) and counts.composites == config.composites:
             return counts
-        remedy = f"run {self.scripts(config.name, counted_before=False)}"
+        remedy = f"run {self.commands([config.name], counted_before=False)}"
         composites = f" (composites: {', '.join(counts.composites) or 'none'})"
         made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"
         raise UserError(f"{self.path(config)}: made for {made_for}, but summary.yml has changed since; {remedy}")
 
-    def scripts(self, arguments: str, counted_before: bool) -> str:
-        """Return the commands that write the file, with block 0 if it has not run."""
-        scripts = dict.fromkeys([self.made_by] if counted_before else [BLOCK_0, self.made_by])
-        return " and ".join(f"{script} {arguments}".strip() for script in scripts)
+    def commands(self, names: Sequence[str], counted_before: bool) -> str:
+        """Return the commands that write these models' files, with block 0 if it has not run."""
+        steps = dict.fromkeys([self.made_by] if counted_before else [COUNTS.made_by, self.made_by])
+        return " and ".join(command(step, *names) for step in steps)
 
 
 NOTHING_SHIPPED: Mapping[str, OperatorCounts] = MappingProxyType({})
 
-COUNTS = CountsFile("operators.pkl", BLOCK_0, "counted")
-FILTERED_COUNTS = CountsFile("operators_filtered.pkl", BLOCK_1, "filtered")
+COUNTS = CountsFile("operators.pkl", "count", "counted")
+FILTERED_COUNTS = CountsFile("operators_filtered.pkl", "filter", "filtered")
 
 
 def is_counted(config: ModelConfig) -> bool:
@@ -180,12 +176,12 @@ def counted(
             except UserError as error:
                 mistakes.append((config, error))
     _leave_out(request, mistakes, is_error=not found)
-    scripts = kind.scripts(shlex.join(request.names), any(map(is_counted, configs)))
+    commands = kind.commands(request.names, any(map(is_counted, configs)))
     if configs and not found:
-        raise UserError(f"{request.measurements}: no model is {kind.state}; run {scripts}")
+        raise UserError(f"{request.measurements}: no model is {kind.state}; run {commands}")
     if missing:
         text = "%d models are not %s and are left out; run %s"
-        logging.getLogger(__name__).warning(text, len(missing), kind.state, scripts)
+        logging.getLogger(__name__).warning(text, len(missing), kind.state, commands)
     return found
 
 
@@ -218,7 +214,7 @@ def selected(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[Mod
 def _mistake(config: ModelConfig, kept: OperatorCounts, whitelist: tuple[str, ...]) -> str | None:
     path = FILTERED_COUNTS.path(config)
     if not kept.counts:
-        return f"{path}: the whitelist keeps no operator; fix it and run {BLOCK_1} {config.name}"
+        return f"{path}: the whitelist keeps no operator; fix it and run {command('filter', config.name)}"
     if is_counted(config) and select(COUNTS.read(config), whitelist).kept != kept:
-        return f"{path}: the whitelist or {COUNTS.file_name} has changed since; run {BLOCK_1} {config.name}"
+        return f"{path}: the whitelist or {COUNTS.file_name} has changed since; run {command('filter', config.name)}"
     return None

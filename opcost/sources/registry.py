@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from opcost.errors import CannotMeasureError, UserError
+from opcost.invocation import command
 from opcost.operators.tuples import OperatorTuple, model_operator
 from opcost.sources.ports import ConfiguredModel, ListedModel, ModelSource, suggestion
 
@@ -57,5 +58,5 @@ def models_matching(patterns: Sequence[str]) -> list[ListedModel]:
 
 
 def _no_match(pattern: str, known: Sequence[str]) -> str:
-    otherwise = "python -m opcost make-configs --dry-run shows all"
+    otherwise = f"{command('make-configs', '--dry-run')} shows all"
     return f"{' or '.join(SOURCES)} has no model {pattern!r}; {suggestion(pattern, known, otherwise)}"

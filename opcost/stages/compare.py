@@ -12,12 +12,13 @@ from opcost.comparing.comparison import USUAL_RUNS, Comparison, KindCost, Operat
 from opcost.comparing.kernel_times import KernelErrors, kernel_errors
 from opcost.comparing.remarks import Remark
 from opcost.comparing.row import ComparisonRow, RowSource, comparison_row
+from opcost.invocation import command
 from opcost.measuring.conditions import device_type_of
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import Selection, select
-from opcost.running.request import FULL_MODELS, Request
+from opcost.running.request import Request
 from opcost.running.shipped_counts import counted_or_shipped
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
@@ -145,7 +146,7 @@ def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, 
 
 def _reason(config: ModelConfig, device: str | None) -> str:
     where = f" on {device}" if device else ""
-    return f"the whole model is not measured{where}; run {FULL_MODELS} {config.name}"
+    return f"the whole model is not measured{where}; run {command('measure-models', config.name)}"
 
 
 def _updated(new_rows: Iterable[ComparisonRow], known: Iterable[ComparisonRow]) -> list[ComparisonRow]:

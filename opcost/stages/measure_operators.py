@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opcost.errors import UserError
+from opcost.invocation import command
 from opcost.measuring.protocol import FULL_LOOP_S, ProtocolFor
 from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperatorCounts
@@ -15,11 +16,7 @@ from opcost.progress import Progress
 from opcost.running.bench import OpenBench
 from opcost.running.campaign import Campaign, Outcome
 from opcost.running.plan import Work
-from opcost.running.request import (
-    BLOCK_0,
-    Request,
-    selected,
-)
+from opcost.running.request import Request, selected
 from opcost.running.shipped_counts import ship_counts
 from opcost.stages.cache_chains import measure_missing_chains
 from opcost.storage.configs import ModelConfig, set_done
@@ -102,7 +99,7 @@ def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]]
     names = [config.name for config, kept in models if kept.device_type == META]
     if names and input_data == CAPTURED:
         text = "%s: counted on shapes only, measured on normal values; to capture values, run %s without --meta"
-        logging.getLogger(__name__).warning(text, ", ".join(names), BLOCK_0)
+        logging.getLogger(__name__).warning(text, ", ".join(names), command("count"))
 
 
 def _set_done(config: ModelConfig) -> bool:

@@ -20,6 +20,7 @@ from typing import IO, Generic, TypeVar
 
 from opcost.columns import Columns
 from opcost.errors import UserError
+from opcost.invocation import command
 from opcost.storage.files import replace_file
 from opcost.storage.rows import LineError, RowLines
 
@@ -37,7 +38,7 @@ TORN, OLD = ".torn", ".old"
 FIX = "fix or delete the line"
 AWAY = "move the file away or use another --database"
 ROOM = "make room and start again"
-LOCAL = "use a --database on a local disk, and add its rows with python -m opcost merge"
+LOCAL = "use a --database on a local disk, and add its rows with"
 
 
 class CsvTable(Generic[Row]):
@@ -137,7 +138,7 @@ class CsvTable(Generic[Row]):
             with self._as_user_error("cannot be opened", "make it accessible"):
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
-                with self._as_user_error("cannot be locked", LOCAL):
+                with self._as_user_error("cannot be locked", f"{LOCAL} {command('merge')}"):
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                 # Another process may have replaced the file while this one waited.
                 if os.path.exists(self.path) and os.path.samestat(os.fstat(descriptor), os.stat(self.path)):

@@ -1,1 +1,1 @@
-"""The subcommands of ``python -m opcost``, a module for each."""
+"""The subcommands of ``opcost``, a module for each."""

@@ -1,4 +1,4 @@
-"""``python -m opcost check``: read all files of a project, and print their mistakes."""
+"""``opcost check``: read all files of a project, and print their mistakes."""
 
 from __future__ import annotations
 

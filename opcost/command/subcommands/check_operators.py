@@ -1,4 +1,4 @@
-"""``python -m opcost check-operators``: compare each operator tuple, rebuilt and run alone, with its count."""
+"""``opcost check-operators``: compare each operator tuple, rebuilt and run alone, with its count."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_operators(arguments: Namespace) -> int:
 CHECK_OPERATORS = Subcommand(
     name="check-operators",
     does="rebuild and run each counted operator tuple alone, and compare its outputs and FLOPs with the count",
-    before="python general_pipeline_block0.py resnet18_32x3x32x32 --device cpu",
+    before=(("count", "resnet18_32x3x32x32 --device cpu"),),
     example="resnet18_32x3x32x32 --device cpu",
     options=(NAMES, DEVICE, MEASUREMENTS, DATABASE, JSON, VERBOSE),
     run=check_operators,

@@ -1,4 +1,4 @@
-"""``python -m opcost columns``: the meaning of each column of the tables."""
+"""``opcost columns``: the meaning of each column of the tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m opcost compare-kernels``: profile models, and their operator tuples alone -> kernel_times.csv"""
+"""``opcost compare-kernels``: profile models, and their operator tuples alone -> kernel_times.csv"""
 
 from __future__ import annotations
 

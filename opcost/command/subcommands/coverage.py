@@ -1,4 +1,4 @@
-"""``python -m opcost coverage``: the shares of FLOPs and bytes of torchvision's models in operator tuples -> a page"""
+"""``opcost coverage``: the shares of FLOPs and bytes of torchvision's models in operator tuples -> a page"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m opcost make-configs``: a ``summary.yml`` for each model that has none."""
+"""``opcost make-configs``: a ``summary.yml`` for each model that has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m opcost merge``: merge databases."""
+"""``opcost merge``: merge databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m opcost report``: sums and whole models as one HTML file; no table changes."""
+"""``opcost report``: sums and whole models as one HTML file; no table changes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,52 @@
+"""Compare the sum of each model's operators with the measured whole model."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from importlib import import_module
+
+from opcost.command.log import log_run
+from opcost.command.options import CACHE, COMPARED, FIGURES, INPUT_VALUES, REPORT, SUMMED
+from opcost.command.subcommand import Subcommand
+
+
+def compare(arguments: Namespace) -> int:
+    """Write and print the comparisons; return 1 if one of a named model is incomplete, else 0."""
+    log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
+
+    from opcost.comparing.comparison import OperatorRuns
+    from opcost.reporting.comparison_tables import print_comparisons
+    from opcost.reporting.tables import print_files, print_json
+    from opcost.running.request import Request
+    from opcost.stages.compare import find_comparisons, keep_comparisons
+
+    if arguments.figures is not None:
+        # A missing matplotlib is reported before anything is written.
+        import_module("opcost.reporting.figures")
+    runs = OperatorRuns(arguments.input_data, arguments.cache, arguments.counted)
+    request = Request.from_arguments(arguments)
+    models = find_comparisons(request, runs)
+    reports = keep_comparisons(request, models)
+    print_json(reports) if arguments.json else print_comparisons(reports, arguments.dry_run)
+    if arguments.dry_run:
+        wanted = [path for path in (arguments.figures, arguments.report) if path is not None]
+        print_files("dry run: not written", wanted)
+    elif arguments.figures is not None:
+        from opcost.reporting.figures import draw_comparisons
+
+        print_files("written", draw_comparisons(reports, arguments.figures))
+    if arguments.report is not None and not arguments.dry_run:
+        from opcost.reporting.report import write_report
+
+        write_report(arguments.report, request.database, models, reports)
+        print_files("written", [arguments.report])
+    return int(bool(arguments.names) and any(report.is_incomplete for report in reports))
+
+
+COMPARE = Subcommand(
+    name="compare",
+    does="sum time and energy of each model's operators over all calls, and compare the sums with the whole model",
+    example="'resnet*' --dry-run",
+    options=(*COMPARED, INPUT_VALUES, CACHE, SUMMED, FIGURES, REPORT),
+    run=compare,
+)

@@ -1,0 +1,73 @@
+"""Log power to a file, or plot such a log."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+from argparse import Namespace
+from contextlib import closing
+from pathlib import Path
+
+from opcost.command.log import log_run
+from opcost.command.options import GPU_NUMBER, INTERVAL, LENGTH, LOG_FILE, METERED_DEVICE, PLOT, VERBOSE
+from opcost.command.subcommand import Subcommand
+from opcost.errors import UserError
+from opcost.power.log_rows import PowerSummary
+
+
+def power(arguments: Namespace) -> int:
+    """Log until Ctrl-C or for ``--seconds``, or plot a log; return 0."""
+    check_gpu(arguments)
+    log_run(arguments.verbose)
+    if arguments.plot is None:
+        return _log(arguments)
+    if arguments.interval or arguments.seconds or arguments.gpu:
+        raise UserError("--plot draws a log; leave --interval, --seconds and --gpu out")
+
+    from opcost.reporting.power_plot import plot_log
+
+    _report(f"{plot_log(arguments.plot, arguments.output)}: the trace of {arguments.plot}")
+    return 0
+
+
+def check_gpu(arguments: Namespace) -> None:
+    """Refuse two names of a device."""
+    if arguments.gpu is not None and arguments.device != "cuda":
+        raise UserError(f"--gpu and --device {arguments.device} exclude each other; leave --gpu out")
+
+
+def _log(arguments: Namespace) -> int:
+    from opcost.reporting.live_power import shown
+    from opcost.stages.log_power import cpu_batches, gpu_batches, gpu_of, stop_on_signals, write_rows
+
+    path = arguments.output or Path(time.strftime("power_log_%Y%m%dT%H%M%SZ.csv", time.gmtime()))
+    if path.exists() or not path.parent.is_dir():
+        raise UserError(f"--output {path}: must be a new file in a folder that exists")
+    stopping, summary = threading.Event(), PowerSummary()
+    gpu = None if arguments.device == "cpu" else arguments.gpu or gpu_of(arguments.device)
+    meter = (arguments.interval, stopping) if gpu is None else (gpu, arguments.interval, path.parent, stopping)
+    with closing(cpu_batches(*meter) if gpu is None else gpu_batches(*meter)) as batches:
+        # The first batch comes when the meter runs: before that there is nothing to write, and Ctrl-C is an interrupt.
+        first = next(batches, ())
+        stop_on_signals(stopping, arguments.seconds)
+        _report(f"logging {'the CPU' if gpu is None else f'GPU {gpu}'} to {path}; Ctrl-C ends it")
+        try:
+            write_rows(itertools.chain([first], shown(batches)), path, summary)
+        finally:
+            _report(f"{path}: {summary}")
+    return 0
+
+
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+POWER = Subcommand(
+    name="power",
+    does="log the power of a GPU (with nvidia-smi) or of the CPU (with RAPL) to a CSV file until Ctrl-C",
+    example="--device cuda:0 --output power.csv --seconds 60",
+    options=(METERED_DEVICE, GPU_NUMBER, INTERVAL, LOG_FILE, LENGTH, PLOT, VERBOSE),
+    run=power,
+)
