@@ -24,7 +24,9 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "qualify": ("power_logger.py", "--qualify"),
     }
 )
-"""The script, with the arguments, that does the same as a subcommand. ``advise`` is the comparison if a target is among its arguments."""
+"""The script, with the arguments, that does the same as a subcommand.
+
+The comparison does the work of ``advise`` if ``--coverage-target`` is among the arguments."""
 
 
 def command(name: str, *arguments: str) -> str:

@@ -17,6 +17,8 @@ import pytest
 import yaml
 
 import opcost
+from opcost import invocation
+from opcost.__main__ import SUBCOMMANDS
 from opcost.command.run import DEPENDENCIES, EXTRAS
 
 if sys.version_info >= (3, 11):
@@ -26,7 +28,7 @@ else:
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(ROOT.glob("*.py"))
-SUBCOMMANDS = ("report", "make-configs", "check-operators", "compare-kernels", "coverage", "check", "merge", "columns")
+NAMES = tuple(subcommand.name for subcommand in SUBCOMMANDS)
 STAGES = (
     "general_pipeline_block0.py",
     "general_pipeline_block1.py",
@@ -55,7 +57,7 @@ finally:
 
 each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 each_command = pytest.mark.parametrize(
-    "command", [*(script.name for script in SCRIPTS), *(f"opcost {name}" for name in SUBCOMMANDS)]
+    "command", [*(script.name for script in SCRIPTS), *(f"opcost {name}" for name in NAMES)]
 )
 
 
@@ -82,6 +84,15 @@ def third_party_imports(path: Path) -> set[str]:
 def ask_for_help(command: str, *flags: str) -> subprocess.CompletedProcess[str]:
     program = [sys.executable, *flags, "-c", ASK_FOR_HELP, str(ROOT), command, *DEPENDENCIES]
     return subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+
+
+def described(help_text: str) -> str:
+    """Return the description in a help text: its second paragraph."""
+    return help_text.split("\n\n")[1]
+
+
+def options_of(help_text: str) -> set[str]:
+    return set(re.findall(r"^  (--[a-z-]+)", help_text, re.MULTILINE))
 
 
 def test_the_version_has_one_source(pyproject: dict[str, Any]) -> None:
@@ -138,11 +149,18 @@ def test_the_six_scripts_stand_at_the_top_level_and_nothing_else_that_is_run() -
 def test_help_answers_before_anything_is_installed(command: str) -> None:
     result = ask_for_help(command, "-I", "-S")
     assert (result.returncode, result.stderr) == (0, "")
-    runs_something = command not in ("opcost make-configs", "opcost check", "opcost merge", "opcost columns")
-    assert ("--device DEVICE" in result.stdout) == runs_something
     assert "--verbose" in result.stdout
-    command_line = command.replace("opcost", "-m opcost")
-    assert re.search(rf"example:\s.*python {re.escape(command_line)}", result.stdout, re.IGNORECASE | re.DOTALL)
+    *_, example = result.stdout.splitlines()[:-1]
+    assert command.removeprefix("opcost ") in example
+
+
+@each_script
+def test_a_script_and_its_subcommand_have_the_same_help(script: Path) -> None:
+    (name, *_) = [name for name, (program, *_) in invocation.SCRIPTS.items() if program == script.name]
+    of_script, of_subcommand = (ask_for_help(command, "-I").stdout for command in (script.name, f"opcost {name}"))
+    own = {"--coverage-target", "--write-whitelist", "--qualify", "--database"}
+    assert described(of_script) == described(of_subcommand)
+    assert options_of(of_subcommand) <= options_of(of_script) <= options_of(of_subcommand) | own
 
 
 @pytest.mark.parametrize(
@@ -153,19 +171,19 @@ def test_help_answers_before_anything_is_installed(command: str) -> None:
         ("general_pipeline_block2.py", ["general_pipeline_block0.py", "general_pipeline_block1.py"]),
         ("full_model_measurement.py", []),
         ("compare_sum_vs_full.py", []),
-        ("opcost check-operators", ["general_pipeline_block0.py"]),
+        ("opcost check-operators", ["count"]),
+        ("opcost measure", ["count", "filter"]),
         ("opcost compare-kernels", []),
     ],
 )
 def test_an_example_runs_in_a_fresh_clone(command: str, before: list[str]) -> None:
     shown = ask_for_help(command, "-I").stdout.partition("example:\n")[2].splitlines()
-    examples = [line.split() for line in shown if line.startswith("  python ")]
-    assert [words[1] for words in examples[:-1]] == before
-    assert all(list(ROOT.glob(f"measurements/{words[-1]}/summary.yml")) for words in map(_without_options, examples))
-
-
-def _without_options(words: list[str]) -> list[str]:
-    return shlex.split(" ".join(words).partition(" --")[0])
+    examples = [shlex.split(line) for line in shown if line.startswith("  ")]
+    steps = [next(word for word in words if word.endswith(".py") or word in NAMES) for words in examples]
+    assert [step.rpartition("/")[2] for step in steps[:-1]] == before
+    for words, step in zip(examples, steps, strict=True):
+        model = words[words.index(step) + 1]
+        assert list(ROOT.glob(f"measurements/{model}/summary.yml"))
 
 
 @each_command
@@ -177,7 +195,7 @@ def test_help_imports_nothing_heavy(command: str) -> None:
 def test_the_programs_help_lists_its_subcommands() -> None:
     result = ask_for_help("opcost", "-I", "-S")
     assert (result.returncode, result.stderr) == (0, "")
-    assert tuple(re.findall(r"^    (\S+)", result.stdout, re.MULTILINE)) == SUBCOMMANDS
+    assert tuple(re.findall(r"^    (\S+)", result.stdout, re.MULTILINE)) == NAMES
 
 
 @each_script
@@ -186,6 +204,8 @@ def test_a_script_begins_with_what_it_is_and_an_example(script: Path) -> None:
     docstring = ast.get_docstring(module) or ""
     assert module.body[0].lineno <= 2
     assert re.search(rf"Example: .*python {re.escape(script.name)}", docstring)
+    names = re.findall(r"opcost ([a-z-]+)", docstring.partition("The same as:")[2])
+    assert {invocation.SCRIPTS[name][0] for name in names} == {script.name}
 
 
 @each_script

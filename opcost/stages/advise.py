@@ -24,6 +24,7 @@ from opcost.comparing.coverage import (
 )
 from opcost.errors import UserError
 from opcost.estimates import FloatArray, value_of
+from opcost.invocation import command
 from opcost.measuring.conditions import Conditions, device_type_of
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
@@ -32,7 +33,6 @@ from opcost.operators.whitelist import names_kept
 from opcost.prediction.port import Predictor, known_costs, quartiles
 from opcost.prediction.rates import MINIMUM_KNOWN, fitted
 from opcost.running.request import (
-    BLOCK_1,
     COUNTS,
     WHITELIST,
     Request,
@@ -110,7 +110,7 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     if write and not request.dry_run:
         _refuse_guesses(costs, known.conditions)
         replace_whitelist(request.measurements / WHITELIST, smallest)
-        logging.getLogger(__name__).warning("%s: replaced; run %s", request.measurements / WHITELIST, BLOCK_1)
+        logging.getLogger(__name__).warning("%s: replaced; run %s", request.measurements / WHITELIST, command("filter"))
     return Advice(
         target_ratio=target_ratio,
         conditions=known.conditions,

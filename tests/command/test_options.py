@@ -22,17 +22,24 @@ from opcost.command.options import (
     JSON,
     MAXIMUM_S,
     METER,
+    PIPELINE,
+    OneOf,
+    Option,
     Parser,
     add_options,
     device_name,
-    pipeline_parser,
     positive_seconds,
     ratio,
 )
+from opcost.command.subcommand import Subcommand
+from opcost.invocation import command
 from opcost.measuring.conditions import CACHES
 from opcost.measuring.protocol import FULL_LOOP_S
 
 ROOT = Path(__file__).parents[2]
+
+PARSER = "parser = Parser()\nadd_options(parser, *PIPELINE)\n"
+"""Part of a script's body: a parser of the options of all steps."""
 
 SPACE_REMEDY = "while writing a file; free some space, or use folders on another disk"
 
@@ -42,11 +49,18 @@ def write_script(folder: Path, body: str) -> list[str]:
     script = folder / "script.py"
     script.write_text(
         f"import errno, os, subprocess, sys, time\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from opcost.command.options import pipeline_parser\nfrom opcost.command.run import run\n"
+        "from opcost.command.options import PIPELINE, Parser, add_options\nfrom opcost.command.run import run\n"
         "from opcost.errors import UserError\n\n"
         f"def main():\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n\nrun(main)\n"
     )
     return [sys.executable, str(script)]
+
+
+def pipeline_parser(*more: Option | OneOf) -> Parser:
+    """Return a parser of the options of all steps, and more."""
+    parser = Parser()
+    add_options(parser, *PIPELINE, *more)
+    return parser
 
 
 def run_script(folder: Path, body: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -213,7 +227,12 @@ def test_a_script_under_nohup_outlives_the_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "output",
-    ["print('late')", "print('x' * 1_000_000)", "print('late', flush=True)", "pipeline_parser('a', 'b').print_help()"],
+    [
+        "print('late')",
+        "print('x' * 1_000_000)",
+        "print('late', flush=True)",
+        "parser = Parser()\nadd_options(parser, *PIPELINE)\nparser.print_help()",
+    ],
 )
 def test_output_that_is_not_read_ends_the_script_quietly(tmp_path: Path, output: str) -> None:
     result = run_before_closed_pipe(tmp_path, f"{output}\nreturn 0")
@@ -237,7 +256,7 @@ def test_a_broken_pipe_to_another_program_is_a_bug(tmp_path: Path) -> None:
 
 
 def test_a_wrong_argument_exits_with_status_2(tmp_path: Path) -> None:
-    result = run_script(tmp_path, "pipeline_parser('a', 'b').parse_args(['--device', 'gpu'])")
+    result = run_script(tmp_path, f"{PARSER}parser.parse_args(['--device', 'gpu'])")
     assert result.returncode == 2
     problem = "argument --device: 'gpu' is not a device; use cpu, cuda, or cuda:N such as cuda:0"
     assert result.stderr == f"error: {problem}; see script.py --help\n"
@@ -257,7 +276,7 @@ def test_an_unknown_option_is_reported_in_one_line_with_the_one_that_was_meant(
     capsys: pytest.CaptureFixture[str], option: str, question: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        pipeline_parser("Counts.", "python count.py").parse_args(option.split())
+        pipeline_parser().parse_args(option.split())
     assert caught.value.code == 2
     said = capsys.readouterr().err
     assert said.startswith(f"error: unrecognized arguments: {option.split(maxsplit=1)[0]}{question}; see ")
@@ -269,7 +288,7 @@ def test_an_unknown_choice_is_reported_in_one_line_with_the_one_that_was_meant(
     capsys: pytest.CaptureFixture[str], choice: str, question: str
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
-        pipeline_parser("Measures.", "python measure.py", CACHE).parse_args(["--cache", choice])
+        pipeline_parser(CACHE).parse_args(["--cache", choice])
     problem = f"argument --cache: invalid choice: '{choice}'{question} (choose from warm, cold, chained); see "
     assert capsys.readouterr().err.startswith(f"error: {problem}")
 
@@ -290,12 +309,12 @@ def test_a_positional_argument_too_many_gets_no_suggestion(capsys: pytest.Captur
 
 
 def test_help_says_that_a_missed_coverage_target_is_an_exit_status() -> None:
-    text = " ".join(pipeline_parser("Compares.", "python compare.py", COVERAGE_TARGET).format_help().split())
+    text = " ".join(pipeline_parser(COVERAGE_TARGET).format_help().split())
     assert "the exit status is 1 if a model misses the target" in text
 
 
 def test_without_arguments_everything_has_its_default() -> None:
-    arguments = pipeline_parser("Counts.", "python count.py").parse_args([])
+    arguments = pipeline_parser().parse_args([])
     assert vars(arguments) == {
         "names": [],
         "device": None,
@@ -310,7 +329,7 @@ def test_without_arguments_everything_has_its_default() -> None:
 
 def test_arguments_arrive_as_values() -> None:
     line = "resnet* vgg16 --device cuda:1 --measurements a/m --database /d --dry-run --json --verbose"
-    assert vars(pipeline_parser("Counts.", "python count.py").parse_args(line.split())) == {
+    assert vars(pipeline_parser().parse_args(line.split())) == {
         "names": ["resnet*", "vgg16"],
         "device": "cuda:1",
         "measurements": Path("a/m"),
@@ -333,22 +352,23 @@ def test_a_command_without_dry_run_refuses_it_and_all_of_its_work_is_done(capsys
 
 
 def test_an_option_that_a_subcommand_lacks_is_reported_with_that_of_its_own_that_was_meant() -> None:
-    command = [sys.executable, "-m", "opcost", "coverage", "--mta"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    message = "error: unrecognized arguments: --mta; did you mean --meta?; see python -m opcost coverage --help\n"
+    words = [sys.executable, "-m", "opcost", "coverage", "--mta"]
+    result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    message = f"error: unrecognized arguments: --mta; did you mean --meta?; see {command('coverage')} --help\n"
     assert (result.returncode, result.stdout, result.stderr) == (2, "", message)
 
 
 def test_a_shortened_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        pipeline_parser("Counts.", "python count.py").parse_args(["--dry"])
+        pipeline_parser().parse_args(["--dry"])
     assert "--dry" in capsys.readouterr().err
 
 
-def test_help_ends_with_the_example() -> None:
-    help_text = pipeline_parser("Counts 100 % of it.", "python count.py 'resnet*'").format_help()
-    assert "Counts 100 % of it." in help_text
-    assert help_text.endswith("example:\n  python count.py 'resnet*'\n")
+def test_help_ends_with_the_examples_as_they_can_be_pasted() -> None:
+    shown = Subcommand("filter", "keep 100 % of it", "a 'b*'", (JSON,), lambda _: 0, before=(("count", "a"),))
+    text = shown.parser().format_help()
+    assert "Keep 100 % of it." in text
+    assert text.endswith(f"example:\n  {command('count')} a\n  {command('filter')} a 'b*'\n")
 
 
 @pytest.mark.parametrize("option", ["--measurements", "--database"])
@@ -356,16 +376,16 @@ def test_a_file_is_no_folder(option: str, tmp_path: Path, capsys: pytest.Capture
     file = tmp_path / "table.csv"
     file.write_text("")
     with pytest.raises(SystemExit, match="2"):
-        pipeline_parser("", "").parse_args([option, str(file)])
+        pipeline_parser().parse_args([option, str(file)])
     assert f"{file} is a file; name a folder" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
-        pipeline_parser("", "").parse_args([option, ""])
+        pipeline_parser().parse_args([option, ""])
     assert "'' is not the name of a folder" in capsys.readouterr().err
-    assert pipeline_parser("", "").parse_args([option, str(tmp_path / "new")])
+    assert pipeline_parser().parse_args([option, str(tmp_path / "new")])
 
 
 def test_a_meter_goes_by_its_short_name(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = pipeline_parser("", "", METER)
+    parser = pipeline_parser(METER)
     assert parser.parse_args([]).meter == "auto"
     assert parser.parse_args(["--meter", "counter"]).meter == "counter"
     with pytest.raises(SystemExit):
@@ -375,7 +395,7 @@ def test_a_meter_goes_by_its_short_name(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_default_loop_is_that_of_the_full_protocol() -> None:
-    parser = pipeline_parser("Measures.", "python measure.py", DURATION)
+    parser = pipeline_parser(DURATION)
     assert parser.parse_args([]).seconds == FULL_LOOP_S
     assert parser.parse_args(["--seconds", "3"]).seconds == 3.0
     assert parser.parse_args([]).relative_error is None
@@ -385,7 +405,7 @@ def test_the_default_loop_is_that_of_the_full_protocol() -> None:
 
 
 def test_operators_are_warm_unless_another_cache_is_named() -> None:
-    parser = pipeline_parser("Measures.", "python measure.py", CACHE)
+    parser = pipeline_parser(CACHE)
     assert parser.parse_args([]).cache == "warm"
     assert [parser.parse_args(["--cache", mode]).cache for mode in CACHES] == ["warm", "cold", "chained"]
     with pytest.raises(SystemExit):

@@ -10,6 +10,7 @@ import pytest
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.estimates import Estimate
+from opcost.invocation import command
 from opcost.reporting.next_steps import Candidate, next_steps
 
 WHOLE_S = 0.01
@@ -47,14 +48,14 @@ def test_what_is_measured_again_is_so_by_the_protocol_of_the_rest(
     relative_error: float | None, loop_s: float | None, options: str
 ) -> None:
     doubtful = measured(TupleFlag.FLAGGED, relative_error, loop_s)
-    assert commands([candidate("a")], doubtful) == [f"python general_pipeline_block2.py a --execution graph{options}"]
+    assert commands([candidate("a")], doubtful) == [command("measure", "a", "--execution", "graph") + options]
     on_cpu = commands([candidate("a", device="cpu")], doubtful)
-    assert on_cpu == [f"python general_pipeline_block2.py a --device cpu{options}"]
+    assert on_cpu == [command("measure", "a", "--device", "cpu") + options]
 
 
 def test_what_was_imprecise_runs_for_30_s() -> None:
     imprecise = measured(TupleFlag.NOT_PRECISE, 0.01, None)
-    assert commands([candidate("a")], imprecise) == ["python general_pipeline_block2.py a --execution graph"]
+    assert commands([candidate("a")], imprecise) == [command("measure", "a", "--execution", "graph")]
 
 
 def test_what_the_whitelist_leaves_out_is_a_step_where_it_is_much() -> None:
@@ -65,10 +66,10 @@ def test_what_the_whitelist_leaves_out_is_a_step_where_it_is_much() -> None:
         candidate("leaf", 0.004, counts_all=False),
     ]
     (step,) = next_steps(candidates, [])
-    assert (step.command, step.models) == ("python compare_sum_vs_full.py much --coverage-target 0.99", (0,))
+    assert (step.command, step.models) == (command("advise", "much", "--coverage-target", "0.99"), (0,))
     assert "6.0 % of a whole model's time" in step.reason
 
 
 def test_kernels_are_looked_at_on_gpus() -> None:
-    assert commands([candidate("a", ratio=0.9)]) == ["python -m opcost compare-kernels a"]
+    assert commands([candidate("a", ratio=0.9)]) == [command("compare-kernels", "a")]
     assert commands([candidate("a", ratio=0.9, device="cpu")]) == []

@@ -15,6 +15,7 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CIRCUMSTANCES, Load, MeterModel
 
+from opcost.invocation import command
 from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
@@ -143,7 +144,7 @@ def test_what_is_not_measured_is_listed_and_asked_for(campaign: SimulatedCampaig
     assert missing["flags"] == ["not measured"]
     assert missing["time_s"] is None
     assert "measure 1 tuples that have no row" in text
-    assert "general_pipeline_block2.py first --execution" in text
+    assert "opcost measure first --execution" in text
 
 
 def test_an_empty_database_is_a_report_that_says_what_to_do(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_an_empty_database_is_a_report_that_says_what_to_do(tmp_path: Path) -> N
     campaign.database.folder.mkdir()
     text = report_of(campaign)
     assert data_of(text)["tuples"] == []
-    assert "python full_model_measurement.py first" in text
+    assert command("measure-models", "first") in text
 
 
 def test_doubts_are_flags(campaign: SimulatedCampaign) -> None:

@@ -1,4 +1,4 @@
-"""``python -m opcost``: files are checked line by line, tables repaired and put together, and nothing gets lost."""
+"""``opcost``: files are checked line by line, tables repaired and put together, and nothing gets lost."""
 
 from __future__ import annotations
 

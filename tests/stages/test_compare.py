@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,6 +16,7 @@ from opcost.comparing.comparison import OperatorRuns
 from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
 from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
+from opcost.invocation import command
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCount, OperatorCounts
@@ -211,7 +211,7 @@ def test_a_whole_that_is_not_measured_is_said_with_the_remedy(campaign: Simulate
     measure_parts(campaign)
     (report,) = compare(campaign)
     assert report.comparisons == ()
-    assert report.reason == "the whole model is not measured; run python full_model_measurement.py a"
+    assert report.reason == f"the whole model is not measured; run {command('measure-models', 'a')}"
 
 
 # Which models
@@ -227,8 +227,7 @@ def test_models_without_counts_are_left_out_with_one_line_unless_they_are_named(
     campaign.database.folder.mkdir(exist_ok=True)
     assert [report.name for report in compare(campaign, *names)] == ["a"]
     (line,) = caplog.messages
-    command = shlex.join(["python", "general_pipeline_block0.py", *names])
-    assert line == f"2 models are not counted and are left out; run {command}"
+    assert line == f"2 models are not counted and are left out; run {command('count', *names)}"
 
 
 @pytest.mark.parametrize("name", ["b", "{measurements}/b", "{measurements}/b/summary.yml"])
@@ -236,7 +235,7 @@ def test_a_model_without_counts_that_is_named_is_a_mistake(campaign: SimulatedCa
     campaign.add_model("b", OCCURRENCES)
     (campaign.measurements / "b" / "operators.pkl").unlink()
     for names in ((name,), (name, "*")):
-        with pytest.raises(UserError, match=r"b/operators\.pkl: .* run python general_pipeline_block0\.py b"):
+        with pytest.raises(UserError, match=r"b/operators\.pkl: .* run .*opcost count b"):
             compare(campaign, *(one.format(measurements=campaign.measurements) for one in names))
 
 
@@ -259,9 +258,7 @@ def test_no_counts_at_all_are_one_line(campaign: SimulatedCampaign, names: tuple
     (campaign.measurements / "a" / "operators.pkl").unlink()
     with pytest.raises(UserError) as caught:
         compare(campaign, *names)
-    assert caught.value.lines == (
-        f"{campaign.measurements}: no model is counted; run python general_pipeline_block0.py{said}",
-    )
+    assert caught.value.lines == (f"{campaign.measurements}: no model is counted; run {command('count')}{said}",)
 
 
 def test_counts_that_ship_with_the_rows_do_where_there_are_no_pickles(campaign: SimulatedCampaign) -> None:

@@ -9,6 +9,7 @@ import pytest
 from simulated_apparatus import RecordedProgress
 
 from opcost.errors import CannotMeasureError, UserError
+from opcost.invocation import command
 from opcost.operators.tuples import model_operator
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, model_tuple, selected
 from opcost.running.request import counted as stored
@@ -117,10 +118,8 @@ def test_filtering_without_counts_names_block_0(tmp_path: Path) -> None:
     write_whitelist(tmp_path, "Conv2d")
     with pytest.raises(UserError) as caught:
         filter_operators(request(tmp_path))
-    assert caught.value.lines == (
-        f"{tmp_path}/measurements: no model is counted; run python general_pipeline_block0.py",
-    )
-    with pytest.raises(UserError, match=r"a/operators\.pkl: .* run python general_pipeline_block0\.py a "):
+    assert caught.value.lines == (f"{tmp_path}/measurements: no model is counted; run {command('count')}",)
+    with pytest.raises(UserError, match=r"a/operators\.pkl: .* run .*opcost count a "):
         filter_operators(request(tmp_path, "a"))
 
 
@@ -132,7 +131,7 @@ def test_unnamed_models_without_counts_are_left_out_with_a_warning(
     write_whitelist(tmp_path, "Conv2d")
     count_operators(request(tmp_path, "a"), RecordedProgress())
     assert [report.name for report in filter_operators(request(tmp_path))] == ["a"]
-    assert caplog.messages == ["1 models are not counted and are left out; run python general_pipeline_block0.py"]
+    assert caplog.messages == [f"1 models are not counted and are left out; run {command('count')}"]
 
 
 def test_unnamed_models_whose_counts_are_of_another_size_are_left_out_with_a_warning(
@@ -264,9 +263,7 @@ def test_detectors_are_counted_alike_each_time_and_the_seed_is_part_of_the_model
     assert first == again
     path = config_of(tmp_path, "detector").path
     path.write_text(path.read_text() + "seed: 1\n")
-    with pytest.raises(
-        UserError, match="summary.yml has changed since; run python general_pipeline_block0.py detector"
-    ):
+    with pytest.raises(UserError, match="summary.yml has changed since; run .*opcost count detector"):
         COUNTS.read(config_of(tmp_path, "detector"))
     assert "seed=1" in str(model_tuple(config_of(tmp_path, "detector")))
 

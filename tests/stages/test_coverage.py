@@ -58,7 +58,7 @@ def rows_of(report: CoverageReport) -> tuple[CoverageRow, ...]:
 
 def page_of(*rows: CoverageRow, failures: tuple[CoverageFailure, ...] = ()) -> str:
     report = CoverageReport(rows, failures, "A CPU", ("torch 2.15", "torchvision 0.29"))
-    return coverage_page(report, "python -m opcost coverage")
+    return coverage_page(report, "opcost coverage")
 
 
 @pytest.mark.parametrize("model_name", FAMILIES)
@@ -128,7 +128,7 @@ def test_the_page_has_a_line_for_each_model() -> None:
     assert lines[2] == (
         "| resnet18 | 1x3x224x224 | cpu | 60 | 8 | 28 | 68 | 100.0000 % | 100.0000 % | 1.814 | 1.814 | = | = |  |"
     )
-    assert "by `python -m opcost coverage` with torch 2.15, torchvision 0.29, A CPU.\n" in page
+    assert "by `opcost coverage` with torch 2.15, torchvision 0.29, A CPU.\n" in page
     assert "- not checked: broken (why)\n" in page
 
 

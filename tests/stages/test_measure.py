@@ -12,6 +12,7 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_h
 from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, MeterModel
 
 from opcost.errors import CannotMeasureError, UserError
+from opcost.invocation import command
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
@@ -719,9 +720,7 @@ def test_a_whitelist_that_has_changed_since_asks_for_block_1(campaign: Simulated
     whitelist.write_text("operators: [ReLU, GELU]")
     assert run(campaign)[0].measured == 2
     whitelist.write_text("operators: [ReLU]")
-    with pytest.raises(
-        UserError, match=r"operators_filtered\.pkl: .* changed since; run python general_pipeline_block1\.py a"
-    ):
+    with pytest.raises(UserError, match=r"operators_filtered\.pkl: .* changed since; run .*opcost filter a"):
         run(campaign)
 
 
@@ -752,8 +751,8 @@ def test_missing_counts_of_all_models_are_reported_at_once_with_the_remedy(campa
     assert caught.value.lines == tuple(
         f"{campaign.measurements}/{name}/operators_filtered.pkl: no such file; run {scripts} first"
         for name, scripts in (
-            ("a", "python general_pipeline_block1.py a"),
-            ("b", "python general_pipeline_block0.py b and python general_pipeline_block1.py b"),
+            ("a", command("filter", "a")),
+            ("b", f"{command('count', 'b')} and {command('filter', 'b')}"),
         )
     )
     assert not campaign.database.folder.exists()
@@ -773,7 +772,7 @@ def test_counts_of_another_input_size_are_recognised(campaign: SimulatedCampaign
         run(campaign)
     (line,) = caught.value.lines
     assert "float32[2, 3, 8, 8]" in line
-    assert line.endswith("run python general_pipeline_block0.py a and python general_pipeline_block1.py a")
+    assert line.endswith(f"run {command('count', 'a')} and {command('filter', 'a')}")
 
 
 def test_a_mistyped_model_is_reported_before_anything_is_measured(campaign: SimulatedCampaign) -> None:
