@@ -22,15 +22,17 @@ PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("
 TRIED = [path for path in PAGES if path.parent.name != "log" and path.name != "CHANGELOG.md"]
 """Pages whose commands hold today; the log's held on their dates."""
 
-PYTHON = ".venv/bin/python"
+PYTHON, OPCOST = ".venv/bin/python", ".venv/bin/opcost"
 WIDTH = 120
 """Columns of the terminal that samples of output are from."""
 
 MEASURING = ("general_pipeline_block", "full_model_measurement.py", "compare_sum_vs_full.py")
+MEASURING_SUBCOMMANDS = (["count"], ["filter"], ["measure"], ["measure-models"], ["compare"])
 ELSEWHERE = (
     "make",  # tests/test_packaging.py
     "conda",  # another package manager
     "tar",  # 10 MB
+    f"{OPCOST} power",  # the same
     f"{PYTHON} power_logger.py",  # runs until Ctrl-C, or needs a GPU: tests/stages/test_log_power.py
     f"{PYTHON} -m pip",  # downloads
     f"{PYTHON} -m pytest",  # these tests
@@ -123,15 +125,17 @@ def commands_of(page: Path) -> list[tuple[str, str]]:
         if lines and lines[0].startswith("$ "):
             found.append((lines[0].removeprefix("$ ").strip(), "".join(lines[1:])))
         else:
-            are_commands = [line for line in lines if line.startswith((PYTHON, "make", "PYTHONPATH"))]
+            are_commands = [line for line in lines if line.startswith((PYTHON, OPCOST, "make", "PYTHONPATH"))]
             commands = [line.partition("   #")[0].strip() for line in are_commands]
             found += [(command, "") for command in commands]
     return found
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    words = shlex.split(command.removeprefix("PYTHONPATH=. ").replace(PYTHON, sys.executable, 1))
-    if command not in PREPARED and any(word.startswith(MEASURING) for word in words) and "--dry-run" not in words:
+    plain = command.removeprefix("PYTHONPATH=. ").replace(OPCOST, f"{PYTHON} -m opcost", 1)
+    words = shlex.split(plain.replace(PYTHON, sys.executable, 1))
+    is_measuring = any(word.startswith(MEASURING) for word in words) or words[3:4] in MEASURING_SUBCOMMANDS
+    if command not in PREPARED and is_measuring and "--dry-run" not in words:
         words.append("--dry-run")
     environment = os.environ | {"PYTHONPATH": str(folder), "COLUMNS": str(WIDTH), "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=300)
@@ -194,7 +198,8 @@ def options_in(text: str) -> set[str]:
 
 def test_usage_has_every_option_and_no_other() -> None:
     usage = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
-    programs = [[path.name] for path in ROOT.glob("*.py")] + [["-m", "opcost", command.name] for command in SUBCOMMANDS]
+    programs = [[path.name] for path in ROOT.glob("*.py")] + [["-m", "opcost", one.name] for one in SUBCOMMANDS]
+    programs.append(["-m", "opcost"])
     offered = set()
     for program in programs:
         helped = subprocess.run(
