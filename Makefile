@@ -34,7 +34,8 @@ require_python = $(if $(call python_problem,$(python_verdict)),$(error $(call py
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
-install: .venv/installed  ## set up .venv (torch is a download of about 5 GB)
+install: .venv/installed  ## set up .venv (torch is a download of about 5 GB); print what was found and two next steps
+	@$(venv_python) -m opcost info
 
 pipeline: .venv/installed  ## run all stages on resnet18 at 32x3x32x32, a second per operator, in build/demo/
 	@mkdir -p $(demo)/$(dir $(demo_config))

@@ -19,6 +19,7 @@ from opcost.command.subcommands.compare_kernels import COMPARE_KERNELS
 from opcost.command.subcommands.count import COUNT
 from opcost.command.subcommands.coverage import COVERAGE
 from opcost.command.subcommands.filter import FILTER
+from opcost.command.subcommands.info import INFO
 from opcost.command.subcommands.make_configs import MAKE_CONFIGS
 from opcost.command.subcommands.measure import MEASURE
 from opcost.command.subcommands.measure_models import MEASURE_MODELS
@@ -28,7 +29,7 @@ from opcost.command.subcommands.qualify import QUALIFY
 from opcost.command.subcommands.report import REPORT
 
 SUBCOMMANDS = (
-    *(REPORT,),
+    *(REPORT, INFO),
     *(MAKE_CONFIGS, COUNT, FILTER, MEASURE, MEASURE_MODELS, COMPARE, ADVISE),
     *(POWER, QUALIFY, CHECK, MERGE),
     *(CHECK_OPERATORS, COMPARE_KERNELS, COVERAGE, COLUMNS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 Answer = TypeVar("Answer")
@@ -33,15 +34,11 @@ class NvmlGpu:
         Raises:
             NvmlError: there is no NVML, or it knows no such GPU.
         """
+        library = _entered()
         try:
-            import pynvml
-        except ImportError as error:
-            raise NvmlError("nvidia-ml-py is not installed") from error
-        _asked(pynvml, pynvml.nvmlInit)
-        try:
-            return cls(pynvml, _asked(pynvml, lambda: pynvml.nvmlDeviceGetHandleByUUID(uuid)))
+            return cls(library, _asked(library, lambda: library.nvmlDeviceGetHandleByUUID(uuid)))
         except NvmlError:
-            _leave(pynvml)
+            _leave(library)
             raise
 
     def close(self) -> None:
@@ -105,9 +102,52 @@ class NvmlGpu:
         return known
 
 
+def gpu_products() -> dict[str, str]:
+    """Return the product name of each GPU by its UUID, in NVML's order.
+
+    Raises:
+        NvmlError: there is no NVML, or a GPU does not answer.
+    """
+    library = _entered()
+    try:
+        number = _asked(library, library.nvmlDeviceGetCount)
+        handles = [_asked(library, partial(library.nvmlDeviceGetHandleByIndex, index)) for index in range(number)]
+        queries = (library.nvmlDeviceGetUUID, library.nvmlDeviceGetName)
+        return dict([_asked(library, partial(query, handle)) for query in queries] for handle in handles)
+    finally:
+        _leave(library)
+
+
+def driver_version() -> str:
+    """Return the version of the NVIDIA driver.
+
+    Raises:
+        NvmlError: there is no NVML.
+    """
+    library = _entered()
+    try:
+        return str(_asked(library, library.nvmlSystemGetDriverVersion))
+    finally:
+        _leave(library)
+
+
 def is_power(power_w: float) -> bool:
     """Return whether a GPU can draw this power."""
     return 0 < power_w < MOST_POWER_W
+
+
+def _entered() -> Any:
+    """Return the library, entered once more.
+
+    Raises:
+        NvmlError: there is no NVML.
+    """
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NvmlError("nvidia-ml-py is not installed") from error
+    _asked(pynvml, pynvml.nvmlInit)
+    return pynvml
 
 
 def _asked(library: Any, question: Callable[[], Answer]) -> Answer:

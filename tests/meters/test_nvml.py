@@ -17,7 +17,7 @@ import pytest
 from nvidia_smi_stage import NvidiaSmiStage
 
 from opcost.measuring.conditions import DeviceFacts
-from opcost.meters.nvml import NvmlError, NvmlGpu
+from opcost.meters.nvml import NvmlError, NvmlGpu, driver_version, gpu_products
 from opcost.meters.nvml_counter import (
     CAMPAIGN_SOURCE,
     EVERY_TICK_SOURCE,
@@ -76,6 +76,23 @@ class FakeNvml:
         if uuid != "GPU-1":
             raise NVMLError("Not Found")
         return uuid
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 1
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802
+        if self.failure is not None:
+            raise self.failure
+        return f"GPU-{index + 1}"
+
+    def nvmlDeviceGetUUID(self, handle: str) -> str:  # noqa: N802
+        return handle
+
+    def nvmlDeviceGetName(self, handle: str) -> str:  # noqa: N802
+        return f"product of {handle}"
+
+    def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
+        return "580.1"
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:  # noqa: N802
         if self.failure is not None:
@@ -140,6 +157,15 @@ def test_without_the_library_there_is_no_nvml(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(NvmlError, match="nvidia-ml-py is not installed"):
         NvmlGpu.open("GPU-1")
+
+
+def test_all_gpus_are_listed_and_nvml_is_left(nvml: FakeNvml) -> None:
+    assert gpu_products() == {"GPU-1": "product of GPU-1"}
+    assert driver_version() == "580.1"
+    nvml.failure = NVMLError("GPU is lost")
+    with pytest.raises(NvmlError, match="GPU is lost"):
+        gpu_products()
+    assert nvml.is_open == 0
 
 
 def test_samples_of_another_type_are_refused(nvml: FakeNvml) -> None:

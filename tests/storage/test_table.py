@@ -108,6 +108,12 @@ def test_nested_rows_are_flattened_in_place(tmp_path: Path) -> None:
     assert table.rows() == [ROW]
 
 
+def test_lines_are_counted_without_the_header(tmp_path: Path) -> None:
+    assert table_in(tmp_path).lines() == 0
+    assert table_in(tmp_path, HEADER).lines() == 0
+    assert table_in(tmp_path, HEADER + LINE + "damaged\n").lines() == 2
+
+
 @given(st.lists(ROWS, min_size=1, max_size=4))
 @settings(max_examples=60)
 def test_any_row_comes_back(rows: list[Row]) -> None:

@@ -1,0 +1,33 @@
+"""``opcost info``: what opcost finds on this machine, and two next steps."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from opcost.command.log import log_run
+from opcost.command.options import DATABASE, MEASUREMENTS, VERBOSE, switch
+from opcost.command.subcommand import Subcommand
+
+JSON = switch("--json", "print one JSON object, and nothing else, on stdout")
+
+
+def info(arguments: Namespace) -> int:
+    """Print what is found; return 0."""
+    log_run(arguments.verbose)
+
+    from opcost.reporting.info_lines import print_info
+    from opcost.reporting.tables import print_json_object
+    from opcost.stages.info import find_info
+
+    found = find_info(arguments.measurements, arguments.database)
+    print_json_object(found) if arguments.json else print_info(found)
+    return 0
+
+
+INFO = Subcommand(
+    name="info",
+    does="print versions, devices and their power meters, the shipped rows, the folders, and two next steps",
+    example="",
+    options=(JSON, MEASUREMENTS, DATABASE, VERBOSE),
+    run=info,
+)

@@ -1,0 +1,35 @@
+"""The findings of ``opcost info`` as lines for people."""
+
+from __future__ import annotations
+
+from opcost.reporting.terminal import print_line
+from opcost.stages.info import DeviceInfo, Info
+
+
+def print_info(info: Info) -> None:
+    """Print a line for each finding, then the next steps."""
+    versions, shipped = info.versions, info.shipped
+    torch = f"{versions.torch}, torchvision {versions.torchvision}" if versions.torch else "not installed"
+    lines = [
+        ("opcost", versions.opcost),
+        ("Python", f"{versions.python} ({versions.executable})"),
+        ("torch", torch),
+        ("CPU", _device(info.cpu)),
+        *[("GPU", _device(gpu)) for gpu in info.gpus],
+        *[("GPU", f"none ({info.no_gpu_reason})")] * (not info.gpus),
+        ("shipped", f"{shipped.rows:,} rows of operators, {shipped.models} models on {', '.join(shipped.devices)}"),
+        ("", f"{shipped.database}, {shipped.measurements}"),
+        ("used", f"{info.database}, {info.measurements}"),
+    ]
+    for label, text in lines:
+        print_line(f"{label:<9}{text}")
+    print_line("\nNext steps:")
+    width = max(len(step.command) for step in info.next_steps)
+    for step in info.next_steps:
+        print_line(f"  {step.command:<{width}}   # {step.purpose}")
+
+
+def _device(device: DeviceInfo) -> str:
+    driver = f", driver {device.driver_version}" if device.driver_version else ""
+    meters = f"power meters: {', '.join(device.meters)}" if device.meters else f"no energy: {device.no_meter_reason}"
+    return f"{device.product}{driver}; {meters}"

@@ -1,0 +1,163 @@
+"""The machine as opcost finds it: versions, devices and meters, shipped rows, folders. Nothing is measured."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import opcost
+from opcost.invocation import command, pip_install
+from opcost.meters.cpu_facts import cpu_product
+from opcost.meters.nvml import NvmlError, NvmlGpu, driver_version, gpu_products
+from opcost.meters.rapl import RaplSampler, rapl_unavailable_reason
+from opcost.power.meter_names import COUNTER, SAMPLES, short_name
+from opcost.shipped import shipped_database, shipped_measurements
+from opcost.storage.database import Database
+
+NVIDIA_SMI = "nvidia-smi"
+SMALL_MODEL = "resnet18_32x3x32x32"
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Versions of opcost and of what it runs on; None if torch or torchvision is not installed."""
+
+    opcost: str
+    python: str
+    executable: str
+    torch: str | None
+    torchvision: str | None
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device with the short names of its meters, or the reason why it has none. A CPU has no UUID and no driver."""
+
+    product: str
+    meters: tuple[str, ...]
+    no_meter_reason: str | None = None
+    uuid: str | None = None
+    driver_version: str | None = None
+
+
+@dataclass(frozen=True)
+class ShippedInfo:
+    """The shipped rows: their folders, the number of rows of operators, of models, and the devices measured."""
+
+    database: str
+    measurements: str
+    rows: int
+    models: int
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """A command, and its purpose."""
+
+    command: str
+    purpose: str
+
+
+@dataclass(frozen=True)
+class Info:
+    """All findings. ``no_gpu_reason`` is None if there is a GPU. ``database`` and ``measurements`` are written to."""
+
+    versions: Versions
+    cpu: DeviceInfo
+    gpus: tuple[DeviceInfo, ...]
+    no_gpu_reason: str | None
+    shipped: ShippedInfo
+    database: str
+    measurements: str
+    next_steps: tuple[NextStep, ...]
+
+
+def find_info(measurements: Path, database: Path) -> Info:
+    """Return what is found, without torch and in less than a second.
+
+    Args:
+        measurements: the folder of models that commands use.
+        database: the folder of tables that commands use.
+    """
+    gpus, reason = _gpus()
+    versions = Versions(
+        opcost.__version__, platform.python_version(), sys.executable, _version("torch"), _version("torchvision")
+    )
+    return Info(
+        versions=versions,
+        cpu=_cpu(),
+        gpus=gpus,
+        no_gpu_reason=reason,
+        shipped=_shipped(),
+        database=str(database.absolute()),
+        measurements=str(measurements.absolute()),
+        next_steps=_next_steps(versions),
+    )
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu() -> DeviceInfo:
+    reason = rapl_unavailable_reason()
+    meters = () if reason else (short_name(RaplSampler().source.name),)
+    return DeviceInfo(cpu_product(), meters, reason)
+
+
+def _gpus() -> tuple[tuple[DeviceInfo, ...], str | None]:
+    """Return the GPUs, or the reason why none is found."""
+    try:
+        products, driver = gpu_products(), driver_version()
+        gpus = tuple(_gpu(uuid, product, driver) for uuid, product in products.items())
+    except NvmlError as error:
+        return (), str(error)
+    return gpus, None if gpus else "NVML lists no GPU"
+
+
+def _gpu(uuid: str, product: str, driver: str) -> DeviceInfo:
+    gpu = NvmlGpu.open(uuid)
+    try:
+        reads: dict[str, Callable[[], object]] = {SAMPLES: partial(gpu.power_samples, 0.0), COUNTER: gpu.energy_j}
+        meters, reasons = [], []
+        for source, read in reads.items():
+            try:
+                read()
+                meters.append(short_name(source))
+            except NvmlError as error:
+                reasons.append(str(error))
+    finally:
+        gpu.close()
+    meters += [NVIDIA_SMI] * bool(shutil.which(NVIDIA_SMI))
+    return DeviceInfo(product, tuple(meters), None if meters else "; ".join(reasons), uuid, driver)
+
+
+def _shipped() -> ShippedInfo:
+    database = Database(shipped_database())
+    wholes = database.full_model_measurements.rows()
+    return ShippedInfo(
+        database=str(database.folder),
+        measurements=str(shipped_measurements()),
+        rows=database.operator_measurements.lines(),
+        models=len({(row.operator, row.inputs) for row in wholes}),
+        devices=tuple(sorted({row.conditions.device_product for row in wholes})),
+    )
+
+
+def _next_steps(versions: Versions) -> tuple[NextStep, NextStep]:
+    """Return two commands: the first leads to measurements on this machine, the second reads the shipped rows."""
+    if versions.torch is None:
+        first = NextStep(pip_install("opcost[torch]"), "install torch, to count and measure")
+    else:
+        first = NextStep(command("measure-models", SMALL_MODEL), "measure a small model on this machine (1 minute)")
+    return first, NextStep(command("show"), "rank the shipped models by energy")

@@ -1,0 +1,107 @@
+"""The findings of ``opcost info``: true of this machine, with the reason for all that is missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from opcost.__main__ import main
+from opcost.meters.nvml import NvmlError
+from opcost.stages import info
+from opcost.storage.database import Database
+
+ROOT = Path(__file__).parents[2]
+
+
+class OneGpu:
+    """A GPU with an energy counter and no buffer of samples."""
+
+    @staticmethod
+    def open(uuid: str) -> OneGpu:
+        assert uuid == "GPU-1"
+        return OneGpu()
+
+    def energy_j(self) -> float:
+        return 1.0
+
+    def power_samples(self, after_epoch_s: float) -> list[tuple[float, float]]:
+        raise NvmlError("NVML: Not Supported")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(info, "gpu_products", lambda: {"GPU-1": "NVIDIA L4"})
+    monkeypatch.setattr(info, "driver_version", lambda: "580.1")
+    monkeypatch.setattr(info, "NvmlGpu", OneGpu)
+    monkeypatch.setattr(info, "shutil", SimpleNamespace(which=lambda _: None))
+
+
+def found() -> info.Info:
+    return info.find_info(Path("measurements"), Path("database"))
+
+
+def test_the_shipped_rows_are_counted() -> None:
+    shipped = found().shipped
+    assert shipped.rows == len(Database(ROOT / "database").operator_measurements.rows())
+    assert (shipped.models, shipped.devices) == (52, ("NVIDIA H200",))
+    assert (shipped.database, shipped.measurements) == (str(ROOT / "database"), str(ROOT / "measurements"))
+
+
+def test_a_gpu_has_the_meters_that_answer(with_gpu: None) -> None:
+    (gpu,) = found().gpus
+    assert gpu == info.DeviceInfo("NVIDIA L4", ("counter",), None, "GPU-1", "580.1")
+    assert found().no_gpu_reason is None
+
+
+def test_a_gpu_without_meters_has_the_reason(with_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OneGpu, "energy_j", lambda self: self.power_samples(0.0))
+    (gpu,) = found().gpus
+    assert (gpu.meters, gpu.no_meter_reason) == ((), "NVML: Not Supported; NVML: Not Supported")
+
+
+def test_without_a_gpu_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(info, "gpu_products", dict)
+    monkeypatch.setattr(info, "driver_version", lambda: "580.1")
+    assert (found().gpus, found().no_gpu_reason) == ((), "NVML lists no GPU")
+
+
+def test_without_nvml_the_reason_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert (found().gpus, found().no_gpu_reason) == ((), "nvidia-ml-py is not installed")
+
+
+def test_without_torch_the_first_step_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(info, "version", refuse)
+    versions, first = found().versions, found().next_steps[0]
+    assert (versions.torch, versions.torchvision) == (None, None)
+    assert first.command.endswith("-m pip install 'opcost[torch]'")
+
+
+def test_with_torch_the_first_step_measures() -> None:
+    assert found().versions.torch == importlib.metadata.version("torch")
+    assert "measure-models" in found().next_steps[0].command
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_people_and_programs_read_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], with_gpu: None, arguments: list[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["opcost", "info", *arguments])
+    assert main() == 0
+    printed = capsys.readouterr().out
+    data = json.loads(printed) if arguments else None
+    assert data is None or data["gpus"][0]["meters"] == ["counter"]
+    for text in ("NVIDIA L4", "580.1", "counter", "NVIDIA H200", str(ROOT / "database"), found().next_steps[1].command):
+        assert text in printed
