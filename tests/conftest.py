@@ -58,6 +58,12 @@ def logs_end() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables have the width of a log: ``COLUMNS`` is that of the terminal that runs the tests."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--renew-golden", action="store_true", help="write tests/golden/ instead of comparing to it")
     parser.addoption("--all-seeds", action="store_true", help="run all seeds and inputs of simulations, not a part")

@@ -23,7 +23,7 @@ TRIED = [path for path in PAGES if path.parent.name != "log" and path.name != "C
 """Pages whose commands hold today; the log's held on their dates."""
 
 PYTHON, OPCOST = ".venv/bin/python", ".venv/bin/opcost"
-WIDTH = 120
+WIDTH = 100
 """Columns of the terminal that samples of output are from."""
 
 MEASURING = ("general_pipeline_block", "full_model_measurement.py", "compare_sum_vs_full.py")
@@ -180,7 +180,7 @@ PYTHON_EXAMPLES = [
 def test_every_example_in_python_runs_and_prints_what_the_page_shows(
     page: Path, program: str, sample: str, pytestconfig: pytest.Config
 ) -> None:
-    command, environment = [sys.executable, "-c", program], os.environ | {"COLUMNS": str(WIDTH)}
+    command, environment = [sys.executable, "-c", program], {**os.environ, "COLUMNS": ""}
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     assert (result.returncode, result.stderr) == (0, "")
     printed = "".join(f"{line.rstrip()}\n" for line in result.stdout.splitlines())

@@ -104,6 +104,10 @@ CONDITIONS_SHOWN = ("device_product", "execution", "cache", "precision", "mode",
 
 def labels_of(name: str, conditions: Sequence[Conditions]) -> list[str]:
     """Return a label for each set of conditions: the model's name and the conditions that differ."""
-    differing = [field for field in CONDITIONS_SHOWN if len({getattr(one, field) for one in conditions}) > 1]
-    shown = (", ".join(str(getattr(one, field)) for field in differing) for one in conditions)
-    return [f"{name} ({text})" if text else name for text in shown]
+    return [f"{name} ({', '.join(texts)})" if texts else name for texts in differing(conditions)]
+
+
+def differing(conditions: Sequence[Conditions]) -> list[list[str]]:
+    """Return, for each set of conditions, the values of those that differ."""
+    names = [name for name in CONDITIONS_SHOWN if len({getattr(one, name) for one in conditions}) > 1]
+    return [[str(getattr(one, name)) for name in names] for one in conditions]

@@ -109,7 +109,12 @@ UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
 
 def worded(remark: Remark) -> str:
     """Return a remark as a sentence for people."""
-    return TEXTS[remark.kind].format(**{name: _shown(name, figure) for name, figure in remark.figures.items()})
+    return TEXTS[remark.kind].format(**shown_figures(remark))
+
+
+def shown_figures(remark: Remark) -> dict[str, str]:
+    """Return a remark's figures as texts with their units."""
+    return {name: _shown(name, figure) for name, figure in remark.figures.items()}
 
 
 def all_worded(remarks: Iterable[Remark]) -> str:

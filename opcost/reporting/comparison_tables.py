@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from opcost.comparing.remarks import Remark, RemarkKind, worded
-from opcost.comparing.row import ComparisonRow
-from opcost.reporting.tables import PARTS, dry_run_note, ratio_with_error
-from opcost.reporting.terminal import print_line, print_table
+from opcost.comparing.comparison import differing
+from opcost.comparing.doubts import doubts
+from opcost.estimates import Estimate
+from opcost.reporting.compared_models import QUANTITIES, compared_model
+from opcost.reporting.remark_notes import Note, Noted, footnotes, note_lines, numbers_of
+from opcost.reporting.tables import dry_run_note, print_origin, ratio_with_error
+from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.compare import ComparingReport
 from opcost.units import UNKNOWN, millijoules, milliseconds, percent, ratio
 
@@ -17,15 +20,8 @@ if TYPE_CHECKING:
     # Only for types: a comparison must not import torch, as this stage does.
     from opcost.stages.kernels import KernelsReport
 
-Known: TypeAlias = "tuple[float | None, float | None]"
-"""A value and its error, None if unknown."""
-
-FLAGGED = " (!)"
-FLAGGED_RATIO = 0.05
-"""Share of the summed time in flagged rows from which a sum is no result: a flagged row can be off by any factor."""
-
-MISSING_SHOWN = 3
-"""Missing operators of one comparison that are named on the screen."""
+DOUBTFUL = "(!)"
+"""The mark of a sum that is no result yet."""
 
 
 def print_kernels(reports: Sequence[KernelsReport]) -> None:
@@ -55,100 +51,132 @@ def _kernel_cells(
 
 
 def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
-    """Print each comparison with a line for time and one for energy, the parts of each gap, and the remarks."""
-    columns = ("model", "", "sum of operators", "whole model", "sum / whole", "corrected", "in the sum", "missing")
-    compared = [one for report in reports for one in zip(report.labels, report.comparisons, strict=True)]
-    marks = [_mark(remarks) for report in reports for remarks in report.remarks]
-    if compared:
-        marked = zip(compared, marks, strict=True)
-        rows = [cells for (label, row), mark in marked for cells in _comparison_cells(label, row, mark)]
-        print_table("Sum of operators and whole model" + dry_run_note(dry_run, "nothing was written"), columns, rows)
-        print_line("± is one standard error; another board may differ by more.")
-        if any(marks):
-            print_line(
-                f"{FLAGGED.strip()} No result yet: measurements are flagged. Measure again; see the lines below."
-            )
-        for celsius in sorted({row.reference_temperature_c for _, row in compared if row.reference_temperature_c}):
-            print_line(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")
-        if any(row.correction_time_s is not None for _, row in compared):
-            print_line("Corrected: the sum plus the cache correction, over the whole model.")
-        print_line("")
-        print_table(
-            "Parts of the whole model", ("model", "", *PARTS), [cells for one in compared for cells in _gap_cells(*one)]
+    """Print the comparisons with a line for time and one for energy, the parts of each whole, and the notes."""
+    compared = [
+        _Shown(Noted(label, row, remarks), conditions)
+        for report in reports
+        for label, row, remarks, conditions in zip(
+            report.labels, report.comparisons, report.remarks, _conditions(report), strict=True
         )
-        print_line("Dropped and unmeasured operators without a row are estimated from FLOPs and bytes.")
+    ]
+    notes = footnotes([one.noted for one in compared])
+    if compared:
+        _print_sums(compared, notes, dry_run)
+        _print_parts(compared, notes)
+    for line in note_lines(notes, [one.noted.label for one in compared]):
+        print_line(line, hanging=4)
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
-        for label, row, remarks in zip(report.labels, report.comparisons, report.remarks, strict=True):
-            for line in (*_missing(row), *map(worded, remarks), *_without_energy(row)):
-                print_line(f"{label}: {line}")
+    rows = [one.noted.row for one in compared]
+    if rows:
+        print_origin([row.conditions for row in rows], max(row.compared_at for row in rows))
 
 
-def _mark(remarks: Sequence[Remark]) -> str:
-    """Return the mark of a comparison whose figures are no result, because rows are flagged; else nothing."""
-    shares = {remark.kind: remark.figures.get("time_ratio") for remark in remarks}
-    share = shares.get(RemarkKind.FLAGGED_OPERATORS)
-    is_flagged = isinstance(share, float) and share >= FLAGGED_RATIO
-    return FLAGGED if is_flagged or RemarkKind.FLAGGED_WHOLE in shares else ""
+@dataclass(frozen=True)
+class _Shown:
+    """A comparison, and the text of its conditions."""
+
+    noted: Noted
+    conditions: str
+
+    def names(self, mark: str) -> tuple[str, str]:
+        """Return the texts of the first column: the name, and below it the conditions with the numbers of notes."""
+        return self.noted.row.name, f"  {self.conditions} {mark}".rstrip()
+
+    def mark(self, quantity: str) -> str:
+        """Return a mark behind figures of a sum that is no result yet."""
+        return f" {DOUBTFUL}" if doubts(self.noted.row, self.noted.remarks, quantity) else ""
+
+    def ratio(self, estimate: Estimate | None, quantity: str) -> str:
+        """Return a ratio with its standard error, or with a mark if the sum is no result yet."""
+        if estimate is None:
+            return UNKNOWN
+        mark = self.mark(quantity)
+        return ratio_with_error(estimate.value, None if mark else estimate.standard_error) + mark
 
 
-def _comparison_cells(label: str, row: ComparisonRow, mark: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    time_ratio = ratio_with_error(row.time_ratio, row.time_standard_error_ratio)
-    energy_ratio = ratio_with_error(row.energy_ratio, row.energy_standard_error_ratio)
-    time_ratio += mark if row.time_ratio is not None else ""
-    energy_ratio += mark if row.energy_ratio is not None else ""
-    missing = f"{row.missing_operators} of {row.summed_operators + row.missing_operators}"
-    corrected_time = _corrected(
-        (row.time_ratio, row.time_standard_error_ratio),
-        (row.correction_time_s, row.correction_time_standard_error_s),
-        row.full_time_s,
+def _conditions(report: ComparingReport) -> list[str]:
+    """Return the device of each comparison, a GPU's execution, and the other conditions that differ."""
+    conditions = [row.conditions for row in report.comparisons]
+    texts = []
+    for one, others in zip(conditions, differing(conditions), strict=True):
+        execution = () if one.device_type == "cpu" else (one.execution,)
+        texts.append(", ".join(dict.fromkeys((one.device_product, *execution, *others))))
+    return texts
+
+
+def _print_sums(compared: Sequence[_Shown], notes: Sequence[Note], dry_run: bool) -> None:
+    columns = (
+        Column("model", "left", wraps=True),
+        Column("", "left"),
+        Column("whole model"),
+        Column("sum of operators", drop=1),
+        Column("sum / whole"),
+        Column("corrected"),
     )
-    corrected_energy = _corrected(
-        (row.energy_ratio, row.energy_standard_error_ratio),
-        (row.correction_energy_j, row.correction_energy_standard_error_j),
-        row.full_energy_j,
+    rows = [cells for number, one in enumerate(compared) for cells in _sum_cells(one, numbers_of(notes, number))]
+    print_table(
+        "Sum of operators and whole model" + dry_run_note(dry_run, "nothing was written"), columns, rows, block=2
     )
-    time = (milliseconds(row.time_s), milliseconds(row.full_time_s), time_ratio, corrected_time)
-    energy = (millijoules(row.energy_j), millijoules(row.full_energy_j), energy_ratio, corrected_energy)
+    print_line("± is one standard error; another board may differ by more.")
+    if any(DOUBTFUL in cell for row in rows for cell in row):
+        print_line(f"{DOUBTFUL} No result yet, for the reasons in the notes; the standard error does not hold.")
+    for celsius in sorted({one.noted.row.reference_temperature_c or 0 for one in compared} - {0}):
+        print_line(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")
+    if any(one.noted.row.correction_time_s is not None for one in compared):
+        print_line("Corrected: the sum plus the cache correction, over the whole model.")
+    print_line("")
+
+
+def _sum_cells(one: _Shown, mark: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    row = one.noted.row
+    model = compared_model(one.noted.label, row, ())
+    (name, conditions), ratios = (
+        one.names(mark),
+        [
+            (one.ratio(model.ratio(quantity), quantity), one.ratio(model.corrected_ratio(quantity), quantity))
+            for quantity, _ in QUANTITIES
+        ],
+    )
     return (
-        (label, "time", *time, f"{percent(row.flop_ratio)} of FLOPs", missing),
-        (f"  {row.conditions.device_product}", "energy", *energy, f"{percent(row.memory_bytes_ratio)} of bytes", ""),
+        (name, "time", milliseconds(row.full_time_s), milliseconds(row.time_s), *ratios[0]),
+        (conditions, "energy", millijoules(row.full_energy_j), millijoules(row.energy_j), *ratios[1]),
     )
 
 
-def _corrected(sum_ratio: Known, correction: Known, whole: float | None) -> str:
-    """Return sum plus correction over the whole, with the error of both."""
-    (value_ratio, error_ratio), (more, more_error) = sum_ratio, correction
-    if value_ratio is None or error_ratio is None or more is None or more_error is None or not whole:
-        return UNKNOWN
-    return ratio_with_error(value_ratio + more / whole, math.hypot(error_ratio, more_error / whole))
+def _print_parts(compared: Sequence[_Shown], notes: Sequence[Note]) -> None:
+    """Print the parts of each whole."""
+    columns = [
+        Column("model", "left", wraps=True),
+        Column("", "left"),
+        Column("sum", drop=3),
+        Column("functions in it", drop=4),
+        Column("cache correction", drop=1),
+        Column("dropped", drop=2),
+        Column("unexplained"),
+    ]
+    rows = [cells for number, one in enumerate(compared) for cells in _part_cells(one, numbers_of(notes, number))]
+    if any(one.noted.row.missing_operators for one in compared):
+        columns.insert(-1, Column("not measured"))
+    else:
+        rows = [[*row[:-2], row[-1]] for row in rows]
+    print_table("Parts of the whole model", columns, rows, block=2)
+    print_line("Dropped and unmeasured operators without a row are estimated from FLOPs and bytes.")
+    print_line("")
 
 
-def _gap_cells(label: str, row: ComparisonRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the parts of the whole's time and energy, as shares of it."""
-    times_s = (row.correction_time_s, row.dropped_time_s, row.unmeasured_time_s, row.unexplained_time_s)
-    energies_j = (row.correction_energy_j, row.dropped_energy_j, row.unmeasured_energy_j, row.unexplained_energy_j)
-    return (
-        (label, "time", *_parts(row.time_s, row.function_time_s, times_s, row.full_time_s)),
-        ("", "energy", *_parts(row.energy_j, row.function_energy_j, energies_j, row.full_energy_j)),
-    )
+def _part_cells(one: _Shown, mark: str) -> tuple[list[str], list[str]]:
+    """Return the parts of the whole's time and energy, as shares of it: sum, functions in it, and the others."""
+    row, (name, conditions) = one.noted.row, one.names(mark)
+    times_s = (row.time_s, row.function_time_s, row.correction_time_s, row.dropped_time_s)
+    energies_j = (row.energy_j, row.function_energy_j, row.correction_energy_j, row.dropped_energy_j)
+    of_time = _shares((*times_s, row.unmeasured_time_s, row.unexplained_time_s), row.full_time_s)
+    of_energy = _shares((*energies_j, row.unmeasured_energy_j, row.unexplained_energy_j), row.full_energy_j)
+    of_time[-1] += one.mark("time")
+    of_energy[-1] += one.mark("energy")
+    return [name, "time", *of_time], [conditions, "energy", *of_energy]
 
 
-def _parts(
-    summed: float | None, functions: float | None, others: Sequence[float | None], whole: float | None
-) -> list[str]:
-    modules = None if summed is None or functions is None else summed - functions
-    return [percent(None if value is None or not whole else value / whole) for value in (modules, functions, *others)]
-
-
-def _missing(row: ComparisonRow) -> list[str]:
-    missing = [operator for operator in row.missing.split(" | ") if operator]
-    lines = [f"missing: {operator}" for operator in missing[:MISSING_SHOWN]]
-    if len(missing) > MISSING_SHOWN:
-        lines.append(f"missing: {len(missing) - MISSING_SHOWN} more; --json and sum_vs_full.csv name them")
-    return lines
-
-
-def _without_energy(row: ComparisonRow) -> list[str]:
-    return [f"no energy: {row.energy_missing_reason}"] if row.energy_missing_reason else []
+def _shares(parts: Sequence[float | None], whole: float | None) -> list[str]:
+    return [percent(None if part is None or not whole else part / whole) for part in parts]

@@ -22,7 +22,7 @@ GAP = 2
 """Characters between two columns, and of the indentation of a block's lines."""
 
 MINIMUM_WIDTH = 40
-MINIMUM_TEXT = 24
+MINIMUM_TEXT = 32
 """The width below which a column of texts is not narrowed."""
 
 
@@ -94,15 +94,15 @@ def drawn(content: tuple[Sequence[Column], Sequence[Sequence[str]]], width: int,
         block: the number of successive rows that belong together.
     """
     columns, rows = content
-    left = _Content(tuple(columns), tuple(map(tuple, rows)))
-    left_out: list[str] = []
+    left, kept = _Content(tuple(columns), tuple(map(tuple, rows))), list(range(len(columns)))
     while (widths := left.widths(width)) is None:
         index = max(range(len(left.columns)), key=lambda index: (left.columns[index].drop, index))
         if not left.columns[index].drop:
-            return Drawn(_blocks(left, width, block), tuple(reversed(left_out)))
-        left_out.append(left.columns[index].title)
+            break
         left = left.without(index)
-    return Drawn(_table(left, widths), tuple(reversed(left_out)))
+        del kept[index]
+    table = _blocks(left, width, block) if widths is None else _table(left, widths)
+    return Drawn(table, tuple(column.title for index, column in enumerate(columns) if index not in kept))
 
 
 def _table(content: _Content, widths: Sequence[int]) -> Table:
@@ -115,7 +115,7 @@ def _table(content: _Content, widths: Sequence[int]) -> Table:
         table.add_column(Text("\n".join(lines)), justify=column.align, no_wrap=True, width=width)
     for row in content.rows:
         cells = zip(content.columns, row, widths, strict=True)
-        table.add_row(*(Text("\n".join(wrapped(cell, width)) if one.wraps else cell) for one, cell, width in cells))
+        table.add_row(*(Text("\n".join(_lines(cell, width)) if one.wraps else cell) for one, cell, width in cells))
     return table
 
 
@@ -148,6 +148,10 @@ def _value(title: str, cell: str, label: int, width: int) -> list[str]:
         begin, *others = wrapped(cell, room)
         return [f"{'':{GAP}}{title:{label}}{'':{GAP}}{begin}", *(" " * (label + 2 * GAP) + line for line in others)]
     return [*_indented(title, GAP, width), *_indented(cell, 2 * GAP, width)]
+
+
+def _lines(cell: str, width: int) -> list[str]:
+    return wrapped(cell, width, hanging=len(cell) - len(cell.lstrip()))
 
 
 def _indented(text: str, indent: int, width: int) -> list[str]:

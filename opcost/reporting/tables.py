@@ -9,11 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opcost.reporting.terminal import print_line
+from opcost.invocation import command_line
+from opcost.reporting.terminal import print_line, print_origin_line
 from opcost.units import ratio
 
 if TYPE_CHECKING:
     # Only for types: a comparison must not wait for torch, which the measuring stages import, nor block 1 for numpy.
+    from opcost.measuring.conditions import Conditions
     from opcost.stages.make_configs import ConfigReport
 
 PARTS = ("modules", "functions", "cache correction", "dropped", "not measured", "unexplained")
@@ -48,6 +50,21 @@ def print_files(label: str, paths: Sequence[Path]) -> None:
 def ratio_with_error(value_ratio: float | None, error_ratio: float | None) -> str:
     """Return a ratio with its standard error, if that is known."""
     return ratio(value_ratio) if error_ratio is None else f"{ratio(value_ratio)} ± {ratio(error_ratio)}"
+
+
+def print_origin(conditions: Sequence[Conditions], moment: str = "") -> None:
+    """Print what made a table: version, command, and those of device, driver, torch and date that all rows share.
+
+    Args:
+        conditions: those of all rows.
+        moment: date and time of the newest row in ISO 8601, empty if unknown.
+    """
+    from opcost import __version__
+
+    drivers = {f"driver {one.driver_version}" if one.driver_version else "" for one in conditions}
+    shared = ({one.device_product for one in conditions}, drivers, {f"torch {one.torch_version}" for one in conditions})
+    facts = [*(next(iter(one)) for one in shared if len(one) == 1), moment.partition("T")[0]]
+    print_origin_line(f"opcost {__version__}: {command_line()}", ", ".join(filter(None, facts)))
 
 
 def dry_run_note(dry_run: bool, text: str) -> str:

@@ -19,10 +19,18 @@ from rich.text import Text
 
 from opcost.progress import SHOWN, Progress
 from opcost.reporting.layout import MINIMUM_WIDTH, Column, drawn
-from opcost.reporting.wrapping import wrapped
+from opcost.reporting.wrapping import shortened, wrapped
 from opcost.units import duration
 
-__all__ = ["BarProgress", "Column", "PlainProgress", "TimeLeft", "print_line", "print_table", "progress_on_stderr"]
+__all__ = [
+    "BarProgress",
+    "Column",
+    "PlainProgress",
+    "TimeLeft",
+    "print_line",
+    "print_table",
+    "progress_on_stderr",
+]
 
 PLAIN_INTERVAL_S = 0.3
 """Shortest time between two lines in a log file: all results of usual protocols are shown, few of very fast ones."""
@@ -48,8 +56,7 @@ def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequ
         rows: a text for each column.
         block: the number of successive rows that belong together.
     """
-    console = _stdout()
-    width = max(console.width, MINIMUM_WIDTH)
+    console, width = _stdout(), _width()
     shown = [
         Column(column, "right" if index else "left") if isinstance(column, str) else column
         for index, column in enumerate(columns)
@@ -64,11 +71,17 @@ def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequ
         console.print(Text("\n".join(wrapped(note, width)), "dim"))
 
 
-def print_line(text: str) -> None:
-    """Print a line of text on stdout; on a terminal it is wrapped at its words."""
-    console = _stdout()
-    lines = wrapped(text, max(console.width, MINIMUM_WIDTH)) if console.is_terminal else [text]
-    print("\n".join(lines) if text else "")
+def print_line(text: str, hanging: int = 0) -> None:
+    """Print a line of text on stdout; if its width is known, wrapped at words, later lines indented by ``hanging``."""
+    print("\n".join(wrapped(text, _width(), hanging) if _has_width() else [text]))
+
+
+def print_origin_line(command: str, facts: str) -> None:
+    """Print a dim line with the command that made a table, and with facts; on two lines if one is too short."""
+    width = _width() if _has_width() else len(command) + len(facts) + 3
+    line = f"{command} ({facts})" if facts else command
+    lines = [line] if len(line) <= width else [shortened(command, width), *wrapped(facts, width)]
+    _stdout().print(Text("\n".join(lines), "dim"), soft_wrap=True)
 
 
 class TimeLeft:
@@ -226,5 +239,13 @@ class BarProgress:
 
 
 def _stdout() -> Console:
-    has_width = sys.stdout.isatty() or os.environ.get("COLUMNS")
-    return Console() if has_width else Console(width=LOG_WIDTH)
+    return Console() if _has_width() else Console(width=LOG_WIDTH)
+
+
+def _has_width() -> bool:
+    """Return whether stdout is a terminal, or the user says how wide it is."""
+    return sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
+
+
+def _width() -> int:
+    return max(_stdout().width, MINIMUM_WIDTH)

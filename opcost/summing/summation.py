@@ -16,6 +16,9 @@ from opcost.operators.whitelist import share
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.index import Measurements
 
+WITHOUT_ENERGY = " operators have no energy: "
+"""Stands between the numbers and the reason of a missing energy, for people."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -177,4 +180,4 @@ def _energy_missing_reason(rows: Sequence[MeasurementRow], basis: EnergyBasis) -
     if not without:
         return None
     reason = without[0].measurement.energy_missing_reason or "it cannot be normalised to 50 °C"
-    return f"{len(without)} of {len(rows)} operators have no energy: {reason}"
+    return f"{len(without)} of {len(rows)}{WITHOUT_ENERGY}{reason}"

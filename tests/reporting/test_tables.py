@@ -24,6 +24,7 @@ from opcost.stages.make_configs import ConfigReport
 from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_operators import OperatorsReport
 from opcost.stages.replay import RebuildReport
+from opcost.units import percent
 
 COUNTED = CountReport(
     name="resnet50",
@@ -79,7 +80,7 @@ COMPARED = ComparisonRow(
     full_energy_standard_error_j=None,
     reference_temperature_c=None,
     time_ratio=1.042,
-    time_standard_error_ratio=0.002,
+    time_standard_error_ratio=0.0012,
     energy_ratio=None,
     energy_standard_error_ratio=None,
     function_time_s=0.0005,
@@ -230,30 +231,53 @@ def test_whole_models_show_what_is_known_and_never_zero_for_the_rest(
     assert report.reason is None or f"resnet50: {report.reason}\n" in output
 
 
-def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    print_comparisons([ComparingReport("resnet50", (COMPARED,), None, remarks=((REMARK,),))], dry_run=False)
+def comparing(*rows: ComparisonRow, remarks: tuple[Remark, ...] = ()) -> ComparingReport:
+    return ComparingReport("resnet50", rows, None, remarks=(remarks,) * len(rows))
+
+
+WHOLE_SUM = replace(COMPARED, missing_operators=0, missing="", energy_missing_reason=None)
+
+
+def test_a_comparison_shows_ratios_with_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    print_comparisons([comparing(WHOLE_SUM)], dry_run=False)
     output = capsys.readouterr().out
-    ratios = ["1.042 ± 0.002", "1.052 ± 0.003"]
-    time = ["resnet50", "time", "12.50 ms", "12.00 ms", *ratios, "98.0 % of FLOPs", "2 of 50"]
     sums, parts = output.split("Parts of the whole model")
-    assert row_of(sums, "resnet50 ") == time
-    outside = ["1.0 %", "5.0 %", "0.0 %", "-9.2 %"]
-    assert row_of(parts, "resnet50 ") == ["resnet50", "time", "100.0 %", "4.2 %", *outside]
-    assert row_of(parts, "energy ") == ["energy", *["-"] * 6]
+    ratios = ["1.042 ± 0.001", "1.052 ± 0.002"]
+    assert row_of(sums, "resnet50") == ["resnet50", "time", "12.00 ms", "12.50 ms", *ratios]
+    assert row_of(sums, "simulated machine, eager") == ["simulated machine, eager", "energy", "-", "5500 mJ", "-", "-"]
+    outside = ["1.0 %", "5.0 %", "-9.2 %"]
+    assert row_of(parts, "resnet50") == ["resnet50", "time", "104.2 %", "4.2 %", *outside]
+    assert row_of(parts, "simulated machine, eager")[1:] == ["energy", *["-"] * 5]
     assert "Corrected: the sum plus the cache correction" in output
-    assert row_of(output, "simulated machine") == [
-        "simulated machine",
-        "energy",
-        "5500 mJ",
-        "-",
-        "-",
-        "-",
-        "75.0 % of bytes",
-    ]
-    assert "resnet50: missing: torch.nn.SiLU() on (float32[2]) eval\n" in output
-    assert "resnet50: missing: torch.nn.GELU() on (float32[2]) eval\n" in output
-    assert "resnet50: the sum is of leaf modules only" in output
-    assert "resnet50: no energy: no meter\n" in output
+
+
+def test_a_comparison_notes_missing_operators_and_energies(capsys: pytest.CaptureFixture[str]) -> None:
+    print_comparisons([comparing(replace(COMPARED, unmeasured_time_s=0.0012), remarks=(REMARK,))], dry_run=False)
+    output = capsys.readouterr().out
+    assert row_of(output.split("Parts")[0], "resnet50")[-2:] == ["1.042 (!)", "1.052 (!)"]
+    assert row_of(output.split("Parts")[1], "resnet50")[-2:] == ["10.0 %", "-9.2 % (!)"]
+    assert "simulated machine, eager [1,2,3]  energy" in output
+    missing = "2 of 50, estimated 10.0 % of the time (torch.nn.SiLU() on (float32[2]) eval, torch.nn.GELU() on"
+    assert re.search(rf"\n\[1\] Operators without a row are missing .*: {re.escape(missing)}", output)
+    assert "\n[2] The sum is of leaf modules only\n[3] No energy: no meter\n" in output
+
+
+def test_models_without_energy_share_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    reasons = [f"{number} of {number} operators have no energy: no meter" for number in (28, 54)]
+    rows = [replace(WHOLE_SUM, energy_missing_reason=reason) for reason in reasons]
+    print_comparisons([comparing(row) for row in rows], dry_run=False)
+    assert "\n[1] No energy: no meter (all)\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("share", [-2.22, 0.4])
+def test_a_rest_that_no_effect_explains_is_marked(share: float, capsys: pytest.CaptureFixture[str]) -> None:
+    print_comparisons([comparing(replace(WHOLE_SUM, unexplained_time_s=0.012 * share))], dry_run=False)
+    output = capsys.readouterr().out
+    assert output.count(" (!)") == 3
+    assert f"{percent(share)} (!)" in output
+    assert (
+        f"[1] Unexplained by any known effect, so probably disturbed; measure again: {100 * share:.1f} % of" in output
+    )
 
 
 @pytest.mark.parametrize(
@@ -268,29 +292,27 @@ def test_a_comparison_shows_ratios_with_errors_and_what_is_missing(capsys: pytes
 def test_a_ratio_of_flagged_measurements_is_marked_as_no_result(
     remark: Remark, is_marked: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_comparisons([ComparingReport("resnet50", (COMPARED,), None, remarks=((remark,),))], dry_run=False)
+    print_comparisons([comparing(WHOLE_SUM, remarks=(remark,))], dry_run=False)
     output = capsys.readouterr().out
-    assert ("1.042 ± 0.002 (!)" in output, "(!) No result yet" in output) == (is_marked, is_marked)
+    marked = ("1.042 (!)" in output, "(!) No result yet" in output, "-9.2 % (!)" in output)
+    assert marked == (is_marked, is_marked, is_marked)
     assert "- (!)" not in output
 
 
 def test_comparisons_of_one_model_are_distinguished(capsys: pytest.CaptureFixture[str]) -> None:
-    in_graphs = replace(COMPARED, conditions=replace(COMPARED.conditions, execution="graph"), missing="torch.add on ()")
-    print_comparisons([ComparingReport("resnet50", (COMPARED, in_graphs), None, remarks=((), ()))], dry_run=False)
+    on_gpu = replace(WHOLE_SUM.conditions, device_type="cuda")
+    rows = [replace(WHOLE_SUM, conditions=replace(on_gpu, execution=execution)) for execution in ("eager", "graph")]
+    print_comparisons([comparing(*rows)], dry_run=False)
     output = capsys.readouterr().out
-    assert output.count("resnet50 (eager)  ") == output.count("resnet50 (graph)  ") == 2
-    assert "resnet50 (graph): missing: torch.add on ()\n" in output
-    assert "resnet50: " not in output
+    assert output.count("simulated machine, eager  ") == output.count("simulated machine, graph  ") == 2
 
 
 def test_of_many_missing_operators_a_few_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     missing = " | ".join(f"torch.nn.ReLU() on (float32[{width}]) eval" for width in range(9))
-    print_comparisons(
-        [ComparingReport("resnet50", (replace(COMPARED, missing=missing),), None, remarks=((),))], dry_run=False
-    )
+    print_comparisons([comparing(replace(COMPARED, missing=missing))], dry_run=False)
     output = capsys.readouterr().out
-    assert output.count("resnet50: missing: torch.nn") == 3
-    assert "resnet50: missing: 6 more; --json and sum_vs_full.csv name them\n" in output
+    assert output.count("torch.nn.ReLU()") == 3
+    assert "eval and 6 more)\n" in output
 
 
 def test_a_model_that_cannot_be_compared_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:

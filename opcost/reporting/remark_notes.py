@@ -1,0 +1,137 @@
+"""Notes on comparisons: each kind of remark once, with the comparisons that it holds for and their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from opcost.comparing.doubts import Doubt, doubts
+from opcost.comparing.footnotes import changes_conclusions, footnote_of
+from opcost.comparing.remarks import Remark, RemarkKind, worded
+from opcost.comparing.row import ComparisonRow
+from opcost.invocation import command
+from opcost.reporting.compared_models import QUANTITIES
+from opcost.summing.summation import WITHOUT_ENERGY
+from opcost.units import percent
+
+COMPARISONS_SHOWN = 6
+"""Comparisons that a note names."""
+
+MISSING_SHOWN = 3
+"""Missing operators of one comparison that are named."""
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A comparison with its label and its remarks."""
+
+    label: str
+    row: ComparisonRow
+    remarks: Sequence[Remark]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A note, and for each comparison that it holds for, by its number, the figures there; these may be empty."""
+
+    text: str
+    figures: Mapping[int, str]
+
+
+def footnotes(compared: Sequence[Noted], everything: bool = False) -> list[Note]:
+    """Return the notes on comparisons, doubts first.
+
+    Args:
+        compared: all comparisons of a table.
+        everything: whether to return all remarks, not only those that change what a reader concludes.
+    """
+    found: list[tuple[int, str, str, int]] = []
+    for number, one in enumerate(compared):
+        found += [(order, text, figure, number) for order, text, figure in _notes(one, everything)]
+    texts: dict[str, dict[int, str]] = {}
+    for _, text, figure, number in sorted(found, key=lambda note: note[0]):
+        known = texts.setdefault(text, {})
+        known[number] = f"{known[number]} + {figure}" if number in known else figure
+    return [Note(text, figures) for text, figures in texts.items()]
+
+
+def numbers_of(notes: Sequence[Note], comparison: int) -> str:
+    """Return the numbers of the notes on a comparison: ``[1,3]``; empty if there are none."""
+    numbers = [str(number) for number, note in enumerate(notes, 1) if comparison in note.figures]
+    return f"[{','.join(numbers)}]" if numbers else ""
+
+
+def note_lines(notes: Sequence[Note], labels: Sequence[str]) -> list[str]:
+    """Return a line for each note, with its number."""
+    return [
+        f"[{number}] {note.text[:1].upper()}{note.text[1:]}{_held(note, labels)}"
+        for number, note in enumerate(notes, 1)
+    ]
+
+
+def all_in_words(row: ComparisonRow, remarks: Sequence[Remark]) -> list[str]:
+    """Return all remarks on one comparison, its missing operators and its missing energy in words."""
+    missing = [f"missing: {operator}" for operator in _missing(row)]
+    energy = [f"no energy: {row.energy_missing_reason}"] if row.energy_missing_reason else []
+    return [*missing, *map(worded, remarks), *energy]
+
+
+def _held(note: Note, labels: Sequence[str]) -> str:
+    """Return the comparisons that a note holds for, with their figures."""
+    if len(labels) == 1:
+        return f": {note.figures[0]}" if note.figures[0] else ""
+    if len(note.figures) == len(labels) and not any(note.figures.values()):
+        return " (all)"
+    shown = [f"{labels[number]} {figure}".rstrip() for number, figure in note.figures.items()]
+    more = len(shown) - COMPARISONS_SHOWN
+    return f": {'; '.join(shown[:COMPARISONS_SHOWN])}" + (f"; {more} more" if more > 0 else "")
+
+
+def _notes(one: Noted, everything: bool) -> Iterator[tuple[int, str, str]]:
+    """Yield the notes on one comparison: their order, and the words for several comparisons and for this one."""
+    row = one.row
+    if row.missing_operators:
+        text = (
+            f"operators without a row are missing from the sum, which is too small ({command('measure')} measures them)"
+        )
+        yield 0, text, _missing_figure(row)
+    if unexplained := _unexplained_figure(one):
+        yield 1, "unexplained by any known effect, so probably disturbed; measure again", unexplained
+    for remark in one.remarks:
+        if everything or changes_conclusions(remark):
+            yield 2 + list(RemarkKind).index(remark.kind), *footnote_of(remark)
+    if row.energy_missing_reason:
+        yield 2 + len(RemarkKind), *_without_energy(row.energy_missing_reason)
+
+
+def _without_energy(text: str) -> tuple[str, str]:
+    """Return the reason of a missing energy, which several models share, and the model's operators without one."""
+    numbers, found, reason = text.partition(WITHOUT_ENERGY)
+    without, _, operators = numbers.partition(" of ")
+    return (f"no energy: {reason}", "" if without == operators else numbers) if found else (f"no energy: {text}", "")
+
+
+def _missing_figure(row: ComparisonRow) -> str:
+    operators = _missing(row)
+    share = None if row.unmeasured_time_s is None else row.unmeasured_time_s / row.full_time_s
+    estimated = "" if share is None else f", estimated {percent(share)} of the time"
+    more = len(operators) - MISSING_SHOWN
+    named = f"{', '.join(operators[:MISSING_SHOWN])}" + (f" and {more} more" if more > 0 else "")
+    return f"{row.missing_operators} of {row.summed_operators + row.missing_operators}{estimated} ({named})"
+
+
+def _unexplained_figure(one: Noted) -> str:
+    wholes = {"time": one.row.full_time_s, "energy": one.row.full_energy_j}
+    rests = {"time": one.row.unexplained_time_s, "energy": one.row.unexplained_energy_j}
+    shares = [
+        f"{percent(rest / whole)} of the {quantity}"
+        for quantity, _ in QUANTITIES
+        if Doubt.UNEXPLAINED in doubts(one.row, one.remarks, quantity)
+        and (rest := rests[quantity]) is not None
+        and (whole := wholes[quantity])
+    ]
+    return ", ".join(shares)
+
+
+def _missing(row: ComparisonRow) -> list[str]:
+    return [operator for operator in row.missing.split(" | ") if operator]
