@@ -7,7 +7,7 @@ The same as: opcost power --device cuda:0 --output power.csv --seconds 60
              opcost qualify --device cuda:0
 """
 
-from opcost.command.options import DATABASE, switch
+from opcost.command.options import DATABASE, HOME, switch
 from opcost.command.run import run
 from opcost.command.subcommands.power import POWER
 from opcost.command.subcommands.qualify import QUALIFY
@@ -17,7 +17,7 @@ INSTEAD = switch("--qualify", "instead of logging, qualify the meters of a GPU t
 
 
 def main() -> int:
-    arguments = POWER.parser(INSTEAD, DATABASE).parse_args()
+    arguments = POWER.parser(INSTEAD, HOME, DATABASE).parse_args()
     if not arguments.qualify:
         return POWER.run(arguments)
     if arguments.plot:

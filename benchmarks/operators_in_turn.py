@@ -11,7 +11,7 @@ from pathlib import Path
 from opcost.operators.cases import CAPTURED, Case, cases_of
 from opcost.operators.counts import OperatorCount
 from opcost.running.request import COUNTS
-from opcost.storage.configs import load_configs
+from opcost.storage.model_folders import load_configs
 
 SHORTEST_S = 1e-6
 """Of what ``expected_s`` says: a kernel takes 1 us more than its bytes do, so this is 2 us on an H200."""

@@ -32,7 +32,7 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.running.devices import facts_of
 from opcost.running.request import model_tuple
 from opcost.running.workloads import Workloads
-from opcost.storage.configs import load_configs
+from opcost.storage.model_folders import load_configs
 
 BUILDS = 10
 LOOK = MeasurementProtocol(GPU_WARM_UP_S, loop_s=3.0)

@@ -43,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.TemporaryDirectory(prefix="opcost-tests-", ignore_cleanup_errors=True)
     patch.setenv("TMPDIR", folder.name)
     patch.setattr(tempfile, "tempdir", folder.name)
+    # Scripts read and write no files of the user who runs the tests.
+    patch.setenv("OPCOST_HOME", f"{folder.name}/home")
     if config.getoption("--all-seeds"):
         patch.setenv(seeds.VARIABLE, "1")
     # While modules are imported there is nothing to collect.

@@ -44,9 +44,10 @@ from opcost.operators.whitelist import by_operator, select
 from opcost.power.log_rows import PowerSummary, csv_line
 from opcost.running.request import Request, model_tuple
 from opcost.stages.filter import filter_operators
-from opcost.storage.configs import load_configs, load_whitelist
+from opcost.storage.configs import load_whitelist
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
+from opcost.storage.model_folders import load_configs
 from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -25,11 +25,12 @@ from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Apparatus
-from opcost.running.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, model_tuple
+from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, model_tuple
 from opcost.stages.compare import ComparingReport, find_comparisons, keep_comparisons
-from opcost.storage.configs import ModelConfig, load_configs
+from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
+from opcost.storage.model_folders import WHITELIST, load_configs
 
 FLOP = 100
 SUMMARY = """\

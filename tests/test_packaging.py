@@ -159,7 +159,7 @@ def test_help_answers_before_anything_is_installed(command: str) -> None:
 def test_a_script_and_its_subcommand_have_the_same_help(script: Path) -> None:
     (name, *_) = [name for name, (program, *_) in invocation.SCRIPTS.items() if program == script.name]
     of_script, of_subcommand = (ask_for_help(command, "-I").stdout for command in (script.name, f"opcost {name}"))
-    own = {"--coverage-target", "--write-whitelist", "--qualify", "--database"}
+    own = {"--coverage-target", "--write-whitelist", "--qualify", "--home", "--database"}
     assert described(of_script) == described(of_subcommand)
     assert options_of(of_subcommand) <= options_of(of_script) <= options_of(of_subcommand) | own
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from repository_copy import copy_repository
 
 from opcost.__main__ import SUBCOMMANDS
 
@@ -105,12 +105,7 @@ def test_the_design_is_short() -> None:
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the tracked and new files, so that commands may write."""
-    folder: Path = tmp_path_factory.mktemp("checkout")
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
-        if (ROOT / name).is_file() and not name.endswith(".tar.xz"):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, folder / name)
+    folder = copy_repository(tmp_path_factory.mktemp("checkout"))
     (folder / "build").mkdir()
     for command in PREPARED:
         run(command, folder).check_returncode()

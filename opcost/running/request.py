@@ -16,11 +16,11 @@ from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import OperatorTuple, model_operator
 from opcost.operators.whitelist import select
-from opcost.storage.configs import ModelConfig, load_configs, load_whitelist, wanted_name
+from opcost.storage.configs import ModelConfig, load_whitelist
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
-
-WHITELIST = "operator_whitelist.yml"
+from opcost.storage.model_folders import ModelFolders
+from opcost.storage.user_folders import user_folders
 
 Check: TypeAlias = Callable[[ModelConfig], list[str]]
 
@@ -29,6 +29,7 @@ Check: TypeAlias = Callable[[ModelConfig], list[str]]
 class Request:
     """The arguments that all stages share.
 
+    ``measurements`` is the folder of models that is written; those of ``shipped_measurements`` are read as well.
     ``device`` is None for a GPU if there is one, else the CPU. With ``same_board``, rows of other boards do not count
     as measured. ``setting`` says how operators and models are run and metered; the precision is each config's.
     """
@@ -40,19 +41,27 @@ class Request:
     dry_run: bool = False
     same_board: bool = False
     setting: Setting = USUAL
+    shipped_measurements: Path | None = None
 
     @staticmethod
     def from_arguments(arguments: Namespace, setting: Setting = USUAL) -> Request:
-        """Return the request of a pipeline script's command line."""
+        """Return the request of a command line."""
+        folders = user_folders(arguments.home, arguments.measurements, arguments.database)
         return Request(
             tuple(arguments.names),
-            arguments.measurements,
-            Database(arguments.database),
+            folders.measurements,
+            Database(folders.database, folders.shipped_database),
             arguments.device,
             arguments.dry_run,
             arguments.same_board,
             setting,
+            folders.shipped_measurements,
         )
+
+    @property
+    def folders(self) -> ModelFolders:
+        """The folders of models."""
+        return ModelFolders(self.measurements, self.shipped_measurements)
 
     def setting_of(self, config: ModelConfig) -> Setting:
         """Return the setting for a config's model and its operators."""
@@ -67,7 +76,7 @@ class Request:
         Raises:
             UserError: with one line for each mistake in any of them.
         """
-        return load_configs(self.measurements, self.names, check)
+        return self.folders.configs(self.names, check)
 
     def open_configs(self, check: Check | None = None) -> list[ModelConfig]:
         """Return the named configs, done or not; all that are not done if none is named."""
@@ -75,15 +84,15 @@ class Request:
 
     def is_named(self, config: ModelConfig) -> bool:
         """Return whether the user named this model itself, not only by a glob."""
-        return any(wanted_name(self.measurements, name) == config.name for name in self.names)
+        return any(self.folders.wanted_name(name) == config.name for name in self.names)
 
     def whitelist(self) -> tuple[str, ...]:
         """Return the operator names of the whitelist."""
-        return load_whitelist(self.measurements / WHITELIST)
+        return load_whitelist(self.folders.whitelist)
 
     def whitelist_if_any(self) -> tuple[str, ...] | None:
         """Return the operator names of the whitelist, None if there is no such file."""
-        return self.whitelist() if (self.measurements / WHITELIST).exists() else None
+        return self.whitelist() if self.folders.whitelist.exists() else None
 
 
 def model_tuple(config: ModelConfig) -> OperatorTuple:
@@ -101,7 +110,7 @@ class CountsFile:
 
     def path(self, config: ModelConfig) -> Path:
         """Return the path of a model's file of this kind."""
-        return config.path.parent / self.file_name
+        return config.folder / self.file_name
 
     def read(self, config: ModelConfig) -> OperatorCounts:
         """Return a model's counts.

@@ -34,12 +34,11 @@ from opcost.prediction.port import Predictor, known_costs, quartiles
 from opcost.prediction.rates import MINIMUM_KNOWN, fitted
 from opcost.running.request import (
     COUNTS,
-    WHITELIST,
     Request,
     counts_of,
 )
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
-from opcost.storage.configs import SUMMARY_NAME, ModelConfig, load_configs, replace_whitelist
+from opcost.storage.configs import ModelConfig, replace_whitelist
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import ModelCost, sum_beside, sum_operators, whole_rank
 
@@ -109,8 +108,9 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     smallest = smallest_whitelist(list(costs.values()), target_ratio, smallest_cover)
     if write and not request.dry_run:
         _refuse_guesses(costs, known.conditions)
-        replace_whitelist(request.measurements / WHITELIST, smallest)
-        logging.getLogger(__name__).warning("%s: replaced; run %s", request.measurements / WHITELIST, command("filter"))
+        path = request.folders.own_copy(request.folders.whitelist)
+        replace_whitelist(path, smallest)
+        logging.getLogger(__name__).warning("%s: replaced; run %s", path, command("filter"))
     return Advice(
         target_ratio=target_ratio,
         conditions=known.conditions,
@@ -186,9 +186,9 @@ def _most_common(rows: Sequence[MeasurementRow], operator_keys: set[str]) -> Con
 def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return all counted models, named or not, without those that have mistakes."""
     configs = []
-    for path in sorted(request.measurements.glob(f"*/{SUMMARY_NAME}")):
+    for name in request.folders.names():
         with suppress(UserError):
-            configs += load_configs(request.measurements, [path.parent.name])
+            configs += request.folders.configs([name])
     shipped, found = shipped_counts(request, configs), []
     for config in configs:
         with suppress(UserError):

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opcost.errors import UserError
-from opcost.running.request import COUNTS, FILTERED_COUNTS, WHITELIST
-from opcost.storage.configs import load_configs, load_whitelist
+from opcost.running.request import COUNTS, FILTERED_COUNTS
+from opcost.storage.configs import load_whitelist
 from opcost.storage.database import Database
+from opcost.storage.model_folders import ModelFolders
 
 
 @dataclass(frozen=True)
@@ -32,37 +33,34 @@ class MergeReport:
     added: int
 
 
-def check_files(measurements: Path, database: Database, repair: bool = False) -> CheckReport:
+def check_files(folders: ModelFolders, database: Database, repair: bool = False) -> CheckReport:
     """Read all tables, configs and pickles.
 
     Args:
-        measurements: the models' folders.
-        database: the tables.
-        repair: whether tables are rewritten without their bad lines; the old files are kept beside them.
+        folders: the models' folders.
+        database: the tables, with shipped ones if there are any.
+        repair: whether the user's own tables are rewritten without their bad lines; the old files are kept beside them.
 
     Raises:
         UserError: one of the folders does not exist.
     """
     database.must_exist()
-    if not measurements.is_dir():
-        raise UserError(f"{measurements}: no such folder")
-    tables = [table for table in database.tables if table.path.exists()]
+    configs = [folders.path_of(name) for name in folders.names()]
+    models = [path.parent.name for path in configs if path.exists()]
+    tables = [table for one in database.parts for table in one.tables if table.path.exists()]
     problems, repaired = [], []
     for table in tables:
         found = table.problems()
-        if repair and found and table.has_readable_header():
+        if repair and found and table.path.parent == database.folder and table.has_readable_header():
             repaired.append(
                 f"{table.path}: removed {len(found)} bad lines; the old file is {table.keep_good_lines().name}"
             )
             found = table.problems()
         problems += found
     problems += [f"{path}: unfinished lines after a crash; delete the file" for path in database.unfinished_lines()]
-    models = sorted(path.parent.name for path in measurements.glob("*/summary.yml"))
-    pickles = sorted(
-        [*measurements.glob(f"*/{COUNTS.file_name}"), *measurements.glob(f"*/{FILTERED_COUNTS.file_name}")]
-    )
-    problems += [problem for name in models for problem in _problems_of_model(measurements, name)]
-    problems += _problems_of_whitelist(measurements / WHITELIST)
+    pickles = [path for kind in (COUNTS, FILTERED_COUNTS) for path in folders.own.glob(f"*/{kind.file_name}")]
+    problems += [problem for name in models for problem in _problems_of_model(folders, name)]
+    problems += _problems_of_whitelist(folders.whitelist)
     return CheckReport(len(tables) + len(models) + len(pickles), tuple(problems), tuple(repaired))
 
 
@@ -80,9 +78,9 @@ def merge(into: Database, others: Sequence[Database]) -> list[MergeReport]:
     ]
 
 
-def _problems_of_model(measurements: Path, name: str) -> Iterator[str]:
+def _problems_of_model(folders: ModelFolders, name: str) -> Iterator[str]:
     try:
-        (config,) = load_configs(measurements, [name])
+        (config,) = folders.configs([name])
     except UserError as error:
         yield from error.lines
         return

@@ -10,7 +10,7 @@ from opcost.errors import UserError
 from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import Selection, Share, by_operator, outside, select, share
-from opcost.running.request import COUNTS, FILTERED_COUNTS, WHITELIST, Request, counted
+from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, counted
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
 
@@ -71,7 +71,7 @@ def _check_spelling(request: Request, whitelist: tuple[str, ...], present: set[s
     """
     similar = {_spelling(name): name for name in sorted(present)}
     mistakes = [
-        f"{request.measurements / WHITELIST}: {name} matches no operator; did you mean {similar[_spelling(name)]}?"
+        f"{request.folders.whitelist}: {name} matches no operator; did you mean {similar[_spelling(name)]}?"
         for name in whitelist
         if name not in present and similar.get(_spelling(name), name) not in whitelist
     ]

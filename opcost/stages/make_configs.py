@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from opcost.operators.tuples import DEFAULT_SEED
 from opcost.sources.ports import ListedModel
 from opcost.sources.registry import models_matching
-from opcost.storage.configs import SUMMARY_NAME
 from opcost.storage.files import replace_file
+from opcost.storage.model_folders import ModelFolders
 
 TEMPLATE = """\
 # One model at one input size. docs/usage.md explains the keys under "Configs".
@@ -33,23 +32,23 @@ class ConfigReport:
     made: bool
 
 
-def make_configs(measurements: Path, patterns: Sequence[str], dry_run: bool = False) -> list[ConfigReport]:
+def make_configs(folders: ModelFolders, patterns: Sequence[str], dry_run: bool = False) -> list[ConfigReport]:
     """Write the missing configs; existing ones are not changed.
 
     Args:
-        measurements: the folder of the models' folders.
+        folders: the models' folders. Configs are written to the user's own.
         patterns: names of models or globs; if there are none, all models.
         dry_run: write nothing.
 
     Raises:
         UserError: a pattern matches no model.
     """
-    return [_make_config(measurements, model, dry_run) for model in models_matching(patterns)]
+    return [_make_config(folders, model, dry_run) for model in models_matching(patterns)]
 
 
-def _make_config(measurements: Path, model: ListedModel, dry_run: bool) -> ConfigReport:
+def _make_config(folders: ModelFolders, model: ListedModel, dry_run: bool) -> ConfigReport:
     name = f"{model.name}_{'x'.join(map(str, model.input_size))}"
-    path = measurements / name / SUMMARY_NAME
+    path = folders.path_of(name)
     is_missing = not path.exists()
     if is_missing and not dry_run:
         replace_file(path, _text(model).encode())

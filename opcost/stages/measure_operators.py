@@ -83,7 +83,7 @@ def measure_operators(
             config, kept = by_name[outcome.work.name]
             is_complete = is_full and not outcome.remaining and _has_values(kept, input_data)
             is_due = is_complete and not request.dry_run
-            done = (is_due and _set_done(config)) or config.done
+            done = (is_due and _set_done(request, config)) or config.done
             reports.append(_operators_report(outcome, done, bench.device, product))
         if not request.dry_run:
             measure_missing_chains(bench, request.database.calls_in_chains, request.setting)
@@ -102,10 +102,10 @@ def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]]
         logging.getLogger(__name__).warning(text, ", ".join(names), command("count"))
 
 
-def _set_done(config: ModelConfig) -> bool:
+def _set_done(request: Request, config: ModelConfig) -> bool:
     """Set ``done``; if that fails, only warn: the rows are in the database."""
     try:
-        set_done(config.path)
+        set_done(request.folders.own_copy(config.path))
     except UserError as error:
         logging.getLogger(__name__).warning("done not set: %s", error)
         return False

@@ -7,11 +7,9 @@ reported with the line of its node. All mistakes of all files are reported toget
 from __future__ import annotations
 
 import difflib
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -32,7 +30,6 @@ from opcost.storage.config_nodes import (
     doubled,
     kind,
     line_of,
-    quoted,
     read_document,
     shown,
     user_error,
@@ -47,9 +44,6 @@ WHITELIST_EXAMPLE = "operators: [Conv2d, Linear]"
 LONGEST_NAME = 200
 """The most characters of a name, because messages quote names and are one line."""
 
-FOLDERS_SHOWN = 8
-"""The most folders that a message lists."""
-
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -58,7 +52,8 @@ class ModelConfig:
     ``name`` is the folder's name, ``path`` the file as the user named it. ``weights_name`` None means random weights.
     ``input_size`` has the batch first and 2 to 6 positive numbers. ``precision`` is ``torch-default``, ``fp32`` or
     ``tf32``. ``seed`` is the seed of random weights and of the input. ``composites`` are classes of modules that are
-    counted as one operator each, besides ``operators.counts.COMPOSITES``.
+    counted as one operator each, besides ``operators.counts.COMPOSITES``. ``own_folder`` is the folder for
+    files about the model, None for that of ``path``.
     """
 
     name: str
@@ -70,41 +65,37 @@ class ModelConfig:
     precision: str = TORCH_DEFAULT
     seed: int = DEFAULT_SEED
     composites: tuple[str, ...] = ()
+    own_folder: Path | None = field(default=None, compare=False, repr=False)
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """The folder for files about the model."""
+        return self.own_folder or self.path.parent
 
     def where(self, key: str) -> str:
         """Return the file and line of a key, for a message: ``measurements/x/summary.yml:3``."""
         return f"{self.path}:{self.lines.get(key, 1)}"
 
 
-def load_configs(
-    measurements: Path, patterns: Sequence[str], check: Callable[[ModelConfig], list[str]] | None = None
-) -> list[ModelConfig]:
-    """Return the chosen models, sorted by name.
-
-    Plain files and folders whose names begin with a dot are ignored.
+def load_config(path: Path, own_folder: Path) -> ModelConfig:
+    """Return the config in a ``summary.yml``.
 
     Args:
-        measurements: the folder of models' folders.
-        patterns: names of folders, paths to them or to their ``summary.yml``, or globs; all folders if empty.
-        check: returns one line for each further mistake in a valid config.
+        path: the file.
+        own_folder: the folder for files about the model.
 
     Raises:
-        UserError: with one line for each mistake in any chosen file and for each pattern that matches no folder.
+        UserError: with one line for each mistake.
     """
-    names, lines = _choose_names(measurements, patterns or ["*"])
-    configs = []
-    for name in names:
-        try:
-            config = _load_config(measurements / name / SUMMARY_NAME)
-        except UserError as error:
-            lines.extend(error.lines)
-        else:
-            configs.append(config)
-            lines.extend(check(config) if check else [])
-    if lines:
-        raise UserError(*lines)
-    return configs
+    document = read_document(path, SUMMARY_EXAMPLE)
+    summary = _validate(document, _Summary)
+    values = summary.model_dump() | {
+        "input_size": tuple(summary.input_size),
+        "composites": tuple(summary.composites),
+    }
+    lines = {key: line_of(node) for key, (node, _) in document.entries.items()}
+    return ModelConfig(path.parent.name, path, **values, own_folder=own_folder, lines=lines)
 
 
 def set_done(path: Path) -> bool:
@@ -164,69 +155,6 @@ def _replace_text(document: Document, span: tuple[int, int], text: str) -> None:
         replace_file(document.path.resolve(), content.encode())
     except OSError as error:
         raise UserError(f"{document.path}: cannot be written ({error.strerror}); make its folder writable") from None
-
-
-def _choose_names(measurements: Path, patterns: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the names of the chosen folders, and an error line for each pattern that matches none."""
-    folders = _folder_names(measurements)
-    chosen: set[str] = set()
-    lines = []
-    for pattern in patterns:
-        wanted = wanted_name(measurements, pattern)
-        matches = [name for name in folders if name == wanted or fnmatchcase(name, wanted)]
-        chosen.update(matches)
-        if not matches:
-            lines.append(_no_match(measurements, pattern, wanted, folders))
-    return sorted(chosen), lines
-
-
-def wanted_name(measurements: Path, pattern: str) -> str:
-    """Return the folder's name or the glob of a pattern; of a path into ``measurements``, its last part."""
-    if "/" not in pattern:
-        return pattern
-    path = Path(pattern)
-    folder = path.parent if path.name == SUMMARY_NAME else path
-    # The path as written comes first, because a folder in measurements may be a link.
-    for reading in (folder, Path(os.path.realpath(folder))):
-        if os.path.realpath(reading.parent) == os.path.realpath(measurements):
-            return reading.name
-    # A path elsewhere must not match a folder of the same name.
-    return os.path.realpath(folder) if os.path.exists(folder) else str(folder)
-
-
-def _no_match(measurements: Path, pattern: str, wanted: str, folders: list[str]) -> str:
-    if not pattern:
-        return f"{measurements}: the model's name '' is empty; omit it for all models, or write a folder's name"
-    begun = [f"'{wanted}*'"] if any(name.startswith(wanted) for name in folders) else []
-    close = begun or difflib.get_close_matches(wanted, folders)
-    others = f" and {len(folders) - FOLDERS_SHOWN} more" if len(folders) > FOLDERS_SHOWN else ""
-    there_are = f"there are {', '.join(folders[:FOLDERS_SHOWN])}{others}"
-    remedy = f"did you mean {', '.join(close)}?" if close else there_are
-    return f"{measurements}: no folder matches {quoted(pattern)}; {remedy}"
-
-
-def _folder_names(measurements: Path) -> list[str]:
-    try:
-        if not measurements.is_dir():
-            raise UserError(f"{measurements}: no such folder; name the folder with --measurements DIR")
-        names = [entry.name for entry in measurements.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-    except OSError as error:
-        remedy = "make it readable, or name another folder with --measurements DIR"
-        raise UserError(f"{measurements}: cannot be listed ({error.strerror}); {remedy}") from None
-    if not names:
-        raise UserError(f"{measurements}: contains no model's folder; add one ({HELP})")
-    return sorted(names)
-
-
-def _load_config(path: Path) -> ModelConfig:
-    document = read_document(path, SUMMARY_EXAMPLE)
-    summary = _validate(document, _Summary)
-    values = summary.model_dump() | {
-        "input_size": tuple(summary.input_size),
-        "composites": tuple(summary.composites),
-    }
-    lines = {key: line_of(node) for key, (node, _) in document.entries.items()}
-    return ModelConfig(path.parent.name, path, **values, lines=lines)
 
 
 class _Schema(BaseModel):

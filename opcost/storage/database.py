@@ -16,59 +16,63 @@ from opcost.errors import UserError
 from opcost.measuring.meter_quality import QualificationRow
 from opcost.measuring.record import FailureRow, MeasurementRow
 from opcost.operators.model_rows import ModelOperatorRow
-from opcost.storage.table import TORN, CsvTable
+from opcost.storage.table import TORN, CsvTable, Row
 
 
 @dataclass(frozen=True)
 class Database:
-    """The tables of a folder. Folder and files need not exist: a table without a file has no rows."""
+    """The tables of a folder, and of a shipped one that is only read.
+
+    Folder and files need not exist: a table without a file has no rows.
+    """
 
     folder: Path
+    shipped: Path | None = None
 
     @property
     def operator_measurements(self) -> CsvTable[MeasurementRow]:
         """Measurements of operators."""
-        return CsvTable(self.folder / "operator_measurements.csv", MeasurementRow)
+        return self._table("operator_measurements", MeasurementRow)
 
     @property
     def full_model_measurements(self) -> CsvTable[MeasurementRow]:
         """Measurements of whole models."""
-        return CsvTable(self.folder / "full_model_measurements.csv", MeasurementRow)
+        return self._table("full_model_measurements", MeasurementRow)
 
     @property
     def sentinel_measurements(self) -> CsvTable[MeasurementRow]:
         """Measurements of the drift check, the addition that campaigns repeat."""
-        return CsvTable(self.folder / "sentinel_measurements.csv", MeasurementRow)
+        return self._table("sentinel_measurements", MeasurementRow)
 
     @property
     def meter_qualifications(self) -> CsvTable[QualificationRow]:
         """Qualifications of boards' meters."""
-        return CsvTable(self.folder / "meter_qualifications.csv", QualificationRow)
+        return self._table("meter_qualifications", QualificationRow)
 
     @property
     def calls_in_chains(self) -> CsvTable[ChainRow]:
         """Measurements of chains, from which cache corrections are derived."""
-        return CsvTable(self.folder / "calls_in_chains.csv", ChainRow)
+        return self._table("calls_in_chains", ChainRow)
 
     @property
     def kernel_times(self) -> CsvTable[KernelTimeRow]:
         """Kernel times of models, by kind of operator."""
-        return CsvTable(self.folder / "kernel_times.csv", KernelTimeRow)
+        return self._table("kernel_times", KernelTimeRow)
 
     @property
     def model_operators(self) -> CsvTable[ModelOperatorRow]:
         """Operator tuples of measured models."""
-        return CsvTable(self.folder / "model_operators.csv", ModelOperatorRow)
+        return self._table("model_operators", ModelOperatorRow)
 
     @property
     def failures(self) -> CsvTable[FailureRow]:
         """Operators and models that could not be measured."""
-        return CsvTable(self.folder / "failures.csv", FailureRow)
+        return self._table("failures", FailureRow)
 
     @property
     def sum_vs_full(self) -> CsvTable[ComparisonRow]:
         """The newest comparison of each model's sum with the whole model."""
-        return CsvTable(self.folder / "sum_vs_full.csv", ComparisonRow)
+        return self._table("sum_vs_full", ComparisonRow)
 
     @property
     def power_logs(self) -> Path:
@@ -94,15 +98,24 @@ class Database:
         """All tables, including those without a file."""
         return (*self.evidence, self.sum_vs_full)
 
+    @property
+    def parts(self) -> tuple[Database, ...]:
+        """The folder's own tables, and the shipped ones if there are any, each as a database."""
+        return (Database(self.folder), *(() if self.shipped is None else (Database(self.shipped),)))
+
     def unfinished_lines(self) -> list[Path]:
         """Return the files that hold unfinished last lines of tables, left by a crash."""
         return sorted(self.folder.glob(f"*.csv{TORN}"))
 
+    def _table(self, name: str, row_type: type[Row]) -> CsvTable[Row]:
+        shipped = None if self.shipped is None else self.shipped / f"{name}.csv"
+        return CsvTable(self.folder / f"{name}.csv", row_type, shipped)
+
     def must_exist(self) -> None:
-        """Check that the folder exists.
+        """Check that the folder exists, or that there is a shipped one.
 
         Raises:
             UserError: it does not.
         """
-        if not self.folder.is_dir():
+        if self.shipped is None and not self.folder.is_dir():
             raise UserError(f"{self.folder}: no such folder; name the folder of a database")

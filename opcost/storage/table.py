@@ -42,15 +42,18 @@ LOCAL = "use a --database on a local disk, and add its rows with"
 
 
 class CsvTable(Generic[Row]):
-    """A CSV file with rows of one dataclass."""
+    """A CSV file with rows of one dataclass, and perhaps a shipped one, which is only read."""
 
-    def __init__(self, path: Path, row_type: type[Row]) -> None:
+    def __init__(self, path: Path, row_type: type[Row], shipped: Path | None = None) -> None:
         self.path = path
+        self._shipped = shipped
         self.row_type = row_type
         self._lines = RowLines(row_type)
 
     def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
-        """Return rows, oldest first; none without a file. An unfinished last line is skipped with a warning.
+        """Return the shipped rows and the file's rows, each oldest first; none without a file.
+
+        An unfinished last line is skipped with a warning.
 
         Args:
             wanted: a test of a line's first cell: other lines are not parsed. All lines are if it is None.
@@ -58,6 +61,10 @@ class CsvTable(Generic[Row]):
         Raises:
             UserError: the header is not of this version or an older one, or a line is damaged or has impossible values.
         """
+        shipped = [] if self._shipped is None else CsvTable(self._shipped, self.row_type).rows(wanted)
+        return [*shipped, *self._own_rows(wanted)]
+
+    def _own_rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
         rows = []
         for line, row in self._read(wanted):
             if isinstance(row, LineError):
@@ -101,17 +108,17 @@ class CsvTable(Generic[Row]):
         return "".join([self._lines.header(), *map(self._lines.line, rows)])
 
     def replace_rows(self, update: Callable[[list[Row]], Iterable[Row]]) -> None:
-        """Replace all rows under the lock; the new rows are on disk when this returns.
+        """Replace the file's rows under the lock; the new rows are on disk when this returns.
 
         Args:
-            update: returns the new rows, given the present ones. If they are equal, the file is not written.
+            update: returns the new rows, given the file's present ones. If they are equal, the file is not written.
 
         Raises:
             UserError: see ``rows`` and ``append``; the file is then unchanged.
         """
         with self._locked() as descriptor:
             is_current = not self._end_of_last_line(descriptor) or self._is_current()
-            rows = self.rows()
+            rows = self._own_rows()
             new = list(update(rows))
             if not is_current:
                 self._upgrade(self.text(new))
@@ -130,7 +137,7 @@ class CsvTable(Generic[Row]):
         with self._locked() as descriptor:
             end = self._end_of_last_line(descriptor)
             if end and not self._is_current():
-                self._upgrade(self.text(self.rows()) + lines)
+                self._upgrade(self.text(self._own_rows()) + lines)
             else:
                 content = lines if end else self._lines.header() + lines
                 self._write_or_roll_back(descriptor, content.encode(), end)

@@ -318,8 +318,9 @@ def test_without_arguments_everything_has_its_default() -> None:
     assert vars(arguments) == {
         "names": [],
         "device": None,
-        "measurements": Path("measurements"),
-        "database": Path("database"),
+        "home": None,
+        "measurements": None,
+        "database": None,
         "dry_run": False,
         "same_board": False,
         "json": False,
@@ -332,6 +333,7 @@ def test_arguments_arrive_as_values() -> None:
     assert vars(pipeline_parser().parse_args(line.split())) == {
         "names": ["resnet*", "vgg16"],
         "device": "cuda:1",
+        "home": None,
         "measurements": Path("a/m"),
         "database": Path("/d"),
         "dry_run": True,

@@ -18,15 +18,15 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.running.request import (
     COUNTS,
-    WHITELIST,
     model_tuple,
 )
 from opcost.running.shipped_counts import ship_counts
 from opcost.stages.advise import Advice, ModelAdvice, advise
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
-from opcost.storage.configs import load_configs, load_whitelist
+from opcost.storage.configs import load_whitelist
 from opcost.storage.counts_file import write_counts
+from opcost.storage.model_folders import WHITELIST, load_configs
 from opcost.storage.table import CsvTable
 
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)

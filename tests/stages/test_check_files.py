@@ -15,6 +15,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.stages.check_files import check_files, merge
 from opcost.storage.database import Database
+from opcost.storage.model_folders import ModelFolders
 from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +43,7 @@ def status(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> object:
 
 
 def test_the_files_of_the_project_have_no_mistakes() -> None:
-    report = check_files(ROOT / "measurements", Database(ROOT / "database"))
+    report = check_files(ModelFolders(ROOT / "measurements"), Database(ROOT / "database"))
     assert report.problems == ()
     assert report.files > 100
 
@@ -93,7 +94,7 @@ def test_a_cell_that_reads_like_a_line_number_is_repaired_as_any_other(campaign:
     good = path.read_text()
     _, line = good.splitlines()
     path.write_text(good + line.replace(line.split(",")[2], "x:1: y", 1).rpartition(",")[0] + ",\n")
-    report = check_files(campaign.measurements, campaign.database, repair=True)
+    report = check_files(ModelFolders(campaign.measurements), campaign.database, repair=True)
     assert len(report.repaired) == 1
     assert path.read_text() == good
 
@@ -101,7 +102,7 @@ def test_a_cell_that_reads_like_a_line_number_is_repaired_as_any_other(campaign:
 def test_a_table_with_a_foreign_header_is_not_repaired_to_nothing(campaign: SimulatedCampaign) -> None:
     path = table(campaign.database).path
     path.write_text("a,b\n1,2\n")
-    report = check_files(campaign.measurements, campaign.database, repair=True)
+    report = check_files(ModelFolders(campaign.measurements), campaign.database, repair=True)
     assert report.repaired == ()
     assert "no header" in report.problems[0]
     assert path.read_text() == "a,b\n1,2\n"
@@ -123,8 +124,8 @@ def test_databases_are_put_together_once(
 def test_folders_that_are_not_there_are_reported(campaign: SimulatedCampaign, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     for call in (
-        lambda: check_files(missing, campaign.database),
-        lambda: check_files(campaign.measurements, Database(missing)),
+        lambda: check_files(ModelFolders(missing), campaign.database),
+        lambda: check_files(ModelFolders(campaign.measurements), Database(missing)),
         lambda: merge(campaign.database, [Database(missing)]),
     ):
         with pytest.raises(UserError, match="missing: no such folder"):

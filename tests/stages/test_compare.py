@@ -26,7 +26,6 @@ from opcost.reporting.figures import draw_comparisons
 from opcost.running.request import (
     COUNTS,
     FILTERED_COUNTS,
-    WHITELIST,
     model_tuple,
 )
 from opcost.stages.compare import ComparingReport
@@ -34,6 +33,7 @@ from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
+from opcost.storage.model_folders import WHITELIST
 
 ROOT = Path(__file__).parents[2]
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)

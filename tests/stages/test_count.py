@@ -16,9 +16,10 @@ from opcost.running.request import counted as stored
 from opcost.sources.models import resolve
 from opcost.stages.count import CountFailure, CountReport, census, count_operators, plan_counting
 from opcost.stages.filter import filter_operators
-from opcost.storage.configs import ModelConfig, load_configs
+from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
+from opcost.storage.model_folders import load_configs
 
 
 def add_model(folder: Path, name: str, model_name: str, input_size: list[int], done: bool = False) -> None:

@@ -9,13 +9,13 @@ import pytest
 from opcost.errors import UserError
 from opcost.sources.registry import check_config, models_matching
 from opcost.stages.make_configs import make_configs
-from opcost.storage.configs import load_configs
+from opcost.storage.model_folders import ModelFolders, load_configs
 
 SHIPPED = Path(__file__).parents[2] / "measurements"
 
 
 def test_every_model_gets_a_valid_config_of_its_published_size(tmp_path: Path) -> None:
-    reports = make_configs(tmp_path, [])
+    reports = make_configs(ModelFolders(tmp_path), [])
     configs = load_configs(tmp_path, [], check_config)
     assert [report.made for report in reports] == [True] * len(configs)
     assert sorted(config.model_name for config in configs) == [model.name for model in models_matching([])]
@@ -38,27 +38,27 @@ def test_what_is_there_stays_as_it_is(tmp_path: Path) -> None:
     kept = tmp_path / "resnet18_32x3x224x224" / "summary.yml"
     kept.parent.mkdir()
     kept.write_text("mine\n")
-    reports = make_configs(tmp_path, ["resnet18", "resnet34"])
+    reports = make_configs(ModelFolders(tmp_path), ["resnet18", "resnet34"])
     assert [(report.name, report.made) for report in reports] == [
         ("resnet18_32x3x224x224", False),
         ("resnet34_32x3x224x224", True),
     ]
     assert kept.read_text() == "mine\n"
-    assert [report.made for report in make_configs(tmp_path, ["resnet18", "resnet34"])] == [False, False]
+    assert [report.made for report in make_configs(ModelFolders(tmp_path), ["resnet18", "resnet34"])] == [False, False]
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
-    (report,) = make_configs(tmp_path, ["alexnet"], dry_run=True)
+    (report,) = make_configs(ModelFolders(tmp_path), ["alexnet"], dry_run=True)
     assert report.made
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_model_that_is_not_there_is_a_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="torchvision has no model 'resnet81'; did you mean"):
-        make_configs(tmp_path, ["resnet81", "resnet18"])
+        make_configs(ModelFolders(tmp_path), ["resnet81", "resnet18"])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_all_of_them_are_shipped() -> None:
-    reports = make_configs(SHIPPED, [], dry_run=True)
+    reports = make_configs(ModelFolders(SHIPPED), [], dry_run=True)
     assert [report.name for report in reports if report.made] == []

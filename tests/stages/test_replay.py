@@ -17,9 +17,9 @@ from opcost.running.request import COUNTS, Request
 from opcost.stages.count import CountReport, count_operators
 from opcost.stages.make_configs import make_configs
 from opcost.stages.replay import difference, rebuild_operators
-from opcost.storage.configs import load_configs
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
+from opcost.storage.model_folders import ModelFolders, load_configs
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ MODELS = (
 @pytest.fixture(scope="module")
 def request_of_models(tmp_path_factory: pytest.TempPathFactory) -> Request:
     folder = tmp_path_factory.mktemp("zoo")
-    make_configs(folder / "measurements", MODELS)
+    make_configs(ModelFolders(folder / "measurements"), MODELS)
     request = Request((), folder / "measurements", Database(folder / "database"), "cpu")
     reports = count_operators(request, RecordedProgress(), on_meta=True)
     assert all(isinstance(report, CountReport) for report in reports), reports

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from opcost.errors import UserError
 from opcost.storage.config_nodes import MAXIMUM_BYTES
-from opcost.storage.configs import ModelConfig, load_configs, load_whitelist, replace_whitelist, set_done
+from opcost.storage.configs import ModelConfig, load_whitelist, replace_whitelist, set_done
+from opcost.storage.model_folders import load_configs
 
 SHIPPED = Path(__file__).parents[2] / "measurements"
 SHIPPED_NAMES = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 
 from opcost.command.log import log_run
-from opcost.command.options import DATABASE, MEASUREMENTS, VERBOSE, switch
-from opcost.command.subcommand import Subcommand
+from opcost.command.options import FOLDERS, VERBOSE, switch
+from opcost.command.subcommand import Subcommand, folders_of
 
 REPAIR = switch("--repair", "rewrite tables without their bad lines, and keep the old files beside them")
 
@@ -14,12 +14,15 @@ REPAIR = switch("--repair", "rewrite tables without their bad lines, and keep th
 def check(arguments: Namespace) -> int:
     """Print a line for each mistake; return 1 if there is any, else 0."""
     # No folder for logs in a mistyped database.
-    log_run(arguments.verbose, arguments.database if arguments.repair and arguments.database.is_dir() else None)
+    folders = folders_of(arguments)
+    log_run(arguments.verbose, folders.database if arguments.repair and folders.database.is_dir() else None)
 
     from opcost.stages.check_files import check_files
     from opcost.storage.database import Database
+    from opcost.storage.model_folders import ModelFolders
 
-    report = check_files(arguments.measurements, Database(arguments.database), arguments.repair)
+    models = ModelFolders(folders.measurements, folders.shipped_measurements)
+    report = check_files(models, Database(folders.database, folders.shipped_database), arguments.repair)
     for line in (*report.repaired, *report.problems):
         print(line)
     print(f"{report.files} files read, {len(report.problems) or 'no'} mistakes")
@@ -30,6 +33,6 @@ CHECK = Subcommand(
     name="check",
     does="read all tables, configs and pickles, and print each mistake with file and line",
     example="",
-    options=(MEASUREMENTS, DATABASE, REPAIR, VERBOSE),
+    options=(*FOLDERS, REPAIR, VERBOSE),
     run=check,
 )

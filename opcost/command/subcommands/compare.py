@@ -7,12 +7,12 @@ from importlib import import_module
 
 from opcost.command.log import log_run
 from opcost.command.options import CACHE, COMPARED, FIGURES, INPUT_VALUES, REPORT, SUMMED
-from opcost.command.subcommand import Subcommand
+from opcost.command.subcommand import Subcommand, folders_of
 
 
 def compare(arguments: Namespace) -> int:
     """Write and print the comparisons; return 1 if one of a named model is incomplete, else 0."""
-    log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
+    log_run(arguments.verbose, None if arguments.dry_run else folders_of(arguments).database)
 
     from opcost.comparing.comparison import OperatorRuns
     from opcost.reporting.comparison_tables import print_comparisons

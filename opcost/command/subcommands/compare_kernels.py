@@ -5,13 +5,13 @@ from __future__ import annotations
 from argparse import Namespace
 
 from opcost.command.log import log_run
-from opcost.command.options import DATABASE, DEVICE, JSON, MEASUREMENTS, NAMES, VERBOSE
-from opcost.command.subcommand import Subcommand
+from opcost.command.options import DEVICE, FOLDERS, JSON, NAMES, VERBOSE
+from opcost.command.subcommand import Subcommand, folders_of
 
 
 def compare_kernels(arguments: Namespace) -> int:
     """Print the share of each model's kernels that its operator tuples launch alone; return 0."""
-    log_run(arguments.verbose, arguments.database)
+    log_run(arguments.verbose, folders_of(arguments).database)
 
     from opcost.reporting.comparison_tables import print_kernels
     from opcost.reporting.tables import print_json
@@ -28,6 +28,6 @@ COMPARE_KERNELS = Subcommand(
     name="compare-kernels",
     does="compare the kernels of each model with those of its operator tuples run alone, on a GPU",
     example="resnet18_32x3x32x32 --device cuda",
-    options=(NAMES, DEVICE, MEASUREMENTS, DATABASE, JSON, VERBOSE),
+    options=(NAMES, DEVICE, *FOLDERS, JSON, VERBOSE),
     run=compare_kernels,
 )

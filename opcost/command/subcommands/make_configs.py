@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 
 from opcost.command.log import log_run
-from opcost.command.options import JSON, MEASUREMENTS, MODELS, VERBOSE, switch
-from opcost.command.subcommand import Subcommand
+from opcost.command.options import HOME, JSON, MEASUREMENTS, MODELS, VERBOSE, switch
+from opcost.command.subcommand import Subcommand, folders_of
 
 DRY_RUN = switch("--dry-run", "print what would be written; write nothing")
 
@@ -17,8 +17,11 @@ def make_configs(arguments: Namespace) -> int:
 
     from opcost.reporting.tables import print_configs, print_json
     from opcost.stages.make_configs import make_configs as write_configs
+    from opcost.storage.model_folders import ModelFolders
 
-    reports = write_configs(arguments.measurements, arguments.names, arguments.dry_run)
+    folders = folders_of(arguments)
+    models = ModelFolders(folders.measurements, folders.shipped_measurements)
+    reports = write_configs(models, arguments.names, arguments.dry_run)
     print_json(reports) if arguments.json else print_configs(reports, arguments.dry_run)
     return 0
 
@@ -27,6 +30,6 @@ MAKE_CONFIGS = Subcommand(
     name="make-configs",
     does="write a summary.yml for each torchvision model that has none, with its published input size",
     example="'efficientnet_*'",
-    options=(MODELS, MEASUREMENTS, DRY_RUN, JSON, VERBOSE),
+    options=(MODELS, HOME, MEASUREMENTS, DRY_RUN, JSON, VERBOSE),
     run=make_configs,
 )

@@ -8,12 +8,12 @@ from functools import partial
 
 from opcost.command.log import log_run
 from opcost.command.options import CACHE, DURATION, EXECUTION, INPUT_VALUES, METER, PIPELINE, SAME_BOARD
-from opcost.command.subcommand import Subcommand
+from opcost.command.subcommand import Subcommand, folders_of
 
 
 def measure(arguments: Namespace) -> int:
     """Measure what the database does not have, and print it; return 1 if a measurement failed, else 0."""
-    log_run(arguments.verbose, None if arguments.dry_run else arguments.database)
+    log_run(arguments.verbose, None if arguments.dry_run else folders_of(arguments).database)
 
     from opcost.measuring.protocol import protocol_for
     from opcost.measuring.setting import Setting

@@ -6,8 +6,8 @@ import sys
 from argparse import Namespace
 
 from opcost.command.log import log_run
-from opcost.command.options import DATABASE, GPU_NUMBER, METERED_DEVICE, VERBOSE
-from opcost.command.subcommand import Subcommand
+from opcost.command.options import DATABASE, GPU_NUMBER, HOME, METERED_DEVICE, VERBOSE
+from opcost.command.subcommand import Subcommand, folders_of
 from opcost.command.subcommands.power import check_gpu
 from opcost.errors import UserError
 
@@ -17,7 +17,8 @@ def qualify(arguments: Namespace) -> int:
     if arguments.device == "cpu":
         raise UserError("--device cpu: a CPU has no second meter to compare with; name a GPU")
     check_gpu(arguments)
-    log_run(arguments.verbose, arguments.database)
+    folders = folders_of(arguments)
+    log_run(arguments.verbose, folders.database)
 
     from opcost.reporting.measurement_tables import print_qualification
     from opcost.running.apparatus import open_apparatus
@@ -25,7 +26,7 @@ def qualify(arguments: Namespace) -> int:
     from opcost.running.qualification import qualify_meters
     from opcost.storage.database import Database
 
-    database = Database(arguments.database)
+    database = Database(folders.database, folders.shipped_database)
     device = device_of_gpu(arguments.gpu) if arguments.gpu else arguments.device
     with open_apparatus(device, database) as apparatus:
         print("qualifying the meters: about 30 s", file=sys.stderr, flush=True)
@@ -37,6 +38,6 @@ QUALIFY = Subcommand(
     name="qualify",
     does="qualify the power meters of a GPU that runs nothing else, in half a minute",
     example="--device cuda:0",
-    options=(METERED_DEVICE, GPU_NUMBER, DATABASE, VERBOSE),
+    options=(METERED_DEVICE, GPU_NUMBER, HOME, DATABASE, VERBOSE),
     run=qualify,
 )

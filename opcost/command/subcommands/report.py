@@ -7,10 +7,9 @@ from argparse import Namespace
 from opcost.command.log import log_run
 from opcost.command.options import (
     CACHE,
-    DATABASE,
+    FOLDERS,
     INPUT_VALUES,
     MEASURED_DEVICE,
-    MEASUREMENTS,
     NAMES,
     REPORT_FILE,
     SUMMED,
@@ -43,7 +42,7 @@ REPORT = Subcommand(
     example="'resnet*' --output report.html",
     options=(
         *(NAMES, MEASURED_DEVICE, INPUT_VALUES, CACHE, SUMMED),
-        *(REPORT_FILE, MEASUREMENTS, DATABASE, VERBOSE),
+        *(REPORT_FILE, *FOLDERS, VERBOSE),
     ),
     run=report,
 )

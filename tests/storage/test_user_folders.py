@@ -1,0 +1,123 @@
+"""The user's own folders beside the shipped ones: where they are, and what is read and written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from opcost.errors import UserError
+from opcost.shipped import shipped_database, shipped_measurements
+from opcost.storage.configs import load_whitelist, set_done
+from opcost.storage.database import Database
+from opcost.storage.model_folders import ModelFolders
+from opcost.storage.user_folders import UserFolders, user_folders
+
+MODEL = "resnet18_32x3x32x32"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path)}
+
+
+def own(base: Path) -> UserFolders:
+    return UserFolders(base / "measurements", base / "database", shipped_measurements(), shipped_database())
+
+
+def test_without_any_name_the_home_is_in_the_users_data(environment: dict[str, str], tmp_path: Path) -> None:
+    assert user_folders(environment=environment) == own(tmp_path / ".local/share/opcost")
+    environment["XDG_DATA_HOME"] = f"{tmp_path}/data"
+    assert user_folders(environment=environment) == own(tmp_path / "data/opcost")
+    environment["XDG_DATA_HOME"] = "relative"
+    assert user_folders(environment=environment) == own(tmp_path / ".local/share/opcost")
+
+
+def test_the_option_comes_before_the_variable_and_the_variable_before_the_file(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / ".config/opcost/home"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"{tmp_path}/in_file\n")
+    assert user_folders(environment=environment) == own(tmp_path / "in_file")
+    environment["OPCOST_HOME"] = f"{tmp_path}/in_variable"
+    assert user_folders(environment=environment) == own(tmp_path / "in_variable")
+    assert user_folders(Path("named"), environment=environment) == own(Path("named"))
+
+
+@pytest.mark.parametrize("text", ["", "relative", "/a\n/b\n", "home: /a\n"])
+def test_a_file_that_is_not_one_absolute_path_is_a_mistake(
+    environment: dict[str, str], tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / ".config/opcost/home"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    with pytest.raises(UserError, match=r"opcost/home: not one line with an absolute path; write the path"):
+        user_folders(environment=environment)
+
+
+def test_a_named_folder_is_the_only_one_of_its_kind(environment: dict[str, str], tmp_path: Path) -> None:
+    found = user_folders(database=Path("mine"), environment=environment)
+    assert (found.database, found.shipped_database) == (Path("mine"), None)
+    assert found.shipped_measurements == shipped_measurements()
+    found = user_folders(measurements=Path("mine"), environment=environment)
+    assert (found.measurements, found.shipped_measurements) == (Path("mine"), None)
+
+
+def test_the_repository_as_home_is_read_once(environment: dict[str, str]) -> None:
+    found = user_folders(shipped_database().parent, environment=environment)
+    assert (found.shipped_measurements, found.shipped_database) == (None, None)
+
+
+def test_own_configs_are_read_beside_the_shipped_ones_and_replace_them(tmp_path: Path) -> None:
+    folders = ModelFolders(tmp_path / "measurements", shipped_measurements())
+    shipped = folders.configs([])
+    mine = tmp_path / "measurements" / "mine" / "summary.yml"
+    mine.parent.mkdir(parents=True)
+    shutil.copy(shipped_measurements() / MODEL / "summary.yml", mine)
+    changed = folders.own_copy(folders.path_of(MODEL))
+    changed.write_text(changed.read_text().replace("[32, 3, 32, 32]", "[16, 3, 32, 32]"))
+    configs = {config.name: config for config in folders.configs([])}
+    assert len(configs) == len(shipped) + 1
+    assert (configs["mine"].path, configs[MODEL].input_size) == (mine, (16, 3, 32, 32))
+    assert all(config.folder.parent == tmp_path / "measurements" for config in configs.values())
+
+
+@pytest.mark.parametrize("name", [MODEL, f"{shipped_measurements()}/{MODEL}", f"{shipped_measurements()}/{MODEL}/"])
+def test_a_shipped_config_is_found_by_name_and_by_path(name: str, tmp_path: Path) -> None:
+    (config,) = ModelFolders(tmp_path / "none", shipped_measurements()).configs([name])
+    assert config.name == MODEL
+
+
+def test_setting_done_changes_a_copy_of_a_shipped_config(tmp_path: Path) -> None:
+    folders = ModelFolders(tmp_path / "measurements", shipped_measurements())
+    path = folders.path_of(MODEL)
+    before = path.read_bytes()
+    done = folders.own_copy(path)
+    done.write_bytes(before.replace(b"done: true", b"done: false"))
+    assert set_done(done)
+    (config,) = folders.configs([MODEL])
+    assert (config.path, config.done, path.read_bytes()) == (done, True, before)
+
+
+def test_an_own_whitelist_replaces_the_shipped_one(tmp_path: Path) -> None:
+    folders = ModelFolders(tmp_path, shipped_measurements())
+    assert folders.whitelist.parent == shipped_measurements()
+    folders.own_copy(folders.whitelist).write_text("operators: [ReLU]\n")
+    assert load_whitelist(folders.whitelist) == ("ReLU",)
+
+
+def test_rows_are_read_from_both_and_written_to_the_users_own(tmp_path: Path) -> None:
+    shipped, both = Database(shipped_database()), Database(tmp_path / "database", shipped_database())
+    rows = shipped.full_model_measurements.rows()
+    size = shipped.full_model_measurements.path.stat().st_size
+    assert both.full_model_measurements.rows() == rows
+    both.full_model_measurements.append(rows[0])
+    assert both.full_model_measurements.rows() == [*rows, rows[0]]
+    assert Database(tmp_path / "database").full_model_measurements.rows() == [rows[0]]
+    assert both.full_model_measurements.append_missing(rows) == 0
+    compared = shipped.sum_vs_full.rows()
+    both.sum_vs_full.replace_rows(lambda known: [*known, compared[0]])
+    assert Database(tmp_path / "database").sum_vs_full.rows() == compared[:1]
+    assert shipped.full_model_measurements.path.stat().st_size == size
