@@ -48,7 +48,7 @@ pipeline: .venv/installed  ## run all stages on resnet18 at 32x3x32x32, a second
 	@$(venv_python) compare_sum_vs_full.py $(demo_arguments)
 
 configs: .venv/installed  ## write a summary.yml for each torchvision model that has none
-	@$(venv_python) -m opcost make-configs
+	@$(venv_python) -m opcost make-configs --measurements measurements
 
 coverage: .venv/installed  ## check that operator tuples have all FLOPs and bytes of every model -> docs/accuracy/counting_cpu.md (10 minutes on 2 cores)
 	@$(venv_python) -m opcost coverage --output docs/accuracy/counting_cpu.md

@@ -250,8 +250,11 @@ def test_a_tuple_that_torch_refuses_is_a_failure_and_status_1(
     assert objects(resumed)[2]["reasons"] == [failure.reason]
 
 
-def test_progress_on_stderr_shows_name_result_and_time_left(resumed: subprocess.CompletedProcess[str]) -> None:
-    first, *_, last = resumed.stderr.splitlines()
+def test_progress_on_stderr_shows_name_result_and_time_left(
+    project: Project, resumed: subprocess.CompletedProcess[str]
+) -> None:
+    first, *_, last, end = resumed.stderr.splitlines()
+    assert end == f"rows in: {project.database.operator_measurements.path}"
     assert first.startswith("[1/")
     assert first.endswith(" left")
     assert last.partition("]")[0].partition("/")[0].strip("[") == last.partition("]")[0].partition("/")[2]
@@ -410,6 +413,7 @@ def test_all_mistakes_in_yaml_are_one_line_each_and_status_2(tmp_path: Path) -> 
     assert len(lines) == 5
 
 
+@pytest.mark.usefixtures("compared")
 def test_a_named_model_without_a_whole_ends_in_status_1(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -417,10 +421,7 @@ def test_a_named_model_without_a_whole_ends_in_status_1(
     copied.database.full_model_measurements.path.unlink()
     assert copied.main(monkeypatch, "compare_sum_vs_full.py") == 0
     assert copied.main(monkeypatch, "compare_sum_vs_full.py", "a_resnet") == 1
-    assert (
-        "the whole model is not measured on cpu; run "
-        in capsys.readouterr().out
-    )
+    assert "the whole model is not measured on cpu; run " in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("compared")

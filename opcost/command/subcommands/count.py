@@ -14,7 +14,7 @@ def count(arguments: Namespace) -> int:
     log_run(arguments.verbose)
 
     from opcost.reporting.count_tables import print_census, print_count_plans, print_counts
-    from opcost.reporting.tables import print_json
+    from opcost.reporting.tables import print_files, print_json
     from opcost.reporting.terminal import progress_on_stderr
     from opcost.running.request import Request
     from opcost.stages.count import CountReport, census, count_operators, plan_counting
@@ -30,6 +30,7 @@ def count(arguments: Namespace) -> int:
         print_json(census(request) if arguments.census else reports)
     elif counted or not reports:
         print_census(census(request)) if arguments.census else print_counts(counted)
+    print_files("counts in", [request.measurements])
     return 0 if len(counted) == len(reports) else 2
 
 

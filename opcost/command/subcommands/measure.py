@@ -18,7 +18,7 @@ def measure(arguments: Namespace) -> int:
     from opcost.measuring.protocol import protocol_for
     from opcost.measuring.setting import Setting
     from opcost.reporting.measurement_tables import print_operator_measurements
-    from opcost.reporting.tables import print_json
+    from opcost.reporting.tables import print_files, print_json
     from opcost.reporting.terminal import progress_on_stderr
     from opcost.running.request import Request
     from opcost.running.worker_bench import open_child_bench
@@ -30,6 +30,8 @@ def measure(arguments: Namespace) -> int:
     protocol = partial(protocol_for, loop_s=arguments.seconds, relative_error=arguments.relative_error, order_seed=seed)
     reports = measure_operators(request, protocol, open_child_bench, progress_on_stderr(), arguments.input_data)
     print_json(reports) if arguments.json else print_operator_measurements(reports, arguments.dry_run)
+    if not arguments.dry_run:
+        print_files("rows in", [request.database.operator_measurements.path])
     return int(any(report.failed for report in reports))
 
 

@@ -17,7 +17,7 @@ def measure_models(arguments: Namespace) -> int:
     from opcost.measuring.protocol import protocol_for
     from opcost.measuring.setting import Setting
     from opcost.reporting.measurement_tables import print_full_models
-    from opcost.reporting.tables import print_json
+    from opcost.reporting.tables import print_files, print_json
     from opcost.reporting.terminal import progress_on_stderr
     from opcost.running.request import Request
     from opcost.running.worker_bench import open_child_bench
@@ -27,6 +27,8 @@ def measure_models(arguments: Namespace) -> int:
     protocol = partial(protocol_for, loop_s=arguments.seconds, relative_error=arguments.relative_error)
     reports = measure_full_models(request, protocol, open_child_bench, progress_on_stderr())
     print_json(reports) if arguments.json else print_full_models(reports, arguments.dry_run)
+    if not arguments.dry_run:
+        print_files("rows in", [request.database.full_model_measurements.path])
     return int(any(report.failed for report in reports))
 
 
