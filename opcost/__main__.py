@@ -27,9 +27,10 @@ from opcost.command.subcommands.merge import MERGE
 from opcost.command.subcommands.power import POWER
 from opcost.command.subcommands.qualify import QUALIFY
 from opcost.command.subcommands.report import REPORT
+from opcost.command.subcommands.show import SHOW
 
 SUBCOMMANDS = (
-    *(REPORT, INFO),
+    *(SHOW, REPORT, INFO),
     *(MAKE_CONFIGS, COUNT, FILTER, MEASURE, MEASURE_MODELS, COMPARE, ADVISE),
     *(POWER, QUALIFY, CHECK, MERGE),
     *(CHECK_OPERATORS, COMPARE_KERNELS, COVERAGE, COLUMNS),

@@ -10,12 +10,12 @@ MILLI = 1e-3
 
 def milliseconds(time_s: float | None) -> str:
     """Return a time in s as text in ms, four significant digits."""
-    return UNKNOWN if time_s is None else f"{_significant(time_s / MILLI)} ms"
+    return UNKNOWN if time_s is None else f"{significant(time_s / MILLI)} ms"
 
 
 def millijoules(energy_j: float | None) -> str:
     """Return an energy in J as text in mJ, four significant digits."""
-    return UNKNOWN if energy_j is None else f"{_significant(energy_j / MILLI)} mJ"
+    return UNKNOWN if energy_j is None else f"{significant(energy_j / MILLI)} mJ"
 
 
 def watts(power_w: float | None) -> str:
@@ -48,19 +48,19 @@ def duration(time_s: float) -> str:
 
 def gigaflop(flop: float | None) -> str:
     """Return a number of floating-point operations as text in GFLOP."""
-    return UNKNOWN if flop is None else f"{_significant(flop / 1e9)} GFLOP"
+    return UNKNOWN if flop is None else f"{significant(flop / 1e9)} GFLOP"
 
 
 def megabytes(size_bytes: float | None) -> str:
     """Return a number of bytes as text in MB (10^6 bytes)."""
-    return UNKNOWN if size_bytes is None else f"{_significant(size_bytes / 1e6)} MB"
+    return UNKNOWN if size_bytes is None else f"{significant(size_bytes / 1e6)} MB"
 
 
-def _significant(value: float) -> str:
-    """Return ``value`` with four significant digits and no exponent; trailing zeros stay."""
+def significant(value: float, digits: int = 4) -> str:
+    """Return ``value`` with some significant digits and no exponent; trailing zeros stay."""
     if value == 0:
         return "0"
-    decimals = max(0, 3 - _magnitude(value))
+    decimals = max(0, digits - 1 - _magnitude(value))
     return f"{value:.{min(decimals, 9)}f}"
 
 

@@ -55,7 +55,7 @@ def compare(
     left_out = sum_operators(selection.dropped, measurements, conditions, runs.input_data, cost.basis)
     constants = Constants(
         predictor=_predictor(selection, (cost, left_out), measurements, conditions),
-        corrections=_corrections(selection.kept, evidence.chains, conditions),
+        corrections=corrections_of(selection.kept, evidence.chains, conditions),
     )
     pieces, eager = gap(cost, left_out, full, constants), eager_cost(cost, measurements)
     found = Comparison(selection.kept, runs, full, cost, left_out, pieces, eager)
@@ -81,8 +81,8 @@ def _predictor(
     return fitted(known) if is_enough else None
 
 
-def _corrections(counts: OperatorCounts, chains: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
-    """Return the cache corrections, None if unknown.
+def corrections_of(counts: OperatorCounts, chains: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
+    """Return the cache corrections of a model's operators under these conditions, None if unknown.
 
     They do not apply to a model that moves less than the chains' stream, because its data may stay in caches.
     """

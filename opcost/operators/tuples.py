@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -33,6 +34,10 @@ META = "meta"
 
 ELLIPSIS = "..."
 """The name of the constant for ``Ellipsis`` in an index."""
+
+
+SIZE_IN_NAME = re.compile(r"_\d+(x\d+){2,}\b")
+"""The input size in a config's name, such as ``_32x3x224x224``, but not ``_32x4d`` of a ResNeXt."""
 
 
 @dataclass(frozen=True)

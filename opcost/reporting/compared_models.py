@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 from opcost.comparing.comparison import KindCost
 from opcost.comparing.row import ComparisonRow
 from opcost.estimates import Estimate, estimate_of
+from opcost.operators.tuples import SIZE_IN_NAME
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 """The colours of Okabe and Ito, which colour-blind readers can distinguish."""
@@ -21,9 +21,6 @@ HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++", "oo")
 QUANTITIES = (("time", "ms"), ("energy", "mJ"))
 KINDS_SHOWN = len(COLOURS) - 1
 OTHERS = "others"
-
-SIZE = re.compile(r"_\d+(x\d+){2,}\b")
-"""The input size in a config's name, such as ``_32x3x224x224``, but not ``_32x4d`` of a ResNeXt."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +79,22 @@ class ComparedModel:
 
 def without_sizes(models: Sequence[ComparedModel]) -> list[ComparedModel]:
     """Return the models without the input sizes in their names, except for models with several sizes."""
-    found = [_name_and_size(model.name) for model in models]
+    names = names_without_sizes([model.name for model in models])
+    return [replace(model, name=name) for model, name in zip(models, names, strict=True)]
+
+
+def names_without_sizes(names: Sequence[str]) -> list[str]:
+    """Return names of configs, or labels that begin with them, without input sizes, except for models with several."""
+    found = [_name_and_size(name) for name in names]
     sizes = Counter(name for name, _ in set(found))
     return [
-        model if sizes[name] > 1 else replace(model, name=SIZE.sub("", model.name))
-        for model, (name, _) in zip(models, found, strict=True)
+        name if sizes[short] > 1 else SIZE_IN_NAME.sub("", name) for name, (short, _) in zip(names, found, strict=True)
     ]
 
 
 def _name_and_size(name: str) -> tuple[str, str]:
     """Return the name without size and conditions, which follow the size, and the size."""
-    found = SIZE.search(name)
+    found = SIZE_IN_NAME.search(name)
     return (name, "") if found is None else (name[: found.start()], found[0])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,12 @@ PARTS = ("modules", "functions", "cache correction", "dropped", "not measured", 
 
 def print_json(reports: Sequence[Any]) -> None:
     """Print one list with one object per report on stdout; figures are in SI units."""
-    print(json.dumps([asdict(report) for report in reports], indent=2))
+    print_objects([asdict(report) for report in reports])
+
+
+def print_objects(objects: Sequence[Mapping[str, Any]]) -> None:
+    """Print one list of objects for JSON on stdout."""
+    print(json.dumps(objects, indent=2))
 
 
 def print_json_object(report: Any) -> None:

@@ -40,7 +40,7 @@ from opcost.running.request import (
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.storage.configs import ModelConfig, replace_whitelist
 from opcost.summing.index import Measurements, best_of_each_board
-from opcost.summing.summation import ModelCost, sum_beside, sum_operators, whole_rank
+from opcost.summing.summation import ModelCost, best_whole, sum_beside, sum_operators
 
 TIE_WEIGHT = 0.5
 """Weight of the mean sum, which is at most 1: of equally small choices, the one with the largest sum."""
@@ -216,15 +216,10 @@ class _Sum:
 def _sum_of(counts: OperatorCounts, known: _Known) -> _Sum:
     """Return a model's sum and its whole. Of several boards, choose as comparisons do, but by all operators."""
     is_own = of_operators([counts.model])
-    pairs = [
-        (whole, sum_beside(whole, counts, known.measurements, known.conditions))
-        for whole in known.wholes
-        if is_own(whole.key)
-    ]
-    if not pairs:
+    wholes = [whole for whole in known.wholes if is_own(whole.key)]
+    if not wholes:
         return _Sum(sum_operators(counts, known.measurements, known.conditions), None)
-    # The last one of equals.
-    whole, cost = max(reversed(pairs), key=lambda pair: whole_rank(*pair))
+    whole, cost = best_whole(wholes, lambda row: sum_beside(row, counts, known.measurements, known.conditions))
     return _Sum(cost, whole)
 
 

@@ -22,7 +22,7 @@ from opcost.running.request import Request
 from opcost.running.shipped_counts import counted_or_shipped
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
-from opcost.summing.summation import ModelCost, whole_rank
+from opcost.summing.summation import ModelCost, best_whole
 
 
 @dataclass(frozen=True)
@@ -131,12 +131,7 @@ def _of_one_board_mostly(
     of_key: dict[str, list[MeasurementRow]] = {}
     for whole in wholes:
         of_key.setdefault(whole.key, []).append(whole)
-    return [_best(rows, sum_beside) if len(rows) > 1 else rows[0] for rows in of_key.values()]
-
-
-def _best(wholes: Sequence[MeasurementRow], sum_beside: Callable[[MeasurementRow], ModelCost]) -> MeasurementRow:
-    # Of equals the last.
-    return max(reversed(wholes), key=lambda whole: whole_rank(whole, sum_beside(whole)))
+    return [best_whole(rows, sum_beside)[0] if len(rows) > 1 else rows[0] for rows in of_key.values()]
 
 
 def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, device: str | None) -> bool:

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from opcost.errors import UserError
+from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.storage.config_nodes import quoted
 from opcost.storage.configs import HELP, SUMMARY_NAME, ModelConfig, load_config
 
@@ -38,7 +39,8 @@ class ModelFolders:
         Plain files and folders whose names begin with a dot are ignored.
 
         Args:
-            patterns: names of folders, paths to them or to their ``summary.yml``, or globs; all folders if empty.
+            patterns: names of folders, with or without the input size, paths to them or to their ``summary.yml``, or
+                globs; all folders if empty.
             check: returns one line for each further mistake in a valid config.
 
         Raises:
@@ -115,7 +117,7 @@ class ModelFolders:
         lines = []
         for pattern in patterns:
             wanted = self.wanted_name(pattern)
-            matches = [name for name in folders if name == wanted or fnmatchcase(name, wanted)]
+            matches = [name for name in folders if _is_meant(name, wanted)]
             chosen.update(matches)
             if not matches:
                 lines.append(self._no_match(pattern, wanted, folders))
@@ -125,12 +127,18 @@ class ModelFolders:
         if not pattern:
             return f"{self.own}: the model's name '' is empty; omit it for all models, or write a folder's name"
         begun = [f"'{wanted}*'"] if any(name.startswith(wanted) for name in folders) else []
-        close = begun or difflib.get_close_matches(wanted, folders)
+        names = dict.fromkeys([*folders, *(SIZE_IN_NAME.sub("", name) for name in folders)])
+        close = begun or difflib.get_close_matches(wanted, names)
         others = f" and {len(folders) - FOLDERS_SHOWN} more" if len(folders) > FOLDERS_SHOWN else ""
         there_are = f"there are {', '.join(folders[:FOLDERS_SHOWN])}{others}"
         remedy = f"did you mean {', '.join(close)}?" if close else there_are
         where = self.own if self.shipped is None else f"{self.own} and the shipped models"
         return f"{where}: no folder matches {quoted(pattern)}; {remedy}"
+
+
+def _is_meant(name: str, wanted: str) -> bool:
+    """Return whether a folder's name, or the name without its input size, is the wanted one or matches the glob."""
+    return any(wanted == text or fnmatchcase(text, wanted) for text in (name, SIZE_IN_NAME.sub("", name)))
 
 
 def load_configs(

@@ -8,6 +8,7 @@ from copy import copy
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.operators.cases import Case
+from opcost.operators.counts import OperatorCounts, memory_bytes_of
 from opcost.operators.values import InputData, parse_input_data
 from opcost.summing.energy import EnergyBasis
 
@@ -36,6 +37,11 @@ class Measurements:
         """Yield the best rows of an operator, on any input data and under any conditions."""
         for by_data in self._rows.get(operator_key, {}).values():
             yield from self._best(by_data).values()
+
+    def measured_ratio(self, counts: OperatorCounts, conditions: Conditions) -> float:
+        """Return the share of the bytes of counted operators that have a row under these conditions; 0 of none."""
+        measured = [count for count in counts.counts if conditions.key in self._rows.get(count.operator.key, {})]
+        return memory_bytes_of(measured) / max(1, memory_bytes_of(counts.counts))
 
     def find(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         """Return the best row of a case under these conditions."""

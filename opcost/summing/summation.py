@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -83,6 +83,18 @@ def whole_rank(whole: MeasurementRow, cost: ModelCost) -> tuple[bool, bool, floa
     return has_energy, not is_flagged(whole.measurement), board_ratio
 
 
+def best_whole(
+    wholes: Sequence[MeasurementRow], sum_of: Callable[[MeasurementRow], ModelCost]
+) -> tuple[MeasurementRow, ModelCost]:
+    """Return the row of a whole model with the highest rank, of equals the last, and the sum beside it.
+
+    Args:
+        wholes: rows of one model under one set of conditions, on several boards.
+        sum_of: returns the sum beside a row.
+    """
+    return max(((whole, sum_of(whole)) for whole in reversed(wholes)), key=lambda pair: whole_rank(*pair))
+
+
 def sum_operators(
     counts: OperatorCounts,
     measurements: Measurements,
@@ -106,7 +118,7 @@ def sum_operators(
 
 
 def sum_beside(
-    whole: MeasurementRow,
+    whole: MeasurementRow | None,
     counts: OperatorCounts,
     measurements: Measurements,
     conditions: Conditions,
@@ -115,10 +127,13 @@ def sum_beside(
     """Sum a model's operators for the comparison with the whole model, see ``sum_operators``.
 
     Rows of the whole model's board are preferred. Energies are normalised if all rows and the whole model's can be.
+    Without a whole model (None), no board is preferred.
     """
-    found = _rows_of(counts, measurements.preferring(whole.circumstances.device_uuid), conditions, input_data)
+    board = None if whole is None else whole.circumstances.device_uuid
+    found = _rows_of(counts, measurements.preferring(board), conditions, input_data)
     rows = [row for rows in found.values() for _, _, row in rows]
-    return _cost(counts, found, common_basis([whole, *rows]) if rows else EnergyBasis.MEASURED)
+    wholes = [] if whole is None else [whole]
+    return _cost(counts, found, common_basis([*wholes, *rows]) if rows else EnergyBasis.MEASURED)
 
 
 Rows: TypeAlias = Mapping[OperatorCount, Sequence[tuple[Case, int, MeasurementRow]]]

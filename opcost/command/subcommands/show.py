@@ -1,0 +1,74 @@
+"""``opcost show``: models ranked by energy or time per sample, from the rows of a database."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import replace
+
+from opcost.command.log import log_run
+from opcost.command.options import FOLDERS, VERBOSE, OneOf, Option, switch
+from opcost.command.subcommand import Subcommand
+from opcost.measuring.conditions import EXECUTIONS
+
+SORTS = ("energy", "time", "power", "name")
+
+SHOWN = Option(
+    "names",
+    "model, such as resnet50; folder in the measurements folder; or a glob such as 'resnet*' (default: all that are "
+    "measured)",
+    nargs="*",
+    metavar="NAME",
+)
+SORT = Option(
+    "--sort",
+    "order of the models, the smallest first: energy or time per sample, power, or name (default: energy)",
+    choices=SORTS,
+    default="energy",
+)
+SHOWN_DEVICE = Option(
+    "--device",
+    "cpu, cuda, or a device's name such as 'NVIDIA H200' (default: all that have measurements)",
+    metavar="DEVICE",
+)
+SHOWN_EXECUTION = Option(
+    "--execution",
+    "show measurements as a CUDA graph, or called from Python (default: graph on a GPU, eager on a CPU)",
+    choices=EXECUTIONS,
+)
+FORMAT = OneOf(
+    (
+        switch("--json", "print one JSON list with one object per model, and nothing else, on stdout"),
+        switch("--csv", "print one line of CSV per model, in SI units, and nothing else, on stdout"),
+    )
+)
+
+
+def show(arguments: Namespace) -> int:
+    """Print the ranking; return 1 if a named model has no figure, else 0."""
+    log_run(arguments.verbose)
+
+    from opcost.reporting.show_tables import print_csv, print_rankings, ranking_objects
+    from opcost.reporting.tables import print_objects
+    from opcost.running.request import Request
+    from opcost.stages.show import Choice
+    from opcost.stages.show import show as find_rankings
+
+    # The device is a name in rows here, not one of torch's.
+    request = replace(Request.from_arguments(arguments), device=None)
+    report = find_rankings(request, Choice(arguments.sort, arguments.device, arguments.execution))
+    if arguments.json:
+        print_objects(ranking_objects(report))
+    elif arguments.csv:
+        print_csv(report, arguments.sort)
+    else:
+        print_rankings(report, arguments.sort)
+    return int(bool(arguments.names) and report.is_incomplete)
+
+
+SHOW = Subcommand(
+    name="show",
+    does="rank models by the energy or the time of a sample, with the operators that dominate",
+    example="'resnet*' swin_t",
+    options=(SHOWN, SORT, SHOWN_DEVICE, SHOWN_EXECUTION, FORMAT, *FOLDERS, VERBOSE),
+    run=show,
+)

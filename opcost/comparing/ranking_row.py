@@ -1,0 +1,161 @@
+"""Rows of a ranking of models: each column with the function that gives its value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Annotated, Any, TypeVar
+
+from opcost.columns import COUNT_FROM_1, Column, Columns, one_of
+from opcost.comparing.potential import UNKNOWN_SHARE, RoofShare, roof_share
+from opcost.comparing.ranking import ModelFigures, SumErrors
+from opcost.comparing.roofline import Roofline
+from opcost.estimates import standard_error_of, value_of
+from opcost.measuring.conditions import DEVICE_UUID, Conditions
+
+Known = TypeVar("Known")
+Value = TypeVar("Value")
+
+GETTER = "getter"
+WHOLE, SUM = SOURCES = ("whole", "sum")
+"""The sources of a cost: the measured whole model, or the sum of its operators."""
+
+
+@dataclass(frozen=True)
+class RankingSource:
+    """The data of a row: a model's figures, the errors of its cost if it is a sum, and the roofline, if known."""
+
+    model: ModelFigures
+    errors: SumErrors | None
+    roofline: Roofline | None
+
+    @cached_property
+    def roof_share(self) -> RoofShare:
+        """The share of the roof that the sum reaches."""
+        cost = self.model.cost
+        return UNKNOWN_SHARE if cost is None else roof_share(cost, self.roofline)
+
+    @property
+    def expected_energy_error_ratio(self) -> float | None:
+        """The expected error of a sum's energy."""
+        energy = None if self.errors is None else self.errors.energy
+        return None if energy is None else energy.high_ratio
+
+    def per_sample(self, cost: float | None) -> float | None:
+        """Return the part of a cost that one sample has."""
+        return None if cost is None else cost / self.model.samples
+
+    def samples_per(self, cost: float | None) -> float | None:
+        """Return the samples per unit of a cost."""
+        return None if cost is None else self.model.samples / cost
+
+    @property
+    def energy_missing_reason(self) -> str | None:
+        """The reason why there is no energy."""
+        if self.model.energy_j is not None:
+            return None
+        if self.model.whole is not None:
+            return self.model.whole.measurement.energy_missing_reason
+        return _if_known(self.model.cost, lambda cost: cost.energy_missing_reason)
+
+
+def _if_known(known: Known | None, get: Callable[[Known], Value | None]) -> Value | None:
+    return None if known is None else get(known)
+
+
+def _of(get: Callable[[RankingSource], Value]) -> Value:
+    """Declare the function that gives a column's value."""
+    declared: Value = field(metadata={GETTER: get})
+    return declared
+
+
+@dataclass(frozen=True)
+class RankingRow(Columns):
+    """The cost of one run of a model, and of one sample: an image, a clip, or a pair of frames.
+
+    If the whole model is measured, the cost is the whole's. Otherwise it is the sum of its operators with the cache
+    correction. The sum has all measured operators, whitelisted or not.
+    """
+
+    name: Annotated[str, Column("the model's folder in measurements/")] = _of(lambda one: one.model.name)
+    batch_size: Annotated[int, Column("samples of one run", COUNT_FROM_1)] = _of(lambda one: one.model.samples)
+    input_size: Annotated[str, Column("size of the input, batch first")] = _of(
+        lambda one: "x".join(map(str, one.model.input_size))
+    )
+    source: Annotated[str, Column("the measured whole model, or the sum of its operators", one_of(*SOURCES))] = _of(
+        lambda one: SUM if one.model.whole is None else WHOLE
+    )
+    time_s: Annotated[float | None, Column("time of one run")] = _of(lambda one: value_of(one.model.time_s))
+    time_standard_error_s: Annotated[float | None, Column("standard error of the time")] = _of(
+        lambda one: standard_error_of(one.model.time_s)
+    )
+    energy_j: Annotated[float | None, Column("energy of one run")] = _of(lambda one: value_of(one.model.energy_j))
+    energy_standard_error_j: Annotated[float | None, Column("standard error of the energy")] = _of(
+        lambda one: standard_error_of(one.model.energy_j)
+    )
+    power_w: Annotated[float | None, Column("mean power: energy / time")] = _of(lambda one: one.model.power_w)
+    time_per_sample_s: Annotated[float | None, Column("time / batch size")] = _of(
+        lambda one: one.per_sample(value_of(one.model.time_s))
+    )
+    energy_per_sample_j: Annotated[float | None, Column("energy / batch size")] = _of(
+        lambda one: one.per_sample(value_of(one.model.energy_j))
+    )
+    samples_per_second: Annotated[float | None, Column("batch size / time", unit="1/s")] = _of(
+        lambda one: one.samples_per(value_of(one.model.time_s))
+    )
+    samples_per_joule: Annotated[float | None, Column("batch size / energy", unit="1/J")] = _of(
+        lambda one: one.samples_per(value_of(one.model.energy_j))
+    )
+    reference_temperature_c: Annotated[float | None, Column("temperature of the energies; empty: as measured")] = _of(
+        lambda one: one.model.basis.temperature_c
+    )
+    is_flagged: Annotated[bool, Column("whether a flag casts doubt on the cost")] = _of(
+        lambda one: one.model.is_flagged
+    )
+    expected_time_error_ratio: Annotated[
+        float | None, Column("of a sum: 95 % of other models' sums deviate less from the whole in time")
+    ] = _of(lambda one: _if_known(one.errors, lambda errors: errors.time.high_ratio))
+    expected_energy_error_ratio: Annotated[
+        float | None, Column("of a sum: 95 % of other models' sums deviate less from the whole in energy")
+    ] = _of(lambda one: one.expected_energy_error_ratio)
+    sum_time_s: Annotated[float | None, Column("time of the measured operators, without cache correction")] = _of(
+        lambda one: _if_known(one.model.cost, lambda cost: value_of(cost.time_s))
+    )
+    sum_energy_j: Annotated[float | None, Column("energy of the measured operators, without cache correction")] = _of(
+        lambda one: _if_known(one.model.cost, lambda cost: value_of(cost.energy_j))
+    )
+    flop_ratio: Annotated[float | None, Column("share of the model's FLOPs in the sum")] = _of(
+        lambda one: _if_known(one.model.cost, lambda cost: cost.flop_ratio)
+    )
+    memory_bytes_ratio: Annotated[float | None, Column("share of the model's bytes in the sum")] = _of(
+        lambda one: _if_known(one.model.cost, lambda cost: cost.memory_bytes_ratio)
+    )
+    corrected_time_ratio: Annotated[
+        float | None, Column("time of the complete sum with cache correction / of the whole model")
+    ] = _of(lambda one: one.model.corrected_time_ratio)
+    corrected_energy_ratio: Annotated[
+        float | None, Column("energy of the complete sum with cache correction / of the whole model")
+    ] = _of(lambda one: one.model.corrected_energy_ratio)
+    roof_time_ratio: Annotated[float | None, Column("time of the sum at its roof / of the sum")] = _of(
+        lambda one: one.roof_share.time_ratio
+    )
+    roof_energy_ratio: Annotated[float | None, Column("energy of the sum at its roof / of the sum")] = _of(
+        lambda one: one.roof_share.energy_ratio
+    )
+    energy_missing_reason: Annotated[str | None, Column("reason why an energy is empty")] = _of(
+        lambda one: one.energy_missing_reason
+    )
+    measured_at: Annotated[str, Column("end of the newest measurement that the cost rests on")] = _of(
+        lambda one: one.model.measured_at
+    )
+    device_uuid: Annotated[str | None, DEVICE_UUID] = _of(
+        lambda one: _if_known(one.model.whole, lambda whole: whole.circumstances.device_uuid)
+    )
+    conditions: Annotated[Conditions, Column("conditions of the cost")] = _of(lambda one: one.model.conditions)
+
+
+def ranking_row(source: RankingSource) -> RankingRow:
+    """Return the row of a model's figures."""
+    values: dict[str, Any] = {each.name: each.metadata[GETTER](source) for each in fields(RankingRow)}
+    return RankingRow(**values)

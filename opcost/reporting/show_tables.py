@@ -1,0 +1,172 @@
+"""The ranking of models on a terminal and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from opcost.columns import columns_of, values_of
+from opcost.comparing.comparison import differing
+from opcost.comparing.ranking import ENERGY, POWER, TIME
+from opcost.comparing.ranking_row import SUM, RankingRow
+from opcost.invocation import command
+from opcost.measuring.conditions import Conditions
+from opcost.reporting.compared_models import names_without_sizes
+from opcost.reporting.terminal import print_line, print_table
+from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
+from opcost.units import MILLI, UNKNOWN, number_of, percent, significant
+
+KINDS_SHOWN = 3
+"""The kinds of operators that are shown for each model."""
+
+NAMES_SHOWN = 8
+"""The most models that a line names."""
+
+TITLES = {ENERGY: "Energy per sample", POWER: "Power", TIME: "Time per sample"}
+
+COLUMNS = (
+    *("model", "batch", "size", "ms/run", "mJ/run", "ms/sample", "mJ/sample", "W", "samples/J", "samples/s"),
+    *("largest kinds of operators", "time roof", "energy roof"),
+)
+
+ESTIMATED, FLAGGED = "~", " (!)"
+"""The mark before figures of sums, and behind the names of models whose cost is flagged."""
+
+
+def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
+    """Return one object for each model for JSON, in the order of the tables; figures are in SI units."""
+    models = [model for ranking in report.rankings for model in (*ranking.models, *ranking.incomplete)]
+    return [{**asdict(model.row), "kinds": [asdict(kind) for kind in model.kinds]} for model in models]
+
+
+def print_csv(report: ShowReport, by: str) -> None:
+    """Print one line for each model in SI units, in the order of the tables; the columns are those of the JSON.
+
+    The kinds of operators are the columns ``kind_1``, ``kind_1_ratio`` and so on.
+    """
+    names = [f"kind_{number}{ending}" for number in range(1, KINDS_SHOWN + 1) for ending in ("", "_ratio")]
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([*(field.name for field in columns_of(RankingRow)), *names])
+    for ranking in report.rankings:
+        for model in (*ranking.models, *ranking.incomplete):
+            kinds = [cell for kind in model.kinds[:KINDS_SHOWN] for cell in (kind.operator, kind.ratio(by))]
+            writer.writerow([*values_of(model.row), *kinds, *[None] * (len(names) - len(kinds))])
+
+
+def print_rankings(report: ShowReport, by: str) -> None:
+    """Print a table for each device, and lines on models without a figure."""
+    for ranking in report.rankings:
+        rows = [model.row for model in ranking.models]
+        if rows:
+            labels = _labels(rows)
+            cells = [_cells(label, model, by) for label, model in zip(labels, ranking.models, strict=True)]
+            print_table(_title(rows, by), COLUMNS, cells)
+            for line in _notes(ranking, by):
+                print_line(line)
+        for model in ranking.incomplete:
+            print_line(_incomplete_line(model.row))
+    if report.not_measured:
+        print_line(_not_measured_line(report.not_measured))
+
+
+def _labels(rows: Sequence[RankingRow]) -> list[str]:
+    """Return the models' names without sizes, with the conditions that differ between the models."""
+    conditions = differing([row.conditions for row in rows])
+    names = [
+        f"{row.name} ({', '.join(texts)})" if texts else row.name for row, texts in zip(rows, conditions, strict=True)
+    ]
+    return names_without_sizes(names)
+
+
+def _title(rows: Sequence[RankingRow], by: str) -> str:
+    """Return the title of a table: the device, conditions, dates, and the temperature of energies."""
+    days = sorted({row.measured_at[:10] for row in rows})
+    measured = f"measured {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
+    facts = [*_conditions_shown([row.conditions for row in rows]), measured]
+    return f"{TITLES.get(by, TITLES[ENERGY])} on {rows[0].conditions.device_product}: {', '.join(facts)}"
+
+
+def _conditions_shown(conditions: Iterable[Conditions]) -> list[str]:
+    found = list(conditions)
+    values = {
+        "": [one.execution for one in found],
+        "precision ": [one.precision for one in found],
+        "torch ": [one.torch_version for one in found],
+        "driver ": [one.driver_version for one in found if one.driver_version],
+        "threads ": [str(one.cpu_threads) for one in found if one.cpu_threads],
+    }
+    return [f"{name}{' or '.join(sorted(set(texts)))}" for name, texts in values.items() if texts]
+
+
+def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
+    row = model.row
+    mark = ESTIMATED if row.source == SUM else ""
+    kinds = ", ".join(f"{kind.operator} {percent(kind.ratio(by), 0)}" for kind in model.kinds[:KINDS_SHOWN])
+    figures = (
+        *(_milli(row.time_s), _milli(row.energy_j), _milli(row.time_per_sample_s), _milli(row.energy_per_sample_j)),
+        *(_plain(row.power_w, 0), _plain(row.samples_per_joule, 1), _plain(row.samples_per_second, 0)),
+    )
+    return (
+        label + (FLAGGED if row.is_flagged else ""),
+        str(row.batch_size),
+        row.input_size.partition("x")[2],
+        *(figure if figure == UNKNOWN else mark + figure for figure in figures),
+        kinds or UNKNOWN,
+        percent(row.roof_time_ratio, 0),
+        percent(row.roof_energy_ratio, 0),
+    )
+
+
+def _milli(value: float | None) -> str:
+    return UNKNOWN if value is None else significant(value / MILLI)
+
+
+def _plain(value: float | None, decimals: int) -> str:
+    return UNKNOWN if value is None else f"{value:,.{decimals}f}"
+
+
+def _notes(ranking: DeviceRanking, by: str) -> list[str]:
+    rows = [model.row for model in ranking.models]
+    lines = [_energies_line(rows)]
+    quantity = "time" if by == TIME else "energy"
+    if any(model.kinds for model in ranking.models):
+        lines.append(f"Kinds of operators: shares of the {quantity} of all measured operators of the model.")
+    if any(row.roof_time_ratio is not None for row in rows):
+        lines.append("Roof: cost of the operators at the highest rates that any operator reached, over their cost.")
+    lines += [_sum_line(row) for row in rows if row.source == SUM]
+    if any(row.is_flagged for row in rows):
+        lines.append(f"{FLAGGED.strip()} No result yet: the measurement is flagged; measure again.")
+    return lines
+
+
+def _energies_line(rows: Sequence[RankingRow]) -> str:
+    temperatures = {row.reference_temperature_c for row in rows if row.energy_j is not None}
+    names = [row.name for row in rows if row.energy_j is not None and row.reference_temperature_c is None]
+    if not temperatures:
+        return "No energy is measured."
+    if len(temperatures) > 1:
+        return f"Energies are total, at 50 °C; as measured for {', '.join(names)}."
+    (celsius,) = temperatures
+    return f"Energies are total, {'as measured' if celsius is None else f'at {celsius:g} °C'}."
+
+
+def _sum_line(row: RankingRow) -> str:
+    errors = {"time": row.expected_time_error_ratio, "energy": row.expected_energy_error_ratio}
+    known = [f"{percent(error)} in {name}" for name, error in errors.items() if error is not None]
+    error = f"expected error {', '.join(known)}" if known else "its error is unknown"
+    return f"{ESTIMATED} {row.name}: the sum of its operators, because the whole model is not measured; {error}"
+
+
+def _incomplete_line(row: RankingRow) -> str:
+    measured = f"{percent(row.memory_bytes_ratio)} of its bytes and {percent(row.flop_ratio)} of its FLOPs"
+    remedy = f"run {command('measure', row.name)} for the rest, or {command('measure-models', row.name)}"
+    return f"{row.name}: operators with {measured} are measured, the whole model is not; {remedy}"
+
+
+def _not_measured_line(names: Sequence[str]) -> str:
+    is_many = len(names) > NAMES_SHOWN
+    remedy = command("measure-models", *(["NAME"] if is_many else names))
+    return f"Not measured: {number_of(len(names), 'model') if is_many else ', '.join(names)}; run {remedy}"

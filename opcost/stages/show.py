@@ -1,0 +1,249 @@
+"""The ranking of models by the cost of a sample, from the rows of a database. Nothing is measured or counted."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from opcost.comparing.cache_chains import ChainRow
+from opcost.comparing.compare import corrections_of
+from opcost.comparing.potential import roofline_of_sums
+from opcost.comparing.ranking import ENERGY, KindShare, ModelFigures, kind_shares, ranked, sum_errors
+from opcost.comparing.ranking_row import RankingRow, RankingSource, ranking_row
+from opcost.errors import UserError
+from opcost.invocation import command
+from opcost.measuring.conditions import EAGER, GRAPH, WARM, Conditions
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import of_operators
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.whitelist import EVERYTHING, select
+from opcost.running.request import COUNTS, Request, model_tuple
+from opcost.running.shipped_counts import shipped_counts
+from opcost.storage.configs import ModelConfig
+from opcost.summing.index import Measurements, best_of_each_board
+from opcost.summing.summation import ModelCost, best_whole, sum_beside
+
+DEVICE_TYPES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The order of the models, one of ``SORTS``, and whose rows are shown.
+
+    ``device`` is a type (``cpu``, ``cuda``) or a part of a product's name, None for all. ``execution`` is None for the
+    usual one: graph on a GPU, eager on a CPU.
+    """
+
+    by: str = ENERGY
+    device: str | None = None
+    execution: str | None = None
+
+    def execution_on(self, device_type: str) -> str:
+        """Return the execution whose rows are shown for a type of device."""
+        return self.execution or (EAGER if device_type == "cpu" else GRAPH)
+
+
+@dataclass(frozen=True)
+class ShownModel:
+    """A model of a ranking: its row, and the kinds of operators in its sum, the largest first."""
+
+    row: RankingRow
+    kinds: tuple[KindShare, ...]
+
+
+@dataclass(frozen=True)
+class DeviceRanking:
+    """The models with a cost on one device in order, and those with an incomplete sum only."""
+
+    product: str
+    models: tuple[ShownModel, ...]
+    incomplete: tuple[ShownModel, ...]
+
+
+@dataclass(frozen=True)
+class ShowReport:
+    """The rankings, one for each device, and the names of chosen models without any measurement there."""
+
+    rankings: tuple[DeviceRanking, ...]
+    not_measured: tuple[str, ...]
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether a chosen model has no cost on any of the devices."""
+        known = {model.row.name for ranking in self.rankings for model in ranking.models}
+        partly = {model.row.name for ranking in self.rankings for model in ranking.incomplete}
+        return bool(self.not_measured or partly - known)
+
+
+def show(request: Request, choice: Choice = Choice()) -> ShowReport:
+    """Return the ranking of the chosen models on each device that has rows.
+
+    A model is shown under one set of conditions for each device: of those under which its whole is measured, if any,
+    the set with the largest measured share of its operators' bytes; of equals, the newest.
+
+    Args:
+        request: which models, and the folders; its device is not used.
+        choice: order, devices and execution.
+
+    Raises:
+        UserError: nothing is measured there, or no device has that name.
+    """
+    request.database.must_exist()
+    names = {config.name for config in request.configs()}
+    rows = _read(request, names)
+    rankings = []
+    for product, conditions in _by_product(request, rows, choice).items():
+        figures = list(_figures(rows, conditions))
+        rankings.append(_ranking(product, figures, names, choice.by))
+    shown = {model.row.name for ranking in rankings for model in (*ranking.models, *ranking.incomplete)}
+    return ShowReport(tuple(rankings), tuple(sorted(names - shown)))
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A config with the counts of its operators that compute something, None if it is not counted, and its wholes."""
+
+    config: ModelConfig
+    counts: OperatorCounts | None
+    wholes: tuple[MeasurementRow, ...]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """All models, and the rows of their operators and of cache chains.
+
+    ``newest`` has each set of conditions with the time of its newest row.
+    """
+
+    models: tuple[_Model, ...]
+    measurements: Measurements
+    chains: Sequence[ChainRow]
+    newest: Mapping[Conditions, str]
+
+
+def _read(request: Request, names: Collection[str]) -> _Rows:
+    """Return all that is known of all models, named or not: errors and roofs rest on all of them."""
+    configs = list(_all_configs(request, names))
+    counts = _counts(request, configs, names)
+    wholes: dict[str, list[MeasurementRow]] = {}
+    database = request.database
+    models_measured = database.full_model_measurements.rows(of_operators(map(model_tuple, configs)))
+    for row in best_of_each_board(models_measured):
+        wholes.setdefault(row.key.partition("-")[0], []).append(row)
+    operators = {count.operator for one in counts.values() for count in one.counts}
+    operator_rows = database.operator_measurements.rows(of_operators(operators))
+    newest: dict[Conditions, str] = {}
+    for row in (*models_measured, *operator_rows):
+        newest[row.conditions] = max(newest.get(row.conditions, ""), row.measurement.ended_at)
+    return _Rows(
+        models=tuple(
+            _Model(config, counts.get(config.name), tuple(wholes.get(model_tuple(config).key, ())))
+            for config in configs
+        ),
+        measurements=Measurements(operator_rows),
+        chains=database.calls_in_chains.rows(),
+        newest=newest,
+    )
+
+
+def _all_configs(request: Request, names: Collection[str]) -> Iterator[ModelConfig]:
+    """Yield the configs of these names, and all others that have no mistakes."""
+    yield from request.configs()
+    with suppress(UserError):
+        yield from (one for one in replace(request, names=()).configs() if one.name not in names)
+
+
+def _counts(request: Request, configs: Sequence[ModelConfig], names: Collection[str]) -> Mapping[str, OperatorCounts]:
+    """Return the counts of operators that compute something: shipped ones, and of these names also pickles."""
+    found = dict(shipped_counts(request, configs))
+    for config in configs:
+        if config.name in names and config.name not in found and COUNTS.path(config).exists():
+            found[config.name] = COUNTS.read(config)
+    return {name: select(counts, (EVERYTHING,)).kept for name, counts in found.items()}
+
+
+def _by_product(request: Request, rows: _Rows, choice: Choice) -> dict[str, list[Conditions]]:
+    """Return the sets of conditions to show for each device, GPUs first."""
+    found = [one for one in rows.newest if one.cache == WARM and one.execution == choice.execution_on(one.device_type)]
+    if not found:
+        others = sorted({one.execution for one in rows.newest})
+        remedy = f"add --execution {others[0]}" if others else f"run {command('measure-models')}"
+        raise UserError(
+            f"{request.database.folder}: nothing is measured{' in this execution' if others else ''}; {remedy}, or name "
+            "another folder with --database"
+        )
+    chosen = [one for one in found if choice.device is None or _is_meant(choice.device, one)]
+    products = sorted({one.device_product for one in found})
+    if not chosen:
+        close = difflib.get_close_matches(choice.device or "", [*products, *DEVICE_TYPES], n=1)
+        remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(products)}"
+        raise UserError(f"--device: no row of {choice.device!r} in {request.database.folder}; {remedy}")
+    of_product: dict[str, list[Conditions]] = {}
+    for one in sorted(chosen, key=lambda one: (one.device_type == "cpu", one.device_product)):
+        of_product.setdefault(one.device_product, []).append(one)
+    return of_product
+
+
+def _is_meant(device: str, conditions: Conditions) -> bool:
+    if device in DEVICE_TYPES:
+        return conditions.device_type == device
+    return device.casefold() in conditions.device_product.casefold()
+
+
+def _figures(rows: _Rows, conditions: Iterable[Conditions]) -> Iterator[ModelFigures]:
+    """Yield the figures of each model under those of these conditions that suit it best, if it is measured."""
+    candidates = list(conditions)
+    for model in rows.models:
+        best = max((_suitability(model, one, rows), index) for index, one in enumerate(candidates))
+        is_measured = any(best[0][:2])
+        if is_measured:
+            figures = _under(model, candidates[best[1]], rows)
+            if figures.whole is not None or figures.cost is not None:
+                yield figures
+
+
+def _suitability(model: _Model, conditions: Conditions, rows: _Rows) -> tuple[bool, float, str]:
+    """Return whether the whole is measured, the share of the operators' bytes that is, and the newest row's time."""
+    if conditions.precision != model.config.precision:
+        return False, 0.0, ""
+    ended = [row.measurement.ended_at for row in model.wholes if row.conditions == conditions]
+    share = 0.0 if model.counts is None else rows.measurements.measured_ratio(model.counts, conditions)
+    return bool(ended), share, max(ended, default=rows.newest[conditions])
+
+
+def _under(model: _Model, conditions: Conditions, rows: _Rows) -> ModelFigures:
+    counts = model.counts
+    wholes = [row for row in model.wholes if row.conditions == conditions]
+    whole: MeasurementRow | None = wholes[-1] if wholes else None
+    cost: ModelCost | None = None
+    if counts is not None and wholes:
+        whole, cost = best_whole(wholes, lambda row: sum_beside(row, counts, rows.measurements, conditions))
+    elif counts is not None:
+        cost = sum_beside(None, counts, rows.measurements, conditions)
+    if cost is None or counts is None or not cost.parts:
+        return ModelFigures(model.config.name, model.config.input_size, conditions, whole, None)
+    corrections = corrections_of(counts, rows.chains, conditions)
+    correction = None if corrections is None else corrections.of(cost.summed)
+    return ModelFigures(model.config.name, model.config.input_size, conditions, whole, cost, correction)
+
+
+def _ranking(product: str, figures: Sequence[ModelFigures], names: Collection[str], by: str) -> DeviceRanking:
+    of_conditions: dict[Conditions, list[ModelCost]] = {}
+    for one in figures:
+        if one.cost is not None:
+            of_conditions.setdefault(one.conditions, []).append(one.cost)
+    roofs = {conditions: roofline_of_sums(costs) for conditions, costs in of_conditions.items()}
+
+    def shown(one: ModelFigures) -> ShownModel:
+        errors = None if one.whole is not None else sum_errors(figures, one)
+        source = RankingSource(one, errors, roofs.get(one.conditions))
+        return ShownModel(ranking_row(source), kind_shares(one.cost, by))
+
+    chosen = ranked([one for one in figures if one.name in names], by)
+    return DeviceRanking(
+        product=product,
+        models=tuple(shown(one) for one in chosen if one.is_known),
+        incomplete=tuple(shown(one) for one in chosen if not one.is_known),
+    )

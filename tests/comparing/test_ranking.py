@@ -1,0 +1,163 @@
+"""The ranking: the order of models, shares of kinds, expected errors of sums, and the share of the roof."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated_machine import SIMULATED_CONDITIONS, simulated_row
+
+from opcost.comparing.potential import roof_share, roofline_of_sums
+from opcost.comparing.ranking import (
+    ENERGY,
+    FEWEST_WHOLES,
+    NAME,
+    POWER,
+    SORTS,
+    TIME,
+    ModelFigures,
+    kind_shares,
+    ranked,
+    sum_errors,
+)
+from opcost.measuring.conditions import measurement_key
+from opcost.measuring.flags import Flag
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import Case
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.summing.index import Measurements
+from opcost.summing.summation import ModelCost, sum_beside
+
+RELU, LINEAR, SILU = (
+    OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((4,), "float32"),)) for name in ("ReLU", "Linear", "SiLU")
+)
+FLOPS = {RELU: 0, LINEAR: 10**12, SILU: 0}
+BYTES = {RELU: 10**9, LINEAR: 10**8, SILU: 10**9}
+MEASURED = simulated_row(RELU)
+
+costs = st.floats(1e-6, 10.0)
+
+
+def row_of(operator: OperatorTuple, time_s: float, energy_j: float | None) -> MeasurementRow:
+    measurement = replace(MEASURED.measurement, time_s=time_s, energy_j=energy_j, energy_at_reference_j=None)
+    key = measurement_key(Case(operator), SIMULATED_CONDITIONS)
+    return replace(MEASURED, key=key, operator=operator.operator, measurement=measurement)
+
+
+def sum_of(calls: dict[OperatorTuple, int], *rows: MeasurementRow) -> ModelCost:
+    counts = tuple(
+        OperatorCount(operator, number, FLOPS[operator], BYTES[operator]) for operator, number in calls.items()
+    )
+    model = model_operator("resnet18", None, (1, 3, 8, 8))
+    counted = OperatorCounts(model, counts, 10**13, 10**13, 0, "2.11.0", "cuda")
+    return sum_beside(None, counted, Measurements(rows), SIMULATED_CONDITIONS)
+
+
+def whole(name: str, time_s: float = 1.0, energy_j: float | None = 1.0, batch: int = 1) -> ModelFigures:
+    row = row_of(model_operator(name, None, (batch, 3)), time_s, energy_j)
+    return ModelFigures(name, (batch, 3), SIMULATED_CONDITIONS, row, None)
+
+
+@given(st.lists(st.tuples(costs, st.none() | costs, st.integers(1, 64)), min_size=1, max_size=8))
+def test_the_smallest_comes_first_and_the_unknown_last(models: list[tuple[float, float | None, int]]) -> None:
+    figures = [whole(f"m{index}", *model) for index, model in enumerate(models)]
+    keys = {
+        ENERGY: lambda one: None if one.energy_j is None else one.energy_j.value / one.samples,
+        TIME: lambda one: one.time_s.value / one.samples,
+        POWER: lambda one: one.power_w,
+        NAME: lambda one: one.name,
+    }
+    for by in SORTS:
+        found = ranked(figures, by)
+        assert sorted(one.name for one in found) == sorted(one.name for one in figures)
+        values = [keys[by](one) for one in found]
+        known = [value for value in values if value is not None]
+        assert values == [*sorted(known), *[None] * (len(values) - len(known))]
+
+
+@given(costs, costs, costs, costs, st.integers(1, 9))
+def test_shares_of_kinds_add_up_to_1_and_the_largest_comes_first(
+    time_s: float, energy_j: float, other_s: float, other_j: float, calls: int
+) -> None:
+    cost = sum_of({RELU: calls, LINEAR: 1}, row_of(RELU, time_s, energy_j), row_of(LINEAR, other_s, other_j))
+    for by in SORTS:
+        kinds = kind_shares(cost, by)
+        ratios = [kind.ratio(by) for kind in kinds]
+        assert sum(ratios) == pytest.approx(1)
+        assert ratios == sorted(ratios, reverse=True)
+    (relu,) = [kind for kind in kinds if kind.operator == "ReLU"]
+    assert relu.energy_ratio == pytest.approx(calls * energy_j / (calls * energy_j + other_j))
+
+
+def test_without_energies_shares_are_those_of_the_time() -> None:
+    kinds = kind_shares(sum_of({RELU: 1, LINEAR: 1}, row_of(RELU, 3.0, None), row_of(LINEAR, 1.0, 1.0)), ENERGY)
+    assert [(kind.operator, kind.energy_ratio, kind.ratio(ENERGY)) for kind in kinds] == [
+        ("ReLU", None, 0.75),
+        ("Linear", None, 0.25),
+    ]
+    assert kind_shares(None, ENERGY) == ()
+
+
+# Errors of sums
+
+
+def compared(deviation: float, **flags: tuple[Flag, ...]) -> ModelFigures:
+    """Return a model whose sum takes 1 s and 1 J and deviates from its whole by a ratio."""
+    cost = sum_of({RELU: 1}, row_of(RELU, 1.0, 1.0))
+    row = row_of(model_operator("m", None, (1, 3)), 1 / (1 + deviation), 1 / (1 + deviation))
+    row = replace(row, measurement=replace(row.measurement, **flags))
+    return ModelFigures("m", (1, 3), SIMULATED_CONDITIONS, row, cost)
+
+
+def test_the_expected_error_is_a_high_quantile_of_deviations_to_either_side() -> None:
+    models = [compared(sign * deviation / 100) for deviation in range(1, 6) for sign in (-1, 1)]
+    errors = sum_errors(models, models[0])
+    assert errors is not None
+    assert errors.energy is not None
+    assert (errors.time.models, errors.energy.models) == (10, 10)
+    assert errors.time.median_ratio == pytest.approx(0.03)
+    assert errors.time.high_ratio == pytest.approx(0.05)
+    assert errors.energy.high_ratio == pytest.approx(0.05)
+
+
+def test_of_few_wholes_no_error_is_expected() -> None:
+    assert sum_errors([compared(0.01)] * (FEWEST_WHOLES - 1), compared(0.0)) is None
+
+
+def test_flagged_wholes_say_nothing_of_the_error() -> None:
+    models = [*[compared(0.01)] * FEWEST_WHOLES, compared(9.0, flags=(Flag.UNEVEN,))]
+    errors = sum_errors(models, models[0])
+    assert errors is not None
+    assert errors.time.high_ratio == pytest.approx(0.01)
+
+
+# The share of the roof
+
+
+@given(costs, costs, costs, costs, st.integers(1, 9))
+def test_the_share_of_the_roof_is_at_most_1(
+    time_s: float, energy_j: float, other_s: float, other_j: float, calls: int
+) -> None:
+    cost = sum_of({RELU: calls, LINEAR: 1}, row_of(RELU, time_s, energy_j), row_of(LINEAR, other_s, other_j))
+    share = roof_share(cost, roofline_of_sums([cost]))
+    assert 0 < (share.time_ratio or 0) <= 1 + 1e-12
+    assert 0 < (share.energy_ratio or 0) <= 1 + 1e-12
+
+
+def test_the_best_operators_are_at_the_roof_and_others_below() -> None:
+    best = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
+    roofline = roofline_of_sums([sum_of({RELU: 1, LINEAR: 1}, *best)])
+    at_roof = roof_share(sum_of({RELU: 5, LINEAR: 2}, *best), roofline)
+    assert (at_roof.time_ratio, at_roof.energy_ratio) == (pytest.approx(1), pytest.approx(1))
+    # SiLU moves as much as ReLU, at twice the time and four times the energy: 1 + 1 of 1 + 2, and 1 + 1 of 1 + 4.
+    below = roof_share(sum_of({RELU: 1, SILU: 1}, *best, row_of(SILU, 0.002, 0.4)), roofline)
+    assert (below.time_ratio, below.energy_ratio) == (pytest.approx(2 / 3), pytest.approx(2 / 5))
+
+
+def test_without_rows_or_roofs_the_share_is_unknown() -> None:
+    cost = sum_of({RELU: 1}, row_of(RELU, 0.001, 0.1))
+    assert roofline_of_sums([cost]) is None
+    assert roof_share(cost, None).time_ratio is None

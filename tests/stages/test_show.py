@@ -1,0 +1,299 @@
+"""The ranking: figures of the committed database as pandas finds them, and what is said of models without a figure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pandas
+import pytest
+from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from simulated_machine import SIMULATED_CONDITIONS, Load
+
+from opcost.comparing.ranking import SORTS
+from opcost.errors import UserError
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.reporting.show_tables import print_csv, print_rankings, ranking_objects
+from opcost.running.request import COUNTS, Request
+from opcost.stages.measure_models import measure_full_models
+from opcost.stages.measure_operators import measure_operators
+from opcost.stages.show import Choice, ShowReport, show
+from opcost.storage.counts_file import write_counts
+from opcost.storage.database import Database
+
+ROOT = Path(__file__).parents[2]
+SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
+
+
+def shown(*names: str, choice: Choice = Choice(), database: Path = ROOT / "database") -> ShowReport:
+    return show(Request(names, ROOT / "measurements", Database(database)), choice)
+
+
+@pytest.fixture(scope="module")
+def everything() -> ShowReport:
+    return shown()
+
+
+# Figures of the committed database
+
+
+@pytest.fixture(scope="module")
+def wholes() -> pandas.DataFrame:
+    rows = pandas.read_csv(ROOT / "database" / "full_model_measurements.csv")
+    return rows[rows["execution"] == "graph"]
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "size", "batch"),
+    [
+        ("resnet50_32x3x224x224", "torchvision.models.resnet50", "float32[32, 3, 224, 224]", 32),
+        ("swin_t_32x3x224x224", "torchvision.models.swin_t", "float32[32, 3, 224, 224]", 32),
+        ("resnet18_32x3x32x32", "torchvision.models.resnet18", "float32[32, 3, 32, 32]", 32),
+    ],
+)
+def test_a_samples_cost_is_that_of_a_measured_whole_over_the_batch(
+    everything: ShowReport, wholes: pandas.DataFrame, name: str, operator: str, size: str, batch: int
+) -> None:
+    (model,) = [model for model in everything.rankings[0].models if model.row.name == name]
+    row = model.row
+    measured = wholes[wholes["operator"].eq(operator) & wholes["inputs"].eq(size)]
+    (chosen,) = measured[measured["device_uuid"].eq(row.device_uuid) & measured["time_s"].eq(row.time_s)].itertuples()
+    assert row.source == "whole"
+    assert (row.batch_size, row.energy_j) == (batch, chosen.energy_at_reference_j)
+    assert row.energy_per_sample_j == pytest.approx(chosen.energy_at_reference_j / batch)
+    assert row.time_per_sample_s == pytest.approx(chosen.time_s / batch)
+    assert row.samples_per_joule == pytest.approx(batch / chosen.energy_at_reference_j)
+    assert row.samples_per_second == pytest.approx(batch / chosen.time_s)
+    assert row.power_w == pytest.approx(chosen.energy_at_reference_j / chosen.time_s)
+
+
+def test_shares_of_kinds_are_those_of_calls_times_rows(everything: ShowReport) -> None:
+    (model,) = [model for model in everything.rankings[0].models if model.row.name == "resnet50_32x3x224x224"]
+    calls = pandas.read_csv(ROOT / "database" / "model_operators.csv").query("model == 'resnet50_32x3x224x224'")
+    rows = pandas.read_csv(ROOT / "database" / "operator_measurements.csv", low_memory=False)
+    rows = rows.query("execution == 'graph' and cache == 'warm'")
+    costs = rows.groupby(rows["key"].str.rsplit("-", n=1).str[0])["energy_at_reference_j"].median()
+    energies = calls.set_index("key")["calls"].mul(costs).dropna()
+    of_kind = energies.groupby(calls.set_index("key")["operator"].str.rpartition(".")[2]).sum() / energies.sum()
+    for kind in model.kinds:
+        # The ranking prefers the rows of the whole model's board, this sum takes medians of all boards.
+        assert kind.energy_ratio == pytest.approx(of_kind[kind.operator], rel=0.15, abs=0.003)
+
+
+def test_every_measured_model_has_a_rank_and_the_cheapest_is_first(everything: ShowReport) -> None:
+    (ranking,) = everything.rankings
+    assert ranking.product == "NVIDIA H200"
+    assert len(ranking.models) == 52
+    costs = [model.row.energy_per_sample_j or 0.0 for model in ranking.models]
+    assert costs == sorted(costs)
+    assert costs[0] > 0
+    for model in ranking.models:
+        assert sum(kind.time_ratio for kind in model.kinds) == pytest.approx(1)
+        assert sum(kind.energy_ratio or 0.0 for kind in model.kinds) == pytest.approx(1)
+        assert 0 < (model.row.roof_time_ratio or 0) <= 1
+        assert 0 < (model.row.roof_energy_ratio or 0) <= 1
+
+
+def test_the_figures_are_those_of_the_comparison(everything: ShowReport) -> None:
+    compared = {
+        row.name: row
+        for row in Database(ROOT / "database").sum_vs_full.rows()
+        if row.conditions.execution == "graph" and row.counted == "all" and row.input_data == "captured"
+    }
+    for model in everything.rankings[0].models:
+        row = compared[model.row.name]
+        assert (model.row.time_s, model.row.energy_j) == (row.full_time_s, row.full_energy_j)
+
+
+# Choices
+
+
+@pytest.mark.parametrize("by", SORTS)
+def test_models_are_in_the_order_that_is_asked_for(by: str) -> None:
+    (ranking,) = shown("resnet*", choice=Choice(by)).rankings
+    figures = {
+        "energy": [model.row.energy_per_sample_j for model in ranking.models],
+        "time": [model.row.time_per_sample_s for model in ranking.models],
+        "power": [model.row.power_w for model in ranking.models],
+        "name": [model.row.name for model in ranking.models],
+    }
+    assert figures[by] == sorted(figures[by])  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("name", ["resnet50", "resnet50_32x3x224x224", "resnet50*", "resnet5?"])
+def test_a_model_is_found_by_its_own_name_and_by_its_folders(name: str) -> None:
+    (ranking,) = shown(name).rankings
+    assert [model.row.name for model in ranking.models] == ["resnet50_32x3x224x224"]
+
+
+@pytest.mark.parametrize("device", [None, "cuda", "NVIDIA H200", "h200"])
+def test_a_device_is_chosen_by_its_type_or_by_its_name(device: str | None) -> None:
+    (ranking,) = shown("resnet50", choice=Choice(device=device)).rankings
+    assert ranking.product == "NVIDIA H200"
+
+
+@pytest.mark.parametrize(
+    ("device", "remedy"), [("NVDIA H200", "did you mean NVIDIA H200?"), ("Z80", "there are NVIDIA H200"), ("cpu", "")]
+)
+def test_a_device_without_rows_is_an_error_that_names_those_with_rows(device: str, remedy: str) -> None:
+    with pytest.raises(UserError, match=f"--device: no row of '{device}'") as error:
+        shown("resnet50", choice=Choice(device=device))
+    assert remedy in str(error.value)
+
+
+def test_a_name_that_no_model_has_is_an_error_that_names_similar_ones() -> None:
+    with pytest.raises(UserError, match=r"no folder matches 'resnet51'; did you mean .*resnet50"):
+        shown("resnet51")
+
+
+def test_eager_runs_are_shown_when_asked_for(everything: ShowReport) -> None:
+    (ranking,) = shown("resnet50", choice=Choice(execution="eager")).rankings
+    assert [model.row.conditions.execution for model in ranking.models] == ["eager"]
+    assert {model.row.conditions.execution for model in everything.rankings[0].models} == {"graph"}
+
+
+def test_a_named_model_without_any_measurement_is_named() -> None:
+    report = shown("vit_h_14", "resnet50")
+    assert report.not_measured == ("vit_h_14_32x3x518x518",)
+    assert report.is_incomplete
+
+
+def test_a_database_without_rows_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nothing is measured; run .*measure-models"):
+        shown("resnet50", database=tmp_path)
+
+
+def test_rows_of_another_execution_are_named(campaign: SimulatedCampaign) -> None:
+    measure(campaign)
+    with pytest.raises(UserError, match="nothing is measured in this execution; add --execution eager"):
+        show(campaign.request(), Choice(execution="graph"))
+
+
+# Outputs agree
+
+
+def test_json_csv_and_table_have_the_same_models_in_the_same_order(capsys: pytest.CaptureFixture[str]) -> None:
+    report = shown("resnet*", "swin_t")
+    objects = json.loads(json.dumps(ranking_objects(report)))
+    print_csv(report, "energy")
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [line["name"] for line in lines] == [each["name"] for each in objects]
+    for line, each in zip(lines, objects, strict=True):
+        assert float(line["energy_per_sample_j"]) == each["energy_per_sample_j"]
+        assert line["device_product"] == each["conditions"]["device_product"]
+        assert line["kind_1"] == each["kinds"][0]["operator"]
+        assert float(line["kind_1_ratio"]) == each["kinds"][0]["energy_ratio"]
+    print_rankings(report, "energy")
+    table = capsys.readouterr().out
+    positions = [table.index(f"{1000 * each['energy_per_sample_j']:.4g}"[:5]) for each in objects]
+    assert positions == sorted(positions)
+
+
+def test_neither_torch_nor_pandas_is_imported() -> None:
+    program = (
+        "import sys; from opcost.__main__ import main; sys.argv = ['opcost', 'show', 'resnet50']; status = main(); "
+        "sys.exit(status or 'torch' in sys.modules or 'pandas' in sys.modules or 'scipy' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "85.82" in result.stdout
+
+
+# Sums without a whole, on the simulated machine
+
+
+def operator(name: str) -> OperatorTuple:
+    return OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),))
+
+
+RELU, GELU = operator("ReLU"), operator("GELU")
+LOADS = {RELU: Load(time_s=0.001, power_w=200.0), GELU: Load(time_s=0.002, power_w=300.0)}
+WHOLE_TIME_S = 0.005
+BATCHES = range(2, 9)
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> SimulatedCampaign:
+    """Models of three ReLUs and a GELU on a CPU, which differ in their batch only."""
+    whole = Load(time_s=WHOLE_TIME_S, power_w=240.0)
+    models = {model_operator("resnet18", None, (batch, 3, 8, 8)): whole for batch in BATCHES}
+    conditions = replace(SIMULATED_CONDITIONS, device_type="cpu", device_product="Simulated CPU")
+    campaign = SimulatedCampaign(tmp_path, {**LOADS, **models}, device="cpu", conditions=conditions)
+    for batch in BATCHES:
+        campaign.add_model(f"a{batch}", {RELU: 3, GELU: 1}, batch=batch)
+    return campaign
+
+
+def measure(campaign: SimulatedCampaign, *wholes: str) -> None:
+    measure_operators(campaign.request(), lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    if wholes:
+        measure_full_models(campaign.request(*wholes), lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+
+
+def test_a_complete_sum_takes_the_place_of_a_whole_and_says_its_expected_error(
+    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure(campaign, *(f"a{batch}" for batch in BATCHES[1:]))
+    report = show(campaign.request())
+    rows = {model.row.name: model.row for model in report.rankings[0].models}
+    assert [row.source for name, row in sorted(rows.items())] == ["sum", *["whole"] * 6]
+    assert rows["a2"].time_s == pytest.approx(WHOLE_TIME_S, rel=1e-6)
+    assert rows["a2"].time_per_sample_s == pytest.approx(WHOLE_TIME_S / 2, rel=1e-6)
+    assert rows["a2"].energy_j == pytest.approx(3 * 0.2 + 0.6, rel=0.01)
+    assert rows["a2"].expected_time_error_ratio == pytest.approx(0, abs=1e-6)
+    assert rows["a2"].expected_energy_error_ratio == pytest.approx(0, abs=0.01)
+    assert rows["a3"].expected_time_error_ratio is None
+    assert not report.is_incomplete
+    print_rankings(report, "energy")
+    printed = capsys.readouterr().out
+    assert "~5.000" in printed
+    assert "~ a2: the sum of its operators, because the whole model is not measured; expected error" in printed
+
+
+def test_without_wholes_the_error_of_a_sum_is_unknown(
+    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure(campaign)
+    report = show(campaign.request("a2"))
+    (model,) = report.rankings[0].models
+    assert (model.row.source, model.row.expected_time_error_ratio) == ("sum", None)
+    print_rankings(report, "energy")
+    assert "its error is unknown" in capsys.readouterr().out
+
+
+def test_an_incomplete_sum_is_no_cost_but_says_what_is_measured(
+    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure(campaign)
+    (config,) = campaign.request("a2").configs()
+    counts = COUNTS.read(config)
+    more = OperatorCount(operator("SiLU"), 1, 100, 100)
+    write_counts(COUNTS.path(config), with_operator(counts, more))
+    campaign.database.model_operators.path.unlink()
+    report = show(campaign.request("a2"))
+    assert [model.row.name for model in report.rankings[0].incomplete] == ["a2"]
+    assert (report.rankings[0].models, report.is_incomplete) == ((), True)
+    print_rankings(report, "energy")
+    printed = capsys.readouterr().out
+    assert "operators with 80.0 % of its bytes and 80.0 % of its FLOPs are measured" in printed
+    assert "measure a2" in printed
+
+
+def with_operator(counts: OperatorCounts, more: OperatorCount) -> OperatorCounts:
+    return replace(counts, counts=(*counts.counts, more), total_flop=500, total_memory_bytes=500)
+
+
+def test_a_whole_of_a_model_that_is_not_counted_has_a_rank_without_kinds(campaign: SimulatedCampaign) -> None:
+    measure_full_models(campaign.request("a2"), lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    for config in campaign.request().configs():
+        COUNTS.path(config).unlink()
+    (model,) = show(campaign.request("a2")).rankings[0].models
+    assert (model.row.source, model.kinds, model.row.sum_time_s) == ("whole", (), None)
+    assert model.row.time_s == pytest.approx(WHOLE_TIME_S, rel=1e-6)
