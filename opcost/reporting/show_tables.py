@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from opcost.columns import columns_of, values_of
@@ -15,21 +15,31 @@ from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.invocation import command
 from opcost.measuring.conditions import Conditions
 from opcost.reporting.compared_models import names_without_sizes
-from opcost.reporting.terminal import print_line, print_table
+from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
-from opcost.units import MILLI, UNKNOWN, number_of, percent, significant
+from opcost.units import MILLI, UNKNOWN, percent, significant
 
 KINDS_SHOWN = 3
 """The kinds of operators that are shown for each model."""
 
-NAMES_SHOWN = 8
-"""The most models that a line names."""
-
 TITLES = {ENERGY: "Energy per sample", POWER: "Power", TIME: "Time per sample"}
 
 COLUMNS = (
-    *("model", "batch", "size", "ms/run", "mJ/run", "ms/sample", "mJ/sample", "W", "samples/J", "samples/s"),
-    *("largest kinds of operators", "time roof", "energy roof"),
+    Column("model", "left"),
+    Column("batch", drop=7),
+    Column("size", drop=7),
+    Column("ms/run", drop=5),
+    Column("mJ/run", drop=5),
+    Column("ms/sample", drop=4),
+    Column("mJ/sample"),
+    Column("W", drop=1),
+    Column("samples/J", drop=6),
+    Column("samples/s", drop=6),
+    Column("largest kind", "left"),
+    Column("second kind", "left", drop=2),
+    Column("third kind", "left", drop=3),
+    Column("time roof", drop=8),
+    Column("energy roof", drop=8),
 )
 
 ESTIMATED, FLAGGED = "~", " (!)"
@@ -63,13 +73,20 @@ def print_rankings(report: ShowReport, by: str) -> None:
         if rows:
             labels = _labels(rows)
             cells = [_cells(label, model, by) for label, model in zip(labels, ranking.models, strict=True)]
-            print_table(_title(rows, by), COLUMNS, cells)
+            print_table(_title(rows, by), _columns(by), cells)
             for line in _notes(ranking, by):
                 print_line(line)
         for model in ranking.incomplete:
             print_line(_incomplete_line(model.row))
     if report.not_measured:
-        print_line(_not_measured_line(report.not_measured))
+        remedy = command("measure-models", *report.not_measured)
+        print_line(f"Not measured: {', '.join(report.not_measured)}; run {remedy}")
+
+
+def _columns(by: str) -> list[Column]:
+    """Return the columns of the ranking; the one that it is sorted by is never left out."""
+    kept = {TIME: "ms/sample", POWER: "W"}.get(by)
+    return [replace(column, drop=0) if column.title == kept else column for column in COLUMNS]
 
 
 def _labels(rows: Sequence[RankingRow]) -> list[str]:
@@ -104,7 +121,7 @@ def _conditions_shown(conditions: Iterable[Conditions]) -> list[str]:
 def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
     row = model.row
     mark = ESTIMATED if row.source == SUM else ""
-    kinds = ", ".join(f"{kind.operator} {percent(kind.ratio(by), 0)}" for kind in model.kinds[:KINDS_SHOWN])
+    kinds = [f"{kind.operator} {percent(kind.ratio(by), 0)}" for kind in model.kinds[:KINDS_SHOWN]]
     figures = (
         *(_milli(row.time_s), _milli(row.energy_j), _milli(row.time_per_sample_s), _milli(row.energy_per_sample_j)),
         *(_plain(row.power_w, 0), _plain(row.samples_per_joule, 1), _plain(row.samples_per_second, 0)),
@@ -114,7 +131,8 @@ def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
         str(row.batch_size),
         row.input_size.partition("x")[2],
         *(figure if figure == UNKNOWN else mark + figure for figure in figures),
-        kinds or UNKNOWN,
+        *kinds,
+        *[UNKNOWN] * (KINDS_SHOWN - len(kinds)),
         percent(row.roof_time_ratio, 0),
         percent(row.roof_energy_ratio, 0),
     )
@@ -133,7 +151,7 @@ def _notes(ranking: DeviceRanking, by: str) -> list[str]:
     lines = [_energies_line(rows)]
     quantity = "time" if by == TIME else "energy"
     if any(model.kinds for model in ranking.models):
-        lines.append(f"Kinds of operators: shares of the {quantity} of all measured operators of the model.")
+        lines.append(f"Kinds of operators with their shares of the {quantity} of all measured operators of the model.")
     if any(row.roof_time_ratio is not None for row in rows):
         lines.append("Roof: cost of the operators at the highest rates that any operator reached, over their cost.")
     lines += [_sum_line(row) for row in rows if row.source == SUM]
@@ -164,9 +182,3 @@ def _incomplete_line(row: RankingRow) -> str:
     measured = f"{percent(row.memory_bytes_ratio)} of its bytes and {percent(row.flop_ratio)} of its FLOPs"
     remedy = f"run {command('measure', row.name)} for the rest, or {command('measure-models', row.name)}"
     return f"{row.name}: operators with {measured} are measured, the whole model is not; {remedy}"
-
-
-def _not_measured_line(names: Sequence[str]) -> str:
-    is_many = len(names) > NAMES_SHOWN
-    remedy = command("measure-models", *(["NAME"] if is_many else names))
-    return f"Not measured: {number_of(len(names), 'model') if is_many else ', '.join(names)}; run {remedy}"

@@ -45,6 +45,9 @@ class Choice:
         return self.execution or (EAGER if device_type == "cpu" else GRAPH)
 
 
+USUAL_CHOICE = Choice()
+
+
 @dataclass(frozen=True)
 class ShownModel:
     """A model of a ranking: its row, and the kinds of operators in its sum, the largest first."""
@@ -64,7 +67,7 @@ class DeviceRanking:
 
 @dataclass(frozen=True)
 class ShowReport:
-    """The rankings, one for each device, and the names of chosen models without any measurement there."""
+    """The rankings, one for each device, and the models that were named without effect: none is measured."""
 
     rankings: tuple[DeviceRanking, ...]
     not_measured: tuple[str, ...]
@@ -77,7 +80,7 @@ class ShowReport:
         return bool(self.not_measured or partly - known)
 
 
-def show(request: Request, choice: Choice = Choice()) -> ShowReport:
+def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     """Return the ranking of the chosen models on each device that has rows.
 
     A model is shown under one set of conditions for each device: of those under which its whole is measured, if any,
@@ -98,7 +101,14 @@ def show(request: Request, choice: Choice = Choice()) -> ShowReport:
         figures = list(_figures(rows, conditions))
         rankings.append(_ranking(product, figures, names, choice.by))
     shown = {model.row.name for ranking in rankings for model in (*ranking.models, *ranking.incomplete)}
-    return ShowReport(tuple(rankings), tuple(sorted(names - shown)))
+    missing = (config.name for name in request.names for config in _without(shown, request, name))
+    return ShowReport(tuple(rankings), tuple(dict.fromkeys(missing)))
+
+
+def _without(shown: Collection[str], request: Request, name: str) -> list[ModelConfig]:
+    """Return the configs that a name or glob means if none of them is shown, else nothing."""
+    configs = replace(request, names=(name,)).configs()
+    return [] if any(config.name in shown for config in configs) else configs
 
 
 @dataclass(frozen=True)
@@ -171,8 +181,8 @@ def _by_product(request: Request, rows: _Rows, choice: Choice) -> dict[str, list
         others = sorted({one.execution for one in rows.newest})
         remedy = f"add --execution {others[0]}" if others else f"run {command('measure-models')}"
         raise UserError(
-            f"{request.database.folder}: nothing is measured{' in this execution' if others else ''}; {remedy}, or name "
-            "another folder with --database"
+            f"{request.database.folder}: nothing is measured{' in this execution' if others else ''}; {remedy}, or "
+            "name another folder with --database"
         )
     chosen = [one for one in found if choice.device is None or _is_meant(choice.device, one)]
     products = sorted({one.device_product for one in found})

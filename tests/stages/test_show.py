@@ -24,7 +24,7 @@ from opcost.reporting.show_tables import print_csv, print_rankings, ranking_obje
 from opcost.running.request import COUNTS, Request
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
-from opcost.stages.show import Choice, ShowReport, show
+from opcost.stages.show import USUAL_CHOICE, Choice, ShowReport, show
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
 
 
-def shown(*names: str, choice: Choice = Choice(), database: Path = ROOT / "database") -> ShowReport:
+def shown(*names: str, choice: Choice = USUAL_CHOICE, database: Path = ROOT / "database") -> ShowReport:
     return show(Request(names, ROOT / "measurements", Database(database)), choice)
 
 
