@@ -8,22 +8,19 @@ from __future__ import annotations
 import argparse
 import difflib
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from opcost.command.run import USER_ERROR
-from opcost.measuring.conditions import CACHES, EXECUTIONS, WARM
+from opcost.measuring.conditions import CACHES, EXECUTIONS, WARM, is_device_name
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.operators.cases import ALL, CAPTURED, COUNTED, INPUT_DATA
 from opcost.power.meter_names import AUTO, METER_CHOICES
 
 MAXIMUM_S = 86_400.0
 """A day: no loop needs longer, and timers overflow at times that a float still holds."""
-
-_DEVICE = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
 
 
 class Parser(argparse.ArgumentParser):
@@ -105,7 +102,7 @@ def device_name(text: str) -> str:
     Raises:
         argparse.ArgumentTypeError: it is none of them.
     """
-    if not _DEVICE.fullmatch(text):
+    if not is_device_name(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a device; use cpu, cuda, or cuda:N such as cuda:0")
     return text
 
@@ -175,6 +172,12 @@ MODELS = Option(
     metavar="MODEL",
 )
 DEVICE = _device_option("cuda if available, else cpu")
+MEASURING_DEVICE = Option(
+    "--device",
+    "cpu, cuda or cuda:N (default: cuda if available, else cpu); with --dry-run also a product that the database has "
+    "rows of, such as 'NVIDIA H200', which need not be here",
+    metavar="DEVICE",
+)
 MEASURED_DEVICE = _device_option("all that were measured")
 HOME = folder_option(
     "--home",
@@ -290,7 +293,10 @@ LENGTH = Option("--seconds", "length of the log in s (default: until Ctrl-C)", t
 PLOT = Option("--plot", "instead of logging, draw a log as SVG, beside it or as --output", type=Path, metavar="FILE")
 
 PIPELINE = (NAMES, DEVICE, *FOLDERS, DRY_RUN, JSON, VERBOSE)
-"""The options of all steps from counting to measuring."""
+"""The options of the steps before measuring."""
+
+MEASURING = (NAMES, MEASURING_DEVICE, *FOLDERS, DRY_RUN, JSON, VERBOSE)
+"""The options of the steps that measure."""
 
 COMPARED = (NAMES, MEASURED_DEVICE, *FOLDERS, DRY_RUN, JSON, VERBOSE)
 """The options of steps that read what was measured."""

@@ -5,6 +5,7 @@ Conditions must be equal for figures that are summed or compared. Circumstances 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Annotated, Final, Literal, TypeAlias
@@ -12,6 +13,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
 from opcost.operators.cases import Case
 from opcost.operators.tuples import short_hash
+
+_DEVICE_NAME = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
 
 EAGER = "eager"
 GRAPH = "graph"
@@ -146,6 +149,11 @@ class DeviceFacts:
 def device_type_of(device: str) -> str:
     """Return the type of a torch device: ``cpu``, ``cuda`` or ``meta``."""
     return device.partition(":")[0]
+
+
+def is_device_name(text: str) -> bool:
+    """Return whether a text names a device that measures: ``cpu``, ``cuda`` or ``cuda:N``."""
+    return _DEVICE_NAME.fullmatch(text) is not None
 
 
 def is_gpu(device: str) -> bool:

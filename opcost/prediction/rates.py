@@ -100,12 +100,16 @@ def _fitted_alike(known: Sequence[KnownCost]) -> CostModel:
 
 
 def _rates(known: Sequence[tuple[KnownCost, float]]) -> Rates:
-    """Return rates by iteratively reweighted least squares.
+    return rates_of([((one.count.flop, one.count.memory_bytes), cost) for one, cost in known])
+
+
+def rates_of(known: Sequence[tuple[tuple[int, int], float]]) -> Rates:
+    """Return the rates that fit costs of calls best, given FLOPs and bytes of each, by reweighted least squares.
 
     This fits a generalized linear model with a constant coefficient of variation and the identity as its link
     (McCullagh and Nelder, Generalized Linear Models, chapter 8).
     """
-    factors = np.array([(one.count.flop, one.count.memory_bytes, 1.0) for one, _ in known])
+    factors = np.array([(flop, memory_bytes, 1.0) for (flop, memory_bytes), _ in known])
     costs = expected = np.array([cost for _, cost in known])
     for _ in range(ITERATIONS):
         rates = _not_negative_least_squares(factors / expected[:, np.newaxis], costs / expected)

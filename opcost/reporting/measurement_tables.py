@@ -10,7 +10,7 @@ from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.reporting.titled import titled
 from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_operators import OperatorsReport
-from opcost.units import duration, millijoules, milliseconds, percent, watts
+from opcost.units import UNKNOWN, duration, millijoules, milliseconds, percent, watts
 
 DROPPED_FIRST = {"read cost": 5, "averaging time": 4, "rise time": 3, "noise": 2, "update period": 1}
 """Columns of a qualification that a narrow terminal leaves out; the others decide whether a meter is used."""
@@ -52,7 +52,7 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
         "measured",
         "failed",
         "remaining",
-        "time needed",
+        _time_column(dry_run),
         "done",
     )
     rows = [
@@ -63,7 +63,7 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
             str(report.measured),
             str(report.failed),
             str(report.remaining),
-            duration(report.expected_s),
+            _time_of(report, dry_run),
             ("yes, elsewhere" if report.remaining else "yes") if report.done else "no",
         )
         for report in reports
@@ -76,13 +76,12 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
             print_line(f"{report.name}: no energy for {report.without_energy} of {report.wanted}: {reason}")
         if report.remaining and not dry_run:
             print_line(f"{report.name}: {report.remaining} failed or are flagged; the same command measures them again")
-    if dry_run:
-        _print_plan(reports)
+    _print_plan(reports) if dry_run else _print_total("taken", [report.taken_s for report in reports], reports)
 
 
 def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None:
     """Print time and energy of each whole model; in a dry run also the plan and the device."""
-    columns = ("model", "time", "energy", "power", "measured", "time needed")
+    columns = ("model", "time", "energy", "power", "measured", _time_column(dry_run))
     rows = [
         (
             report.name,
@@ -90,7 +89,7 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
             millijoules(report.energy_j),
             watts(report.power_w),
             _when(report),
-            duration(report.expected_s),
+            _time_of(report, dry_run),
         )
         for report in reports
     ]
@@ -100,6 +99,17 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
+    if not dry_run:
+        _print_total("taken", [report.taken_s for report in reports], reports)
+
+
+def _time_column(dry_run: bool) -> str:
+    return "time needed" if dry_run else "time taken"
+
+
+def _time_of(report: OperatorsReport | FullModelReport, dry_run: bool) -> str:
+    time_s = report.expected_s if dry_run else report.taken_s
+    return duration(time_s) if time_s else UNKNOWN
 
 
 def _print_plan(reports: Sequence[OperatorsReport] | Sequence[FullModelReport]) -> None:
@@ -108,9 +118,18 @@ def _print_plan(reports: Sequence[OperatorsReport] | Sequence[FullModelReport]) 
         if report.planned:
             reasons = ", ".join(f"{number} {reason}" for reason, number in report.planned.items())
             print_line(f"{report.name}: to be measured: {reasons}")
-    for device in sorted({f"{report.device} ({report.device_product})" for report in reports}):
-        print_line(f"device: {device}")
-    print_line(f"total time needed: {duration(sum(report.expected_s for report in reports))}")
+    for device, product in sorted({(report.device, report.device_product) for report in reports}):
+        print_line(f"device: {device}" + (f" ({product})" if product != device else ""))
+    _print_total("needed", [report.expected_s for report in reports], reports)
+
+
+def _print_total(
+    verb: str, times_s: Sequence[float], reports: Sequence[OperatorsReport] | Sequence[FullModelReport]
+) -> None:
+    """Print the time of all models together and of the start, drift checks and cache corrections."""
+    besides_s = reports[0].besides_s if reports else 0.0
+    besides = f", {duration(besides_s)} of it besides the models" if any(times_s) else ""
+    print_line(f"total time {verb}: {duration(sum(times_s) + besides_s)}{besides}")
 
 
 def _when(report: FullModelReport) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -14,6 +15,7 @@ from opcost.operators.values import NORMAL_DATA
 from opcost.progress import Progress
 from opcost.running.bench import Bench, measured_row
 from opcost.running.drift_check import DriftCheck
+from opcost.running.expected_times import expected_times, starting_s
 from opcost.running.plan import Demand, KnownRows, PlanItem, PlannedWork, Work, make_plan
 from opcost.running.request import Request
 from opcost.storage.table import CsvTable
@@ -25,7 +27,8 @@ class Outcome:
     """The result of a campaign for one model; rows and reasons of failures by key.
 
     Of the model's keys, ``found`` were in the database already, ``measured`` got a row, and ``remaining`` are still to
-    be measured. ``expected_s`` is the time that these take, without those that an earlier model of the campaign has.
+    be measured. ``expected_s`` is the time that these take, without those that an earlier model of the campaign has;
+    ``taken_s`` is the time that the measured ones took.
     """
 
     work: PlannedWork
@@ -35,6 +38,7 @@ class Outcome:
     measured: int
     remaining: int
     expected_s: float
+    taken_s: float = 0.0
 
 
 class Campaign:
@@ -64,24 +68,40 @@ class Campaign:
         self._circumstances = bench.circumstances(protocol)
         boards = (self._circumstances.device_uuid,) if request.same_board else None
         wanted = of_operators(case.operator for work in works for case in work.cases)
-        self._known = KnownRows(Demand(protocol, bench.has_meter, boards), table.rows(wanted))
+        rows = table.rows(wanted)
+        self._known = KnownRows(Demand(protocol, bench.has_meter, boards), rows)
         conditions = {work.setting: bench.conditions(work.setting) for work in works}
         failed_keys = {row.key for row in self._failures.rows()}
         self.plan = make_plan(works, self._known, protocol, conditions, failed_keys)
         self._drift_check = DriftCheck(bench, protocol, request.database.sentinel_measurements)
+        boards_qualified = {row.device_uuid for row in request.database.meter_qualifications.rows()}
+        self._is_qualified = self._circumstances.device_uuid in boards_qualified or not bench.has_meter
+        self._expected_s: dict[str, float] = {}
+        if self.plan.items:
+            times = expected_times(request.database, table, rows, works, conditions[self.plan.items[0].setting])
+            self._expected_s = {
+                item.key: times.item_s(item.case, conditions[item.setting], protocol) for item in self.plan.items
+            }
+
+    @property
+    def besides_s(self) -> float:
+        """The expected time that the campaign takes besides its items: the start and the drift checks."""
+        if not self.plan.items:
+            return 0.0
+        return starting_s(self._bench.is_gpu, self._is_qualified) + self._drift_check.expected_s(len(self.plan.items))
 
     def outlook(self) -> list[Outcome]:
         """Return each model's outcome before anything is measured."""
-        return [self._outcome(work, found=self._complete(work), measured=0) for work in self.plan.works]
+        return [self._outcome(work, self._complete(work)) for work in self.plan.works]
 
     def run(self, progress: Progress) -> Iterator[Outcome]:
         """Carry out the plan, and yield each model's outcome as soon as the model is complete."""
-        progress.start(len(self.plan.items), [self.plan.item_s] * len(self.plan.items))
+        progress.start(len(self.plan.items), [self._expected_s[item.key] for item in self.plan.items])
         try:
             for work in self.plan.works:
-                found = self._complete(work)
+                found, begin_s = self._complete(work), time.monotonic()
                 measured = sum(self._measure(item, progress) for item in work.items)
-                yield self._outcome(work, found, measured)
+                yield self._outcome(work, found, measured, time.monotonic() - begin_s)
             self._drift_check.measure_last()
         finally:
             progress.end()
@@ -90,8 +110,8 @@ class Campaign:
     def _complete(self, work: PlannedWork) -> int:
         return sum(self._known.reason(key) is None for key in work.keys)
 
-    def _outcome(self, work: PlannedWork, found: int, measured: int) -> Outcome:
-        missing = sum(self._known.reason(item.key) is not None for item in work.items)
+    def _outcome(self, work: PlannedWork, found: int, measured: int = 0, taken_s: float = 0.0) -> Outcome:
+        missing = [item.key for item in work.items if self._known.reason(item.key) is not None]
         return Outcome(
             work=work,
             rows=self._known.best,
@@ -99,7 +119,8 @@ class Campaign:
             found=found,
             measured=measured,
             remaining=len(work.keys) - self._complete(work),
-            expected_s=missing * self.plan.item_s,
+            expected_s=sum(self._expected_s[key] for key in missing),
+            taken_s=taken_s,
         )
 
     def _measure(self, item: PlanItem, progress: Progress) -> bool:

@@ -12,10 +12,23 @@ from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
+from opcost.operators.cases import Case
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.prediction.durations import OPERATOR_BUILDING_S, run_s
 from opcost.running.bench import Bench, measured_row
 from opcost.storage.table import CsvTable
 from opcost.summing.energy import common_basis
 from opcost.units import percent
+
+SIDE = 8192
+STEADY_LOAD = Case(
+    OperatorTuple(
+        "torch.add",
+        inputs=(TensorSpec((SIDE, SIDE), "float32"), TensorSpec((SIDE, SIDE), "float32", identity=1)),
+        mode=None,
+    )
+)
+"""Adds 256 MB to 256 MB: bound by memory, so that it stays below the power limit (H200: 657 of 700 W)."""
 
 EVERY = 100
 """Measurements between two checks: at half a second each, one check a minute."""
@@ -52,6 +65,13 @@ class DriftCheck:
         """Measure the case a last time, if others were measured since."""
         if self._rows and self._measured_since:
             self._measure(self._last_setting)
+
+    def expected_s(self, items: int) -> float:
+        """Return the time of all checks among a number of items in s."""
+        if self._case is None or not items:
+            return 0.0
+        checks = 2 + (items - 1) // EVERY
+        return checks * (OPERATOR_BUILDING_S + run_s(0.0, self._protocol, self._protocol.loop_s, is_synchronous=False))
 
     def checked(self, row: MeasurementRow) -> MeasurementRow:
         """Count a measurement; return it, flagged if meters disagreed at the last check.

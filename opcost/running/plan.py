@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from opcost.measuring.conditions import Conditions, measurement_key
@@ -17,13 +17,8 @@ from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
+from opcost.prediction.durations import Size
 from opcost.summing.index import best_rows
-
-OVERHEAD_S = 0.1
-"""Time on an H200 for building an operator, capturing it, and the last rows of the log."""
-
-PRECISE_LOOP_S = 0.3
-"""Mean time on an H200 of a loop to a relative error of 1 %."""
 
 
 class Reason(Enum):
@@ -38,11 +33,12 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class Work:
-    """The cases of the model ``name``, each once."""
+    """The cases of the model ``name``, each once, and the known sizes of their operators by key."""
 
     name: str
     setting: Setting
     cases: tuple[Case, ...]
+    sizes: Mapping[str, Size] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,12 +133,6 @@ class Plan:
 
     protocol: MeasurementProtocol
     works: tuple[PlannedWork, ...]
-
-    @property
-    def item_s(self) -> float:
-        """The time that an undisturbed item takes."""
-        loop_s = self.protocol.loop_s if self.protocol.relative_error is None else PRECISE_LOOP_S
-        return self.protocol.warm_up_s + loop_s + OVERHEAD_S
 
     @property
     def items(self) -> tuple[PlanItem, ...]:

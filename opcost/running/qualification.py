@@ -24,26 +24,15 @@ from opcost.measuring.qualification import (
 )
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C
 from opcost.measuring.setting import USUAL
-from opcost.operators.cases import Case
-from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.power.meter_names import COUNTER, SAMPLES, short_name
 from opcost.running.apparatus import Apparatus, OpenApparatus
+from opcost.running.drift_check import STEADY_LOAD
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 
 REFERENCE = COUNTER
 """The meter that others are compared with: it misses no time. If there is none, or the others agree that it is wrong,
 the best other one takes its place."""
-
-SIDE = 8192
-STEADY_LOAD = Case(
-    OperatorTuple(
-        "torch.add",
-        inputs=(TensorSpec((SIDE, SIDE), "float32"), TensorSpec((SIDE, SIDE), "float32", identity=1)),
-        mode=None,
-    )
-)
-"""Adds 256 MB to 256 MB: bound by memory, so that it stays below the power limit (H200: 657 of 700 W)."""
 
 USUAL_POWER_PER_KELVIN = {"NVIDIA H200": Estimate(0.003, 0.001)}
 """Power temperature coefficients of cards: 0.17 to 0.49 % per kelvin on nine boards and under eight loads."""

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from opcost.errors import UserError
 from opcost.invocation import command
+from opcost.measuring.conditions import is_device_name
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import OperatorTuple, model_operator
@@ -30,8 +31,9 @@ class Request:
     """The arguments that all stages share.
 
     ``measurements`` is the folder of models that is written; those of ``shipped_measurements`` are read as well.
-    ``device`` is None for a GPU if there is one, else the CPU. With ``same_board``, rows of other boards do not count
-    as measured. ``setting`` says how operators and models are run and metered; the precision is each config's.
+    ``device`` is None for a GPU if there is one, else the CPU; a dry run may have a product's name instead. With
+    ``same_board``, rows of other boards do not count as measured. ``setting`` says how operators and models are run and
+    metered; the precision is each config's.
     """
 
     names: tuple[str, ...]
@@ -62,6 +64,11 @@ class Request:
     def folders(self) -> ModelFolders:
         """The folders of models."""
         return ModelFolders(self.measurements, self.shipped_measurements)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether the device is named by its product, such as NVIDIA H200."""
+        return self.device is not None and not is_device_name(self.device)
 
     def setting_of(self, config: ModelConfig) -> Setting:
         """Return the setting for a config's model and its operators."""

@@ -28,12 +28,26 @@ from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.bench import Bench, measured_row
 from opcost.storage.table import CsvTable
+from opcost.units import duration
 
 RELATIVE_ERROR = 0.005
 """Half of the usual target precision: the result is a small difference of two large figures."""
 
-SECONDS_PER_SIZE = 12
-"""A dozen measurements of a second each (144 took 145 s on an H200)."""
+SECONDS_PER_SIDE = 12.5
+SECONDS_PER_SIDE_OF_OTHER_CARDS = 29.0
+"""Time of a dozen measurements: on an H200, which has rows, the 144 of all sides took 150 s (two boards, 2026-11-22).
+On an H100, which has none, they took 345 s (2026-11-23)."""
+
+
+def missing_chains_s(bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUAL) -> float:
+    """Return the expected time to measure the cache corrections that the table does not have, in s."""
+    conditions = bench.conditions(setting)
+    if not bench.is_gpu or not is_corrected(conditions):
+        return 0.0
+    rows = table.rows()
+    is_known = any(row.conditions.device_product == conditions.device_product for row in rows)
+    side_s = SECONDS_PER_SIDE if is_known else SECONDS_PER_SIDE_OF_OTHER_CARDS
+    return side_s * len(missing_sides(of_the_same_card(rows, conditions)))
 
 
 def measure_missing_chains(bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUAL) -> None:
@@ -48,7 +62,8 @@ def measure_missing_chains(bench: Bench, table: CsvTable[ChainRow], setting: Set
     try:
         sides = missing_sides(of_the_same_card(table.rows(), conditions))
         if sides:
-            log.warning("measuring cache corrections (once per card): about %d s", SECONDS_PER_SIZE * len(sides))
+            expected = duration(missing_chains_s(bench, table, setting))
+            log.warning("measuring cache corrections (once per card): about %s", expected)
         for side in sides:
             measure_chains(bench, table, side, setting=setting)
     except UserError as error:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opcost.measuring.protocol import ProtocolFor
 from opcost.operators.cases import Case
+from opcost.prediction.durations import Size
 from opcost.progress import Progress
 from opcost.running.bench import OpenBench
 from opcost.running.campaign import Campaign, Outcome
+from opcost.running.expected_times import sizes_in
 from opcost.running.plan import Work
 from opcost.running.request import Request, model_tuple
 from opcost.sources.registry import check_config
+from opcost.stages.model_sizes import size_of
+from opcost.storage.configs import ModelConfig
 
 
 @dataclass(frozen=True)
 class FullModelReport:
     """A whole model in the database; time and energy per run, None if not measured.
 
-    ``device`` is the torch device, ``device_product`` its product name. ``planned`` has the number of measurements to
-    make for each reason.
+    ``expected_s`` is the time that its measurement will take, 0 if there is none to make; ``taken_s`` is the time that
+    it took in this run. ``besides_s`` is the time of the whole run besides its models: start and drift checks; in a dry
+    run the expected one. ``device`` is the torch device, ``device_product`` its product name. ``planned`` has the
+    number of measurements to make for each reason.
     """
 
     name: str
@@ -30,6 +37,8 @@ class FullModelReport:
     newly_measured: bool
     failed: bool
     expected_s: float
+    taken_s: float
+    besides_s: float
     reason: str | None
     planned: Mapping[str, int]
     device: str
@@ -40,15 +49,25 @@ def measure_full_models(
     request: Request, protocol_for: ProtocolFor, open_bench: OpenBench, progress: Progress
 ) -> list[FullModelReport]:
     """Measure each chosen model as a whole, unless the database has it."""
-    configs = request.configs(check_config)
-    works = [Work(config.name, request.setting_of(config), (Case(model_tuple(config)),)) for config in configs]
+    # The check imports torch, which the plan for a product does without.
+    configs = request.configs(None if request.is_product else check_config)
+    shipped = sizes_in(request.database.model_operators)
+    works = [_work(request, config, shipped) for config in configs]
+    begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         protocol = protocol_for(bench.is_gpu)
         campaign = Campaign(bench, protocol, request, request.database.full_model_measurements, works)
         outcomes = campaign.outlook() if request.dry_run else campaign.run(progress)
         product = bench.conditions(request.setting).device_product
         reports = [_full_model_report(outcome, bench.device, product) for outcome in outcomes]
-    return sorted(reports, key=lambda report: report.name)
+    taken_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
+    besides_s = campaign.besides_s if request.dry_run else taken_s
+    return sorted((replace(report, besides_s=besides_s) for report in reports), key=lambda report: report.name)
+
+
+def _work(request: Request, config: ModelConfig, shipped: Mapping[str, Size]) -> Work:
+    model, size = model_tuple(config), size_of(config, shipped)
+    return Work(config.name, request.setting_of(config), (Case(model),), {} if size is None else {model.key: size})
 
 
 def _full_model_report(outcome: Outcome, device: str, device_product: str) -> FullModelReport:
@@ -62,6 +81,8 @@ def _full_model_report(outcome: Outcome, device: str, device_product: str) -> Fu
         newly_measured=outcome.measured > 0,
         failed=key in outcome.failures,
         expected_s=outcome.expected_s,
+        taken_s=outcome.taken_s,
+        besides_s=0.0,
         reason=outcome.failures.get(key) or (row.measurement.energy_missing_reason if row else None),
         planned=outcome.work.reasons,
         device=device,

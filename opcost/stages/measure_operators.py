@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opcost.errors import UserError
 from opcost.invocation import command
@@ -12,13 +13,15 @@ from opcost.measuring.protocol import FULL_LOOP_S, ProtocolFor
 from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import META
+from opcost.operators.whitelist import select
+from opcost.prediction.durations import Size
 from opcost.progress import Progress
 from opcost.running.bench import OpenBench
 from opcost.running.campaign import Campaign, Outcome
 from opcost.running.plan import Work
 from opcost.running.request import Request, selected
-from opcost.running.shipped_counts import ship_counts
-from opcost.stages.cache_chains import measure_missing_chains
+from opcost.running.shipped_counts import counted_or_shipped, ship_counts
+from opcost.stages.cache_chains import measure_missing_chains, missing_chains_s
 from opcost.storage.configs import ModelConfig, set_done
 
 
@@ -27,9 +30,10 @@ class OperatorsReport:
     """The result of block 2 for one model.
 
     Of the ``wanted`` cases, ``found`` were in the database already, ``measured`` and ``failed`` in this run, and
-    ``remaining`` are still missing. ``expected_s`` is the time that the remaining ones take if nothing disturbs them,
-    without those of an earlier model. ``device`` is the torch device, ``device_product`` its product name. ``planned``
-    has the number of measurements to make for each reason.
+    ``remaining`` are still missing. ``expected_s`` is the time that the remaining ones will take, without those of an
+    earlier model; ``taken_s`` is the time that those of this run took. ``besides_s`` is the time of the whole run
+    besides its models: start, drift checks, cache corrections; in a dry run the expected one. ``device`` is the torch
+    device, ``device_product`` its product name. ``planned`` has the number of measurements to make for each reason.
     """
 
     name: str
@@ -39,6 +43,8 @@ class OperatorsReport:
     failed: int
     remaining: int
     expected_s: float
+    taken_s: float
+    besides_s: float
     done: bool
     reasons: tuple[str, ...]
     without_energy: int
@@ -64,13 +70,14 @@ def measure_operators(
         progress: reports each operator.
         input_data: the values of inputs, one of ``INPUT_DATA``.
     """
-    models = selected(request, request.open_configs())
+    models = _shipped(request) if request.is_product else selected(request, request.open_configs())
     _warn_of_unknown_values(models, input_data)
     works = [
-        Work(config.name, request.setting_of(config), tuple(cases_of(kept.counts, input_data)))
+        Work(config.name, request.setting_of(config), tuple(cases_of(kept.counts, input_data)), _sizes(kept))
         for config, kept in models
     ]
     by_name = {config.name: (config, kept) for config, kept in models}
+    begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         if not request.dry_run:
             ship_counts(request, [config for config, _ in models])
@@ -85,9 +92,23 @@ def measure_operators(
             is_due = is_complete and not request.dry_run
             done = (is_due and _set_done(request, config)) or config.done
             reports.append(_operators_report(outcome, done, bench.device, product))
-        if not request.dry_run:
+        if request.dry_run:
+            besides_s = campaign.besides_s + missing_chains_s(bench, request.database.calls_in_chains, request.setting)
+        else:
             measure_missing_chains(bench, request.database.calls_in_chains, request.setting)
-    return sorted(reports, key=lambda report: report.name)
+            besides_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
+    return sorted((replace(report, besides_s=besides_s) for report in reports), key=lambda report: report.name)
+
+
+def _shipped(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
+    """Return the configs with the kept counts of block 0, or of the database: a plan needs no block 0 here."""
+    whitelist = request.whitelist()
+    models = counted_or_shipped(request, request.open_configs())
+    return [(config, select(counts, whitelist).kept) for config, counts in models]
+
+
+def _sizes(counts: OperatorCounts) -> dict[str, Size]:
+    return {count.operator.key: Size(count.flop, count.memory_bytes) for count in counts.counts}
 
 
 def _has_values(counts: OperatorCounts, input_data: str) -> bool:
@@ -125,6 +146,8 @@ def _operators_report(outcome: Outcome, done: bool, device: str, device_product:
         failed=len(reasons),
         remaining=outcome.remaining,
         expected_s=outcome.expected_s,
+        taken_s=outcome.taken_s,
+        besides_s=0.0,
         done=done,
         reasons=tuple(dict.fromkeys(reasons)),
         without_energy=len(without_energy),

@@ -50,6 +50,11 @@ class CsvTable(Generic[Row]):
         self.row_type = row_type
         self._lines = RowLines(row_type)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of its files; 0 without any."""
+        return sum(path.stat().st_size for path in (self.path, self._shipped) if path is not None and path.is_file())
+
     def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
         """Return the shipped rows and the file's rows, each oldest first; none without a file.
 

@@ -58,12 +58,12 @@ FILTERED = FilterReport(
 )
 H200 = ("cuda:1", "NVIDIA H200")
 MEASURED = OperatorsReport(
-    *("resnet50", 48, 10, 37, 1, 1, 33.0, False),
+    *("resnet50", 48, 10, 37, 1, 1, 33.0, 20.0, 5.0, False),
     *(("RuntimeError: out of [memory]",), 2, ("no meter",)),
     {"missing": 36, "flagged": 2},
     *H200,
 )
-WHOLE = FullModelReport("resnet50", 0.012345, 5.4321, 440.0, True, False, 0.0, None, {}, *H200)
+WHOLE = FullModelReport("resnet50", 0.012345, 5.4321, 440.0, True, False, 0.0, 6.0, 9.0, None, {}, *H200)
 COMPARED = ComparisonRow(
     key="k",
     operator="torchvision.models.resnet50",
@@ -177,7 +177,7 @@ def test_selections_show_kept_dropped_and_what_is_in_no_operator(capsys: pytest.
 def test_operator_measurements_show_what_failed_and_why(capsys: pytest.CaptureFixture[str]) -> None:
     print_operator_measurements([MEASURED], dry_run=False)
     output = capsys.readouterr().out
-    assert row_of(output, "resnet50") == ["resnet50", "48", "10", "37", "1", "1", "33 s", "no"]
+    assert row_of(output, "resnet50") == ["resnet50", "48", "10", "37", "1", "1", "20 s", "no"]
     assert "resnet50: failed: RuntimeError: out of [memory]\n" in output
     assert "resnet50: no energy for 2 of 48: no meter\n" in output
 
@@ -192,7 +192,17 @@ def test_what_is_done_elsewhere_is_not_said_to_be_done_here(
 
 def test_a_dry_run_adds_up_the_time_that_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     print_operator_measurements([replace(MEASURED, expected_s=330.0), replace(MEASURED, expected_s=90.0)], dry_run=True)
-    assert "total time needed: 7 min 0 s\n" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "total time needed: 7 min 5 s, 5 s of it besides the models\n" in output
+
+
+def test_after_a_run_the_time_is_what_it_has_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    print_operator_measurements([replace(MEASURED, taken_s=330.0), replace(MEASURED, taken_s=90.0)], dry_run=False)
+    assert "total time taken: 7 min 5 s, 5 s of it besides the models\n" in capsys.readouterr().out
+    print_full_models([WHOLE, replace(WHOLE, name="b", taken_s=0.0)], dry_run=False)
+    output = capsys.readouterr().out
+    assert (row_of(output, "resnet50 ")[-1], row_of(output, "b ")[-1]) == ("6 s", "-")
+    assert "total time taken: 15 s, 9 s of it besides the models\n" in output
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
@@ -212,11 +222,11 @@ def test_a_dry_run_says_what_is_to_be_measured_and_why(dry_run: bool, capsys: py
         (WHOLE, ["12.35 ms", "5432 mJ", "440.0 W", "now"]),
         (replace(WHOLE, newly_measured=False), ["12.35 ms", "5432 mJ", "440.0 W", "earlier"]),
         (
-            FullModelReport("resnet50", None, None, None, False, False, 33.0, None, {}, *H200),
+            FullModelReport("resnet50", None, None, None, False, False, 33.0, 0.0, 9.0, None, {}, *H200),
             ["-", "-", "-", "not yet"],
         ),
         (
-            FullModelReport("resnet50", None, None, None, False, True, 33.0, "no memory", {}, *H200),
+            FullModelReport("resnet50", None, None, None, False, True, 33.0, 2.0, 9.0, "no memory", {}, *H200),
             ["-", "-", "-", "failed"],
         ),
         (replace(WHOLE, energy_j=None, power_w=None, reason="no meter"), ["12.35 ms", "-", "-", "now"]),

@@ -23,7 +23,7 @@ from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, InputValues
 from opcost.running.campaign import Campaign
-from opcost.running.plan import OVERHEAD_S, Work
+from opcost.running.plan import Work
 from opcost.running.request import (
     COUNTS,
 )
@@ -317,9 +317,10 @@ def test_a_dry_run_writes_and_measures_nothing_and_says_how_long_it_takes(campai
     campaign.add_model("b", {GELU: 5, SILU: 1})
     before = sorted(campaign.folder.rglob("*"))
     first, second = run(campaign, dry_run=True, protocol=FULL)
-    item_s = FULL.warm_up_s + FULL.loop_s + OVERHEAD_S
-    assert (first.remaining, first.expected_s) == (2, 2 * item_s)
-    assert (second.remaining, second.expected_s) == (2, 1 * item_s)
+    item_s = FULL.warm_up_s + FULL.loop_s
+    assert (first.remaining, first.expected_s) == (2, pytest.approx(2 * item_s, rel=0.03))
+    assert (second.remaining, second.expected_s) == (2, pytest.approx(1 * item_s, rel=0.03))
+    assert (first.taken_s, second.taken_s) == (0.0, 0.0)
     assert run_full(campaign, dry_run=True)[0].time_s is None
     assert sorted(campaign.folder.rglob("*")) == before
     assert campaign.built == []
@@ -802,7 +803,7 @@ def test_progress_shows_name_result_and_time(campaign: SimulatedCampaign) -> Non
     progress = RecordedProgress()
     run(campaign, progress=progress)
     assert progress.items == [3]
-    assert list(progress.expected_s) == 3 * [SHORT.warm_up_s + SHORT.loop_s + OVERHEAD_S]
+    assert list(progress.expected_s) == pytest.approx(3 * [SHORT.warm_up_s + SHORT.loop_s], rel=0.4)
     assert progress.names == ["ReLU() on float32[4]", "SiLU() on float32[4]", "GELU() on float32[4]"]
     assert progress.results[0].startswith("1.000 ms  ")
     assert progress.results[0].endswith(" mJ")

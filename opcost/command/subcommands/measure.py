@@ -7,7 +7,7 @@ from argparse import Namespace
 from functools import partial
 
 from opcost.command.log import log_run
-from opcost.command.options import CACHE, DURATION, EXECUTION, INPUT_VALUES, METER, PIPELINE, SAME_BOARD
+from opcost.command.options import CACHE, DURATION, EXECUTION, INPUT_VALUES, MEASURING, METER, SAME_BOARD
 from opcost.command.subcommand import Subcommand, folders_of
 
 
@@ -20,15 +20,15 @@ def measure(arguments: Namespace) -> int:
     from opcost.reporting.measurement_tables import print_operator_measurements
     from opcost.reporting.tables import print_files, print_json
     from opcost.reporting.terminal import progress_on_stderr
+    from opcost.running.opening import bench_opener
     from opcost.running.request import Request
-    from opcost.running.worker_bench import open_child_bench
     from opcost.stages.measure_operators import measure_operators
 
     setting = Setting(execution=arguments.execution, cache=arguments.cache, meter=arguments.meter)
     request = Request.from_arguments(arguments, setting)
     seed = random.SystemRandom().getrandbits(32)
     protocol = partial(protocol_for, loop_s=arguments.seconds, relative_error=arguments.relative_error, order_seed=seed)
-    reports = measure_operators(request, protocol, open_child_bench, progress_on_stderr(), arguments.input_data)
+    reports = measure_operators(request, protocol, bench_opener(request), progress_on_stderr(), arguments.input_data)
     print_json(reports) if arguments.json else print_operator_measurements(reports, arguments.dry_run)
     if not arguments.dry_run:
         print_files("rows in", [request.database.operator_measurements.path])
@@ -40,6 +40,6 @@ MEASURE = Subcommand(
     does="measure time and energy of each operator tuple that the database does not have (block 2)",
     before=(("count", "resnet18_32x3x32x32"), ("filter", "resnet18_32x3x32x32")),
     example="resnet18_32x3x32x32 --seconds 3",
-    options=(*PIPELINE, DURATION, EXECUTION, CACHE, METER, SAME_BOARD, INPUT_VALUES),
+    options=(*MEASURING, DURATION, EXECUTION, CACHE, METER, SAME_BOARD, INPUT_VALUES),
     run=measure,
 )

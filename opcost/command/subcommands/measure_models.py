@@ -6,7 +6,7 @@ from argparse import Namespace
 from functools import partial
 
 from opcost.command.log import log_run
-from opcost.command.options import DURATION, EXECUTION, METER, PIPELINE, SAME_BOARD
+from opcost.command.options import DURATION, EXECUTION, MEASURING, METER, SAME_BOARD
 from opcost.command.subcommand import Subcommand, folders_of
 
 
@@ -19,13 +19,13 @@ def measure_models(arguments: Namespace) -> int:
     from opcost.reporting.measurement_tables import print_full_models
     from opcost.reporting.tables import print_files, print_json
     from opcost.reporting.terminal import progress_on_stderr
+    from opcost.running.opening import bench_opener
     from opcost.running.request import Request
-    from opcost.running.worker_bench import open_child_bench
     from opcost.stages.measure_models import measure_full_models
 
     request = Request.from_arguments(arguments, Setting(execution=arguments.execution, meter=arguments.meter))
     protocol = partial(protocol_for, loop_s=arguments.seconds, relative_error=arguments.relative_error)
-    reports = measure_full_models(request, protocol, open_child_bench, progress_on_stderr())
+    reports = measure_full_models(request, protocol, bench_opener(request), progress_on_stderr())
     print_json(reports) if arguments.json else print_full_models(reports, arguments.dry_run)
     if not arguments.dry_run:
         print_files("rows in", [request.database.full_model_measurements.path])
@@ -36,6 +36,6 @@ MEASURE_MODELS = Subcommand(
     name="measure-models",
     does="measure time and energy of each whole model that the database does not have",
     example="resnet18_32x3x32x32 --seconds 3",
-    options=(*PIPELINE, DURATION, EXECUTION, METER, SAME_BOARD),
+    options=(*MEASURING, DURATION, EXECUTION, METER, SAME_BOARD),
     run=measure_models,
 )

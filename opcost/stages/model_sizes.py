@@ -1,0 +1,51 @@
+"""The sizes of whole models: as counted, else as published."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from opcost.errors import CannotMeasureError, UserError
+from opcost.operators.tuples import OperatorTuple
+from opcost.prediction.durations import Size
+from opcost.running.request import COUNTS, model_tuple
+from opcost.sources.ports import ListedModel
+from opcost.storage.configs import ModelConfig
+
+FLOP_PER_BYTE = 20
+"""A usual intensity of whole models (ResNet-50: 25, EfficientNet-B0: 4, ViT-B/16: 150)."""
+
+
+def size_of(config: ModelConfig, shipped: Mapping[str, Size]) -> Size | None:
+    """Return the size of a model as counted, else as published by its source; None if unknown.
+
+    Args:
+        config: the model's.
+        shipped: sizes in the database, by the key of the model's tuple.
+    """
+    model = model_tuple(config)
+    try:
+        counts = COUNTS.read(config)
+        return Size(counts.total_flop, counts.total_memory_bytes, counts.parameters)
+    except UserError:
+        return shipped.get(model.key) or _published(model, config)
+
+
+def _published(model: OperatorTuple, config: ModelConfig) -> Size | None:
+    # It imports torch, which need not be installed where nothing is measured.
+    from opcost.sources.registry import source_of
+
+    try:
+        return published_size(source_of(model).listed(model.short_name), config.input_size)
+    except (CannotMeasureError, ModuleNotFoundError):
+        return None
+
+
+def published_size(listed: ListedModel, input_size: Sequence[int]) -> Size | None:
+    """Return the size of a model by its published facts, scaled to its input; None if unknown."""
+    facts = listed.published
+    if facts.multiply_adds is None:
+        return None
+    samples = math.prod(input_size) / math.prod(listed.input_size[1:])
+    flop = round(2 * facts.multiply_adds * samples)
+    return Size(flop, flop // FLOP_PER_BYTE, facts.parameters or 0)

@@ -1,0 +1,66 @@
+"""Expected durations against the campaigns of the committed rows, each board held out, and the fitted constants."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opcost.measuring.conditions import GRAPH
+from opcost.measuring.record import MeasurementRow
+from opcost.prediction.durations import (
+    MODEL_BUILDING_S,
+    OPERATOR_BUILDING_S,
+    PRECISE_EXTRA_S,
+    SECONDS_PER_PARAMETER,
+    Item,
+    measured_durations,
+)
+from opcost.running.expected_times import sizes_in
+from opcost.storage.database import Database
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = Database(ROOT / "database")
+
+
+def durations(rows: list[MeasurementRow], are_models: bool) -> list[tuple[float, Item, float, float]]:
+    """Return actual duration, item, warm-up and actual loop of measurements in graphs."""
+    graphs = [row for row in rows if row.conditions.execution == GRAPH]
+    graphs.sort(key=lambda row: row.measurement.ended_at)
+    sizes = sizes_in(COMMITTED.model_operators)
+    found = []
+    for row, before in zip(graphs[1:], graphs, strict=False):
+        for actual_s, item, protocol in measured_durations([before, row], sizes, are_models):
+            found.append((actual_s, item, protocol.warm_up_s, row.measurement.loop_time_s))
+    return found
+
+
+def test_campaigns_took_as_long_as_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    benchmark = importlib.import_module("expected_durations")
+    models, _ = benchmark.compared(COMMITTED, are_models=True)
+    assert models["expected / actual"].between(0.9, 1.1).all()
+    operators, items = benchmark.compared(COMMITTED, are_models=False)
+    large = operators[(operators.execution == GRAPH) & (operators.measurements >= 50)]
+    assert len(large) >= 14
+    assert large["expected / actual"].between(0.55, 1.4).all()
+    assert large["expected (s)"].sum() == pytest.approx(large["actual (s)"].sum(), rel=0.05)
+    assert items[items.execution == GRAPH].ratio.median() < 1.5
+
+
+def test_the_time_to_build_is_that_of_the_rows() -> None:
+    operators = durations(COMMITTED.operator_measurements.rows(), are_models=False)
+    building_s = [actual_s - warm_up_s - loop_s for actual_s, item, warm_up_s, loop_s in operators if item.size.flop]
+    assert np.median(building_s) == pytest.approx(OPERATOR_BUILDING_S, abs=0.06)
+    extra_s = np.mean([loop_s - 0.2 for _, _, warm_up_s, loop_s in operators if warm_up_s < 1])
+    assert extra_s == pytest.approx(PRECISE_EXTRA_S[GRAPH], abs=0.02)
+    models = durations(COMMITTED.full_model_measurements.rows(), are_models=True)
+    parameters = np.array([(1.0, item.size.parameters) for _, item, _, _ in models])
+    spent_s = np.array([actual_s - warm_up_s - loop_s for actual_s, _, warm_up_s, loop_s in models])
+    # Without the first model of a process, which loads libraries: it takes seconds longer.
+    later = spent_s < 5.0
+    base_s, per_parameter_s = np.linalg.lstsq(parameters[later], spent_s[later], rcond=None)[0]
+    assert base_s == pytest.approx(MODEL_BUILDING_S, abs=0.15)
+    assert per_parameter_s == pytest.approx(SECONDS_PER_PARAMETER, rel=0.3)

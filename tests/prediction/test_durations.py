@@ -1,0 +1,132 @@
+"""Expected durations of measurements: the declared truth of the simulated machine, and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated_machine import Device, Load, SimulatedMachine, simulated_row
+
+from opcost.measuring.conditions import EAGER, EXECUTIONS, GRAPH
+from opcost.measuring.procedure import measure
+from opcost.measuring.protocol import MeasurementProtocol, protocol_for
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.prediction.durations import (
+    OTHER_CARD_RATIO,
+    UNKNOWN_SIZE,
+    Durations,
+    Item,
+    Size,
+    attempt_s,
+    default_rates,
+    run_s,
+)
+
+RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
+SECOND = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
+PRECISE = protocol_for(True, relative_error=0.01)
+PROTOCOLS = (SECOND, PRECISE, protocol_for(False), protocol_for(True, loop_s=3.0))
+
+
+@pytest.mark.parametrize("time_s", [1e-5, 0.002, 0.03, 0.2, 2.0, 100.0])
+@pytest.mark.parametrize("protocol", [SECOND, protocol_for(True, loop_s=3.0), protocol_for(False, loop_s=0.5)])
+def test_a_run_takes_as_long_as_on_a_machine_of_declared_times(time_s: float, protocol: MeasurementProtocol) -> None:
+    machine = SimulatedMachine(Load(time_s=time_s), device=Device(), seed=1)
+    begin_s = machine.read().monotonic_s
+    measure(machine, machine.instruments(), protocol)
+    taken_s = machine.read().monotonic_s - begin_s
+    expected_s = run_s(time_s, protocol, protocol.loop_s, is_synchronous=True)
+    # The simulated meter idles before and after; and the first chunks of a warm-up are short.
+    assert expected_s == pytest.approx(taken_s - 0.6, rel=0.1, abs=0.25)
+
+
+def test_an_item_of_two_seconds_cannot_end_in_half_a_second() -> None:
+    item = Item(2.0, EAGER, UNKNOWN_SIZE, is_model=False)
+    assert attempt_s(item, protocol_for(False, loop_s=0.5), "cpu") > 5 * 2.0
+
+
+SIZES = st.builds(Size, st.integers(0, 10**16), st.integers(0, 10**13), st.integers(0, 10**10))
+
+
+@given(SIZES, SIZES, st.sampled_from(("cuda", "cpu")), st.sampled_from(EXECUTIONS), st.booleans(), st.data())
+def test_durations_are_positive_finite_and_grow_with_flop_and_bytes(
+    size: Size, more: Size, device_type: str, execution: str, is_model: bool, data: st.DataObject
+) -> None:
+    protocol = data.draw(st.sampled_from(PROTOCOLS))
+    rates = default_rates(device_type, threads=2)
+    larger = Size(size.flop + more.flop, size.memory_bytes + more.memory_bytes, size.parameters + more.parameters)
+    times_s = [
+        Durations(device_type).item_s(Item(rates.cost(one.flop, one.memory_bytes), execution, one, is_model), protocol)
+        for one in (size, larger)
+    ]
+    assert 0 < times_s[0] <= times_s[1] < float("inf")
+
+
+def rows(walls_s: Sequence[float], time_s: float = 1e-4, relative_error: float | None = 0.01) -> list[MeasurementRow]:
+    """Return consecutive rows of one board that took these times, after a first one."""
+    first = simulated_row(RELU)
+    end = datetime(2026, 11, 23, tzinfo=timezone.utc)
+    found = []
+    for wall_s in (0.0, *walls_s):
+        end += timedelta(seconds=wall_s)
+        measurement = replace(
+            first.measurement, time_s=time_s, loop_time_s=0.5, ended_at=end.isoformat(timespec="milliseconds")
+        )
+        circumstances = replace(
+            first.circumstances,
+            warm_up_s=0.1,
+            loop_s=None if relative_error else 0.5,
+            relative_error=relative_error,
+        )
+        conditions = replace(first.conditions, execution=GRAPH)
+        found.append(replace(first, measurement=measurement, circumstances=circumstances, conditions=conditions))
+    return found
+
+
+ITEM = Item(1e-4, GRAPH, UNKNOWN_SIZE, is_model=False)
+
+
+@pytest.mark.parametrize("relative_error", [None, 0.01])
+def test_durations_follow_the_time_that_rows_took_altogether(relative_error: float | None) -> None:
+    protocol = MeasurementProtocol(0.1, 0.5 if relative_error is None else 30.0, relative_error)
+    learned = Durations("cuda", rows([2.0] * 200, relative_error=relative_error))
+    assert learned.item_s(ITEM, protocol) == pytest.approx(2.0, rel=0.05)
+    few = Durations("cuda", rows([2.0], relative_error=relative_error))
+    assert Durations("cuda").item_s(ITEM, protocol) < few.item_s(ITEM, protocol) < 2.0
+
+
+def test_items_of_another_length_follow_their_own_rows() -> None:
+    slow = [replace(row, measurement=replace(row.measurement, time_s=1e-2)) for row in rows([2.0] * 50)]
+    # A day later, so that no time lies between the two.
+    slow = [
+        replace(row, measurement=replace(row.measurement, ended_at=row.measurement.ended_at.replace("-23T", "-24T")))
+        for row in slow
+    ]
+    learned = Durations("cuda", [*rows([0.5] * 50), *slow])
+    assert learned.item_s(ITEM, PRECISE) < 0.7
+    assert learned.item_s(replace(ITEM, time_s=1e-2), PRECISE) > 1.6
+
+
+def test_the_time_between_two_campaigns_is_no_measurement() -> None:
+    assert Durations("cuda", rows([3600.0] * 5)).item_s(ITEM, PRECISE) == Durations("cuda").item_s(ITEM, PRECISE)
+
+
+def test_loops_to_a_precision_may_take_longer_on_a_card_without_rows() -> None:
+    other = Durations("cuda", rows([0.5] * 9), is_other_card=True)
+    same = Durations("cuda", rows([0.5] * 9))
+    assert other.item_s(ITEM, PRECISE) == pytest.approx(OTHER_CARD_RATIO * same.item_s(ITEM, PRECISE))
+    assert other.item_s(ITEM, SECOND) == same.item_s(ITEM, SECOND)
+
+
+def test_a_higher_precision_takes_no_less_time() -> None:
+    errors = (0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
+    for execution in EXECUTIONS:
+        item = replace(ITEM, execution=execution)
+        times_s = [attempt_s(item, protocol_for(True, relative_error=error), "cuda") for error in errors]
+        assert times_s == sorted(times_s)
+        assert times_s[-1] < 31

@@ -1,0 +1,126 @@
+"""Plans for a device that is not here, from the rows of its product."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
+
+from opcost.errors import UserError
+from opcost.measuring.conditions import EAGER, GRAPH, Conditions, measurement_key
+from opcost.measuring.protocol import protocol_for
+from opcost.measuring.record import MeasurementRow
+from opcost.measuring.setting import USUAL, Setting
+from opcost.operators.cases import Case
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.running.opening import bench_opener
+from opcost.running.planned_bench import open_planned_bench
+from opcost.running.request import Request
+from opcost.running.shipped_counts import ship_counts
+from opcost.stages.measure_models import measure_full_models
+from opcost.stages.measure_operators import OperatorsReport, measure_operators
+from opcost.storage.database import Database
+
+RELU, GELU = (OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),)) for name in ("ReLU", "GELU"))
+H200 = replace(SIMULATED_CONDITIONS, device_type="cuda", device_product="NVIDIA H200", execution=GRAPH)
+OLD = replace(H200, torch_version="2.10.0")
+
+
+def row(operator: OperatorTuple = RELU, conditions: Conditions = H200, ended_at: str = "") -> MeasurementRow:
+    first = simulated_row(operator)
+    measurement = replace(first.measurement, ended_at=ended_at or first.measurement.ended_at)
+    key = measurement_key(Case(operator), conditions)
+    return replace(first, key=key, conditions=conditions, measurement=measurement)
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> SimulatedCampaign:
+    return SimulatedCampaign(tmp_path, {RELU: Load(), GELU: Load()})
+
+
+def plan(campaign: SimulatedCampaign, device: str = "NVIDIA H200", same_board: bool = False) -> list[OperatorsReport]:
+    request = replace(campaign.request(dry_run=True, device=device), same_board=same_board)
+    return measure_operators(request, protocol_for, bench_opener(request), RecordedProgress())
+
+
+def test_a_plan_for_a_product_counts_its_rows(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1, GELU: 1})
+    campaign.database.operator_measurements.append(row())
+    (report,) = plan(campaign)
+    assert (report.found, report.remaining, report.planned) == (1, 1, {"missing": 1})
+    assert (report.device, report.device_product) == ("NVIDIA H200", "NVIDIA H200")
+    assert 30 < report.expected_s < 40
+    # Cache corrections are among it: there are no chains of this card.
+    assert report.besides_s > 100
+
+
+def test_a_plan_for_a_board_of_the_product_has_all_items(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1, GELU: 1})
+    campaign.database.operator_measurements.append(row())
+    (report,) = plan(campaign, same_board=True)
+    assert report.planned == {"missing": 1, "on another board": 1}
+
+
+def test_a_plan_needs_no_pickles_where_counts_are_shipped(campaign: SimulatedCampaign) -> None:
+    config = campaign.add_model("a", {RELU: 1, GELU: 1})
+    campaign.database.operator_measurements.append(row())
+    ship_counts(campaign.request(), [config])
+    for pickle in config.path.parent.glob("*.pkl"):
+        pickle.unlink()
+    (report,) = plan(campaign)
+    assert (report.found, report.remaining) == (1, 1)
+
+
+def test_a_plan_for_whole_models_of_a_product(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1})
+    campaign.database.full_model_measurements.append(row(model_operator("resnet18", None, (2, 3, 8, 8))))
+    request = campaign.request(dry_run=True, device="nvidia h200")
+    (report,) = measure_full_models(request, protocol_for, bench_opener(request), RecordedProgress())
+    assert (report.expected_s, report.planned) == (0.0, {})
+    assert report.time_s is not None
+
+
+def test_conditions_are_those_with_the_most_rows_then_the_newest(campaign: SimulatedCampaign) -> None:
+    table = campaign.database.operator_measurements
+    for one in (row(conditions=OLD), row(GELU, OLD), row(ended_at="2036-01-01T00:00:00+00:00")):
+        table.append(one)
+    with open_planned_bench("NVIDIA H200", campaign.database, False) as bench:
+        assert bench.conditions(USUAL) == OLD
+        table.append(row(GELU, ended_at="2036-01-01T00:00:01+00:00"))
+    with open_planned_bench("NVIDIA H200", campaign.database, False) as bench:
+        assert bench.conditions(USUAL) == H200
+        assert bench.conditions(Setting(execution=EAGER)) == replace(H200, execution=EAGER)
+
+
+def test_an_unknown_product_is_one_line_with_the_known_ones(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1})
+    with pytest.raises(UserError, match=r"--device NVIDIA H20: .*has no rows of any device"):
+        plan(campaign, "NVIDIA H20")
+    campaign.database.operator_measurements.append(row())
+    with pytest.raises(UserError, match=r"of NVIDIA H200 \(did you mean NVIDIA H200\?\)") as caught:
+        plan(campaign, "NVIDIA H20")
+    assert len(caught.value.lines) == 1
+
+
+def test_a_product_cannot_measure(tmp_path: Path) -> None:
+    request = Request((), tmp_path, Database(tmp_path), device="NVIDIA H200")
+    with pytest.raises(UserError, match="--device NVIDIA H200: not a device; use cpu, cuda, or cuda:N"):
+        bench_opener(request)
+
+
+@pytest.mark.parametrize("command", ["measure", "measure-models"])
+def test_a_plan_for_a_product_does_not_import_torch(command: str) -> None:
+    program = (
+        "import sys; from opcost.__main__ import main\n"
+        "sys.modules['torch'] = sys.modules['torchvision'] = None\n"
+        f"sys.argv = ['opcost', {command!r}, 'resnet50_32x3x224x224', '--dry-run', '--device', 'NVIDIA H200']\n"
+        "sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "total time needed: " in done.stdout
