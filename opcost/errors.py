@@ -23,6 +23,10 @@ class CannotMeasureError(Exception):
     """An operator or model cannot be measured (out of memory, unsupported, ...); the run continues without it."""
 
 
+class CannotBuildError(CannotMeasureError):
+    """The function that builds a model raises an error or returns no model; a user may have registered it."""
+
+
 class UnknownOperationError(Exception):
     """A model runs operations without a formula for their FLOPs.
 

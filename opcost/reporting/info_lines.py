@@ -8,7 +8,8 @@ from opcost.stages.info import DeviceInfo, Info
 
 def print_info(info: Info) -> None:
     """Print a line for each finding, then the next steps."""
-    versions, shipped = info.versions, info.shipped
+    versions, shipped, own = info.versions, info.shipped, info.own
+    both = own.shipped_models_are_read and own.shipped_rows_are_read
     torch = f"{versions.torch}, torchvision {versions.torchvision}" if versions.torch else "not installed"
     lines = [
         ("opcost", versions.opcost),
@@ -19,7 +20,11 @@ def print_info(info: Info) -> None:
         *[("GPU", f"none ({info.no_gpu_reason})")] * (not info.gpus),
         ("shipped", f"{shipped.rows:,} rows of operators, {shipped.models} models on {', '.join(shipped.devices)}"),
         ("", f"{shipped.database}, {shipped.measurements}"),
-        ("used", f"{info.database}, {info.measurements}"),
+        (
+            "yours",
+            f"{own.rows:,} rows of operators; written to by commands{'' if both else ', which read no shipped files'}",
+        ),
+        ("", f"{own.database}, {own.measurements}"),
     ]
     for label, text in lines:
         print_line(f"{label:<9}{text}")

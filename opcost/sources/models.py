@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from opcost.errors import CannotMeasureError
+from opcost.errors import CannotBuildError, CannotMeasureError
 from opcost.operators.tuples import META, OperatorTuple, seed_of
 from opcost.sources.ports import ListedModel, ModelSource
 from opcost.sources.registry import source_of
@@ -31,16 +31,32 @@ class ResolvedModel:
     def with_inputs(self, device: str) -> tuple[nn.Module, tuple[Any, ...]]:
         """Return the model in eval mode and its seeded standard normal inputs, on a device.
 
-        The input is drawn on the CPU, so that data-dependent models do the same work on every device.
+        The input is drawn on the CPU, so that data-dependent models do the same work on every device. A model that a
+        user has registered has run once.
 
         Raises:
+            CannotBuildError: the function that builds the model, or a user's model itself, raises an error.
             CannotMeasureError: the model does not fit onto the device.
         """
         try:
             inputs = DrawnInputs(device, seed_of(self.operator), drawn_on="cpu")
-            return self.source.build(self.operator, device), inputs.values(self.source.input_values(self.operator))
+            model = self.source.build(self.operator, device)
+            values = inputs.values(self.source.input_values(self.operator))
+            if self.listed.is_foreign:
+                self._try(model, values)
         except RuntimeError as error:
             raise CannotMeasureError(one_line(error)) from error
+        return model, values
+
+    def _try(self, model: nn.Module, inputs: tuple[Any, ...]) -> None:
+        """Run a user's model, which may raise anything, once."""
+        try:
+            INFERENCE.run_once(model, inputs)
+        except RuntimeError:
+            raise
+        except Exception as error:
+            size = list(inputs[0].shape)
+            raise CannotBuildError(f"{self.listed.name} raised {one_line(error)} (on one tensor of {size})") from error
 
     def ready_to_count(self, device: str) -> tuple[nn.Module, tuple[Any, ...]]:
         """Return the result of ``with_inputs``; data-dependent models have run once to initialise their caches.

@@ -17,7 +17,7 @@ class ConfiguredModel(Protocol):
     """A model as described by a config, with the lines of its keys, such as ``storage.configs.ModelConfig``.
 
     ``model_name`` begins with the source's name and a colon, except for torchvision. ``weights_name`` None means random
-    weights. ``input_size`` has the batch first.
+    weights. ``input_size`` has the batch first. It is empty if the config has another mistake there.
     """
 
     @property
@@ -49,7 +49,8 @@ class ListedModel:
 
     ``task`` is its purpose, such as ``classification``. ``input_size`` is the published one, with the task's usual
     batch first. ``is_data_dependent`` says that its operations depend on the values of its input, so that it cannot be
-    counted on the meta device.
+    counted on the meta device. ``is_foreign`` says that a user has registered it with the library, so
+    that it may raise anything.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ListedModel:
     input_size: tuple[int, ...]
     is_data_dependent: bool
     published: PublishedFacts
+    is_foreign: bool = False
 
 
 class ModelSource(Protocol):
@@ -72,17 +74,18 @@ class ModelSource(Protocol):
         """Return the facts of a model, without building it.
 
         Raises:
-            CannotMeasureError: there is no model of that name.
+            CannotMeasureError: there is no model of that name, or models of its kind cannot be counted.
         """
 
     def mistakes(self, config: ConfiguredModel) -> list[str]:
-        """Return one line for each mistake in a config, with file, key and remedy."""
+        """Return one line for each mistake in a config of a listed model, with file, key and remedy."""
 
     def build(self, operator: OperatorTuple, device: str) -> nn.Module:
         """Return the model that a tuple describes, in eval mode, on a device; on ``meta`` without memory and weights.
 
         Raises:
             CannotMeasureError: there is no model of that name.
+            CannotBuildError: the function that builds the model fails.
             UserError: its weights cannot be loaded.
         """
 

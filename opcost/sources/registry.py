@@ -36,10 +36,13 @@ def source_of(operator: OperatorTuple) -> ModelSource:
 
 def check_config(config: ConfiguredModel) -> list[str]:
     """Return one line for each mistake in a config that its model's source finds."""
+    operator = model_operator(config.model_name, config.weights_name, config.input_size)
     try:
-        source = source_of(model_operator(config.model_name, config.weights_name, config.input_size))
+        source = source_of(operator)
+        source.listed(operator.short_name)
     except CannotMeasureError as error:
-        return [f"{config.where('model_name')}: model_name: {error}; the sources are: {', '.join(SOURCES)}"]
+        sources = f"sources of models: {', '.join(SOURCES)}; {command('make-configs', '--dry-run')} lists their models"
+        return [f"{config.where('model_name')}: model_name: {error} ({sources})"]
     return source.mistakes(config)
 
 

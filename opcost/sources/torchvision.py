@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torchvision.models import get_model_builder, get_model_weights, list_models
 from torchvision.models._api import WeightsEnum
 
-from opcost.errors import CannotMeasureError, UserError
+from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.operators.tuples import (
     META,
     TORCHVISION_MODELS,
@@ -26,6 +26,7 @@ from opcost.operators.tuples import (
     tensor_specs,
 )
 from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
+from opcost.torch_backend.workload import one_line
 
 SLOW_INITIALISATION = frozenset({"googlenet", "inception_v3"})
 """Models that draw random weights from a truncated normal, which takes minutes, unless ``init_weights`` is False."""
@@ -70,8 +71,7 @@ def listed(model_name: str) -> ListedModel:
     Raises:
         CannotMeasureError: this version of torchvision has no such model, or only a quantized one.
     """
-    if model_name not in names():
-        raise CannotMeasureError(f"this version of torchvision has no model {model_name}")
+    _must_be_known(model_name)
     task = _task_of(model_name)
     published = next(iter(_weights_of(model_name)), None)
     meta = {} if published is None else published.meta
@@ -82,7 +82,19 @@ def listed(model_name: str) -> ListedModel:
         input_size=(BATCH_SIZES[task], *_sample_size(model_name, task, published)),
         is_data_dependent=task == "detection",
         published=PublishedFacts(None if multiply_adds is None else multiply_adds * 1e9, meta.get("num_params")),
+        is_foreign=not get_model_builder(model_name).__module__.startswith(TORCHVISION_MODELS),
     )
+
+
+def _must_be_known(model_name: str) -> None:
+    known = names()
+    if model_name not in known:
+        is_quantized = model_name in _registered()
+        unknown = f"this version of torchvision has no model {model_name!r}"
+        question = suggestion(model_name.removeprefix("quantized_"), known, "")
+        raise CannotMeasureError(
+            f"{'quantized models are not supported' if is_quantized else unknown}{question and f'; {question}'}"
+        )
 
 
 def _task_of(model_name: str) -> str:
@@ -119,21 +131,14 @@ def _weights_of(model_name: str) -> list[WeightsEnum]:
 
 
 def mistakes(config: ConfiguredModel) -> list[str]:
-    """Return one line for each mistake in a config: unknown model, unknown weights, wrong number of dimensions."""
-    known = names()
-    if config.model_name in known:
-        return [*_weights_mistakes(config), *_size_mistakes(config)]
-    is_quantized = config.model_name in _registered()
-    unknown = f"torchvision has no model {config.model_name!r}"
-    mistake = "quantized models are not supported" if is_quantized else unknown
-    remedy = suggestion(config.model_name.removeprefix("quantized_"), known, "see torchvision.models.list_models()")
-    return [f"{config.where('model_name')}: model_name: {mistake}; {remedy}"]
+    """Return one line for each mistake in a known model's config: unknown weights, wrong number of dimensions."""
+    return [*_weights_mistakes(config), *_size_mistakes(config)]
 
 
 def _size_mistakes(config: ConfiguredModel) -> list[str]:
     usual = listed(config.model_name).input_size
     given = len(config.input_size)
-    if given == len(usual):
+    if given in (0, len(usual)):
         return []
     mistake = f"{config.model_name} takes {len(usual)} numbers such as {list(usual)}, not {given}"
     return [f"{config.where('input_size')}: input_size: {mistake}"]
@@ -158,11 +163,11 @@ def build(operator: OperatorTuple, device: str) -> nn.Module:
 
     Raises:
         CannotMeasureError: this version of torchvision has no such model.
+        CannotBuildError: its builder, which a user may have registered, raises an error or returns no module.
         UserError: its weights cannot be downloaded.
     """
     model_name, parameters = operator.short_name, dict(operator.parameters)
-    if model_name not in names():
-        raise CannotMeasureError(f"this version of torchvision has no model {model_name}")
+    _must_be_known(model_name)
     weights_name = parameters.get("weights")
     with ExitStack() as stack:
         if weights_name is None or device == META:
@@ -175,10 +180,24 @@ def build(operator: OperatorTuple, device: str) -> nn.Module:
             _fitting_weights(operator) if weights_name is None else get_model_weights(model_name)[str(weights_name)]
         )
         try:
-            model: nn.Module = get_model_builder(model_name)(**_arguments(model_name, weights))
+            model = _built(model_name, weights)
         except OSError as error:
             raise UserError(f"the weights {weights_name} of {model_name} cannot be downloaded: {error}") from error
     return model.eval().to(device)
+
+
+def _built(model_name: str, weights: WeightsEnum | None) -> nn.Module:
+    """Return what a model's builder returns. Errors of files and of torch are raised as they are."""
+    try:
+        model = get_model_builder(model_name)(**_arguments(model_name, weights))
+    except (OSError, RuntimeError):
+        raise
+    except Exception as error:
+        # A builder that a user has registered may raise anything.
+        raise CannotBuildError(f"the builder of {model_name} raised {one_line(error)}") from error
+    if not isinstance(model, nn.Module):
+        raise CannotBuildError(f"the builder of {model_name} returned no torch.nn.Module but {type(model).__name__}")
+    return model
 
 
 def input_values(operator: OperatorTuple) -> tuple[PlainValue, ...]:

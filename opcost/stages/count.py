@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from opcost.errors import CannotMeasureError, UnknownOperationError, UserError
+from opcost.errors import CannotBuildError, CannotMeasureError, UnknownOperationError, UserError
 from opcost.measuring.conditions import device_type_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple
@@ -190,6 +190,9 @@ def _count(task: _Task) -> OperatorCounts:
     except UnknownOperationError as error:
         remedy = "add a formula, or the name to WITHOUT_PRODUCTS, in opcost/torch_backend/flops.py"
         raise UserError(f"{config.where('model_name')}: model_name: {config.model_name}: {error}; {remedy}") from error
+    except CannotBuildError as error:
+        remedy = "fix the function, which was registered with torchvision"
+        raise UserError(f"{config.where('model_name')}: model_name: {error}; {remedy}") from error
     except CannotMeasureError as error:
         raise UserError(_does_not_run(task, str(error))) from error
     except REFUSALS as error:

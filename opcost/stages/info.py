@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import opcost
 from opcost.invocation import command, pip_install
@@ -19,6 +18,7 @@ from opcost.meters.rapl import RaplSampler, rapl_unavailable_reason
 from opcost.power.meter_names import COUNTER, SAMPLES, short_name
 from opcost.shipped import shipped_database, shipped_measurements
 from opcost.storage.database import Database
+from opcost.storage.user_folders import UserFolders
 
 NVIDIA_SMI = "nvidia-smi"
 SMALL_MODEL = "resnet18_32x3x32x32"
@@ -66,40 +66,36 @@ class NextStep:
 
 
 @dataclass(frozen=True)
+class OwnInfo:
+    """The folders that commands write, the number of rows of operators there, and whether shipped files are read."""
+
+    database: str
+    measurements: str
+    rows: int
+    shipped_models_are_read: bool
+    shipped_rows_are_read: bool
+
+
+@dataclass(frozen=True)
 class Info:
-    """All findings. ``no_gpu_reason`` is None if there is a GPU. ``database`` and ``measurements`` are written to."""
+    """All findings. ``no_gpu_reason`` is None if there is a GPU."""
 
     versions: Versions
     cpu: DeviceInfo
     gpus: tuple[DeviceInfo, ...]
     no_gpu_reason: str | None
     shipped: ShippedInfo
-    database: str
-    measurements: str
+    own: OwnInfo
     next_steps: tuple[NextStep, ...]
 
 
-def find_info(measurements: Path, database: Path) -> Info:
-    """Return what is found, without torch and in less than a second.
-
-    Args:
-        measurements: the folder of models that commands use.
-        database: the folder of tables that commands use.
-    """
+def find_info(folders: UserFolders) -> Info:
+    """Return what is found, without torch and in less than a second."""
     gpus, reason = _gpus()
     versions = Versions(
         opcost.__version__, platform.python_version(), sys.executable, _version("torch"), _version("torchvision")
     )
-    return Info(
-        versions=versions,
-        cpu=_cpu(),
-        gpus=gpus,
-        no_gpu_reason=reason,
-        shipped=_shipped(),
-        database=str(database.absolute()),
-        measurements=str(measurements.absolute()),
-        next_steps=_next_steps(versions),
-    )
+    return Info(versions, _cpu(), gpus, reason, _shipped(), _own(folders), _next_steps(versions))
 
 
 def _version(name: str) -> str | None:
@@ -151,6 +147,16 @@ def _shipped() -> ShippedInfo:
         rows=database.operator_measurements.lines(),
         models=len({(row.operator, row.inputs) for row in wholes}),
         devices=tuple(sorted({row.conditions.device_product for row in wholes})),
+    )
+
+
+def _own(folders: UserFolders) -> OwnInfo:
+    return OwnInfo(
+        database=str(folders.database.absolute()),
+        measurements=str(folders.measurements.absolute()),
+        rows=Database(folders.database).operator_measurements.lines(),
+        shipped_models_are_read=folders.shipped_measurements is not None,
+        shipped_rows_are_read=folders.shipped_database is not None,
     )
 
 

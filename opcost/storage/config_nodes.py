@@ -33,12 +33,16 @@ Entries: TypeAlias = dict[str, tuple[yaml.Node, yaml.Node]]
 
 @dataclass(frozen=True)
 class Document:
-    """A file that is one YAML mapping, with the mistakes in it that do not depend on a schema."""
+    """A file that is one YAML mapping, with the mistakes in it that do not depend on a schema.
+
+    ``is_flow`` says that the mapping is in braces.
+    """
 
     path: Path
     text: str
     entries: Entries
     mistakes: list[Mistake]
+    is_flow: bool
 
 
 def read_document(path: Path, example: str) -> Document:
@@ -63,7 +67,7 @@ def read_document(path: Path, example: str) -> Document:
     for key, value in root.value:
         if isinstance(key, yaml.ScalarNode) and kind(key) not in {"merge", REFUSED}:
             entries.setdefault(key.value, (key, value))
-    return Document(path, text, entries, [*mistakes, *_key_mistakes(root)])
+    return Document(path, text, entries, [*mistakes, *_key_mistakes(root)], bool(root.flow_style))
 
 
 def doubled(nodes: Iterable[yaml.Node], subject: str = "") -> Iterator[Mistake]:

@@ -41,7 +41,7 @@ class ModelFolders:
         Args:
             patterns: names of folders, with or without the input size, paths to them or to their ``summary.yml``, or
                 globs; all folders if empty.
-            check: returns one line for each further mistake in a valid config.
+            check: returns one line for each further mistake in a config, see ``load_config``.
 
         Raises:
             UserError: with one line for each mistake in any chosen file and for each pattern that matches no folder.
@@ -50,12 +50,9 @@ class ModelFolders:
         configs = []
         for name in names:
             try:
-                config = load_config(self.path_of(name), self.own / name)
+                configs.append(load_config(self.path_of(name), self.own / name, check))
             except UserError as error:
                 lines.extend(error.lines)
-            else:
-                configs.append(config)
-                lines.extend(check(config) if check else [])
         if lines:
             raise UserError(*lines)
         return configs

@@ -18,7 +18,8 @@ from torch import nn
 from torchvision.models._api import BUILTIN_MODELS, Weights, WeightsEnum
 from torchvision.transforms._presets import ImageClassification
 
-from opcost.errors import CannotMeasureError, UserError
+from opcost.errors import CannotBuildError, CannotMeasureError, UserError
+from opcost.invocation import command
 from opcost.operators.tuples import MODEL_PACKAGES, OperatorTuple, TensorSpec, model_operator
 from opcost.sources import registry
 from opcost.sources.models import resolve
@@ -27,6 +28,7 @@ from opcost.sources.registry import check_config, models_matching
 from opcost.sources.torchvision import build, input_values, listed
 from opcost.torch_backend.values import public_name
 
+ALL_MODELS = f"{command('make-configs', '--dry-run')} lists their models)"
 FILE = "measurements/x/summary.yml:3"
 SIZE = (1, 3, 32, 32)
 
@@ -57,13 +59,14 @@ def test_the_models_that_come_with_the_project_are_known(name: str) -> None:
 )
 def test_a_mistyped_model_gets_a_suggestion(typed: str, meant: str) -> None:
     (line,) = check_config(Named(typed, None))
-    assert line.startswith(f"{FILE}: model_name: torchvision has no model {typed!r}; did you mean ")
+    assert line.startswith(f"{FILE}: model_name: this version of torchvision has no model {typed!r}; did you mean ")
     assert meant in line
 
 
 def test_a_name_like_no_other_gets_the_list() -> None:
     (line,) = check_config(Named("my_own_network", "WHATEVER"))
-    assert line.endswith("; see torchvision.models.list_models()")
+    assert "did you mean" not in line
+    assert line.endswith(" (sources of models: torchvision; " + ALL_MODELS)
 
 
 def test_a_quantized_model_is_reported_with_the_one_that_is_not() -> None:
@@ -109,7 +112,7 @@ def subclasses_of(cls: type) -> set[type]:
 
 @pytest.mark.parametrize("find", [resolve, lambda operator: build(operator, "cpu")])
 def test_a_model_of_another_version_is_not_built(find: Callable[[OperatorTuple], object]) -> None:
-    with pytest.raises(CannotMeasureError, match="this version of torchvision has no model no_such_model"):
+    with pytest.raises(CannotMeasureError, match="this version of torchvision has no model 'no_such_model'"):
         find(model_operator("no_such_model", None, SIZE))
 
 
@@ -287,6 +290,52 @@ def test_a_registered_name_that_torchvision_itself_does_not_find_is_left_out(mon
     assert "torchvision has no model 'MyOwn'" in line
 
 
+def test_a_size_that_is_not_known_is_no_second_mistake() -> None:
+    assert check_config(Named("resnet18", None, ())) == []
+
+
+def raises() -> nn.Module:
+    raise KeyError("no such\nlayer")
+
+
+def returns_no_module(**_: object) -> nn.Module:
+    return "a model"  # type: ignore[return-value]
+
+
+def takes_other_arguments(width: int, /) -> nn.Module:
+    return nn.Conv2d(3, width, 3)
+
+
+class RaisesWhenItRuns(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise LookupError("no table")
+
+
+class TakesTwoInputs(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+
+@pytest.mark.parametrize(
+    ("builder", "reason"),
+    [
+        (raises, "the builder of my_own raised KeyError: 'no such\\\\nlayer'"),
+        (returns_no_module, "the builder of my_own returned no torch.nn.Module but str"),
+        (takes_other_arguments, "the builder of my_own raised TypeError: .* required positional argument"),
+        (RaisesWhenItRuns, "my_own raised LookupError: no table"),
+        (TakesTwoInputs, "my_own raised TypeError: .* required positional argument"),
+    ],
+)
+def test_a_registered_model_that_fails_is_one_line_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, builder: Callable[..., nn.Module], reason: str
+) -> None:
+    monkeypatch.setitem(BUILTIN_MODELS, "my_own", builder)
+    assert check_config(Named("my_own", None, SIZE)) == []
+    with pytest.raises(CannotBuildError, match=reason) as caught:
+        resolve(model_operator("my_own", None, SIZE)).with_inputs("cpu")
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_a_registered_model_is_of_no_task_by_the_name_of_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(without_weights, "__module__", "detection.mine")
     monkeypatch.setitem(BUILTIN_MODELS, "my_own", without_weights)
@@ -342,18 +391,23 @@ def test_all_but_quantized_models_are_chosen_and_detectors_depend_on_data() -> N
 class OtherSource:
     """A source of one model, which a config names ``other:net``."""
 
+    def listed(self, model_name: str) -> None:
+        if model_name != "net":
+            raise CannotMeasureError("no such model")
+
     def mistakes(self, config: Any) -> list[str]:
-        return [] if config.model_name == "other:net" else ["no such model"]
+        return []
 
 
 def test_a_config_names_another_source_before_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Named("other:net", None)
-    unknown = "other.net: unknown source of models other; the sources are: torchvision"
-    assert check_config(model) == [f"{FILE}: model_name: {unknown}"]
+    unknown = "other.net: unknown source of models other (sources of models: torchvision; "
+    assert check_config(model) == [f"{FILE}: model_name: {unknown}{ALL_MODELS}"]
     monkeypatch.setattr(registry, "SOURCES", {**registry.SOURCES, "other": OtherSource})
     monkeypatch.setitem(MODEL_PACKAGES, "other", "other.models.")
     assert check_config(model) == []
-    assert check_config(Named("other:mesh", None)) == ["no such model"]
+    (line,) = check_config(Named("other:mesh", None))
+    assert line.startswith(f"{FILE}: model_name: no such model (sources of models: torchvision, other; ")
     operator = model_operator("other:net", None, SIZE)
     assert (operator.operator, operator.is_model, operator.short_name) == ("other.models.net", True, "net")
     assert isinstance(registry.source_of(operator), OtherSource)

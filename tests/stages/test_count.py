@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from simulated_apparatus import RecordedProgress
+from torchvision.models._api import BUILTIN_MODELS
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
@@ -100,6 +101,25 @@ def test_models_that_do_not_run_on_their_input_are_reported_at_once_and_the_othe
     assert COUNTS.path(config_of(tmp_path, "c_good")).exists()
     assert not COUNTS.path(config_of(tmp_path, "b_vit")).exists()
     assert progress.ended == 1
+
+
+@pytest.mark.parametrize("fault", [KeyError("layer"), AttributeError("no\nlayer"), ValueError()])
+def test_a_registered_model_that_cannot_be_built_is_one_line_and_the_others_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def my_own() -> None:
+        raise fault
+
+    monkeypatch.setitem(BUILTIN_MODELS, "my_own", my_own)
+    add_model(tmp_path, "a", "my_own", [2, 3, 32, 32])
+    add_model(tmp_path, "b", "squeezenet1_1", [2, 3, 32, 32])
+    failure, counted = count_operators(request(tmp_path), RecordedProgress())
+    assert isinstance(failure, CountFailure)
+    assert failure.reason.startswith(
+        f"{tmp_path}/measurements/a/summary.yml:1: model_name: the builder of my_own raised "
+    )
+    assert len(failure.reason.splitlines()) == 1
+    assert not isinstance(counted, CountFailure)
 
 
 def test_mistyped_models_are_reported_before_anything_is_counted(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from opcost.__main__ import main
 from opcost.meters.nvml import NvmlError
 from opcost.stages import info
 from opcost.storage.database import Database
+from opcost.storage.user_folders import UserFolders, user_folders
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,7 +47,7 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def found() -> info.Info:
-    return info.find_info(Path("measurements"), Path("database"))
+    return info.find_info(UserFolders(Path("measurements"), Path("database")))
 
 
 def test_the_shipped_rows_are_counted() -> None:
@@ -54,6 +55,18 @@ def test_the_shipped_rows_are_counted() -> None:
     assert shipped.rows == len(Database(ROOT / "database").operator_measurements.rows())
     assert (shipped.models, shipped.devices) == (52, ("NVIDIA H200",))
     assert (shipped.database, shipped.measurements) == (str(ROOT / "database"), str(ROOT / "measurements"))
+
+
+def test_a_new_home_has_no_rows_and_the_shipped_ones_are_read(tmp_path: Path) -> None:
+    own = info.find_info(user_folders(tmp_path)).own
+    assert (own.rows, own.shipped_models_are_read, own.shipped_rows_are_read) == (0, True, True)
+    assert (own.database, own.measurements) == (str(tmp_path / "database"), str(tmp_path / "measurements"))
+
+
+def test_folders_that_are_named_are_the_only_ones(tmp_path: Path) -> None:
+    own = info.find_info(user_folders(None, tmp_path, ROOT / "docs/data/resnet50")).own
+    assert (own.shipped_models_are_read, own.shipped_rows_are_read) == (False, False)
+    assert own.rows == len(Database(ROOT / "docs/data/resnet50").operator_measurements.rows())
 
 
 def test_a_gpu_has_the_meters_that_answer(with_gpu: None) -> None:

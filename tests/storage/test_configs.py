@@ -86,6 +86,13 @@ def test_a_valid_file_becomes_a_config(tmp_path: Path) -> None:
     ]
 
 
+def test_weights_are_random_and_the_model_is_not_done_if_the_file_says_nothing(tmp_path: Path) -> None:
+    write(tmp_path, "x", "model_name: resnet18\ninput_size: [32, 3, 224, 224]\n")
+    write(tmp_path, "y", VALID)
+    short, long = load_configs(tmp_path, [])
+    assert (short.weights_name, short.done, short.input_size) == (long.weights_name, long.done, long.input_size)
+
+
 def test_precision_is_what_torch_does_unasked_if_the_file_says_nothing(tmp_path: Path) -> None:
     write(tmp_path, "x", VALID)
     assert load_configs(tmp_path, [])[0].precision == "torch-default"
@@ -327,7 +334,7 @@ WEIGHTS_REMEDY = "write weights_name: null (random weights, or a name such as IM
 DONE_REMEDY = "write done: false (true or false, no quotes)"
 SEED_REMEDY = "write seed: 0 (a whole number from 0 up, for random weights and the input)"
 COMPOSITES_REMEDY = "write composites: [ShiftedWindowAttention] (class names without their modules)"
-PRECISION_REMEDY = "write precision: torch-default (or fp32, or tf32)"
+PRECISION_REMEDY = "write precision: torch-default (or fp32, or tf32; no other is supported)"
 
 
 @pytest.mark.parametrize(
@@ -401,8 +408,16 @@ PRECISION_REMEDY = "write precision: torch-default (or fp32, or tf32)"
             "5: on: unknown key; the keys are model_name, weights_name, input_size, done, precision, seed, composites",
         ),
         ("done", "? [a]\n: b\ndone", "5: a key is a list of 1; write a plain word"),
-        ("done: false\n", "", f"1: done: missing; {DONE_REMEDY}"),
-        ("weights_name: null\n", "", f"1: weights_name: missing; {WEIGHTS_REMEDY}"),
+        ("false", "false\nprecision: bf16", f"6: precision: the value is the text 'bf16'; {PRECISION_REMEDY}"),
+        ("done", "training: true\ndone", "5: training: unknown key; opcost measures inference only"),
+        ("done", "Batch: 8\ndone", "5: Batch: unknown key; the batch is the first number of input_size"),
+        ("done", "device: cpu\ndone", "5: device: unknown key; this is an option of the command line"),
+        (
+            "done",
+            "dtype: bf16\ndone",
+            "5: dtype: unknown key; opcost measures fp32 and TF32 only; write precision: fp32, or tf32",
+        ),
+        ("input_size: [32, 3, 224, 224]\n", "", f"1: input_size: missing; {SIZE_REMEDY}"),
         ("resnet18", "&m resnet18", "2: the anchor &m is not allowed; remove it"),
         ("null", "*m", "3: the alias *m is not allowed; write the value itself"),
         ("[32", "!!python/tuple [32", "4: the tag tag:yaml.org,2002:python/tuple is not allowed; remove it"),
@@ -466,6 +481,25 @@ def test_what_the_caller_checks_is_reported_with_the_mistakes_of_all_files(tmp_p
         f"{tmp_path}/a/summary.yml:2: unknown resnet19",
         f"{tmp_path}/b/summary.yml:5: done: the value is the text 'maybe'",
         f"{tmp_path}/c/summary.yml:2: unknown vgg99",
+    ]
+
+
+def test_a_file_with_a_mistake_is_checked_as_far_as_it_is_valid(tmp_path: Path) -> None:
+    def seen(config: ModelConfig) -> list[str]:
+        return [f"{config.model_name} {config.weights_name} {config.input_size}"]
+
+    write(tmp_path, "a", "model_name: resnet19\nweights_name: no\ninput_size: [1, 3]\n")
+    write(tmp_path, "b", "model_name: resnet20\nweights_name: FIRST\ninput_size: [1, x]\ntraining: true\n")
+    write(tmp_path, "c", "model_name: 3\ninput_size: [1, 3]\n")
+    with pytest.raises(UserError) as caught:
+        load_configs(tmp_path, [], seen)
+    assert [line.removeprefix(f"{tmp_path}/").partition(": the ")[0] for line in caught.value.lines] == [
+        "a/summary.yml:2: weights_name",
+        "resnet19 None (1, 3)",
+        f"b/summary.yml:3: input_size: item 2 is the text 'x'; {SIZE_REMEDY}",
+        "b/summary.yml:4: training: unknown key; opcost measures inference only",
+        "resnet20 FIRST ()",
+        "c/summary.yml:1: model_name",
     ]
 
 
@@ -570,6 +604,43 @@ def check_splice(before: bytes, token: bytes, after: bytes) -> None:
 )
 def test_done_changes_one_token_and_no_other_byte(before: bytes, token: bytes, after: bytes) -> None:
     check_splice(before, token, after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"model_name: a\ninput_size: [1, 3]\n", b"model_name: a\ninput_size: [1, 3]\ndone: true\n"),
+        (b"model_name: a\ninput_size: [1, 3]", b"model_name: a\ninput_size: [1, 3]\ndone: true"),
+        (b"model_name: a\r\ninput_size: [1, 3]\r\n", b"model_name: a\r\ninput_size: [1, 3]\r\ndone: true\r\n"),
+        (
+            b"model_name: a\ninput_size: # size\n- 1\n- 3 # three\n\n# end\n",
+            b"model_name: a\ninput_size: # size\n- 1\n- 3 # three\ndone: true\n\n# end\n",
+        ),
+        (
+            b"  model_name: a\n  input_size: [1,\n 3]\n...\n",
+            b"  model_name: a\n  input_size: [1,\n 3]\n  done: true\n...\n",
+        ),
+        (b"{input_size: [1, 3], model_name: a }\n", b"{input_size: [1, 3], model_name: a, done: true }\n"),
+        (
+            b"input_size: [1, 3]\nmodel_name: a\nweights_name:\n",
+            b"input_size: [1, 3]\nmodel_name: a\nweights_name:\ndone: true\n",
+        ),
+        (
+            "\ufeffinput_size: [1, 3]\nmodel_name: a # ü\n".encode(),
+            "\ufeffinput_size: [1, 3]\nmodel_name: a # ü\ndone: true\n".encode(),
+        ),
+    ],
+    ids=["lines", "no newline", "crlf", "block list", "indented", "flow", "empty value", "bom"],
+)
+def test_done_is_added_to_a_file_without_it_and_every_other_byte_stays(
+    tmp_path: Path, before: bytes, after: bytes
+) -> None:
+    path = write(tmp_path, "x", before)
+    assert set_done(path)
+    assert path.read_bytes() == after
+    (config,) = load_configs(tmp_path, [])
+    assert (config.done, config.model_name, config.input_size) == (True, "a", (1, 3))
+    assert not set_done(path)
 
 
 COMMENT = st.text(

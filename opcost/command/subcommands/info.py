@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 
 from opcost.command.log import log_run
-from opcost.command.options import DATABASE, MEASUREMENTS, VERBOSE, switch
-from opcost.command.subcommand import Subcommand
+from opcost.command.options import FOLDERS, VERBOSE, switch
+from opcost.command.subcommand import Subcommand, folders_of
 
 JSON = switch("--json", "print one JSON object, and nothing else, on stdout")
 
@@ -19,7 +19,7 @@ def info(arguments: Namespace) -> int:
     from opcost.reporting.tables import print_json_object
     from opcost.stages.info import find_info
 
-    found = find_info(arguments.measurements, arguments.database)
+    found = find_info(folders_of(arguments))
     print_json_object(found) if arguments.json else print_info(found)
     return 0
 
@@ -28,6 +28,6 @@ INFO = Subcommand(
     name="info",
     does="print versions, devices and their power meters, the shipped rows, the folders, and two next steps",
     example="",
-    options=(JSON, MEASUREMENTS, DATABASE, VERBOSE),
+    options=(*FOLDERS, JSON, VERBOSE),
     run=info,
 )

@@ -1,0 +1,166 @@
+"""The schemas of the files that people write, and their mistakes.
+
+pydantic validates the plain values of a file's nodes. Each mistake is reported with the line of its node and a remedy.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic_core import ErrorDetails
+
+from opcost.measuring.conditions import TORCH_DEFAULT, Precision
+from opcost.operators.tuples import DEFAULT_SEED
+from opcost.storage.config_nodes import (
+    REFUSED,
+    SHOWN_CHARACTERS,
+    Document,
+    Entries,
+    Mistake,
+    described,
+    kind,
+    line_of,
+    shown,
+)
+
+WHITELIST_EXAMPLE = "operators: [Conv2d, Linear]"
+
+LONGEST_NAME = 200
+"""The most characters of a name, because messages quote names and are one line."""
+
+UNSUPPORTED_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys("training train mode backward loss optimizer".split(), "opcost measures inference only"),
+        **dict.fromkeys(
+            "dtype amp autocast half quantized".split(),
+            "opcost measures fp32 and TF32 only; write precision: fp32, or tf32",
+        ),
+        **dict.fromkeys("batch batch_size".split(), "the batch is the first number of input_size"),
+        **dict.fromkeys("device execution cache seconds".split(), "this is an option of the command line"),
+    }
+)
+"""Keys that users expect and opcost does not have, with the reason."""
+
+
+class Schema(BaseModel):
+    """The schema of a file. Error messages quote a field's description as the remedy."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
+
+
+def _refuse_none(name: str) -> str:
+    if name.lower() in {"none", "null", "~"}:
+        raise ValueError("a text instead of YAML's null")
+    return name
+
+
+_Name = Annotated[str, Field(pattern=r"^\S+$", max_length=LONGEST_NAME)]
+_OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=LONGEST_NAME)]
+_WhitelistedName = Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*|\*)$", max_length=LONGEST_NAME)]
+
+
+class Summary(Schema):
+    """A ``summary.yml``."""
+
+    model_name: _Name = Field(description="model_name: resnet18 (the model's name in torchvision)")
+    weights_name: Annotated[_Name, AfterValidator(_refuse_none)] | None = Field(
+        default=None, description="weights_name: null (random weights, or a name such as IMAGENET1K_V1)"
+    )
+    input_size: list[PositiveInt] = Field(
+        min_length=2,
+        max_length=6,
+        description="input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)",
+    )
+    done: bool = Field(default=False, description="done: false (true or false, no quotes)")
+    precision: Precision = Field(
+        default=TORCH_DEFAULT, description="precision: torch-default (or fp32, or tf32; no other is supported)"
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+        default=DEFAULT_SEED, description="seed: 0 (a whole number from 0 up, for random weights and the input)"
+    )
+    composites: list[_OperatorName] = Field(
+        default=[], description="composites: [ShiftedWindowAttention] (class names without their modules)"
+    )
+
+
+class Whitelist(Schema):
+    """An ``operator_whitelist.yml``."""
+
+    operators: list[_WhitelistedName] = Field(
+        min_length=1,
+        description=f'{WHITELIST_EXAMPLE} (class names without their modules, at least one, or "*" for all)',
+    )
+
+
+def read_values(
+    document: Document, schema: type[Schema], mistakes: Iterable[Mistake] = ()
+) -> tuple[dict[str, Any], list[Mistake]]:
+    """Return the values of the keys without a mistake, absent ones with their defaults, and all mistakes.
+
+    Args:
+        document: the file.
+        schema: its keys.
+        mistakes: further ones.
+    """
+    given = {key: _value(value) for key, (_, value) in document.entries.items()}
+    found = [*document.mistakes, *mistakes]
+    wrong: set[str] = set()
+    try:
+        schema.model_validate(given)
+    except ValidationError as error:
+        found += _schema_mistakes(error.errors(), document.entries, schema)
+        wrong = {str(one["loc"][0]) for one in error.errors()}
+    fields = schema.model_fields.items()
+    defaults = {key: field.get_default() for key, field in fields if not field.is_required()}
+    return defaults | {key: value for key, value in given.items() if key not in wrong}, found
+
+
+def _value(node: yaml.Node) -> object:
+    """Return the plain value of a node, or the node if no key accepts its value (a mapping, a date, 0x20, 1:30)."""
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(item) for item in node.value]
+    if kind(node) == "null":
+        return None
+    if kind(node) == "bool":
+        return yaml.SafeLoader.bool_values[node.value.lower()]
+    if kind(node) == "int" and re.fullmatch(r"[-+]?(0|[1-9][0-9]{0,17})", node.value):
+        return int(node.value)
+    return node.value if kind(node) == "str" else node
+
+
+def _schema_mistakes(errors: list[ErrorDetails], entries: Entries, schema: type[Schema]) -> Iterator[Mistake]:
+    """Yield pydantic's errors as mistakes. A misspelt key is reported once, not also as a missing key."""
+    fields = schema.model_fields
+    absent = [key for key in fields if key not in entries]
+    unknown = [key for key in entries if key not in fields]
+    meant = {
+        key: [] if key.lower() in UNSUPPORTED_KEYS else difflib.get_close_matches(key, absent, n=1) for key in unknown
+    }
+    for error in errors:
+        key = str(error["loc"][0])
+        if key in meant:
+            otherwise = UNSUPPORTED_KEYS.get(key.lower(), f"the keys are {', '.join(fields)}")
+            remedy = f"did you mean {meant[key][0]}?" if meant[key] else otherwise
+            yield line_of(entries[key][0]), f"{shown(key)}: unknown key; {remedy}"
+        elif key in entries:
+            yield from _value_mistakes(error, entries[key][1], f"write {fields[key].description}")
+        elif [key] not in meant.values():
+            yield 1, f"{key}: missing; write {fields[key].description}"
+
+
+def _value_mistakes(error: ErrorDetails, node: yaml.Node, remedy: str) -> Iterator[Mistake]:
+    """Yield the mistake in a value or in an item of it, unless it was reported before."""
+    key, *indexes = error["loc"]
+    place = "the value"
+    for index in indexes:
+        node, place = node.value[index], f"item {int(index) + 1}"
+    if error["type"] == "string_type" and isinstance(node, yaml.ScalarNode) and node.value:
+        remedy = f'put quotes round it ("{node.value[:SHOWN_CHARACTERS]}") if it is a name, else {remedy}'
+    if node.tag != REFUSED:
+        yield line_of(node), f"{key}: {place} is {described(node)}; {remedy}"
