@@ -146,6 +146,11 @@ class DeviceFacts:
     is_mig: bool = False
 
 
+def usual_execution(device_type: str) -> str:
+    """Return the execution on a type of device if none is asked for: ``graph`` on a GPU, ``eager`` on a CPU."""
+    return EAGER if device_type == "cpu" else GRAPH
+
+
 def device_type_of(device: str) -> str:
     """Return the type of a torch device: ``cpu``, ``cuda`` or ``meta``."""
     return device.partition(":")[0]

@@ -108,7 +108,7 @@ def code(text: str) -> Markup:
 
 def _cells(columns: Sequence[str], row: Sequence[str | Markup]) -> str:
     """Return a row; each cell carries its column's name, which narrow screens show beside it."""
-    first, *others = (cell.html if isinstance(cell, Markup) else escape(cell) for cell in row)
+    first, *others = (cell.html if isinstance(cell, Markup) else _prose(cell) for cell in row)
     named = zip(columns[1:], others, strict=True)
     return f'<th scope="row">{first}</th>' + "".join(
         f'<td data-label="{escape(name)}">{cell}</td>' for name, cell in named

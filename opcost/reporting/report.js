@@ -50,14 +50,23 @@ const chosen = () => {
   return model === "" ? null : Number(model);
 };
 
-function callsOf(one) {
+// Without a chosen model, each model counts once: one that was compared in several executions must not count twice.
+function isCounted(index) {
   const model = chosen();
-  return one.uses.reduce((calls, [index, number]) => calls + (model === null || index === model ? number : 0), 0);
+  return model === null ? data.models[index].is_usual : index === model;
+}
+
+function callsOf(one) {
+  return one.uses.reduce((calls, [index, number]) => calls + (isCounted(index) ? number : 0), 0) || null;
+}
+
+function shareOf(one, whole) {
+  const calls = callsOf(one);
+  return calls === null || one.time_s === null || one.time_s === undefined ? null : ratioOf(one.time_s * calls, whole);
 }
 
 function wholeTime() {
-  const model = chosen();
-  return data.models.reduce((sum, { full_time_s }, index) => sum + (model === null || index === model ? full_time_s : 0), 0);
+  return data.models.reduce((sum, { full_time_s }, index) => sum + (isCounted(index) ? full_time_s : 0), 0);
 }
 
 const COLUMNS = [
@@ -70,8 +79,9 @@ const COLUMNS = [
     text: (one, value) => percent(value, 2) },
   { name: "power", label: "power (W)", hides: "medium", value: (one) => one.power_w,
     text: (one, value) => known(value, (watts) => watts.toFixed(1)) },
+  { name: "calls", label: "calls", hides: "medium", value: callsOf, text: (one, value) => known(value, String) },
   { name: "share", label: "share of time", value: (one) => shares[one.number], text: (one, value) => percent(value, 2) },
-  { name: "flops", label: "TFLOP/s", hides: "medium", value: (one) => ratioOf(one.flop || null, one.time_s),
+  { name: "flops", label: "TFLOP/s", hides: "wide", value: (one) => ratioOf(one.flop || null, one.time_s),
     text: (one, value) => scaled(value, 1e12) },
   { name: "bytes", label: "GB/s", hides: "medium", value: (one) => ratioOf(one.memory_bytes, one.time_s),
     text: (one, value) => scaled(value, 1e9) },
@@ -98,7 +108,7 @@ function list() {
   const words = byId("query").value.toLowerCase().split(/\s+/).filter(Boolean);
   const wanted = { model: chosen(), kind: byId("kind").value, side: byId("side").value, flag: byId("flag").value };
   const whole = wholeTime();
-  shares = tuples.map((one) => ratioOf(one.time_s === null ? null : one.time_s * callsOf(one), whole));
+  shares = tuples.map((one) => shareOf(one, whole));
   const column = COLUMNS.find(({ name }) => name === byId("sort").value);
   const sign = byId("descending").checked ? -1 : 1;
   const rows = tuples.filter((one) => matches(one, words, wanted)).map((one) => [column.value(one), one]);

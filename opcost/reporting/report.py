@@ -24,6 +24,7 @@ from opcost.reporting.power_plot import readings_of_log
 from opcost.reporting.report_sections import Compared, board_of, compared, without_identities
 from opcost.reporting.svg_charts import RooflinePlot
 from opcost.stages.compare import ComparingReport, ModelComparisons
+from opcost.stages.show import DeviceRanking
 from opcost.storage.database import Database
 from opcost.storage.files import replace_file
 
@@ -48,6 +49,7 @@ def write_report(
     database: Database,
     models: Sequence[ModelComparisons],
     reports: Sequence[ComparingReport],
+    rankings: Sequence[DeviceRanking] = (),
 ) -> None:
     """Write the report of comparisons.
 
@@ -56,6 +58,7 @@ def write_report(
         database: has qualifications, drift checks and power logs.
         models: the comparisons.
         reports: the same as rows.
+        rankings: models by energy per sample, for each device.
     """
     found = compared(models, reports)
     tuples = tuple_costs([one.comparison for one in found])
@@ -65,6 +68,7 @@ def write_report(
     parts = {
         "about": _about(),
         "summary": report_sections.summary(found, tuples, reports),
+        "ranking": report_sections.ranking(rankings),
         "parity": report_sections.parity(found),
         "errors": report_sections.errors(found),
         "meters": meter_sections.meters(database.meter_qualifications.rows(), boards),
@@ -132,6 +136,7 @@ def _data(
 ) -> dict[str, Any]:
     """Return the data of the page's script: tuples, and the shared values that they refer to by index."""
     conditions, circumstances, axes, lines = (Shared([]) for _ in range(4))
+    counted = report_sections.counted_once(found)
     entries = []
     for index, one in enumerate(tuples):
         entry = _entry(one, roofline)
@@ -144,7 +149,10 @@ def _data(
         entries.append(entry)
     names = list(dict.fromkeys(name for entry in entries for name in entry))
     return {
-        "models": [{"label": one.label, "full_time_s": one.row.full_time_s} for one in found],
+        "models": [
+            {"label": one.label, "full_time_s": one.row.full_time_s, "is_usual": index in counted}
+            for index, one in enumerate(found)
+        ],
         "flags": {flag.value: flag.meaning for flag in TupleFlag},
         "fields": names,
         "facts": FACTS,

@@ -11,6 +11,7 @@ from statistics import median
 
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.kernel_times import KernelErrors
+from opcost.comparing.ranking import ENERGY
 from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 from opcost.comparing.remarks import Remark, worded
 from opcost.comparing.roofline import Roof, Roofline
@@ -18,13 +19,16 @@ from opcost.comparing.row import ComparisonRow
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.estimates import Estimate
 from opcost.invocation import command
+from opcost.measuring.conditions import usual_execution
 from opcost.operators.cases import ALL
 from opcost.reporting import svg, svg_charts
 from opcost.reporting.compared_models import QUANTITIES, ComparedModel, compared_model, without_sizes
 from opcost.reporting.html import Markup, code, figure, folded, items, paragraph, table
 from opcost.reporting.next_steps import Candidate, next_steps
+from opcost.reporting.show_tables import table_of
 from opcost.reporting.svg_charts import Deviation, RooflinePlot
 from opcost.stages.compare import ComparingReport, ModelComparisons
+from opcost.stages.show import DeviceRanking
 from opcost.units import number_of, percent
 
 PICO = 1e-12
@@ -64,6 +68,11 @@ class Compared:
         return self.row.name
 
     @property
+    def is_usual(self) -> bool:
+        """Whether it is in the usual execution on its device."""
+        return self.row.conditions.execution == usual_execution(self.row.conditions.device_type)
+
+    @property
     def is_complete(self) -> bool:
         """Whether no operator of the sum is missing: only such a sum should equal the whole."""
         return self.row.time_s is not None and not self.row.missing_operators
@@ -88,6 +97,20 @@ def compared(models: Sequence[ModelComparisons], reports: Sequence[ComparingRepo
     return [replace(one, model=model) for one, model in zip(found, shorter, strict=True)]
 
 
+# Which model costs least?
+
+
+def ranking(rankings: Sequence[DeviceRanking]) -> str:
+    """Return the models by energy per sample, a table for each device."""
+    tables = [found for one in rankings if (found := table_of(one, ENERGY)) is not None]
+    if not tables:
+        return paragraph(f"No whole model is measured. Measure: {command('measure-models')}.")
+    return "".join(
+        table([column.title for column in one.columns], one.rows, one.title) + paragraph(" ".join(one.notes))
+        for one in tables
+    )
+
+
 # Can I trust it?
 
 
@@ -100,7 +123,8 @@ def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seq
         f"{number_of(len(reports), 'model')}, {number_of(len(found), 'comparison')} of a sum with a measured whole "
         f"model, {len(tuples) - unmeasured} measured operator tuples{without}, on {devices}."
     )
-    texts = [first, *(_verdict(found, quantity) for quantity, _ in QUANTITIES), _left_out_on_purpose(found)]
+    usual = [found[index] for index in sorted(counted_once(found))]
+    texts = [first, *(_verdict(usual, quantity) for quantity, _ in QUANTITIES), _left_out_on_purpose(usual)]
     return paragraph(" ".join(filter(None, texts)))
 
 
@@ -117,7 +141,8 @@ def _verdict(found: Sequence[Compared], quantity: str) -> str:
         those = "" if len(corrected) == len(off) else f" ({len(corrected)} of {len(off)})"
         better = f"; with cache correction{those}: {percent(median(corrected))} and {percent(max(corrected))}"
     return (
-        f"The error of sums of {quantity} is {percent(median(off))} (median) and {percent(max(off))} (worst){better}."
+        f"In each model's usual execution, the error of sums of {quantity} is {percent(median(off))} (median) and "
+        f"{percent(max(off))} (worst){better}."
     )
 
 
@@ -179,13 +204,31 @@ def _minus_one(ratio: Estimate) -> Estimate:
     return Estimate(ratio.value - 1, ratio.standard_error)
 
 
+def counted_once(found: Sequence[Compared]) -> frozenset[int]:
+    """Return the indices of one comparison for each model and device: in the usual execution if there is one.
+
+    Shares of all models' time are of these, so that a model that was run in two executions does not count twice.
+    """
+    best: dict[tuple[str, str], int] = {}
+    for index, one in enumerate(found):
+        key = one.name, one.row.conditions.device_product
+        if key not in best or one.is_usual >= found[best[key]].is_usual:
+            best[key] = index
+    return frozenset(best.values())
+
+
 def flags(found: Sequence[Compared], tuples: Sequence[TupleCost]) -> str:
     """Return the number of tuples with each flag, and their share of the models' time."""
-    whole_s = math.fsum(one.row.full_time_s for one in found)
+    counted = counted_once(found)
+    whole_s = math.fsum(found[index].row.full_time_s for index in counted)
     cells = []
     for flag in TupleFlag:
         flagged = [one for one in tuples if flag in one.flags]
-        times_s = [one.time_s.value * sum(use.calls for use in one.uses) for one in flagged if one.time_s is not None]
+        times_s = [
+            one.time_s.value * sum(use.calls for use in one.uses if use.comparison in counted)
+            for one in flagged
+            if one.time_s is not None
+        ]
         share = math.fsum(times_s) / whole_s if whole_s and times_s else None
         if flagged:
             cells.append((flag.value, str(len(flagged)), percent(share), flag.meaning))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from opcost.columns import columns_of, values_of
@@ -66,15 +66,33 @@ def print_csv(report: ShowReport, by: str) -> None:
             writer.writerow([*values_of(model.row), *kinds, *[None] * (len(names) - len(kinds))])
 
 
+@dataclass(frozen=True)
+class RankingTable:
+    """The table of one device's ranking, and the notes below it."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+
+
+def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
+    """Return a ranking's table, None if no model has a cost."""
+    rows = [model.row for model in ranking.models]
+    if not rows:
+        return None
+    labelled = zip(_labels(rows), ranking.models, strict=True)
+    cells = (_cells(label, model, by) for label, model in labelled)
+    return RankingTable(_title(rows, by), tuple(_columns(by)), tuple(cells), tuple(_notes(ranking, by)))
+
+
 def print_rankings(report: ShowReport, by: str) -> None:
     """Print a table for each device, and lines on models without a figure."""
     for ranking in report.rankings:
-        rows = [model.row for model in ranking.models]
-        if rows:
-            labels = _labels(rows)
-            cells = [_cells(label, model, by) for label, model in zip(labels, ranking.models, strict=True)]
-            print_table(_title(rows, by), _columns(by), cells)
-            for line in _notes(ranking, by):
+        table = table_of(ranking, by)
+        if table is not None:
+            print_table(table.title, table.columns, table.rows)
+            for line in table.notes:
                 print_line(line)
         for model in ranking.incomplete:
             print_line(_incomplete_line(model.row))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from opcost.measuring.calls import Calls
-from opcost.measuring.conditions import EAGER, GRAPH, is_gpu
+from opcost.measuring.conditions import GRAPH, device_type_of, usual_execution
 from opcost.measuring.ports import Workload
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
@@ -21,7 +21,7 @@ from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_work
 
 def execution_on(device: str, setting: Setting) -> str:
     """Return the execution on a device: the setting's, else ``graph`` on a GPU and ``eager`` on a CPU."""
-    return setting.execution or (GRAPH if is_gpu(device) else EAGER)
+    return setting.execution or usual_execution(device_type_of(device))
 
 
 class MakeWorkload(Protocol):

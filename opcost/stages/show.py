@@ -14,7 +14,7 @@ from opcost.comparing.ranking import ENERGY, KindShare, ModelFigures, kind_share
 from opcost.comparing.ranking_row import RankingRow, RankingSource, ranking_row
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.measuring.conditions import EAGER, GRAPH, WARM, Conditions
+from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
@@ -42,10 +42,14 @@ class Choice:
 
     def execution_on(self, device_type: str) -> str:
         """Return the execution whose rows are shown for a type of device."""
-        return self.execution or (EAGER if device_type == "cpu" else GRAPH)
+        return self.execution or usual_execution(device_type)
 
 
 USUAL_CHOICE = Choice()
+
+
+class NothingMeasuredError(UserError):
+    """No model and no operator is measured in the execution that is to be shown."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,8 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
         choice: order, devices and execution.
 
     Raises:
-        UserError: nothing is measured there, or no device has that name.
+        NothingMeasuredError: nothing is measured in this execution.
+        UserError: no device has that name, or a table is damaged.
     """
     request.database.must_exist()
     names = {config.name for config in request.configs()}
@@ -180,7 +185,7 @@ def _by_product(request: Request, rows: _Rows, choice: Choice) -> dict[str, list
     if not found:
         others = sorted({one.execution for one in rows.newest})
         remedy = f"add --execution {others[0]}" if others else f"run {command('measure-models')}"
-        raise UserError(
+        raise NothingMeasuredError(
             f"{request.database.folder}: nothing is measured{' in this execution' if others else ''}; {remedy}, or "
             "name another folder with --database"
         )

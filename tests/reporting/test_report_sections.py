@@ -51,6 +51,25 @@ def summary(*found: Compared) -> str:
     return text_of(report_sections.summary(found, [], []))
 
 
+def in_execution(one: Compared, execution: str) -> Compared:
+    """The same comparison on a GPU in another execution."""
+    conditions = replace(one.row.conditions, device_type="cuda", device_product="A GPU", execution=execution)
+    return replace(one, row=replace(one.row, conditions=conditions))
+
+
+def test_a_model_in_two_executions_counts_once() -> None:
+    graph, eager = (in_execution(compared("a", 1.0), execution) for execution in ("graph", "eager"))
+    only_eager = in_execution(compared("b", 1.0), "eager")
+    for found in ([graph, eager, only_eager], [eager, graph, only_eager]):
+        counted = report_sections.counted_once(found)
+        assert [found[index] for index in sorted(counted)] == [graph, only_eager]
+    # A quarter of the time of each of two models, of which one has an eager run besides.
+    flagged = TupleCost(Case(RELU), simulated_row(RELU), 0, 0)
+    flagged.row = replace(flagged.row, measurement=replace(flagged.row.measurement, time_s=WHOLE_S / 4))
+    flagged.uses, flagged.flags = [Use(0, 1), Use(1, 1), Use(2, 1)], {TupleFlag.FLAGGED}
+    assert "25.0 %" in text_of(report_sections.flags([graph, eager, only_eager], [flagged]))
+
+
 # How far sums are from wholes
 
 

@@ -8,6 +8,7 @@ from importlib import import_module
 from opcost.command.log import log_run
 from opcost.command.options import CACHE, COMPARED, FIGURES, INPUT_VALUES, REPORT, SUMMED
 from opcost.command.subcommand import Subcommand, folders_of
+from opcost.command.subcommands.report import rankings_of
 
 
 def compare(arguments: Namespace) -> int:
@@ -38,7 +39,7 @@ def compare(arguments: Namespace) -> int:
     if arguments.report is not None and not arguments.dry_run:
         from opcost.reporting.report import write_report
 
-        write_report(arguments.report, request.database, models, reports)
+        write_report(arguments.report, request.database, models, reports, rankings_of(request))
         print_files("written", [arguments.report])
     return int(bool(arguments.names) and any(report.is_incomplete for report in reports))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from opcost.command.log import log_run
 from opcost.command.options import (
@@ -16,6 +17,22 @@ from opcost.command.options import (
     VERBOSE,
 )
 from opcost.command.subcommand import Subcommand
+from opcost.measuring.conditions import device_type_of
+
+if TYPE_CHECKING:
+    from opcost.running.request import Request
+    from opcost.stages.show import DeviceRanking
+
+
+def rankings_of(request: Request) -> tuple[DeviceRanking, ...]:
+    """Return the ranking on each device, or on the chosen one; none if nothing is measured."""
+    from opcost.stages.show import Choice, NothingMeasuredError, show
+
+    device = None if request.device is None else device_type_of(request.device)
+    try:
+        return show(request, Choice(device=device)).rankings
+    except NothingMeasuredError:
+        return ()
 
 
 def report(arguments: Namespace) -> int:
@@ -31,7 +48,7 @@ def report(arguments: Namespace) -> int:
     runs = OperatorRuns(arguments.input_data, arguments.cache, arguments.counted)
     request = Request.from_arguments(arguments)
     models = find_comparisons(request, runs)
-    write_report(arguments.output, request.database, models, reports_of(request, models))
+    write_report(arguments.output, request.database, models, reports_of(request, models), rankings_of(request))
     print_files("written", [arguments.output])
     return 0
 
