@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from rich import progress as rich_progress
+from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
 from rich.text import Text
 
 from opcost.progress import SHOWN, Progress
@@ -36,6 +36,14 @@ PLAIN_INTERVAL_S = 0.3
 """Shortest time between two lines in a log file: all results of usual protocols are shown, few of very fast ones."""
 
 LOG_WIDTH = 160
+
+FULL_BAR, SHORT_BAR = 30, 10
+"""Widths of the bar, on terminals of at least ``WIDE`` columns and on others."""
+
+WIDE = 100
+
+SHORTEST_NAME = 12
+"""Columns that a shortened name has at least."""
 
 DAMPING_ITEMS = 3
 """The weight of expected times against finished items, in items: the times of single items are less well known than
@@ -181,8 +189,12 @@ class PlainProgress:
     def _count(self, result: str, is_shown: bool) -> None:
         self._time_left.finished += 1
         if is_shown:
-            counter = f"[{self._time_left.finished}/{self._time_left.items}]"
-            print(f"{counter} {self._name}: {result}  {self._time_left.text()}".rstrip(), file=self._stream, flush=True)
+            before, after = (
+                f"[{self._time_left.finished}/{self._time_left.items}] ",
+                f"  {self._time_left.text()}".rstrip(),
+            )
+            width = int(os.environ.get("COLUMNS") or LOG_WIDTH)
+            print(_result_line(before, self._name, result + after, width), file=self._stream, flush=True)
             self._last_line_s = self._now()
 
     def end(self) -> None:
@@ -196,11 +208,12 @@ class BarProgress:
     """
 
     def __init__(self, console: Console) -> None:
+        self._bar_width = FULL_BAR if console.width >= WIDE else SHORT_BAR
         self._bar = rich_progress.Progress(
             rich_progress.MofNCompleteColumn(),
-            rich_progress.BarColumn(bar_width=30),
+            rich_progress.BarColumn(self._bar_width),
             rich_progress.TextColumn("{task.fields[left]}"),
-            rich_progress.TextColumn("{task.description}"),
+            rich_progress.TextColumn("{task.description}", markup=False),
             console=console,
             auto_refresh=False,
             transient=True,
@@ -219,15 +232,23 @@ class BarProgress:
     def begin(self, name: str) -> None:
         """Show the name of the running item."""
         self._name = name
-        if self._task is not None:
-            self._bar.update(self._task, description=escape(name), left=self._time_left.text(), refresh=True)
+        self._redraw()
 
     def finish(self, result: str) -> None:
         """Print the result above the bar and move the bar."""
         self._time_left.finished += 1
-        self._bar.console.print(escape(f"{self._name}: {result}"), highlight=False)
+        width = self._bar.console.width
+        lines = wrapped(_result_line("", self._name, result, width), width, hanging=4)
+        self._bar.console.print(Text("\n".join(lines)), soft_wrap=True)
+        self._redraw()
+
+    def _redraw(self) -> None:
+        """Draw counter, bar and time left, and as much of the running item's name as there is room for."""
         if self._task is not None:
-            self._bar.update(self._task, advance=1, left=self._time_left.text(), refresh=True)
+            left, number = self._time_left.text(), str(self._time_left.items)
+            room = self._bar.console.width - 2 * len(number) - 1 - self._bar_width - len(left) - 3
+            name = shortened(self._name, room) if room >= SHORTEST_NAME else ""
+            self._bar.update(self._task, completed=self._time_left.finished, description=name, left=left, refresh=True)
 
     def fail(self, reason: str) -> None:
         """Print the reason above the bar and move the bar."""
@@ -238,13 +259,23 @@ class BarProgress:
         self._bar.stop()
 
 
+def _result_line(before: str, name: str, result: str, width: int) -> str:
+    """Return a line with a name that is shortened so that the line fits, and with the whole result."""
+    room = width - len(before) - cell_len(f": {result}")
+    return f"{before}{shortened(name, max(room, SHORTEST_NAME))}: {result}"
+
+
 def _stdout() -> Console:
     return Console() if _has_width() else Console(width=LOG_WIDTH)
 
 
 def _has_width() -> bool:
     """Return whether stdout is a terminal, or the user says how wide it is."""
-    return sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
+    return sys.stdout.isatty() or _has_columns()
+
+
+def _has_columns() -> bool:
+    return os.environ.get("COLUMNS", "").isdigit()
 
 
 def _width() -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from opcost.errors import CannotMeasureError
+from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, quality_flags
 from opcost.operators.cases import Case, of_operators
@@ -73,6 +75,7 @@ class Campaign:
         conditions = {work.setting: bench.conditions(work.setting) for work in works}
         failed_keys = {row.key for row in self._failures.rows()}
         self.plan = make_plan(works, self._known, protocol, conditions, failed_keys)
+        self._explained: set[Flag] = set()
         self._drift_check = DriftCheck(bench, protocol, request.database.sentinel_measurements)
         boards_qualified = {row.device_uuid for row in request.database.meter_qualifications.rows()}
         self._is_qualified = self._circumstances.device_uuid in boards_qualified or not bench.has_meter
@@ -141,9 +144,19 @@ class Campaign:
         self._table.append(row)
         self._known.add([row])
         energy = "no energy" if row.measurement.energy_j is None else millijoules(row.measurement.energy_j)
-        doubts = "".join(f"  ({doubt.meaning})" for doubt in quality_flags(row.measurement))
-        progress.finish(f"{milliseconds(row.measurement.time_s)}  {energy}{doubts}")
+        flags = quality_flags(row.measurement)
+        self._explain(flags)
+        names = f"  ({', '.join(flag.value for flag in flags)})" if flags else ""
+        progress.finish(f"{milliseconds(row.measurement.time_s)}  {energy}{names}")
         return True
+
+    def _explain(self, flags: Flags) -> None:
+        """Log the meaning of each flag that this campaign has not met yet."""
+        for flag in flags:
+            if flag not in self._explained:
+                meaning = flag.meaning.removeprefix(f"{flag.value}: ")
+                logging.getLogger(__name__).warning("(%s): %s", flag.value, meaning)
+                self._explained.add(flag)
 
     def _fail(self, item: PlanItem, reason: str) -> None:
         operator = item.case.operator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 
 import pytest
@@ -181,6 +182,50 @@ def test_the_bar_shows_what_runs_and_above_it_what_has_finished() -> None:
     assert "Conv2d on float32[2, 3]: 1.5 ms\n" in shown(console)
     assert "1/2" in shown(console)
     assert "Linear" in shown(console)
+
+
+LONG = "Conv2d(64, 64, kernel_size=(3, 3), padding=(1, 1), bias=False) on float32[32, 64, 56, 56] (3 of 10 zeros)"
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 160])
+def test_counter_time_left_and_result_stay_at_any_width(width: int) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    bar = BarProgress(console)
+    bar.start(120, [100.0] * 120)
+    bar.begin(LONG)
+    bar.finish("0.1234 ms  12.34 mJ")
+    bar.end()
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\n", shown(console)).replace("\r", "\n").splitlines()
+    assert max(map(len, lines)) <= width
+    assert any(line.startswith("Conv2d") and line.endswith(": 0.1234 ms  12.34 mJ") for line in lines)
+    assert any(re.match(r" *0/120 .* 3 h 20 min left", line) for line in lines)
+
+
+def test_a_long_reason_is_whole() -> None:
+    console = terminal()
+    bar = BarProgress(console)
+    bar.start(1)
+    bar.begin(LONG)
+    bar.fail("out of memory " * 20)
+    bar.end()
+    assert shown(console).count("memory") == 20
+
+
+@pytest.mark.parametrize(("columns", "longest"), [("", 160), ("80", 80)])
+def test_a_plain_line_shortens_the_name(
+    columns: str, longest: int, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    stream = io.StringIO()
+    progress = PlainProgress(stream, clock)
+    progress.start(2)
+    progress.begin(LONG * 2)
+    clock.now_s += 40
+    progress.finish("1.5 ms")
+    line = stream.getvalue().rstrip("\n")
+    assert len(line) == longest
+    assert line.startswith("[1/2] Conv2d(")
+    assert line.endswith(" zeros): 1.5 ms  40 s left")
 
 
 def test_the_bar_gives_the_cursor_back() -> None:

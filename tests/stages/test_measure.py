@@ -415,6 +415,18 @@ def test_a_power_at_its_limit_is_flagged(tmp_path: Path, power_w: float, flags: 
     assert [row.measurement.flags for row in rows(campaign)] == [flags]
 
 
+def test_a_flag_is_explained_once_and_named_in_each_result(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opcost.running.campaign.quality_flags", lambda _: (Flag.METERS_DISAGREE,))
+    campaign = SimulatedCampaign(tmp_path, LOADS)
+    campaign.add_model("a", {RELU: 1, GELU: 1})
+    progress = RecordedProgress()
+    run(campaign, progress=progress)
+    assert [result.endswith("mJ  (meters-disagree)") for result in progress.results] == [True, True]
+    assert [record.getMessage() for record in caplog.records].count("(meters-disagree): meters disagree") == 1
+
+
 def test_a_seed_shuffles_the_operators_of_a_model_and_stands_in_the_rows(tmp_path: Path) -> None:
     operators = [operator("ReLU", width) for width in range(1, 13)]
     orders = []
@@ -536,7 +548,7 @@ def test_progress_marks_what_is_less_precise_than_asked(tmp_path: Path) -> None:
     progress = RecordedProgress()
     run(campaign, protocol=PRECISE, progress=progress)
     shown = dict(zip((name.partition("(")[0] for name in progress.names), progress.results, strict=True))
-    assert "  (target precision not reached)" in shown["ReLU"]
+    assert "  (imprecise)" in shown["ReLU"]
     assert "(" not in shown["GELU"]
 
 
