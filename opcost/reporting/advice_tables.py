@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from opcost.comparing.coverage import CostShare
-from opcost.reporting.terminal import print_line, print_table
+from opcost.comparing.doubts import FLAGGED_RATIO
+from opcost.reporting.tables import DOUBTFUL, print_origin, shared_facts
+from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.advise import Advice, ModelAdvice
 from opcost.units import percent
 
@@ -18,7 +20,16 @@ def print_advice(advice: Advice, is_written: bool) -> None:
     """Print the whitelist's coverage of each model, the operators to add, and the smallest sufficient whitelist."""
     from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 
-    columns = ("model", "time", "energy", "measured", "time of the whole", "energy of the whole", "reached", "to add")
+    columns = (
+        Column("model", "left"),
+        Column("time"),
+        Column("energy"),
+        Column("measured", drop=1),
+        Column("time of the whole", drop=2),
+        Column("energy of the whole", drop=3),
+        Column("reached", "left", wraps=12),
+        Column("to add", "left", wraps=20),
+    )
     conditions, target = advice.conditions, f"target {100 * advice.target_ratio:g} %"
     under = f"{target} ({conditions.device_product}, {conditions.precision}, {conditions.execution})"
     title = "Coverage by the old whitelist" if is_written else "Coverage by the whitelist"
@@ -26,9 +37,10 @@ def print_advice(advice: Advice, is_written: bool) -> None:
     lower, _, upper = advice.estimated_ratios
     print_line("Operators without a row are estimated from FLOPs and bytes.")
     print_line(f"Estimated over measured time of measured operators: {lower:.2f} to {upper:.2f} (quartiles).")
-    for model in advice.models:
-        if model.doubtful_ratio >= NOTICEABLE_RATIO:
-            print_line(f"{model.name}: {percent(model.doubtful_ratio)} of its time is from flagged measurements")
+    flagged = [one for one in advice.models if one.doubtful_ratio >= NOTICEABLE_RATIO]
+    if flagged:
+        shares = "; ".join(f"{one.name} {percent(one.doubtful_ratio)}" for one in flagged)
+        print_line(f"A part of the time is from flagged measurements, which can be off by any factor: {shares}")
     outside = [[one.operator, *_shares(one.share)] for one in advice.all_models.additions]
     if outside:
         shown = outside[:OPERATORS_SHOWN]
@@ -40,14 +52,16 @@ def print_advice(advice: Advice, is_written: bool) -> None:
     print_line(f"{label}: {', '.join(advice.smallest)}")
     if advice.no_longer:
         print_line(f"{'removed' if is_written else 'not needed for the target'}: {', '.join(advice.no_longer)}")
+    print_origin(*shared_facts([conditions]))
 
 
 def _advice_cells(model: ModelAdvice) -> tuple[str, ...]:
+    mark = f" {DOUBTFUL}" if model.doubtful_ratio >= FLAGGED_RATIO else ""
     to_add = [addition.operator for addition in model.additions] if model.name else []
     return (
         model.name or "mean",
-        percent(model.time_ratio),
-        percent(model.energy_ratio),
+        percent(model.time_ratio) + mark,
+        percent(model.energy_ratio) + mark * (model.energy_ratio is not None),
         percent(model.measured_ratio, digits=0),
         percent(model.whole_time_ratio),
         percent(model.whole_energy_ratio),

@@ -11,7 +11,7 @@ from opcost.comparing.doubts import doubts
 from opcost.estimates import Estimate
 from opcost.reporting.compared_models import QUANTITIES, compared_model
 from opcost.reporting.remark_notes import Note, Noted, footnotes, note_lines, numbers_of
-from opcost.reporting.tables import dry_run_note, print_origin, ratio_with_error
+from opcost.reporting.tables import DOUBTFUL, dry_run_note, print_origin, ratio_with_error, shared_facts
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.compare import ComparingReport
 from opcost.units import UNKNOWN, millijoules, milliseconds, percent, ratio
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     # Only for types: a comparison must not import torch, as this stage does.
     from opcost.stages.kernels import KernelsReport
 
-DOUBTFUL = "(!)"
-"""The mark of a sum that is no result yet."""
-
 
 def print_kernels(reports: Sequence[KernelsReport]) -> None:
     """Print the kernel time of each model, and of its tuples alone, and the differences."""
-    columns = ("model", "calls", "in the model", "alone", "alone / in model", "same kernels")
+    columns = (
+        Column("model", "left"),
+        Column("calls", drop=1),
+        Column("in the model"),
+        Column("alone"),
+        Column("alone / in model"),
+        Column("same kernels", drop=2),
+    )
     rows = []
     for report in reports:
         alone_s = [kind.alone_s for kind in report.kinds]
@@ -41,6 +45,7 @@ def print_kernels(reports: Sequence[KernelsReport]) -> None:
         print_line(f"{report.name}: {percent(report.counted_ratio)} of kernel time is inside counted calls")
         for line in report.differences:
             print_line(f"{report.name}: {line}")
+    print_origin()
 
 
 def _kernel_cells(
@@ -70,7 +75,8 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
             print_line(f"{report.name}: {report.reason}")
     rows = [one.noted.row for one in compared]
     if rows:
-        print_origin([row.conditions for row in rows], max(row.compared_at for row in rows))
+        day = max(row.compared_at for row in rows).partition("T")[0]
+        print_origin(*shared_facts([row.conditions for row in rows]), day)
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ def _conditions(report: ComparingReport) -> list[str]:
 
 def _print_sums(compared: Sequence[_Shown], notes: Sequence[Note], dry_run: bool) -> None:
     columns = (
-        Column("model", "left", wraps=True),
+        Column("model", "left", wraps=32),
         Column("", "left"),
         Column("whole model"),
         Column("sum of operators", drop=1),
@@ -148,7 +154,7 @@ def _sum_cells(one: _Shown, mark: str) -> tuple[tuple[str, ...], tuple[str, ...]
 def _print_parts(compared: Sequence[_Shown], notes: Sequence[Note]) -> None:
     """Print the parts of each whole."""
     columns = [
-        Column("model", "left", wraps=True),
+        Column("model", "left", wraps=32),
         Column("", "left"),
         Column("sum", drop=3),
         Column("functions in it", drop=4),

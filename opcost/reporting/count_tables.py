@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from opcost.operators.whitelist import Share
-from opcost.reporting.tables import dry_run_note
-from opcost.reporting.terminal import print_line, print_table
+from opcost.reporting.tables import dry_run_note, print_origin
+from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.filter import FilterReport
 from opcost.units import UNKNOWN, duration, gigaflop, megabytes, percent
 
@@ -19,25 +19,31 @@ if TYPE_CHECKING:
 
 def print_count_plans(plans: Sequence[CountPlan]) -> None:
     """Print the plan of block 0."""
-    columns = ("model", "input", "device", "already counted")
+    columns = (
+        Column("model", "left"),
+        Column("input", "left", drop=1, wraps=32),
+        Column("device", "left"),
+        Column("already counted", drop=2),
+    )
     rows = [(plan.name, plan.model, plan.device, "yes" if plan.counted_before else "no") for plan in plans]
     print_table("Models to count (dry run: nothing was run)", columns, rows)
     print_line(f"total time needed: about {duration(sum(plan.expected_s for plan in plans))}")
+    print_origin()
 
 
 def print_counts(reports: Sequence[CountReport]) -> None:
     """Print the counts of block 0."""
     columns = (
-        "model",
-        "modules",
-        "functions",
-        "tuples",
-        "FLOPs",
-        "in tuples",
-        "in whitelist",
-        "bytes",
-        "in tuples",
-        "in whitelist",
+        Column("model", "left"),
+        Column("modules", drop=4),
+        Column("functions", drop=4),
+        Column("tuples"),
+        Column("FLOPs"),
+        Column("FLOPs in tuples", drop=3),
+        Column("FLOPs in whitelist", drop=1),
+        Column("bytes"),
+        Column("bytes in tuples", drop=3),
+        Column("bytes in whitelist", drop=2),
     )
     rows = [
         (
@@ -58,6 +64,7 @@ def print_counts(reports: Sequence[CountReport]) -> None:
     for report in reports:
         if report.outside:
             print_line(f"{report.name}: operations in no tuple: {', '.join(report.outside)}")
+    print_origin()
 
 
 def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
@@ -80,6 +87,7 @@ def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
             print_line(f"{report.name}: value-dependent: {line}")
         for line in report.failures:
             print_line(f"{report.name}: failed: {line}")
+    print_origin()
 
 
 def print_census(rows: Sequence[CensusRow]) -> None:
@@ -90,11 +98,19 @@ def print_census(rows: Sequence[CensusRow]) -> None:
         for row in rows
     ]
     print_table("Calls and tuples of operators that compute something", columns, cells)
+    print_origin()
 
 
 def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
     """Print the operators that block 1 kept and dropped, with their shares of the model."""
-    columns = ("model", "tuples", "calls", "share of calls", "of FLOPs", "of bytes")
+    columns = (
+        Column("model", "left"),
+        Column("tuples"),
+        Column("calls"),
+        Column("share of calls", drop=1),
+        Column("share of FLOPs"),
+        Column("share of bytes"),
+    )
     rows = []
     for report in reports:
         rows.append(_share_row(f"{report.name}: kept", report.kept_tuples, report.kept))
@@ -110,6 +126,7 @@ def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
         print_line(
             f"{report.name}: {tuples} kept tuples, {measurements} measurements (one for each kind of input data)"
         )
+    print_origin()
 
 
 def _operator_rows(report: FilterReport, kept: bool) -> list[tuple[str, ...]]:

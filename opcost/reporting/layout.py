@@ -22,8 +22,6 @@ GAP = 2
 """Characters between two columns, and of the indentation of a block's lines."""
 
 MINIMUM_WIDTH = 40
-MINIMUM_TEXT = 32
-"""The width below which a column of texts is not narrowed."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +29,13 @@ class Column:
     """A column of a table on a terminal.
 
     ``drop`` is 0 for a column that every width shows. Of the others, the highest go first if the table is too wide, of
-    equals the last. Cells of a column that ``wraps`` are texts that may take several lines.
+    equals the last. ``wraps`` is 0, or the width down to which the cells, which are texts, are broken at spaces.
     """
 
     title: str
     align: Literal["left", "right"] = "right"
     drop: int = 0
-    wraps: bool = False
+    wraps: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class _Content:
         if left < 0:
             return None
         # Texts get the room first, then headings.
-        for index in sorted(range(len(widths)), key=lambda index: not self.columns[index].wraps):
+        for index in sorted(range(len(widths)), key=lambda index: self.columns[index].wraps == 0):
             natural = _longest([self.columns[index].title, *self.cells(index)])
             more = min(left, natural - widths[index])
             widths[index] += more
@@ -71,7 +69,7 @@ class _Content:
     def _least_width(self, index: int) -> int:
         column, cells = self.columns[index], self.cells(index)
         if column.wraps:
-            width = max([min(_longest(cells), MINIMUM_TEXT), *map(longest_word, cells)])
+            width = max([min(_longest(cells), column.wraps), *map(longest_word, cells)])
         else:
             width = _longest(cells)
         return max(width, longest_word(column.title))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opcost.measuring.meter_quality import MeterQuality, QualificationRow
-from opcost.reporting.tables import dry_run_note
+from opcost.reporting.tables import dry_run_note, print_origin
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.reporting.titled import titled
 from opcost.stages.measure_models import FullModelReport
@@ -20,8 +20,8 @@ def print_qualification(rows: Sequence[QualificationRow]) -> None:
     """Print the qualities of a board's meters, its power temperature coefficient and its idle power."""
     cells = [titled(row) | {"averaging time": _averaging(row.quality)} for row in rows]
     title = f"Meters of {rows[0].device_product} ({rows[0].device_uuid})"
-    first, *others = cells[0]
-    columns = [Column(first, "left"), *(Column(title, drop=DROPPED_FIRST.get(title, 0)) for title in others)]
+    meter, *others = cells[0]
+    columns = [Column(meter, "left"), *(Column(title, drop=DROPPED_FIRST.get(title, 0)) for title in others)]
     print_table(title, columns, [list(each.values()) for each in cells])
     slope, error = rows[0].power_per_kelvin_ratio, rows[0].power_per_kelvin_standard_error_ratio
     shown = "not measurable" if slope is None else f"{percent(slope, digits=2)} ± {percent(error, digits=2)} per kelvin"
@@ -32,6 +32,9 @@ def print_qualification(rows: Sequence[QualificationRow]) -> None:
             print_line(f"{row.quality.meter}: {more} more if read at every tick than if read once a second")
     before, after = watts(rows[0].idle_power_w), watts(rows[0].idle_power_after_load_w)
     print_line(f"idle power: {before} before the first load, {after} right after the load")
+    first = rows[0]
+    driver = f"driver {first.driver_version}" if first.driver_version else ""
+    print_origin(first.device_product, driver, f"torch {first.torch_version}", first.qualified_at.partition("T")[0])
 
 
 def _averaging(quality: MeterQuality) -> str:
@@ -46,14 +49,14 @@ def _averaging(quality: MeterQuality) -> str:
 def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
     """Print the results of block 2 for each model; in a dry run also the plan and the device."""
     columns = (
-        "model",
-        "measurements",
-        "in the database",
-        "measured",
-        "failed",
-        "remaining",
-        _time_column(dry_run),
-        "done",
+        Column("model", "left"),
+        Column("measurements", drop=2),
+        Column("in the database", drop=4),
+        Column("measured", drop=3),
+        Column("failed", drop=1),
+        Column("remaining"),
+        Column(_time_column(dry_run)),
+        Column("done"),
     )
     rows = [
         (
@@ -77,11 +80,19 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
         if report.remaining and not dry_run:
             print_line(f"{report.name}: {report.remaining} failed or are flagged; the same command measures them again")
     _print_plan(reports) if dry_run else _print_total("taken", [report.taken_s for report in reports], reports)
+    print_origin(*_devices(reports))
 
 
 def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None:
     """Print time and energy of each whole model; in a dry run also the plan and the device."""
-    columns = ("model", "time", "energy", "power", "measured", _time_column(dry_run))
+    columns = (
+        Column("model", "left"),
+        Column("time"),
+        Column("energy"),
+        Column("power", drop=2),
+        Column("measured", drop=1),
+        Column(_time_column(dry_run)),
+    )
     rows = [
         (
             report.name,
@@ -101,6 +112,11 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
             print_line(f"{report.name}: {report.reason}")
     if not dry_run:
         _print_total("taken", [report.taken_s for report in reports], reports)
+    print_origin(*_devices(reports))
+
+
+def _devices(reports: Sequence[OperatorsReport] | Sequence[FullModelReport]) -> list[str]:
+    return sorted({report.device_product for report in reports})
 
 
 def _time_column(dry_run: bool) -> str:

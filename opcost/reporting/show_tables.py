@@ -15,6 +15,7 @@ from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.invocation import command
 from opcost.measuring.conditions import Conditions
 from opcost.reporting.compared_models import names_without_sizes
+from opcost.reporting.tables import print_origin
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 from opcost.units import MILLI, UNKNOWN, percent, significant
@@ -99,6 +100,8 @@ def print_rankings(report: ShowReport, by: str) -> None:
     if report.not_measured:
         remedy = command("measure-models", *report.not_measured)
         print_line(f"Not measured: {', '.join(report.not_measured)}; run {remedy}")
+    if report.rankings:
+        print_origin()
 
 
 def _columns(by: str) -> list[Column]:

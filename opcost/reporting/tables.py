@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opcost.invocation import command_line
+from opcost.invocation import command_line, is_script, program_name
 from opcost.reporting.terminal import print_line, print_origin_line
 from opcost.units import ratio
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 PARTS = ("modules", "functions", "cache correction", "dropped", "not measured", "unexplained")
 """The parts of a whole model's time or energy."""
+
+DOUBTFUL = "(!)"
+"""The mark of a sum that is no result yet."""
 
 
 def print_json(reports: Sequence[Any]) -> None:
@@ -57,19 +60,20 @@ def ratio_with_error(value_ratio: float | None, error_ratio: float | None) -> st
     return ratio(value_ratio) if error_ratio is None else f"{ratio(value_ratio)} ± {ratio(error_ratio)}"
 
 
-def print_origin(conditions: Sequence[Conditions], moment: str = "") -> None:
-    """Print what made a table: version, command, and those of device, driver, torch and date that all rows share.
-
-    Args:
-        conditions: those of all rows.
-        moment: date and time of the newest row in ISO 8601, empty if unknown.
-    """
+def print_origin(*facts: str) -> None:
+    """Print what made the tables above: version, command, and facts such as the device; empty facts are left out."""
     from opcost import __version__
 
+    # A notebook has no command.
+    command = f": {command_line()}" if is_script() or program_name() == "opcost" else ""
+    print_origin_line(f"opcost {__version__}{command}", ", ".join(filter(None, facts)))
+
+
+def shared_facts(conditions: Sequence[Conditions]) -> list[str]:
+    """Return device, driver and torch of some rows, each only if all rows share it."""
     drivers = {f"driver {one.driver_version}" if one.driver_version else "" for one in conditions}
-    shared = ({one.device_product for one in conditions}, drivers, {f"torch {one.torch_version}" for one in conditions})
-    facts = [*(next(iter(one)) for one in shared if len(one) == 1), moment.partition("T")[0]]
-    print_origin_line(f"opcost {__version__}: {command_line()}", ", ".join(filter(None, facts)))
+    facts = ({one.device_product for one in conditions}, drivers, {f"torch {one.torch_version}" for one in conditions})
+    return [next(iter(fact)) for fact in facts if len(fact) == 1]
 
 
 def dry_run_note(dry_run: bool, text: str) -> str:

@@ -1,0 +1,318 @@
+"""The layout of every table, and of progress, at 80, 100 and 160 columns: ``tests/golden/tables/``.
+
+``pytest --renew-golden`` writes them again.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+from simulated_machine import SIMULATED_CONDITIONS
+
+from opcost.comparing.coverage import Addition, CostShare
+from opcost.comparing.remarks import Remark, RemarkKind
+from opcost.comparing.row import ComparisonRow
+from opcost.operators.whitelist import Share
+from opcost.reporting.advice_tables import print_advice
+from opcost.reporting.comparison_tables import print_comparisons, print_kernels
+from opcost.reporting.count_tables import (
+    print_census,
+    print_count_plans,
+    print_counts,
+    print_rebuilds,
+    print_selections,
+)
+from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements, print_qualification
+from opcost.reporting.terminal import BarProgress, PlainProgress
+from opcost.stages.advise import Advice, ModelAdvice
+from opcost.stages.compare import ComparingReport
+from opcost.stages.count import CensusRow, CountPlan, CountReport
+from opcost.stages.filter import FilterReport, OperatorShare
+from opcost.stages.kernels import KernelsReport, KindOfOperator
+from opcost.stages.measure_models import FullModelReport
+from opcost.stages.measure_operators import OperatorsReport
+from opcost.stages.replay import RebuildReport
+from opcost.storage.database import Database
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "tables"
+WIDTHS = (80, 100, 160)
+
+SHORT, USUAL, LONG = "vgg16_32x3x224x224", "efficientnet_b0_32x3x224x224", "shufflenet_v2_x0_5_32x3x224x224"
+LONGEST = "maskrcnn_resnet50_fpn_v2_and_weights_of_coco_2x3x800x1333"
+H200 = ("cuda:0", "NVIDIA H200")
+GPU = replace(
+    SIMULATED_CONDITIONS,
+    device_type="cuda",
+    device_product="NVIDIA H200",
+    driver_version="580.159.04",
+    torch_version="2.11.0+cu130",
+    execution="graph",
+)
+CPU = replace(
+    GPU, device_type="cpu", device_product="AMD EPYC 9575F 64-Core Processor", driver_version=None, execution="eager"
+)
+TUPLE = "torch.nn.Conv2d(64, 64, kernel_size=(3, 3), padding=(1, 1), bias=False) on (float32[32, 64, 56, 56]) eval"
+
+
+def compared(name: str, **changes: object) -> ComparisonRow:
+    """A comparison with values of EfficientNet-B0's size."""
+    row = ComparisonRow(
+        key="k",
+        operator="torchvision.models.efficientnet_b0",
+        time_s=0.003442,
+        energy_j=1.566,
+        name=name,
+        input_data="captured",
+        counted="all",
+        time_standard_error_s=7e-6,
+        energy_standard_error_j=0.008,
+        full_time_s=0.003561,
+        full_time_standard_error_s=1e-6,
+        full_energy_j=1.616,
+        full_energy_standard_error_j=0.001,
+        reference_temperature_c=50.0,
+        time_ratio=0.9666,
+        time_standard_error_ratio=0.002,
+        energy_ratio=0.9691,
+        energy_standard_error_ratio=0.005,
+        function_time_s=0.000246,
+        function_energy_j=0.118,
+        correction_time_s=7.1e-5,
+        correction_time_standard_error_s=1e-6,
+        correction_energy_j=0.019,
+        correction_energy_standard_error_j=0.001,
+        dropped_time_s=2.5e-5,
+        dropped_energy_j=0.003,
+        unmeasured_time_s=0.0,
+        unmeasured_energy_j=0.0,
+        unexplained_time_s=2.3e-5,
+        unexplained_energy_j=0.028,
+        eager_device_time_s=None,
+        eager_launch_time_s=None,
+        eager_energy_j=None,
+        kernel_error_ratio=None,
+        absolute_kernel_error_ratio=None,
+        energy_missing_reason=None,
+        flop_ratio=1.0,
+        memory_bytes_ratio=1.0,
+        summed_operators=111,
+        missing_operators=0,
+        missing="",
+        remarks="",
+        compared_at="2026-11-01T00:00:00+00:00",
+        conditions=GPU,
+    )
+    return replace(row, **changes)  # type: ignore[arg-type]
+
+
+ENERGIES = """
+    energy_j energy_standard_error_j full_energy_j full_energy_standard_error_j energy_ratio energy_standard_error_ratio
+    function_energy_j dropped_energy_j unmeasured_energy_j unexplained_energy_j correction_time_s correction_energy_j
+    reference_temperature_c
+"""
+NO_ENERGY = dict.fromkeys(ENERGIES.split())
+PROTOCOL = {"name": "protocol", "of_sum": "a loop to within 1.00%", "of_whole": "a loop of 3 s", "time_ratio": 1.0}
+BOARD = {"name": "device_uuid", "of_sum": "GPU-a", "of_whole": "GPU-b", "time_ratio": 0.364}
+FLAGGED = Remark(
+    RemarkKind.FLAGGED_OPERATORS, {"time_ratio": 0.123, "operator": "torch.nn.Conv2d", "flags": ("uneven",)}
+)
+
+
+def comparing(*pairs: tuple[ComparisonRow, tuple[Remark, ...]]) -> ComparingReport:
+    rows = tuple(row for row, _ in pairs)
+    return ComparingReport(rows[0].name, rows, None, remarks=tuple(remarks for _, remarks in pairs))
+
+
+def comparisons() -> None:
+    missing = {"missing_operators": 4, "missing": " | ".join([TUPLE] * 4), "unmeasured_time_s": 0.00036}
+    eager = replace(GPU, execution="eager")
+    reports = [
+        comparing((compared(USUAL), (Remark(RemarkKind.OTHER_CIRCUMSTANCE, PROTOCOL),))),
+        comparing(
+            (compared(LONG), (Remark(RemarkKind.OTHER_CIRCUMSTANCE, BOARD),)),
+            (compared(LONG, conditions=eager, correction_time_s=None, **missing), (FLAGGED,)),
+        ),
+        comparing((compared(SHORT, unexplained_time_s=-0.0079, time_s=0.0115, time_ratio=3.22), ())),
+        ComparingReport("resnet18_32x3x224x224", (), "the whole model is not measured; run opcost measure-models"),
+    ]
+    print_comparisons(reports, dry_run=True)
+
+
+def comparisons_of_a_cpu() -> None:
+    reason = "28 of 28 operators have no energy: /sys/class/powercap/intel-rapl:0/energy_uj: Permission denied"
+    rows = [compared(name, conditions=CPU, energy_missing_reason=reason, **NO_ENERGY) for name in (USUAL, LONG)]
+    print_comparisons([comparing((row, ())) for row in rows], dry_run=False)
+
+
+def comparisons_of_a_long_name() -> None:
+    print_comparisons([comparing((compared(name), (FLAGGED,))) for name in (LONGEST, SHORT)], dry_run=False)
+
+
+def kernels() -> None:
+    kinds = (KindOfOperator("Conv2d", 53, 0.004, 0.005, 0.003), KindOfOperator("nms", 1, 0.001, None, 0.0))
+    line = "1.2 ms: torch.nn.Conv2d: implicit_convolve_sgemm / cutlass_tensorop_s1688fprop_optimized_tf32_128x128"
+    print_kernels([KernelsReport(LONG, 9, 0.005, 0.99, 0.6, kinds, (line,))])
+
+
+def plans_of_counts() -> None:
+    weights = "(IMAGENET1K_V1), input float32[32, 3, 224, 224]"
+    print_count_plans([CountPlan(name, f"{name} {weights}", False, "cuda:0", 12.0) for name in (USUAL, LONG)])
+
+
+def counts() -> None:
+    sizes = (820, 777, 43, 111, 24_850_000_000, 7_390_000_000, 5_288_548, 24_850_000_000, 7_100_000_000)
+    rows = [CountReport(name, *sizes, 24_600_000_000, 7_000_000_000, ("fill_", "mm"), "cpu") for name in (USUAL, LONG)]
+    print_counts(rows)
+
+
+def census() -> None:
+    print_census([CensusRow(LONG, 174, 54, 50, 4), CensusRow(None, 10_348, 2_058, 1_050, 1_008)])
+
+
+def rebuilds() -> None:
+    print_rebuilds([RebuildReport(LONG, 111, 109, (f"{TUPLE}: other outputs",), (f"{TUPLE}: why",))])
+
+
+def selections() -> None:
+    operators = (
+        OperatorShare("Conv2d", True, 20, Share(53, 0.3, 0.9, 0.5)),
+        OperatorShare("scaled_dot_product_attention", False, 2, Share(8, 0.051, 0.0, 0.05)),
+    )
+    shares = Share(150, 0.949, 1.0, 0.75), Share(8, 0.051, 0.0, 0.05), Share(0, None, 0.0, 0.2)
+    print_selections([FilterReport(LONG, 50, 48, 60, *shares, operators)], dry_run=True)
+
+
+def operator_measurements() -> None:
+    failed = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.25 GiB. GPU 0 has 141 GiB in all",)
+    numbers = (1148, 1010, 137, 1, 33, 7530.0)
+    print_operator_measurements([OperatorsReport(LONG, *numbers, True, failed, 2, ("no meter",), {}, *H200)], False)
+
+
+def plans_of_operator_measurements() -> None:
+    planned = {"missing": 136, "flagged": 2}
+    numbers = (148, 10, 0, 0, 138, 7530.0)
+    print_operator_measurements([OperatorsReport(LONG, *numbers, False, (), 0, (), planned, *H200)], True)
+
+
+def full_models() -> None:
+    measured = (0.003561, 1.616, 453.8, True, False, 0.0, None, {}, *H200)
+    reason = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.25 GiB. GPU 0 has 141 GiB in all"
+    failed = (None, None, None, False, True, 33.0, reason, {}, *H200)
+    print_full_models([FullModelReport(USUAL, *measured), FullModelReport(LONG, *failed)], dry_run=False)
+
+
+def qualification() -> None:
+    rows = Database(ROOT / "database").meter_qualifications.rows()
+    print_qualification([row for row in rows if row.device_uuid and row.device_uuid.startswith("GPU-e47b156c")])
+
+
+def advice() -> None:
+    additions = tuple(
+        Addition(name, CostShare(0.03, 0.02))
+        for name in ("scaled_dot_product_attention", "LayerNorm", "GELU", "pad", "Permute")
+    )
+    models = (
+        ModelAdvice(USUAL, 0.99, 0.991, 1.0, 0.0, 0.968, 0.975, True, ()),
+        ModelAdvice(LONG, 0.871, None, 0.4, 0.12, None, None, False, additions),
+    )
+    mean = ModelAdvice(None, 0.93, 0.991, 0.7, 0.06, None, None, False, additions)
+    smallest = ("Conv2d", "Linear", "BatchNorm2d", "scaled_dot_product_attention", "LayerNorm", "add", "ReLU", "GELU")
+    print_advice(Advice(0.99, GPU, (0.89, 1.0, 1.37), models, mean, smallest, ("Hardswish",)), is_written=False)
+
+
+def plain_progress() -> None:
+    stream = io.StringIO()
+    progress = PlainProgress(stream, iter([0.0, *(40.0 * tick for tick in range(1, 99))]).__next__)
+    progress.start(120, [40.0] * 120)
+    for name, result in RESULTS:
+        progress.begin(name)
+        progress.finish(result)
+    progress.fail("out of memory")
+    print(stream.getvalue(), end="")
+
+
+RESULTS = (
+    ("ReLU(inplace=True) on float32[32, 64, 112, 112]", "0.05123 ms  19.91 mJ"),
+    (TUPLE, "0.1234 ms  61.70 mJ  (uneven, imprecise)"),
+)
+
+TABLES = (
+    advice,
+    census,
+    comparisons,
+    comparisons_of_a_cpu,
+    comparisons_of_a_long_name,
+    counts,
+    full_models,
+    kernels,
+    operator_measurements,
+    plain_progress,
+    plans_of_counts,
+    plans_of_operator_measurements,
+    qualification,
+    rebuilds,
+    selections,
+)
+
+
+def at_all_widths(show: Callable[[int], str]) -> str:
+    """Return what is shown at each width; no line of it is longer."""
+    parts = []
+    for width in WIDTHS:
+        lines = [line.rstrip() for line in show(width).splitlines()]
+        assert [line for line in lines if cell_len(line) > width] == []
+        parts.append("\n".join([f"{f' {width} columns ':=^{width}}", *lines, ""]))
+    return "\n".join(parts)
+
+
+def compare_to_golden(name: str, text: str, config: pytest.Config) -> None:
+    path = GOLDEN / f"{name}.txt"
+    if config.getoption("--renew-golden"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == text, "meant? then: pytest --renew-golden"
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
+def test_a_table_has_its_layout(
+    table: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    pytestconfig: pytest.Config,
+) -> None:
+    monkeypatch.setattr("sys.argv", ["/somewhere/opcost", "command", "shufflenet*", "efficientnet_b0*", "--dry-run"])
+
+    # Elsewhere commands have the path of an environment.
+    monkeypatch.setattr("opcost.reporting.remark_notes.command", lambda name: f"opcost {name}")
+
+    def show(width: int) -> str:
+        monkeypatch.setenv("COLUMNS", str(width))
+        table()
+        return capsys.readouterr().out
+
+    compare_to_golden(table.__name__, at_all_widths(show), pytestconfig)
+
+
+def test_the_bar_has_its_layout(pytestconfig: pytest.Config) -> None:
+    def show(width: int) -> str:
+        console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None, legacy_windows=False)
+        bar = BarProgress(console)
+        bar.start(120, [40.0] * 120)
+        for name, result in RESULTS:
+            bar.begin(name)
+            bar.finish(result)
+        bar.fail("out of memory")
+        bar.end()
+        assert isinstance(console.file, io.StringIO)
+        drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "\n", console.file.getvalue())
+        return "\n".join(line for line in drawn.splitlines() if line.strip())
+
+    compare_to_golden("bar", at_all_widths(show), pytestconfig)
