@@ -192,20 +192,20 @@ def selections() -> None:
 
 def operator_measurements() -> None:
     failed = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.25 GiB. GPU 0 has 141 GiB in all",)
-    numbers = (1148, 1010, 137, 1, 33, 7530.0)
+    numbers = (1148, 1010, 137, 1, 33, 20.0, 7530.0, 46.0)
     print_operator_measurements([OperatorsReport(LONG, *numbers, True, failed, 2, ("no meter",), {}, *H200)], False)
 
 
 def plans_of_operator_measurements() -> None:
     planned = {"missing": 136, "flagged": 2}
-    numbers = (148, 10, 0, 0, 138, 7530.0)
+    numbers = (148, 10, 0, 0, 138, 7530.0, 0.0, 46.0)
     print_operator_measurements([OperatorsReport(LONG, *numbers, False, (), 0, (), planned, *H200)], True)
 
 
 def full_models() -> None:
-    measured = (0.003561, 1.616, 453.8, True, False, 0.0, None, {}, *H200)
+    measured = (0.003561, 1.616, 453.8, True, False, 0.0, 12.3, 15.0, None, {}, *H200)
     reason = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.25 GiB. GPU 0 has 141 GiB in all"
-    failed = (None, None, None, False, True, 33.0, reason, {}, *H200)
+    failed = (None, None, None, False, True, 33.0, 4.0, 15.0, reason, {}, *H200)
     print_full_models([FullModelReport(USUAL, *measured), FullModelReport(LONG, *failed)], dry_run=False)
 
 
