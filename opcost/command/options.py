@@ -189,6 +189,7 @@ DATABASE = folder_option("--database", "the only folder of tables, instead of th
 FOLDERS = (HOME, MEASUREMENTS, DATABASE)
 DRY_RUN = switch("--dry-run", "print what would be done and how long it takes; change nothing")
 JSON = switch("--json", "print one JSON list with one object per model, and nothing else, on stdout")
+JSON_OBJECT = switch("--json", "print one JSON object, and nothing else, on stdout")
 VERBOSE = switch("--verbose", "print each step, and the traceback behind an error, on stderr")
 META = switch(
     "--meta",

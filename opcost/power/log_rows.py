@@ -5,6 +5,7 @@ A value that the device did not report is None and an empty cell, never zero.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -66,16 +67,19 @@ def power_of(row: PowerRow) -> float | None:
 class PowerSummary:
     """Counts the rows of a log and averages their power, in constant memory.
 
-    Rows come at equal intervals and have equal weights. The mean is an overview of a log; energies are calculated by
-    ``power.mean``.
+    Rows come at equal intervals and have equal weights. Mean and energy are an overview of a log; energies of
+    measurements are calculated by ``power.mean``. Powers are in W, None if no row has a power.
     """
 
     def __init__(self) -> None:
         self.rows = 0
         self.value_changes = 0
+        self.minimum_power_w: float | None = None
+        self.maximum_power_w: float | None = None
         self._known_rows = 0
         self._sum_w = 0.0
         self._previous_w: float | None = None
+        self._begin_s = self._end_s = 0.0
 
     def add_all(self, rows: Iterable[PowerRow]) -> None:
         """Count the next rows of the log."""
@@ -84,20 +88,33 @@ class PowerSummary:
 
     @property
     def mean_power_w(self) -> float | None:
-        """The mean over the rows that have a power, in W; None if none has."""
+        """The mean over the rows that have a power."""
         return self._sum_w / self._known_rows if self._known_rows else None
+
+    @property
+    def duration_s(self) -> float:
+        """The time from the first row to the last, in s."""
+        return self._end_s - self._begin_s
+
+    @property
+    def energy_j(self) -> float | None:
+        """Mean power times duration, in J."""
+        return None if self.mean_power_w is None else self.mean_power_w * self.duration_s
 
     def __str__(self) -> str:
         mean = "unknown" if self.mean_power_w is None else watts(self.mean_power_w)
         return f"{self.rows} rows, {self.value_changes} value changes, mean power {mean}"
 
     def _add(self, row: PowerRow) -> None:
+        self._begin_s, self._end_s = self._begin_s if self.rows else row.epoch_s, row.epoch_s
         self.rows += 1
         power_w = power_of(row)
         if power_w is None:
             return
         self._known_rows += 1
         self._sum_w += power_w
+        self.minimum_power_w = min(power_w, math.inf if self.minimum_power_w is None else self.minimum_power_w)
+        self.maximum_power_w = max(power_w, self.maximum_power_w or 0.0)
         if self._previous_w is not None and power_w != self._previous_w:
             self.value_changes += 1
         self._previous_w = power_w

@@ -35,11 +35,6 @@ def print_objects(objects: Sequence[Mapping[str, Any]]) -> None:
     print(json.dumps(objects, indent=2))
 
 
-def print_json_object(report: Any) -> None:
-    """Print a report as one object on stdout; figures are in SI units."""
-    print(json.dumps(asdict(report), indent=2))
-
-
 def print_configs(reports: Sequence[ConfigReport], dry_run: bool) -> None:
     """Print the configs that were written, and the number of those that existed already."""
     made = [report for report in reports if report.made]

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,6 +16,41 @@ from opcost.meters.nvidia_smi import NvidiaSmiError
 from opcost.power.log_rows import PowerRow, PowerSummary, csv_header, csv_line
 
 Batches: TypeAlias = Generator[tuple[PowerRow, ...], None, None]
+
+
+@dataclass(frozen=True)
+class PowerLogReport:
+    """A finished log; figures are None if no row has a power.
+
+    ``gpu`` is nvidia-smi's index or UUID, None for the CPU. ``energy_j`` is mean power times duration.
+    """
+
+    file: str
+    device: str
+    gpu: str | None
+    rows: int
+    value_changes: int
+    duration_s: float
+    mean_power_w: float | None
+    minimum_power_w: float | None
+    maximum_power_w: float | None
+    energy_j: float | None
+
+    @staticmethod
+    def of(summary: PowerSummary, file: Path, device: str, gpu: str | None) -> PowerLogReport:
+        """Return the report of a summary."""
+        return PowerLogReport(
+            str(file),
+            device,
+            gpu,
+            summary.rows,
+            summary.value_changes,
+            summary.duration_s,
+            summary.mean_power_w,
+            summary.minimum_power_w,
+            summary.maximum_power_w,
+            summary.energy_j,
+        )
 
 
 def gpu_of(device: str, environment: Mapping[str, str] = os.environ) -> str:

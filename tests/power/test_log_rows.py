@@ -50,6 +50,8 @@ def test_a_summary_averages_each_value_for_as_long_as_it_was_shown() -> None:
     )
     summary.add_all([PowerRow(9.0), PowerRow(10.0, power_instant_w=200)])
     assert (summary.rows, summary.value_changes, summary.mean_power_w) == (7, 2, 130)
+    assert (summary.minimum_power_w, summary.maximum_power_w) == (90, 200)
+    assert (summary.duration_s, summary.energy_j) == (10.0, 1300.0)
     assert str(summary) == "7 rows, 2 value changes, mean power 130.0 W"
 
 
@@ -68,4 +70,9 @@ def test_the_instant_power_comes_first_and_the_average_stands_in() -> None:
 
 
 def test_without_readings_there_is_no_mean() -> None:
-    assert str(PowerSummary()) == "0 rows, 0 value changes, mean power unknown"
+    zero = PowerSummary()
+    zero.add_all([PowerRow(0.0, power_instant_w=0.0), PowerRow(1.0, power_instant_w=5.0)])
+    assert (zero.minimum_power_w, zero.maximum_power_w) == (0.0, 5.0)
+    empty = PowerSummary()
+    assert (empty.minimum_power_w, empty.maximum_power_w, empty.energy_j) == (None, None, None)
+    assert str(empty) == "0 rows, 0 value changes, mean power unknown"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -73,6 +74,19 @@ def test_what_is_wrong_is_reported_by_file_and_line(
     }.items():
         assert any(line.startswith(file) and problem in line for line in problems), file
     assert last == f"7 files read, {len(problems)} mistakes"
+
+
+def test_mistakes_as_json_are_one_object(
+    campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = ("--measurements", campaign.measurements, "--database", campaign.database.folder)
+    assert status(monkeypatch, "check", "--json", *folders) == 0
+    assert json.loads(capsys.readouterr().out) == {"files": 4, "problems": [], "repaired": []}
+    whitelist = campaign.measurements / "operator_whitelist.yml"
+    whitelist.write_text("operators: []\n")
+    assert status(monkeypatch, "check", "--json", *folders) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert [problem.partition(": ")[0] for problem in report["problems"]] == [f"{whitelist}:1"]
 
 
 def test_repairing_keeps_the_good_lines_and_the_old_file(

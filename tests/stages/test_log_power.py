@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import signal
 import subprocess
@@ -72,6 +73,27 @@ def test_a_log_has_si_columns_and_times_with_their_zone(stage: NvidiaSmiStage, t
     assert first_line.startswith("logging GPU 0 to power.csv")
     assert f"{len(rows)} rows" in last_line
     assert "mean power 30" in last_line
+
+
+def test_the_summary_as_json_is_that_of_the_rows_in_the_file(stage: NvidiaSmiStage, tmp_path: Path) -> None:
+    with start("--seconds", "0.4", "--output", "power.csv", "--json", folder=tmp_path) as process:
+        output, _ = process.communicate(timeout=30)
+    summary, rows = json.loads(output), rows_of(tmp_path / "power.csv")
+    powers_w = [float(row["power_instant_w"] or row["power_average_w"]) for row in rows]
+    first, last = (datetime.fromisoformat(rows[index]["timestamp"]) for index in (0, -1))
+    assert (summary["file"], summary["device"], summary["gpu"]) == ("power.csv", "cuda", "0")
+    assert summary["rows"] == len(rows)
+    assert (summary["minimum_power_w"], summary["maximum_power_w"]) == (min(powers_w), max(powers_w))
+    assert summary["mean_power_w"] == pytest.approx(sum(powers_w) / len(powers_w))
+    assert summary["duration_s"] == pytest.approx((last - first).total_seconds(), abs=0.002)
+    assert summary["energy_j"] == pytest.approx(summary["mean_power_w"] * summary["duration_s"])
+
+
+def test_no_json_of_a_plot_or_a_qualification(tmp_path: Path) -> None:
+    for option, remedy in (("--plot", "leave"), ("--qualify", "leave --qualify out")):
+        status, errors = run(option, *(["x.csv"] if option == "--plot" else []), "--json", folder=tmp_path)
+        assert (status, len(errors.splitlines())) == (2, 1)
+        assert remedy in errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from opcost.command.log import log_run
-from opcost.command.options import FOLDERS, VERBOSE, switch
+from opcost.command.options import FOLDERS, JSON_OBJECT, VERBOSE, switch
 from opcost.command.subcommand import Subcommand, folders_of
 
 REPAIR = switch("--repair", "rewrite tables without their bad lines, and keep the old files beside them")
@@ -17,15 +17,19 @@ def check(arguments: Namespace) -> int:
     folders = folders_of(arguments)
     log_run(arguments.verbose, folders.database if arguments.repair and folders.database.is_dir() else None)
 
+    from opcost.reporting.json_object import print_json_object
     from opcost.stages.check_files import check_files
     from opcost.storage.database import Database
     from opcost.storage.model_folders import ModelFolders
 
     models = ModelFolders(folders.measurements, folders.shipped_measurements)
     report = check_files(models, Database(folders.database, folders.shipped_database), arguments.repair)
-    for line in (*report.repaired, *report.problems):
-        print(line)
-    print(f"{report.files} files read, {len(report.problems) or 'no'} mistakes")
+    if arguments.json:
+        print_json_object(report)
+    else:
+        for line in (*report.repaired, *report.problems):
+            print(line)
+        print(f"{report.files} files read, {len(report.problems) or 'no'} mistakes")
     return int(bool(report.problems))
 
 
@@ -33,6 +37,6 @@ CHECK = Subcommand(
     name="check",
     does="read all tables, configs and pickles, and print each mistake with file and line",
     example="",
-    options=(*FOLDERS, REPAIR, VERBOSE),
+    options=(*FOLDERS, REPAIR, JSON_OBJECT, VERBOSE),
     run=check,
 )

@@ -5,10 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 
 from opcost.command.log import log_run
-from opcost.command.options import FOLDERS, VERBOSE, switch
+from opcost.command.options import FOLDERS, JSON_OBJECT, VERBOSE
 from opcost.command.subcommand import Subcommand, folders_of
-
-JSON = switch("--json", "print one JSON object, and nothing else, on stdout")
 
 
 def info(arguments: Namespace) -> int:
@@ -16,7 +14,7 @@ def info(arguments: Namespace) -> int:
     log_run(arguments.verbose)
 
     from opcost.reporting.info_lines import print_info
-    from opcost.reporting.tables import print_json_object
+    from opcost.reporting.json_object import print_json_object
     from opcost.stages.info import find_info
 
     found = find_info(folders_of(arguments))
@@ -28,6 +26,6 @@ INFO = Subcommand(
     name="info",
     does="print versions, devices and their power meters, the shipped rows, the folders, and two next steps",
     example="",
-    options=(*FOLDERS, JSON, VERBOSE),
+    options=(*FOLDERS, JSON_OBJECT, VERBOSE),
     run=info,
 )

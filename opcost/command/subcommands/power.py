@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from opcost.command.log import log_run
-from opcost.command.options import GPU_NUMBER, INTERVAL, LENGTH, LOG_FILE, METERED_DEVICE, PLOT, VERBOSE
+from opcost.command.options import GPU_NUMBER, INTERVAL, JSON_OBJECT, LENGTH, LOG_FILE, METERED_DEVICE, PLOT, VERBOSE
 from opcost.command.subcommand import Subcommand
 from opcost.errors import UserError
 from opcost.power.log_rows import PowerSummary
@@ -23,8 +23,8 @@ def power(arguments: Namespace) -> int:
     log_run(arguments.verbose)
     if arguments.plot is None:
         return _log(arguments)
-    if arguments.interval or arguments.seconds or arguments.gpu:
-        raise UserError("--plot draws a log; leave --interval, --seconds and --gpu out")
+    if arguments.interval or arguments.seconds or arguments.gpu or arguments.json:
+        raise UserError("--plot draws a log; leave --interval, --seconds, --gpu and --json out")
 
     from opcost.reporting.power_plot import plot_log
 
@@ -39,8 +39,9 @@ def check_gpu(arguments: Namespace) -> None:
 
 
 def _log(arguments: Namespace) -> int:
+    from opcost.reporting.json_object import print_json_object
     from opcost.reporting.live_power import shown
-    from opcost.stages.log_power import cpu_batches, gpu_batches, gpu_of, stop_on_signals, write_rows
+    from opcost.stages.log_power import PowerLogReport, cpu_batches, gpu_batches, gpu_of, stop_on_signals, write_rows
 
     path = arguments.output or Path(time.strftime("power_log_%Y%m%dT%H%M%SZ.csv", time.gmtime()))
     if path.exists() or not path.parent.is_dir():
@@ -57,6 +58,8 @@ def _log(arguments: Namespace) -> int:
             write_rows(itertools.chain([first], shown(batches)), path, summary)
         finally:
             _report(f"{path}: {summary}")
+            if arguments.json:
+                print_json_object(PowerLogReport.of(summary, path, arguments.device, gpu))
     return 0
 
 
@@ -68,6 +71,6 @@ POWER = Subcommand(
     name="power",
     does="log the power of a GPU (with nvidia-smi) or of the CPU (with RAPL) to a CSV file until Ctrl-C",
     example="--device cuda:0 --output power.csv --seconds 60",
-    options=(METERED_DEVICE, GPU_NUMBER, INTERVAL, LOG_FILE, LENGTH, PLOT, VERBOSE),
+    options=(METERED_DEVICE, GPU_NUMBER, INTERVAL, LOG_FILE, LENGTH, PLOT, JSON_OBJECT, VERBOSE),
     run=power,
 )
