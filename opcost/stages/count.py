@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UnknownOperationError, UserError
@@ -14,18 +15,26 @@ from opcost.measuring.conditions import device_type_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple
 from opcost.operators.whitelist import select
+from opcost.prediction.durations import SECONDS_PER_PARAMETER, Size
+from opcost.prediction.rates import Rates
 from opcost.progress import Progress
 from opcost.running.devices import choose_device
+from opcost.running.expected_times import sizes_in
 from opcost.running.request import COUNTS, Request, counted, model_tuple
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.registry import check_config
+from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.workload import REFUSALS, one_line
 
-EXPECTED_S = {"cuda": 1.0, "cpu": 6.0, META: 0.25}
-"""Time for a model: the mean over the project's configs, on an H200 and on two cores."""
+COUNTING_RATES = {"cpu": Rates(2e-11, 5e-10, 0.3), "cuda": Rates(5e-14, 5e-13, 0.5), META: Rates(0.0, 0.0, 0.25)}
+"""Rates at which models are counted, for each FLOP (on a CPU also for each thread), byte and model. CPU: eleven models
+on two cores, within a factor of two (2026-11-23). GPU, meta: the mean over the project's configs (H200, two cores)."""
+
+USUAL_SIZE = Size(5 * 10**11, 10**10, 3 * 10**7)
+"""The size of a model that is neither counted nor published: about the mean of the project's configs."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +98,16 @@ class CensusRow:
 
 @dataclass(frozen=True)
 class _Task:
-    """A model to count, and the device to count it on."""
+    """A model to count, the device to count it on, and the expected time."""
 
     config: ModelConfig
     model: ResolvedModel
     device: str
+    expected_s: float
 
     def plan(self) -> CountPlan:
         is_counted = COUNTS.path(self.config).exists()
-        expected_s = EXPECTED_S[device_type_of(self.device)]
-        return CountPlan(self.config.name, str(self.model.operator), is_counted, self.device, expected_s)
+        return CountPlan(self.config.name, str(self.model.operator), is_counted, self.device, self.expected_s)
 
 
 def plan_counting(request: Request, on_meta: bool = False) -> list[CountPlan]:
@@ -116,7 +125,7 @@ def count_operators(request: Request, progress: Progress, on_meta: bool = False)
     """
     tasks = _tasks(request, on_meta)
     whitelist = request.whitelist_if_any()
-    progress.start(len(tasks), [task.plan().expected_s for task in tasks])
+    progress.start(len(tasks), [task.expected_s for task in tasks])
     try:
         return [_count_and_report(task, whitelist, progress) for task in tasks]
     finally:
@@ -153,7 +162,21 @@ def _census_row(
 def _tasks(request: Request, on_meta: bool) -> list[_Task]:
     device = choose_device(request.device)
     models = [(config, resolve(model_tuple(config))) for config in request.open_configs(check_config)]
-    return [_Task(config, model, model.counting_device(device, on_meta)) for config, model in models]
+    shipped = sizes_in(request.database.model_operators)
+    tasks = []
+    for config, model in models:
+        counted_on = model.counting_device(device, on_meta)
+        tasks.append(_Task(config, model, counted_on, counting_s(size_of(config, shipped), counted_on)))
+    return tasks
+
+
+def counting_s(size: Size | None, device: str) -> float:
+    """Return the expected time to build, run and count a model of a size, None if unknown, in s."""
+    size = size or USUAL_SIZE
+    kind = device_type_of(device)
+    rates, threads = COUNTING_RATES[kind], torch.get_num_threads() if kind == "cpu" else 1
+    built_s = 0.0 if kind == META else SECONDS_PER_PARAMETER * size.parameters
+    return rates.per_call + built_s + rates.per_flop * size.flop / threads + rates.per_byte * size.memory_bytes
 
 
 def _count_and_report(task: _Task, whitelist: tuple[str, ...] | None, progress: Progress) -> CountReport | CountFailure:

@@ -6,17 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from simulated_apparatus import RecordedProgress
 from torchvision.models._api import BUILTIN_MODELS
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
 from opcost.operators.tuples import model_operator
+from opcost.prediction.durations import Size
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, model_tuple, selected
 from opcost.running.request import counted as stored
 from opcost.sources.models import resolve
-from opcost.stages.count import CountFailure, CountReport, census, count_operators, plan_counting
+from opcost.stages.count import CountFailure, CountReport, census, count_operators, counting_s, plan_counting
 from opcost.stages.filter import filter_operators
+from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
@@ -352,3 +356,39 @@ def test_operations_without_a_formula_are_a_line(tmp_path: Path, monkeypatch: py
     assert "summary.yml:1: model_name: squeezenet1_1: no formula for the FLOPs of aten::" in failure.reason
     assert "opcost/torch_backend/flops.py" in failure.reason
     assert not COUNTS.path(config_of(tmp_path, "small")).exists()
+
+
+# Expected durations
+
+
+SIZES = st.builds(Size, st.integers(0, 10**16), st.integers(0, 10**13), st.integers(0, 10**10))
+
+
+@given(SIZES, SIZES, st.sampled_from(("cpu", "cuda:0", "meta")))
+def test_expected_times_are_positive_and_grow_with_the_size(size: Size, more: Size, device: str) -> None:
+    larger = Size(size.flop + more.flop, size.memory_bytes + more.memory_bytes, size.parameters + more.parameters)
+    assert 0 < counting_s(size, device) <= counting_s(larger, device) < float("inf")
+    assert 0 < counting_s(None, device) < 60
+
+
+def test_a_large_model_is_expected_to_take_longer_than_a_small_one(tmp_path: Path) -> None:
+    add_model(tmp_path, "huge", "vit_h_14", [32, 3, 518, 518])
+    add_model(tmp_path, "small", "resnet18", [32, 3, 32, 32])
+    huge, small = plan_counting(request(tmp_path))
+    assert small.expected_s < 5
+    assert huge.expected_s > 120
+    on_meta, _ = plan_counting(request(tmp_path), on_meta=True)
+    assert on_meta.expected_s < 5
+
+
+def test_a_counted_size_replaces_the_published_one(tmp_path: Path) -> None:
+    add_model(tmp_path, "small", "squeezenet1_1", [2, 3, 32, 32])
+    config = config_of(tmp_path, "small")
+    published = size_of(config, {})
+    (counted,) = count_operators(request(tmp_path), RecordedProgress())
+    assert isinstance(counted, CountReport)
+    assert size_of(config, {}) == Size(counted.flops, counted.bytes, counted.parameters)
+    assert published is not None
+    # At the published size of 224 pixels a side, scaled by the number of pixels.
+    assert 1 / 4 < published.flop / counted.flops < 4
+    assert published.parameters == counted.parameters

@@ -327,6 +327,24 @@ def test_a_dry_run_writes_and_measures_nothing_and_says_how_long_it_takes(campai
     assert campaign.with_meter == [False, False]
 
 
+@pytest.mark.parametrize("protocol", [SHORT, FULL, MeasurementProtocol(0.5, 0.5)])
+def test_a_campaign_takes_as_long_as_its_dry_run_announced(tmp_path: Path, protocol: MeasurementProtocol) -> None:
+    truth = {RELU: 0.0005, GELU: 0.02, SILU: 0.7, LINEAR: 5.0}
+    loads = {one: Load(time_s=time_s, power_w=200.0) for one, time_s in truth.items()}
+    campaign = SimulatedCampaign(tmp_path, loads)
+    campaign.add_model("a", {RELU: 1, GELU: 1})
+    campaign.add_model("b", {SILU: 1, LINEAR: 1})
+    # Rows of another board show the time of each operator.
+    run(campaign, protocol=MeasurementProtocol(0.1, 0.1))
+    announced = {report.name: report.expected_s for report in run(campaign, dry_run=True, protocol=protocol)}
+    begin_s = campaign.machine.read().monotonic_s
+    run(campaign, protocol=protocol)
+    taken_s = campaign.machine.read().monotonic_s - begin_s
+    assert sum(announced.values()) == pytest.approx(taken_s, rel=0.15)
+    # At least the first call, one of the warm-up, one chunk and five of the loop, each of 5.7 s.
+    assert announced["b"] > 8 * 5.7
+
+
 def test_a_dry_run_says_why_what_is_missing_is_to_be_measured(campaign: SimulatedCampaign) -> None:
     campaign.add_model("a", {RELU: 3, GELU: 1})
     run(campaign)
