@@ -55,8 +55,8 @@ BREAK_S = 5.0
 """Time between two rows, beyond three attempts, that belongs to no measurement: a campaign ends, another one starts."""
 
 DEFAULT_RATES = {"cpu": Rates(3.3e-11, 2e-10, 1e-5)}
-"""Conservative rates of a device without rows. On a CPU 30 GFLOP/s for each thread, 5 GB/s, 10 us for each call: half of
-what ResNet-18 reached on two cores of a server (2026-11-23)."""
+"""Conservative rates of a device without rows. On a CPU 30 GFLOP/s for each thread, 5 GB/s, 10 us for each call: half
+of what ResNet-18 reached on two cores of a server (2026-11-23)."""
 
 OTHER_RATES = Rates(1.2e-13, 3.1e-12, 5e-6)
 """Those of a GPU: 8.1 TFLOP/s and 320 GB/s are the peaks of an NVIDIA T4 (data sheet, 2019), a slow one."""
