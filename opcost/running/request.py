@@ -169,11 +169,13 @@ def counted(
     configs: Sequence[ModelConfig],
     kind: CountsFile,
     shipped: Mapping[str, OperatorCounts] = NOTHING_SHIPPED,
+    is_strict: bool = True,
 ) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return the configs with their counts, see ``counts_of``.
 
-    Each model that is named must have counts. Of the models that a glob matches, or of all if none is named, those
-    with missing or wrong counts are left out with a warning.
+    Of the models that a glob matches, or of all if none is named, those with missing or wrong counts are left out with
+    a warning. A model that is named must have counts; if not ``is_strict``, it is left out without a warning, for the
+    caller to report (``no_counts_reason``), unless no model is left.
 
     Raises:
         UserError: with one line for each model whose counts are missing or wrong.
@@ -191,6 +193,8 @@ def counted(
                 found.append((config, counts_of(config, kind, shipped)))
             except UserError as error:
                 mistakes.append((config, error))
+    if found and not is_strict:
+        mistakes = [(config, error) for config, error in mistakes if not request.is_named(config)]
     _leave_out(request, mistakes, is_error=not found)
     commands = kind.commands(request.names, any(map(is_counted, configs)))
     if configs and not found:
@@ -199,6 +203,15 @@ def counted(
         text = "%d models are not %s and are left out; run %s"
         logging.getLogger(__name__).warning(text, len(missing), kind.state, commands)
     return found
+
+
+def no_counts_reason(config: ModelConfig, kind: CountsFile) -> str | None:
+    """Return why a model has no counts of this kind, with the remedy; None if it has."""
+    try:
+        kind.read(config)
+    except UserError as error:
+        return str(error)
+    return None
 
 
 def _leave_out(request: Request, mistakes: Sequence[tuple[ModelConfig, UserError]], is_error: bool) -> None:

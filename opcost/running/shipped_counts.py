@@ -34,13 +34,17 @@ def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mappin
     }
 
 
-def counted_or_shipped(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[ModelConfig, OperatorCounts]]:
+def counted_or_shipped(
+    request: Request, configs: Sequence[ModelConfig], is_strict: bool = True
+) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return the configs with the counts of block 0, or with shipped counts if no pickle is newer.
+
+    If not ``is_strict``, models without counts are left out even if they are named.
 
     Raises:
         UserError: see ``counted``.
     """
-    return counted(request, configs, COUNTS, shipped_counts(request, configs))
+    return counted(request, configs, COUNTS, shipped_counts(request, configs), is_strict)
 
 
 def ship_counts(request: Request, configs: Collection[ModelConfig]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -18,7 +18,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import Selection, select
-from opcost.running.request import Request
+from opcost.running.request import COUNTS, Request, no_counts_reason
 from opcost.running.shipped_counts import counted_or_shipped
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
@@ -51,15 +51,21 @@ class ComparingReport:
 
 @dataclass(frozen=True)
 class ModelComparisons:
-    """The comparisons of a model, one for each set of conditions, and the errors of kernels if these were profiled."""
+    """The comparisons of a model, one for each set of conditions, and the errors of kernels if these were profiled.
+
+    ``no_counts_reason`` says why a named model is left out.
+    """
 
     config: ModelConfig
-    comparisons: tuple[Comparison, ...]
-    kernels: tuple[KernelErrors | None, ...]
+    comparisons: tuple[Comparison, ...] = ()
+    kernels: tuple[KernelErrors | None, ...] = ()
+    no_counts_reason: str | None = None
 
 
 def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ModelComparisons]:
     """Compare each chosen model under every set of conditions in which the whole model was measured.
+
+    A named model without counts has no comparison but a reason, unless no model has counts.
 
     If it was measured on several boards, the board with most of the summed operators counts; of equals, the one whose
     first row comes last.
@@ -68,7 +74,8 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
         request: which models.
         runs: which runs of operators are summed.
     """
-    models = _selections(request)
+    configs = request.configs()
+    models = _selections(request, configs)
     request.database.must_exist()
     evidence = _evidence(request, [selection for _, selection in models])
     of_models = of_operators(selection.kept.model for _, selection in models)
@@ -81,13 +88,23 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
         comparisons = [compare(selection, whole, evidence, runs) for whole in wholes_of_a_board]
         errors = [kernel_errors(kernels, selection.kept.model.key, one.conditions) for one in comparisons]
         found.append(ModelComparisons(config, tuple(comparisons), tuple(errors)))
-    return found
+    return sorted([*found, *_without_counts(request, configs, found)], key=lambda model: model.config.name)
 
 
-def _selections(request: Request) -> list[tuple[ModelConfig, Selection]]:
-    """Return the chosen models with their operators that the whitelist keeps and drops."""
-    models, whitelist = counted_or_shipped(request, request.configs()), request.whitelist()
+def _selections(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[ModelConfig, Selection]]:
+    """Return the models that have counts, with their operators that the whitelist keeps and drops."""
+    models, whitelist = counted_or_shipped(request, configs, is_strict=False), request.whitelist()
     return [(config, select(counts, whitelist)) for config, counts in models]
+
+
+def _without_counts(
+    request: Request, configs: Iterable[ModelConfig], found: Sequence[ModelComparisons]
+) -> Iterator[ModelComparisons]:
+    """Yield the named models that have no counts."""
+    names = {model.config.name for model in found}
+    for config in configs:
+        if config.name not in names and request.is_named(config):
+            yield ModelComparisons(config, no_counts_reason=no_counts_reason(config, COUNTS))
 
 
 def _evidence(request: Request, selections: Iterable[Selection]) -> Evidence:
@@ -118,7 +135,7 @@ def _report(model: ModelComparisons, device: str | None) -> ComparingReport:
     return ComparingReport(
         name=name,
         comparisons=tuple(map(comparison_row, sources)),
-        reason=None if sources else _reason(model.config, device),
+        reason=None if sources else model.no_counts_reason or _reason(model.config, device),
         kinds=tuple(kinds_of(comparison.cost) for comparison in model.comparisons),
         remarks=tuple(source.remarks for source in sources),
     )
