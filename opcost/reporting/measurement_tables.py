@@ -144,7 +144,7 @@ def _print_total(
 ) -> None:
     """Print the time of all models together and of the start, drift checks and cache corrections."""
     besides_s = reports[0].besides_s if reports else 0.0
-    besides = f", {duration(besides_s)} of it besides the models" if any(times_s) else ""
+    besides = f", {duration(besides_s)} of it for start, drift checks and cache corrections" if any(times_s) else ""
     print_line(f"total time {verb}: {duration(sum(times_s) + besides_s)}{besides}")
 
 

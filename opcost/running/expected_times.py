@@ -114,8 +114,10 @@ def expected_times(
     """
     sizes = sizes_in(database.model_operators) | {key: size for work in works for key, size in work.sizes.items()}
     are_models = all(case.operator.is_model for work in works for case in work.cases)
-    operator_rows = _all_rows(database.operator_measurements) if are_models else ()
-    return ExpectedTimes(conditions, _all_rows(table) or rows, sizes, are_models, operator_rows)
+    all_rows = _all_rows(table) or rows
+    is_known = any(row.conditions.device_product == conditions.device_product for row in all_rows)
+    operator_rows = _all_rows(database.operator_measurements) if are_models and not is_known else ()
+    return ExpectedTimes(conditions, all_rows, sizes, are_models, operator_rows)
 
 
 def _of_operator(key: str, execution: str) -> str:

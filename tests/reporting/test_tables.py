@@ -193,16 +193,19 @@ def test_what_is_done_elsewhere_is_not_said_to_be_done_here(
 def test_a_dry_run_adds_up_the_time_that_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     print_operator_measurements([replace(MEASURED, expected_s=330.0), replace(MEASURED, expected_s=90.0)], dry_run=True)
     output = capsys.readouterr().out
-    assert "total time needed: 7 min 5 s, 5 s of it besides the models\n" in output
+    assert "total time needed: 7 min 5 s, 5 s of it for start, drift checks and cache corrections\n" in output
 
 
 def test_after_a_run_the_time_is_what_it_has_taken(capsys: pytest.CaptureFixture[str]) -> None:
     print_operator_measurements([replace(MEASURED, taken_s=330.0), replace(MEASURED, taken_s=90.0)], dry_run=False)
-    assert "total time taken: 7 min 5 s, 5 s of it besides the models\n" in capsys.readouterr().out
+    assert (
+        "total time taken: 7 min 5 s, 5 s of it for start, drift checks and cache corrections\n"
+        in capsys.readouterr().out
+    )
     print_full_models([WHOLE, replace(WHOLE, name="b", taken_s=0.0)], dry_run=False)
     output = capsys.readouterr().out
     assert (row_of(output, "resnet50 ")[-1], row_of(output, "b ")[-1]) == ("6 s", "-")
-    assert "total time taken: 15 s, 9 s of it besides the models\n" in output
+    assert "total time taken: 15 s, 9 s of it for start, drift checks and cache corrections\n" in output
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
