@@ -42,10 +42,19 @@ UNITS = {
 
 @dataclass(frozen=True)
 class Values:
-    """The values that a column may have, in words and as a test of a value that is not None."""
+    """The values that a column may have, in words and as a test of a value that is not None.
+
+    ``bounds`` are the smallest and the largest number if all numbers between them are allowed, and no other value.
+    """
 
     words: str
     allow: Callable[[Any], bool]
+    bounds: tuple[float, float] | None = None
+
+
+def between(words: str, lowest: float, highest: float) -> Values:
+    """Return the values of a column that holds numbers from the lowest to the highest."""
+    return Values(words, lambda value: lowest <= value <= highest, (lowest, highest))
 
 
 def one_of(*texts: str) -> Values:
@@ -62,12 +71,12 @@ def _is_moment(text: str) -> bool:
 
 
 ANY = Values("any", lambda _: True)
-SIGNED = Values(f"to ±{LARGEST:g}", lambda value: -LARGEST <= value <= LARGEST)
-FROM_0 = Values(f"0 to {LARGEST:g}", lambda value: 0 <= value <= LARGEST)
-ABOVE_0 = Values(f"{SMALLEST:g} to {LARGEST:g}", lambda value: SMALLEST <= value <= LARGEST)
-SHARE = Values("0 to 1", lambda value: 0 <= value <= 1)
-COUNT = Values("0, 1, 2, ...", lambda value: value >= 0)
-COUNT_FROM_1 = Values("1, 2, 3, ...", lambda value: value >= 1)
+SIGNED = between(f"to ±{LARGEST:g}", -LARGEST, LARGEST)
+FROM_0 = between(f"0 to {LARGEST:g}", 0, LARGEST)
+ABOVE_0 = between(f"{SMALLEST:g} to {LARGEST:g}", SMALLEST, LARGEST)
+SHARE = between("0 to 1", 0, 1)
+COUNT = between("0, 1, 2, ...", 0, LARGEST_INT)
+COUNT_FROM_1 = between("1, 2, 3, ...", 1, LARGEST_INT)
 MOMENT = Values("date, time and zone, as 2026-11-22T08:00:00+00:00", _is_moment)
 
 
@@ -131,14 +140,21 @@ class Columns:
             ValueError: a value is not allowed; the message names the first such column.
         """
         kind: Any = type(self)
-        for field in _restricted_fields(kind):
-            if problem := field.problem(getattr(self, field.name)):
+        values = vars(self)
+        # Tables have many rows: bounds are compared here, and words are made only for values that are not allowed.
+        for field, lowest, highest in _restricted_fields(kind):
+            value = values[field.name]
+            if value is None or (lowest is not None and lowest <= value <= highest):
+                continue
+            if problem := field.problem(value):
                 raise ValueError(problem)
 
 
 @cache
-def _restricted_fields(kind: Any) -> tuple[Field, ...]:
-    return tuple(field for field in fields_of(kind) if field.is_restricted)
+def _restricted_fields(kind: Any) -> tuple[tuple[Field, Any, Any], ...]:
+    """Return the fields with restricted values, each with the bounds of its numbers; None without bounds."""
+    restricted = (field for field in fields_of(kind) if field.is_restricted)
+    return tuple((field, *(field.column.values.bounds or (None, None))) for field in restricted)
 
 
 @cache

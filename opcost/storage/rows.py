@@ -10,16 +10,17 @@ from __future__ import annotations
 import csv
 import io
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
 from opcost.columns import Columns, Field, columns_of, fields_of, values_of
 from opcost.storage.former_tables import SEPARATOR, UPGRADES
 
 Row = TypeVar("Row", bound=Columns)
-_Reader: TypeAlias = Callable[[Iterator[str]], Any]
+_Reader: TypeAlias = Callable[[Any], Any]
+"""The parser of a cell, or of a tuple of cells."""
 
 CHECKSUM = "checksum"
 """The last column: CRC-32 of the line's other cells as 8 hexadecimal digits; empty for rows without a checksum."""
@@ -42,6 +43,9 @@ LONGEST_CELL = 100_000
 
 LONGEST_QUOTED = 60
 """The most characters of a cell in a message."""
+
+GROUPS_KEPT = 64
+"""The parsed groups of columns that are kept for lines with the same cells."""
 
 CHANGED = "wrong checksum: the line was damaged or edited"
 
@@ -86,23 +90,25 @@ class RowLines(Generic[Row]):
         kept = [name for name in self.columns if name in found]
         if found != kept or not optional.issuperset(missing) or not found:
             raise self._header_problem(found)
-        return lambda line: self._row(line, found)
+        return partial(self._row, found=found)
 
     def is_current(self, header: str) -> bool:
         """Return whether a header is this version's."""
         return _cells(header) == self.columns
 
-    def _row(self, line: str, found: Sequence[str]) -> Row:
+    def _row(self, line: str, found: list[str]) -> Row:
         """Return the row of a line with these columns; older versions have fewer."""
         cells = _cells(line)
         if len(cells) != len(found):
             raise LineError(f"{len(cells)} cells, {len(found)} expected")
-        values = dict(zip(found, cells, strict=True))
-        checksum = values.pop(CHECKSUM, "")
-        if checksum and checksum != _checksum(list(values.values())):
-            raise LineError(CHANGED, "delete the line, or empty its last cell if the values are right")
-        values = self._upgrade(values)
-        row: Row = self._read(values.get(name, "") for name in self.columns[:-1])
+        if found[-1] == CHECKSUM:
+            _check(line, cells)
+        if found != self.columns:
+            values = dict(zip(found, cells, strict=True))
+            values.pop(CHECKSUM, "")
+            values = self._upgrade(values)
+            cells = [values.get(name, "") for name in self.columns]
+        row: Row = self._read(tuple(cells[:-1]))
         return row
 
     def _header_problem(self, header: list[str]) -> LineError:
@@ -124,16 +130,25 @@ def encode(row: Any) -> list[str]:
 
 
 def _row_reader(row_type: Any) -> _Reader:
-    """Return the parser of a dataclass, which takes one cell for each of its columns."""
-    parts = [
-        (field.name, _row_reader(field.kind) if field.is_group else _cell_reader(field))
-        for field in fields_of(row_type)
-    ]
+    """Return the parser of a dataclass, which takes a cell for each of its columns.
 
-    def read(cells: Iterator[str]) -> Any:
-        values = {name: part(cells) for name, part in parts}
+    Groups of columns whose cells are those of another line share one value: many rows have the same conditions.
+    """
+    parts: list[tuple[int | slice, _Reader]] = []
+    begin = 0
+    for field in fields_of(row_type):
+        if field.is_group:
+            end = begin + len(list(columns_of(field.kind)))
+            parts.append((slice(begin, end), lru_cache(GROUPS_KEPT)(_row_reader(field.kind))))
+            begin = end
+        else:
+            parts.append((begin, _cell_reader(field)))
+            begin += 1
+
+    def read(cells: tuple[str, ...]) -> Any:
+        values = [part(cells[place]) for place, part in parts]
         try:
-            return row_type(**values)
+            return row_type(*values)
         except ValueError as error:
             raise LineError(str(error)) from None
 
@@ -141,14 +156,13 @@ def _row_reader(row_type: Any) -> _Reader:
 
 
 def _cell_reader(field: Field) -> _Reader:
-    """Return the parser of a column's value, which takes one cell."""
+    """Return the parser of a column's value, which takes its cell."""
     is_set = get_origin(field.kind) is tuple
     convert = partial(_members, get_args(field.kind)[0]) if is_set else CONVERSIONS.get(field.kind, field.kind)
-    empty = () if is_set else None
+    empty, may_be_empty = () if is_set else None, field.may_be_empty
 
-    def read(cells: Iterator[str]) -> object:
-        cell = next(cells)
-        if cell == "" and field.may_be_empty:
+    def read(cell: str) -> object:
+        if cell == "" and may_be_empty:
             return empty
         try:
             return convert(cell)
@@ -194,8 +208,24 @@ def _cells(line: str) -> list[str]:
         raise LineError(f"no valid CSV ({error})") from None
 
 
+def _check(line: str, cells: Sequence[str]) -> None:
+    """Check a line's last cell, the checksum of the others; it may be empty.
+
+    The checksum is that of the cells as this module writes them, whatever quotes another program wrote.
+    """
+    *others, checksum = cells
+    begin, _, last = line.rpartition(",")
+    is_written_here = last == checksum and _crc(f"{begin}\n") == checksum
+    if checksum and not is_written_here and checksum != _checksum(others):
+        raise LineError(CHANGED, "delete the line, or empty its last cell if the values are right")
+
+
 def _checksum(cells: Sequence[str]) -> str:
-    return f"{zlib.crc32(_line(cells).encode()):08x}"
+    return _crc(_line(cells))
+
+
+def _crc(line: str) -> str:
+    return f"{zlib.crc32(line.encode()):08x}"
 
 
 def _line(cells: Sequence[str]) -> str:
