@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from opcost.operators.counts import OperatorCount
-from opcost.operators.input_roles import shown_inputs, shows_spread
+from opcost.operators.input_roles import shown_inputs
 from opcost.operators.tuples import OperatorTuple, short_hash
-from opcost.operators.values import NORMAL, NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, kind_of
+from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData
 
 CAPTURED = "captured"
 INPUT_DATA = (CAPTURED, "normal", "zeros")
@@ -53,14 +53,8 @@ def cases_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Case]:
     return calls
 
 
-def _data_of(count: OperatorCount, input_data: str) -> Counter[InputData]:
-    shown = shown_inputs(count.operator)
+def _data_of(count: OperatorCount, input_data: str) -> Mapping[InputData, int]:
     if input_data == CAPTURED and count.statistics:
-        return Counter(_data_of_call(call, shown, shows_spread(count.operator)) for call in count.statistics)
-    is_zeros = input_data == "zeros" and any(shown)
-    return Counter({ZEROS_DATA if is_zeros else NORMAL_DATA: count.occurrences})
-
-
-def _data_of_call(call: Iterable[InputStatistics], shown: Iterable[bool], with_spread: bool) -> InputData:
-    kinds = [kind_of(seen) if shows else NORMAL for seen, shows in zip(call, shown, strict=True)]
-    return InputData.of(kinds if with_spread else [kind.without_spread() for kind in kinds])
+        return count.captured_data
+    is_zeros = input_data == "zeros" and any(shown_inputs(count.operator))
+    return {ZEROS_DATA if is_zeros else NORMAL_DATA: count.occurrences}

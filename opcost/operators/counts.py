@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
 
+from opcost.operators.input_roles import shown_inputs, shows_spread
 from opcost.operators.tuples import OperatorTuple, PlainValue
-from opcost.operators.values import InputStatistics
+from opcost.operators.values import NORMAL, InputData, InputStatistics, kind_of
 
 COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
 """Classes of modules with children that are one operator each, because their own ``forward`` uses the children's
@@ -28,6 +31,21 @@ class OperatorCount:
     memory_bytes: int
     outputs: PlainValue = None
     statistics: tuple[tuple[InputStatistics, ...], ...] = ()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the contents of a pickle: the fields alone, without cached values."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def captured_data(self) -> Mapping[InputData, int]:
+        """The input data of the calls, with the number of calls on each; empty without statistics."""
+        shown, with_spread = shown_inputs(self.operator), shows_spread(self.operator)
+        calls: Counter[InputData] = Counter()
+        # Many calls have the same statistics.
+        for call, number in Counter(self.statistics).items():
+            kinds = [kind_of(seen) if shows else NORMAL for seen, shows in zip(call, shown, strict=True)]
+            calls[InputData.of(kinds if with_spread else [kind.without_spread() for kind in kinds])] += number
+        return calls
 
     @property
     def computes(self) -> bool:

@@ -36,7 +36,7 @@ class Measurements:
     def of_operator(self, operator_key: str) -> Iterator[MeasurementRow]:
         """Yield the best rows of an operator, on any input data and under any conditions."""
         for by_data in self._rows.get(operator_key, {}).values():
-            yield from self._best(by_data).values()
+            yield from self._best(by_data)
 
     def measured_ratio(self, counts: OperatorCounts, conditions: Conditions) -> float:
         """Return the share of the bytes of counted operators that have a row under these conditions; 0 of none."""
@@ -45,21 +45,19 @@ class Measurements:
 
     def find(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         """Return the best row of a case under these conditions."""
-        return self._under(case, conditions).get(str(case.input_data))
+        rows = self._rows.get(case.operator.key, {}).get(conditions.key, {}).get(str(case.input_data))
+        return None if rows is None else best_row(rows, self._board)
 
     def nearest(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         """Return the best row of a case's operator on the most similar input data, under these conditions."""
-        rows = {_data_of(row): row for row in self._under(case, conditions).values()}
+        rows = {_data_of(row): row for row in self._best(self._rows.get(case.operator.key, {}).get(conditions.key, {}))}
         inputs = len(case.operator.floating_inputs)
         distances = {data: case.input_data.distance(data, inputs) for data in rows if data is not None}
         return rows[min(distances, key=distances.__getitem__)] if distances else None
 
-    def _under(self, case: Case, conditions: Conditions) -> dict[str, MeasurementRow]:
-        return self._best(self._rows.get(case.operator.key, {}).get(conditions.key, {}))
-
-    def _best(self, by_data: Mapping[str, list[MeasurementRow]]) -> dict[str, MeasurementRow]:
+    def _best(self, by_data: Mapping[str, list[MeasurementRow]]) -> list[MeasurementRow]:
         """Return the best row for each input data."""
-        return {data: row for data, rows in by_data.items() for row in best_rows(rows, self._board).values()}
+        return [best_row(rows, self._board) for rows in by_data.values()]
 
 
 def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[str, MeasurementRow]:
@@ -67,12 +65,16 @@ def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[
 
     Rows are preferred in this order: with energy, not flagged, of the given board, the longest loop, the last.
     """
-    best: dict[str, MeasurementRow] = {}
+    of_key: dict[str, list[MeasurementRow]] = {}
     for row in rows:
-        known = best.get(row.key)
-        if known is None or _rank(row, board) >= _rank(known, board):
-            best[row.key] = row
-    return best
+        of_key.setdefault(row.key, []).append(row)
+    return {key: best_row(found, board) for key, found in of_key.items()}
+
+
+def best_row(rows: Sequence[MeasurementRow], board: str | None = None) -> MeasurementRow:
+    """Return the best of some rows with one key, see ``best_rows``."""
+    # Of equals the last.
+    return rows[0] if len(rows) == 1 else max(reversed(rows), key=lambda row: _rank(row, board))
 
 
 def best_of_each_board(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:

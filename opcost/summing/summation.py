@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -131,17 +131,17 @@ def sum_beside(
     """
     board = None if whole is None else whole.circumstances.device_uuid
     found = _rows_of(counts, measurements.preferring(board), conditions, input_data)
-    rows = [row for rows in found.values() for _, _, row in rows]
+    rows = [row for _, calls in found for _, _, row in calls]
     wholes = [] if whole is None else [whole]
     return _cost(counts, found, common_basis([*wholes, *rows]) if rows else EnergyBasis.MEASURED)
 
 
-Rows: TypeAlias = Mapping[OperatorCount, Sequence[tuple[Case, int, MeasurementRow]]]
-"""The case, the number of calls and the row for the calls of each count."""
+Rows: TypeAlias = Sequence[tuple[OperatorCount, Sequence[tuple[Case, int, MeasurementRow]]]]
+"""Each count with the case, the number of calls and the row of its calls."""
 
 
 def _rows_of(counts: OperatorCounts, measurements: Measurements, conditions: Conditions, input_data: str) -> Rows:
-    return {count: tuple(_rows_of_count(count, measurements, conditions, input_data)) for count in counts.counts}
+    return [(count, tuple(_rows_of_count(count, measurements, conditions, input_data))) for count in counts.counts]
 
 
 def _rows_of_count(
@@ -156,8 +156,8 @@ def _rows_of_count(
 
 
 def _cost(counts: OperatorCounts, found: Rows, basis: EnergyBasis) -> ModelCost:
-    parts = tuple(Part(*calls, basis) for rows in found.values() for calls in rows)
-    summed = tuple(count for count, rows in found.items() if rows)
+    parts = tuple(Part(*calls, basis) for _, rows in found for calls in rows)
+    summed = tuple(count for count, rows in found if rows)
     measured = _by_row(parts)
     reason = _energy_missing_reason([row for _, row in measured], basis)
     carried = share(summed, counts)
@@ -167,7 +167,7 @@ def _cost(counts: OperatorCounts, found: Rows, basis: EnergyBasis) -> ModelCost:
         energy_missing_reason=reason,
         basis=basis,
         summed=summed,
-        missing=tuple(count for count, rows in found.items() if not rows),
+        missing=tuple(count for count, rows in found if not rows),
         parts=parts,
         flop_ratio=carried.flop_ratio,
         memory_bytes_ratio=carried.memory_bytes_ratio,
