@@ -99,14 +99,16 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
         UserError: no device has that name, or a table is damaged.
     """
     request.database.must_exist()
-    names = {config.name for config in request.configs()}
-    rows = _read(request, names)
+    named = request.configs()
+    names = {config.name for config in named}
+    rows = _read(request, [*named, *_other_configs(request, names)], names)
     rankings = []
     for product, conditions in _by_product(request, rows, choice).items():
         figures = list(_figures(rows, conditions))
         rankings.append(_ranking(product, figures, names, choice.by))
     shown = {model.row.name for ranking in rankings for model in (*ranking.models, *ranking.incomplete)}
-    missing = (config.name for name in request.names for config in _without(shown, request, name))
+    names_without_effect = request.names if names - shown else ()
+    missing = (config.name for name in names_without_effect for config in _without(shown, request, name))
     return ShowReport(tuple(rankings), tuple(dict.fromkeys(missing)))
 
 
@@ -138,9 +140,8 @@ class _Rows:
     newest: Mapping[Conditions, str]
 
 
-def _read(request: Request, names: Collection[str]) -> _Rows:
-    """Return all that is known of all models, named or not: errors and roofs rest on all of them."""
-    configs = list(_all_configs(request, names))
+def _read(request: Request, configs: Sequence[ModelConfig], names: Collection[str]) -> _Rows:
+    """Return all that is known of these models, named or not: errors and roofs rest on all of them."""
     counts = _counts(request, configs, names)
     wholes: dict[str, list[MeasurementRow]] = {}
     database = request.database
@@ -163,11 +164,13 @@ def _read(request: Request, names: Collection[str]) -> _Rows:
     )
 
 
-def _all_configs(request: Request, names: Collection[str]) -> Iterator[ModelConfig]:
-    """Yield the configs of these names, and all others that have no mistakes."""
-    yield from request.configs()
+def _other_configs(request: Request, names: Collection[str]) -> list[ModelConfig]:
+    """Return the configs that the user did not choose, none if one of them has a mistake."""
+    if not request.names:
+        return []
     with suppress(UserError):
-        yield from (one for one in replace(request, names=()).configs() if one.name not in names)
+        return [config for config in replace(request, names=()).configs() if config.name not in names]
+    return []
 
 
 def _counts(request: Request, configs: Sequence[ModelConfig], names: Collection[str]) -> Mapping[str, OperatorCounts]:
