@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opcost.comparing.doubts import doubts
 from opcost.estimates import Estimate
 from opcost.invocation import command
 from opcost.reporting import svg, svg_charts
@@ -11,7 +12,7 @@ from opcost.reporting.compared_models import QUANTITIES
 from opcost.reporting.html import figure, folded, paragraph, table
 from opcost.reporting.report_sections import Compared
 from opcost.reporting.svg_charts import Deviation, StackedBar
-from opcost.reporting.tables import PARTS
+from opcost.reporting.tables import DOUBTFUL, PARTS
 from opcost.units import percent
 
 KINDS_SHOWN = 10
@@ -27,14 +28,18 @@ def gaps(found: Sequence[Compared]) -> str:
         drawings.append(
             svg_charts.stacked_bars(known, f"{quantity}, share of the measured whole model (%)", range(len(PARTS)))
         )
-        rows += [(bar.name, quantity, *map(percent, bar.shares)) for bar in bars]
+        for one, bar in zip(found, bars, strict=True):
+            *parts, rest = map(percent, bar.shares)
+            rows.append((bar.name, quantity, *parts, rest + _mark(one, quantity)))
     caption = (
         "The parts of the whole model (100 %). Modules and functions make the sum. The cache correction is left of "
         "zero if calls take less time in the model than alone. Dropped and unmeasured operators without a row are "
         "estimated. The unexplained part is left of zero if the others exceed the whole. A missing part is unknown."
     )
     legend = [svg.swatch(number) + name for number, name in enumerate(PARTS)]
-    numbers = table(("model", "of", *PARTS), sorted(rows), "The parts as shares of the whole.")
+    numbers = table(
+        ("model", "of", *PARTS), sorted(rows), f"The parts as shares of the whole. {DOUBTFUL}: no result yet."
+    )
     return figure(drawings, caption, legend) + folded("The figures", numbers)
 
 
@@ -50,7 +55,12 @@ def _parts(one: Compared, quantity: str) -> tuple[float | None, ...]:
 
 def _unexplained(one: Compared, quantity: str) -> str:
     share = _parts(one, quantity)[-1]
-    return "unknown" if share is None else f"{round(100 * share, 1) + 0.0:+.1f} % unexplained"
+    shown = "unknown" if share is None else f"{round(100 * share, 1) + 0.0:+.1f} % unexplained"
+    return shown + _mark(one, quantity)
+
+
+def _mark(one: Compared, quantity: str) -> str:
+    return f" {DOUBTFUL}" if doubts(one.row, one.remarks, quantity) else ""
 
 
 def kernel_kinds(found: Sequence[Compared]) -> str:

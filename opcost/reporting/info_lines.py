@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opcost.reporting.terminal import print_line
+from opcost.reporting.terminal import print_commands, print_line
 from opcost.stages.info import DeviceInfo, Info
 
 
@@ -27,11 +27,9 @@ def print_info(info: Info) -> None:
         ("", f"{own.database}, {own.measurements}"),
     ]
     for label, text in lines:
-        print_line(f"{label:<9}{text}")
+        print_line(f"{label:<9}{text}", hanging=9)
     print_line("\nNext steps:")
-    width = max(len(step.command) for step in info.next_steps)
-    for step in info.next_steps:
-        print_line(f"  {step.command:<{width}}   # {step.purpose}")
+    print_commands([(step.command, step.purpose) for step in info.next_steps])
 
 
 def _device(device: DeviceInfo) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "Column",
     "PlainProgress",
     "TimeLeft",
+    "print_commands",
     "print_line",
     "print_table",
     "progress_on_stderr",
@@ -82,6 +83,19 @@ def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequ
 def print_line(text: str, hanging: int = 0) -> None:
     """Print a line of text on stdout; if its width is known, wrapped at words, later lines indented by ``hanging``."""
     print("\n".join(wrapped(text, _width(), hanging) if _has_width() else [text]))
+
+
+def print_commands(commands: Sequence[tuple[str, str]]) -> None:
+    """Print commands that can be pasted, each with its purpose: behind it, or above it if one is too wide."""
+    longest = max(len(command) for command, _ in commands)
+    lines = [f"  {command:<{longest}}   # {purpose}" for command, purpose in commands]
+    if _has_width() and max(map(cell_len, lines)) > _width():
+        lines = [
+            line
+            for command, purpose in commands
+            for line in (*(f"  # {part}" for part in wrapped(purpose, _width() - 4)), f"  {command}")
+        ]
+    print("\n".join(lines))
 
 
 def print_origin_line(command: str, facts: str) -> None:

@@ -11,8 +11,10 @@ from rich.cells import cell_len, set_cell_size
 
 ELLIPSIS = "…"
 
-_NUMBER = re.compile(r"[^\w\s]*\d[\d.,]*")
+_NUMBER = re.compile(r"[^\w\s]*\d(?:[\d.,]*\d)?")
 """A token that what follows belongs to: a plain number, possibly in parentheses or with a sign."""
+
+_SPACED = re.compile(r"\s*\S+")
 
 _BEFORE = ("±", "%", "(!)")
 """Tokens that belong to what is before them."""
@@ -23,19 +25,13 @@ _SEPARATED = re.compile(r".+?(?:[^\w\s]+|_+|$)", re.DOTALL)
 
 def words(text: str) -> list[str]:
     """Return the words of a text."""
-    found: list[str] = []
-    for token in text.split():
-        last = found[-1].rpartition(" ")[2] if found else ""
-        if found and (token in _BEFORE or last == "±" or _NUMBER.fullmatch(last)):
-            found[-1] += f" {token}"
-        else:
-            found.append(token)
-    return found
+    return [word.strip() for word in _spaced_words(text)]
 
 
 def longest_word(text: str) -> int:
-    """Return the length of the longest word of a text, its indentation included."""
-    return max(map(cell_len, _indented(text)), default=0)
+    """Return the length of the longest word of a text; the text's indentation belongs to its first word."""
+    first, *others = _spaced_words(text) or [""]
+    return max(map(cell_len, [first, *map(str.lstrip, others)]))
 
 
 def wrapped(text: str, width: int, hanging: int = 0) -> list[str]:
@@ -47,13 +43,13 @@ def wrapped(text: str, width: int, hanging: int = 0) -> list[str]:
         return [text]
     lines: list[str] = []
     line = ""
-    for word in _indented(text):
-        if line and cell_len(f"{line} {word}") <= width:
-            line += f" {word}"
+    for word in _spaced_words(text):
+        if line and cell_len(line + word) <= width:
+            line += word
             continue
         if line:
             lines.append(line)
-        *full, line = _broken(" " * hanging * bool(lines) + word, width, hanging)
+        *full, line = _broken(" " * hanging + word.lstrip() if lines else word, width, hanging)
         lines += full
     return [*lines, line]
 
@@ -74,10 +70,18 @@ def _end_of(text: str, width: int) -> str:
     return set_cell_size(text[::-1], width).rstrip()[::-1]
 
 
-def _indented(text: str) -> list[str]:
-    """Return the words; the first one keeps the text's indentation."""
-    first, *others = words(text) or [""]
-    return [text[: len(text) - len(text.lstrip())] + first, *others] if text.strip() else []
+def _spaced_words(text: str) -> list[str]:
+    """Return the words of a text, each with the spaces before it. Several spaces end a word in any case."""
+    found: list[str] = []
+    last = ""
+    for token in _SPACED.findall(text):
+        bare = token.strip()
+        if token == f" {bare}" and found and (bare in _BEFORE or last == "±" or _NUMBER.fullmatch(last)):
+            found[-1] += token
+        else:
+            found.append(token)
+        last = bare
+    return found
 
 
 def _broken(word: str, width: int, hanging: int) -> list[str]:

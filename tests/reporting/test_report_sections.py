@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from html import unescape
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,15 +12,17 @@ from simulated_machine import simulated_row
 from test_tables import COMPARED
 
 from opcost.comparing.comparison import Comparison
+from opcost.comparing.gap import Gap, Piece
 from opcost.comparing.roofline import FP32, Roof, Roofline
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag, Use
 from opcost.measuring.meter_quality import GOOD, REFERENCE, MeterQuality, QualificationRow
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.reporting import meter_sections, report_sections
+from opcost.reporting import gap_sections, meter_sections, report_sections
 from opcost.reporting.compared_models import compared_model
 from opcost.reporting.report_sections import Compared
+from opcost.units import percent
 
 WHOLE_S = 0.1
 RELU = OperatorTuple("torch.nn.ReLU", inputs=(TensorSpec((4,), "float32"),))
@@ -68,6 +71,17 @@ def test_a_model_in_two_executions_counts_once() -> None:
     flagged.row = replace(flagged.row, measurement=replace(flagged.row.measurement, time_s=WHOLE_S / 4))
     flagged.uses, flagged.flags = [Use(0, 1), Use(1, 1), Use(2, 1)], {TupleFlag.FLAGGED}
     assert "25.0 %" in text_of(report_sections.flags([graph, eager, only_eager], [flagged]))
+
+
+@pytest.mark.parametrize(("unexplained_ratio", "is_marked"), [(-2.22, True), (0.01, False)])
+def test_a_rest_that_no_effect_explains_is_marked(unexplained_ratio: float, is_marked: bool) -> None:
+    rest_s = unexplained_ratio * WHOLE_S
+    gap = Gap(Piece(), Piece(), None, Piece(), Piece(), Piece(rest_s, None))
+    one = compared("a", 1.0 - unexplained_ratio)
+    row = replace(one.row, unexplained_time_s=rest_s)
+    comparison = cast("Comparison", SimpleNamespace(gap=gap))
+    shown = text_of(gap_sections.gaps([replace(one, row=row, comparison=comparison)]))
+    assert (f"{percent(unexplained_ratio)} (!)" in shown) == is_marked
 
 
 # How far sums are from wholes

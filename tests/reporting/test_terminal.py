@@ -16,6 +16,7 @@ from opcost.reporting.terminal import (
     BarProgress,
     PlainProgress,
     TimeLeft,
+    print_commands,
     print_line,
     print_table,
     progress_on_stderr,
@@ -277,6 +278,29 @@ def test_a_table_has_its_title_columns_and_rows(capsys: pytest.CaptureFixture[st
     assert "model               time" in texts
     assert "resnet18          1.5 ms" in texts
     assert "[bold]vit[/bold]     [/]" in texts
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ("80", "  opcost show       # rank models\n  opcost measure a  # measure a small model\n"),
+        ("40", "  # rank models\n  opcost show\n  # measure a small model\n  opcost measure a\n"),
+    ],
+)
+def test_commands_stay_whole(
+    columns: str, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    print_commands([("opcost show", "rank models"), ("opcost measure a", "measure a small model")])
+    assert capsys.readouterr().out.replace("   #", "  #") == expected
+
+
+def test_a_line_is_wrapped_at_words_if_the_width_is_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    print_line("CPU      an EPYC processor; its energy is 12.5 mJ", hanging=9)
+    assert capsys.readouterr().out == "CPU      an EPYC processor; its energy\n         is 12.5 mJ\n"
 
 
 def test_a_line_is_not_wrapped_or_changed(capsys: pytest.CaptureFixture[str]) -> None:
