@@ -221,7 +221,8 @@ class BarProgress:
     It is redrawn only on changes: a thread would take Python's time from the measurement.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
         self._bar_width = FULL_BAR if console.width >= WIDE else SHORT_BAR
         self._bar = rich_progress.Progress(
             rich_progress.MofNCompleteColumn(),
@@ -233,12 +234,12 @@ class BarProgress:
             transient=True,
         )
         self._task: rich_progress.TaskID | None = None
-        self._time_left = TimeLeft(0)
+        self._time_left = TimeLeft(0, now=now)
         self._name = ""
 
     def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
         """Show the bar."""
-        self._time_left = TimeLeft(items, expected_s)
+        self._time_left = TimeLeft(items, expected_s, self._now)
         if items:
             self._task = self._bar.add_task("", total=items, left=self._time_left.text())
             self._bar.start()

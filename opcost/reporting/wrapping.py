@@ -29,9 +29,8 @@ def words(text: str) -> list[str]:
 
 
 def longest_word(text: str) -> int:
-    """Return the length of the longest word of a text; the text's indentation belongs to its first word."""
-    first, *others = _spaced_words(text) or [""]
-    return max(map(cell_len, [first, *map(str.lstrip, others)]))
+    """Return the length of the longest word of a text, behind the text's indentation."""
+    return len(text) - len(text.lstrip()) + max(map(cell_len, words(text)), default=0)
 
 
 def wrapped(text: str, width: int, hanging: int = 0) -> list[str]:

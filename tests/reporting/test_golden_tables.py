@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -228,9 +229,14 @@ def advice() -> None:
     print_advice(Advice(0.99, GPU, (0.89, 1.0, 1.37), models, mean, smallest, ("Hardswish",)), is_written=False)
 
 
+def ticks() -> Callable[[], float]:
+    """A clock that goes on by 40 s each time that it is read."""
+    return map(float, itertools.count(0, 40)).__next__
+
+
 def plain_progress() -> None:
     stream = io.StringIO()
-    progress = PlainProgress(stream, iter([0.0, *(40.0 * tick for tick in range(1, 99))]).__next__)
+    progress = PlainProgress(stream, ticks())
     progress.start(120, [40.0] * 120)
     for name, result in RESULTS:
         progress.begin(name)
@@ -304,7 +310,7 @@ def test_a_table_has_its_layout(
 def test_the_bar_has_its_layout(pytestconfig: pytest.Config) -> None:
     def show(width: int) -> str:
         console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None, legacy_windows=False)
-        bar = BarProgress(console)
+        bar = BarProgress(console, now=ticks())
         bar.start(120, [40.0] * 120)
         for name, result in RESULTS:
             bar.begin(name)

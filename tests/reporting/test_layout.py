@@ -6,7 +6,7 @@ import io
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
@@ -105,6 +105,7 @@ TABLES = st.integers(1, 7).flatmap(
 
 
 @given(TABLES, st.integers(MINIMUM_WIDTH, 170), st.integers(1, 2))
+@example(([Column("a" * 34, "left"), Column("", "left", wraps=1)], [["", " _ 001 00"]]), 41, 1)
 def test_no_line_is_longer_than_the_width_and_no_word_is_broken(
     table: tuple[list[Column], list[list[str]]], width: int, block: int
 ) -> None:
