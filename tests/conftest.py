@@ -23,7 +23,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG_FILES = (
-    "test_pipeline.py test_pages.py test_coverage.py test_replay.py test_committed_sums.py test_malformed_files.py "
+    "test_pipeline.py test_pages.py test_without_torch.py test_clean_clone.py test_coverage.py test_replay.py "
+    "test_committed_sums.py test_malformed_files.py "
     "test_report_page.py test_procedure.py test_count.py test_killed_campaigns.py test_worker_bench.py"
 ).split()
 """Those that take seconds, the longest first: they are run first, so that no process waits for another at the end."""

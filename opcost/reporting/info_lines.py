@@ -20,10 +20,7 @@ def print_info(info: Info) -> None:
         *[("GPU", f"none ({info.no_gpu_reason})")] * (not info.gpus),
         ("shipped", f"{shipped.rows:,} rows of operators, {shipped.models} models on {', '.join(shipped.devices)}"),
         ("", f"{shipped.database}, {shipped.measurements}"),
-        (
-            "yours",
-            f"{own.rows:,} rows of operators; written to by commands{'' if both else ', which read no shipped files'}",
-        ),
+        ("yours", f"{own.rows:,} rows of operators{'' if both else '; not all shipped files are read'}"),
         ("", f"{own.database}, {own.measurements}"),
     ]
     for label, text in lines:

@@ -200,8 +200,9 @@ def counted(
     if configs and not found:
         raise UserError(f"{request.measurements}: no model is {kind.state}; run {commands}")
     if missing:
-        text = "%d models are not %s and are left out; run %s"
-        logging.getLogger(__name__).warning(text, len(missing), kind.state, commands)
+        are = "model is" if len(missing) == 1 else "models are"
+        text = "%d %s not %s and left out; run %s"
+        logging.getLogger(__name__).warning(text, len(missing), are, kind.state, commands)
     return found
 
 

@@ -165,5 +165,5 @@ def _next_steps(versions: Versions) -> tuple[NextStep, NextStep]:
     if versions.torch is None:
         first = NextStep(pip_install("opcost[torch]"), "install torch, to count and measure")
     else:
-        first = NextStep(command("measure-models", SMALL_MODEL), "measure a small model on this machine (1 minute)")
+        first = NextStep(command("measure-models", SMALL_MODEL, "--seconds", "1"), "measure a small model here")
     return first, NextStep(command("show"), "rank the shipped models by energy")

@@ -228,7 +228,7 @@ def test_models_without_counts_are_left_out_with_one_line_unless_they_are_named(
     campaign.database.folder.mkdir(exist_ok=True)
     assert [report.name for report in compare(campaign, *names)] == ["a"]
     (line,) = caplog.messages
-    assert line == f"2 models are not counted and are left out; run {command('count', *names)}"
+    assert line == f"2 models are not counted and left out; run {command('count', *names)}"
 
 
 @pytest.mark.parametrize("name", ["b", "{measurements}/b", "{measurements}/b/summary.yml"])

@@ -156,7 +156,7 @@ def test_unnamed_models_without_counts_are_left_out_with_a_warning(
     write_whitelist(tmp_path, "Conv2d")
     count_operators(request(tmp_path, "a"), RecordedProgress())
     assert [report.name for report in filter_operators(request(tmp_path))] == ["a"]
-    assert caplog.messages == [f"1 models are not counted and are left out; run {command('count')}"]
+    assert caplog.messages == [f"1 model is not counted and left out; run {command('count')}"]
 
 
 def test_unnamed_models_whose_counts_are_of_another_size_are_left_out_with_a_warning(
