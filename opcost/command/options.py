@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +119,17 @@ def positive_seconds(text: str) -> float:
         remedy = f"use a number above 0 and up to {MAXIMUM_S:.0f} (one day), such as 30 or 0.5"
         raise argparse.ArgumentTypeError(f"{text!r} is not a time in seconds; {remedy}")
     return time_s
+
+
+def count(text: str) -> int:
+    """Return a whole number from 1: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not such a number.
+    """
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count; use a whole number from 1, such as 10")
+    return int(text)
 
 
 def ratio(text: str) -> float:

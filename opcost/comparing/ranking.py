@@ -13,17 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from opcost.comparing.cache_chains import Excess
-from opcost.comparing.comparison import kinds_of
-from opcost.comparing.doubts import FLAGGED_RATIO
-from opcost.estimates import Estimate, sum_of_independent, total_if_known
+from opcost.comparing.doubts import FLAGGED_RATIO, UNEXPLAINED_RATIO
+from opcost.estimates import Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_flagged, time_of
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.summation import ModelCost
 
-TIME, ENERGY, POWER, NAME = "time", "energy", "power", "name"
-SORTS = (ENERGY, TIME, POWER, NAME)
-"""The orders of a ranking: by energy or time per sample, by power, or by name. The smallest comes first."""
+TIME, ENERGY, POWER, SAVING, NAME = "time", "energy", "power", "saving", "name"
+SORTS = (ENERGY, TIME, POWER, SAVING, NAME)
+"""The orders of models: the smallest energy, time or power first, the largest saving first, or by name.
+
+Energy, time and saving are those of a sample. The saving is the energy that the operators would save at their roof.
+"""
 
 FEWEST_WHOLES = 5
 """The fewest models from whose deviations the error of a sum is expected."""
@@ -56,11 +58,6 @@ class ModelFigures:
     def is_complete(self) -> bool:
         """Whether every operator that computes something is in the sum."""
         return self.cost is not None and self.cost.time_s is not None and not self.cost.missing
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the model has a cost: a measured whole or a complete sum."""
-        return self.whole is not None or self.is_complete
 
     @property
     def basis(self) -> EnergyBasis:
@@ -123,6 +120,12 @@ class ModelFigures:
         return self.flagged_ratio >= FLAGGED_RATIO
 
     @property
+    def is_unexplained(self) -> bool:
+        """Whether sum and whole differ so much that the sum, or the whole, is no result yet."""
+        ratios = (self.corrected_time_ratio, self.corrected_energy_ratio)
+        return any(ratio is not None and abs(ratio - 1) >= UNEXPLAINED_RATIO for ratio in ratios)
+
+    @property
     def flagged_ratio(self) -> float:
         """The share of the summed time in flagged rows."""
         if self.cost is None or self.cost.time_s is None:
@@ -142,45 +145,6 @@ def _plus(summed: Estimate | None, correction: Estimate | None) -> Estimate | No
 
 
 @dataclass(frozen=True)
-class KindShare:
-    """The cost of all calls of one kind of operator in a sum, and its shares of the sum; None if unknown."""
-
-    operator: str
-    time_s: float
-    energy_j: float | None
-    time_ratio: float
-    energy_ratio: float | None
-
-    def ratio(self, by: str) -> float:
-        """Return the share of the energy for ``energy`` and ``power``, if it is known, else of the time."""
-        is_of_energy = by in (ENERGY, POWER) and self.energy_ratio is not None
-        return self.energy_ratio or 0.0 if is_of_energy else self.time_ratio
-
-
-def kind_shares(cost: ModelCost | None, by: str) -> tuple[KindShare, ...]:
-    """Return the kinds of operators in a sum, the largest first.
-
-    Args:
-        cost: the sum, None if the model is not counted.
-        by: one of ``SORTS``, see ``KindShare.ratio``.
-    """
-    kinds = () if cost is None else kinds_of(cost)
-    time_s = math.fsum(kind.time_s for kind in kinds)
-    energy_j = total_if_known(kind.energy_j for kind in kinds)
-    shares = [
-        KindShare(
-            operator=kind.operator,
-            time_s=kind.time_s,
-            energy_j=kind.energy_j,
-            time_ratio=kind.time_s / time_s,
-            energy_ratio=None if not energy_j or kind.energy_j is None else kind.energy_j / energy_j,
-        )
-        for kind in kinds
-    ]
-    return tuple(sorted(shares, key=lambda share: -share.ratio(by)))
-
-
-@dataclass(frozen=True)
 class Deviations:
     """Magnitudes of the deviations of some models' sums from their wholes: median and 95th percentile, as ratios."""
 
@@ -197,21 +161,19 @@ class SumErrors:
     energy: Deviations | None
 
 
-def sum_errors(models: Iterable[ModelFigures], of: ModelFigures) -> SumErrors | None:
+def sum_errors(models: Iterable[ModelFigures], is_corrected: bool) -> SumErrors | None:
     """Return the deviations of complete sums from their wholes; None if fewer than ``FEWEST_WHOLES`` are known.
 
     Flagged wholes and sums with flagged parts are left out.
 
     Args:
         models: of one device, in one execution.
-        of: a model. Like its sum, those of the others have a cache correction, or have none.
+        is_corrected: whether to take the sums with a cache correction, or those without.
     """
     sound = [
         one
         for one in models
-        if (one.correction is None) == (of.correction is None)
-        and not one.is_flagged
-        and one.flagged_ratio < FLAGGED_RATIO
+        if (one.correction is not None) == is_corrected and not one.is_flagged and one.flagged_ratio < FLAGGED_RATIO
     ]
     time = _deviations(one.corrected_time_ratio for one in sound)
     energy = _deviations(one.corrected_energy_ratio for one in sound)
@@ -225,26 +187,3 @@ def _deviations(ratios: Iterable[float | None]) -> Deviations | None:
     # Of few values the next larger one, so that the error is not too small.
     median, high = np.quantile(found, [0.5, EXPECTED_QUANTILE], method="higher")
     return Deviations(len(found), float(median), float(high))
-
-
-def ranked(models: Iterable[ModelFigures], by: str) -> list[ModelFigures]:
-    """Return models in order, the smallest first; those without the figure last.
-
-    Args:
-        models: of one device.
-        by: one of ``SORTS``.
-    """
-    return sorted(models, key=lambda one: (_unknown_last(_rank(one, by)), one.name))
-
-
-def _unknown_last(value: float | None) -> tuple[bool, float]:
-    return value is None, value or 0.0
-
-
-def _rank(one: ModelFigures, by: str) -> float | None:
-    if by == NAME:
-        return 0.0
-    if by == POWER:
-        return one.power_w
-    cost = one.energy_j if by == ENERGY else one.time_s
-    return None if cost is None else cost.value / one.samples

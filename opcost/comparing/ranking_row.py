@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 from opcost.columns import COUNT_FROM_1, Column, Columns, one_of
 from opcost.comparing.potential import UNKNOWN_SHARE, RoofShare, roof_share
-from opcost.comparing.ranking import ModelFigures, SumErrors
+from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME, ModelFigures, SumErrors
 from opcost.comparing.roofline import Roofline
 from opcost.estimates import standard_error_of, value_of
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
@@ -24,7 +24,7 @@ WHOLE, SUM = SOURCES = ("whole", "sum")
 
 @dataclass(frozen=True)
 class RankingSource:
-    """The data of a row: a model's figures, the errors of its cost if it is a sum, and the roofline, if known."""
+    """The data of a row: a model's figures, the errors of its sum, and the roofline, if known."""
 
     model: ModelFigures
     errors: SumErrors | None
@@ -41,6 +41,20 @@ class RankingSource:
         """The expected error of a sum's energy."""
         energy = None if self.errors is None else self.errors.energy
         return None if energy is None else energy.high_ratio
+
+    @property
+    def sum_time_s(self) -> float | None:
+        """The time of the sum without cache correction."""
+        return _if_known(self.model.cost, lambda cost: value_of(cost.time_s))
+
+    @property
+    def sum_energy_j(self) -> float | None:
+        """The energy of the sum without cache correction."""
+        return _if_known(self.model.cost, lambda cost: value_of(cost.energy_j))
+
+    def saving_per_sample(self, cost: float | None, roof_ratio: float | None) -> float | None:
+        """Return the part of a sample's cost that is above the roof."""
+        return None if cost is None or roof_ratio is None else cost * (1 - roof_ratio) / self.model.samples
 
     def per_sample(self, cost: float | None) -> float | None:
         """Return the part of a cost that one sample has."""
@@ -113,17 +127,20 @@ class RankingRow(Columns):
     is_flagged: Annotated[bool, Column("whether a flag casts doubt on the cost")] = _of(
         lambda one: one.model.is_flagged
     )
+    is_unexplained: Annotated[
+        bool, Column("whether the corrected sum deviates by 25 % or more from the whole, in time or energy")
+    ] = _of(lambda one: one.model.is_unexplained)
     expected_time_error_ratio: Annotated[
-        float | None, Column("of a sum: 95 % of other models' sums deviate less from the whole in time")
+        float | None, Column("error of the corrected sum: 95 % of the models' sums deviate less from the whole in time")
     ] = _of(lambda one: _if_known(one.errors, lambda errors: errors.time.high_ratio))
     expected_energy_error_ratio: Annotated[
-        float | None, Column("of a sum: 95 % of other models' sums deviate less from the whole in energy")
+        float | None, Column("error of the corrected sum: 95 % of the models' sums deviate less in energy")
     ] = _of(lambda one: one.expected_energy_error_ratio)
     sum_time_s: Annotated[float | None, Column("time of the measured operators, without cache correction")] = _of(
-        lambda one: _if_known(one.model.cost, lambda cost: value_of(cost.time_s))
+        lambda one: one.sum_time_s
     )
     sum_energy_j: Annotated[float | None, Column("energy of the measured operators, without cache correction")] = _of(
-        lambda one: _if_known(one.model.cost, lambda cost: value_of(cost.energy_j))
+        lambda one: one.sum_energy_j
     )
     flop_ratio: Annotated[float | None, Column("share of the model's FLOPs in the sum")] = _of(
         lambda one: _if_known(one.model.cost, lambda cost: cost.flop_ratio)
@@ -143,6 +160,12 @@ class RankingRow(Columns):
     roof_energy_ratio: Annotated[float | None, Column("energy of the sum at its roof / of the sum")] = _of(
         lambda one: one.roof_share.energy_ratio
     )
+    saving_time_per_sample_s: Annotated[float | None, Column("time that a sample would save at the roof")] = _of(
+        lambda one: one.saving_per_sample(one.sum_time_s, one.roof_share.time_ratio)
+    )
+    saving_energy_per_sample_j: Annotated[float | None, Column("energy that a sample would save at the roof")] = _of(
+        lambda one: one.saving_per_sample(one.sum_energy_j, one.roof_share.energy_ratio)
+    )
     energy_missing_reason: Annotated[str | None, Column("reason why an energy is empty")] = _of(
         lambda one: one.energy_missing_reason
     )
@@ -159,3 +182,20 @@ def ranking_row(source: RankingSource) -> RankingRow:
     """Return the row of a model's figures."""
     values: dict[str, Any] = {each.name: each.metadata[GETTER](source) for each in fields(RankingRow)}
     return RankingRow(**values)
+
+
+def ranked(rows: Iterable[RankingRow], by: str) -> list[RankingRow]:
+    """Return the rows of one device in one of the orders ``SORTS``; those without the figure last."""
+
+    def key(row: RankingRow) -> tuple[bool, float, str]:
+        figures = {
+            ENERGY: row.energy_per_sample_j,
+            TIME: row.time_per_sample_s,
+            POWER: row.power_w,
+            # The largest first.
+            SAVING: None if row.saving_energy_per_sample_j is None else -row.saving_energy_per_sample_j,
+        }
+        figure = figures.get(by, 0.0)
+        return figure is None, figure or 0.0, row.name
+
+    return sorted(rows, key=key)

@@ -133,7 +133,8 @@ def _add(found: dict[tuple[str, ...], TupleCost], comparison: Comparison, cost: 
         key = (part.case.key, part.row.key, part.row.measurement.started_at)
         known = found.setdefault(key, _entry(part.case, part.row, counts[part.case.operator]))
         known.uses.append(Use(origin.comparison, part.occurrences, origin.is_summed))
-        known.flags.update(_flags_of(part, comparison, origin.is_summed))
+        known.flags.update(flags_of_part(part, comparison.full.circumstances.device_uuid))
+        known.flags.update([] if origin.is_summed else [TupleFlag.DROPPED])
     for case, calls, count in _missing(cost, comparison.runs.input_data):
         known = found.setdefault((case.key, comparison.conditions.key), _entry(case, None, count))
         known.uses.append(Use(origin.comparison, calls, origin.is_summed))
@@ -151,9 +152,14 @@ def _missing(cost: ModelCost, input_data: str) -> Iterator[tuple[Case, int, Oper
                 yield case, calls, count
 
 
-def _flags_of(part: Part, comparison: Comparison, is_summed: bool) -> Iterator[TupleFlag]:
+def flags_of_part(part: Part, board: str | None) -> Iterator[TupleFlag]:
+    """Yield the flags of a part of a sum.
+
+    Args:
+        part: the part.
+        board: the whole model's (a device's UUID), None if it is unknown.
+    """
     measured = part.row.measurement
-    board = comparison.full.circumstances.device_uuid
     held = {
         TupleFlag.FLAGGED: is_flagged(measured),
         TupleFlag.NOT_PRECISE: Flag.IMPRECISE in measured.flags,
@@ -161,9 +167,8 @@ def _flags_of(part: Part, comparison: Comparison, is_summed: bool) -> Iterator[T
         TupleFlag.POWER_LIMIT: not {Flag.AT_POWER_LIMIT, Flag.POWER_CAPPED}.isdisjoint(measured.flags),
         TupleFlag.EAGER: part.row.conditions.device_type != "cpu" and measured.executed_as == EAGER,
         TupleFlag.OTHER_VALUES: part.is_on_other_values,
-        TupleFlag.OTHER_BOARD: part.row.circumstances.device_uuid != board,
+        TupleFlag.OTHER_BOARD: board not in (None, part.row.circumstances.device_uuid),
         TupleFlag.NO_ENERGY: EnergyBasis.MEASURED.energy_of(part.row) is None,
-        TupleFlag.DROPPED: not is_summed,
     }
     return (flag for flag, is_held in held.items() if is_held)
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 from opcost.comparing.cache_chains import ChainRow
 from opcost.comparing.compare import corrections_of
+from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
 from opcost.comparing.potential import roofline_of_sums
-from opcost.comparing.ranking import ENERGY, KindShare, ModelFigures, kind_shares, ranked, sum_errors
-from opcost.comparing.ranking_row import RankingRow, RankingSource, ranking_row
+from opcost.comparing.ranking import ENERGY, ModelFigures, sum_errors
+from opcost.comparing.ranking_row import RankingRow, RankingSource, ranked, ranking_row
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
@@ -54,10 +55,14 @@ class NothingMeasuredError(UserError):
 
 @dataclass(frozen=True)
 class ShownModel:
-    """A model of a ranking: its row, and the kinds of operators in its sum, the largest first."""
+    """A model of a ranking: its row, and the kinds of operators in its sum, the largest first.
+
+    ``operators`` are those of the only model that is shown, empty if there are several.
+    """
 
     row: RankingRow
-    kinds: tuple[KindShare, ...]
+    kinds: tuple[KindCosts, ...]
+    operators: tuple[OperatorCost, ...]
 
 
 @dataclass(frozen=True)
@@ -71,10 +76,14 @@ class DeviceRanking:
 
 @dataclass(frozen=True)
 class ShowReport:
-    """The rankings, one for each device, and the models that were named without effect: none is measured."""
+    """The rankings, one for each device, and the models that were named without effect: none is measured.
+
+    ``is_of_one_model`` says whether one model was chosen, which has its operators.
+    """
 
     rankings: tuple[DeviceRanking, ...]
     not_measured: tuple[str, ...]
+    is_of_one_model: bool
 
     @property
     def is_incomplete(self) -> bool:
@@ -102,14 +111,15 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     named = request.configs()
     names = {config.name for config in named}
     rows = _read(request, [*named, *_other_configs(request, names)], names)
+    is_of_one_model = bool(request.names) and len(names) == 1
     rankings = []
     for product, conditions in _by_product(request, rows, choice).items():
-        figures = list(_figures(rows, conditions))
-        rankings.append(_ranking(product, figures, names, choice.by))
+        sources = [one for one in _sources(list(_figures(rows, conditions))) if one.model.name in names]
+        rankings.append(_ranking(product, sources, choice.by, is_of_one_model))
     shown = {model.row.name for ranking in rankings for model in (*ranking.models, *ranking.incomplete)}
     names_without_effect = request.names if names - shown else ()
     missing = (config.name for name in names_without_effect for config in _without(shown, request, name))
-    return ShowReport(tuple(rankings), tuple(dict.fromkeys(missing)))
+    return ShowReport(tuple(rankings), tuple(dict.fromkeys(missing)), is_of_one_model)
 
 
 def _without(shown: Collection[str], request: Request, name: str) -> list[ModelConfig]:
@@ -247,21 +257,30 @@ def _under(model: _Model, conditions: Conditions, rows: _Rows) -> ModelFigures:
     return ModelFigures(model.config.name, model.config.input_size, conditions, whole, cost, correction)
 
 
-def _ranking(product: str, figures: Sequence[ModelFigures], names: Collection[str], by: str) -> DeviceRanking:
+def _ranking(product: str, sources: Iterable[RankingSource], by: str, with_operators: bool) -> DeviceRanking:
+    of_name = {source.model.name: source for source in sources}
+    models = [
+        ShownModel(
+            row=row,
+            kinds=kind_costs(of_name[row.name].model, of_name[row.name].roofline, by),
+            operators=operator_costs(of_name[row.name].model, of_name[row.name].roofline, by) if with_operators else (),
+        )
+        for row in ranked(map(ranking_row, of_name.values()), by)
+    ]
+    return DeviceRanking(
+        product=product,
+        models=tuple(model for model in models if model.row.time_s is not None),
+        incomplete=tuple(model for model in models if model.row.time_s is None),
+    )
+
+
+def _sources(figures: Sequence[ModelFigures]) -> Iterator[RankingSource]:
+    """Yield each model with the errors of sums and the roofline, which rest on all models under its conditions."""
     of_conditions: dict[Conditions, list[ModelCost]] = {}
     for one in figures:
         if one.cost is not None:
             of_conditions.setdefault(one.conditions, []).append(one.cost)
     roofs = {conditions: roofline_of_sums(costs) for conditions, costs in of_conditions.items()}
-
-    def shown(one: ModelFigures) -> ShownModel:
-        errors = None if one.whole is not None else sum_errors(figures, one)
-        source = RankingSource(one, errors, roofs.get(one.conditions))
-        return ShownModel(ranking_row(source), kind_shares(one.cost, by))
-
-    chosen = ranked([one for one in figures if one.name in names], by)
-    return DeviceRanking(
-        product=product,
-        models=tuple(shown(one) for one in chosen if one.is_known),
-        incomplete=tuple(shown(one) for one in chosen if not one.is_known),
-    )
+    errors = {is_corrected: sum_errors(figures, is_corrected) for is_corrected in (True, False)}
+    for one in figures:
+        yield RankingSource(one, errors[one.correction is not None], roofs.get(one.conditions))

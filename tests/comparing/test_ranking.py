@@ -9,19 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 
+from opcost.comparing.operator_costs import kind_costs, operator_costs, rank_of
 from opcost.comparing.potential import roof_share, roofline_of_sums
 from opcost.comparing.ranking import (
     ENERGY,
     FEWEST_WHOLES,
     NAME,
     POWER,
+    SAVING,
     SORTS,
     TIME,
     ModelFigures,
-    kind_shares,
-    ranked,
     sum_errors,
 )
+from opcost.comparing.ranking_row import RankingSource, ranked, ranking_row
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
@@ -63,42 +64,68 @@ def whole(name: str, time_s: float = 1.0, energy_j: float | None = 1.0, batch: i
 
 @given(st.lists(st.tuples(costs, st.none() | costs, st.integers(1, 64)), min_size=1, max_size=8))
 def test_the_smallest_comes_first_and_the_unknown_last(models: list[tuple[float, float | None, int]]) -> None:
-    figures = [whole(f"m{index}", *model) for index, model in enumerate(models)]
+    rows = [ranking_row(RankingSource(whole(f"m{index}", *model), None, None)) for index, model in enumerate(models)]
     keys = {
-        ENERGY: lambda one: None if one.energy_j is None else one.energy_j.value / one.samples,
-        TIME: lambda one: one.time_s.value / one.samples,
-        POWER: lambda one: one.power_w,
-        NAME: lambda one: one.name,
+        ENERGY: lambda row: row.energy_per_sample_j,
+        TIME: lambda row: row.time_per_sample_s,
+        POWER: lambda row: row.power_w,
+        SAVING: lambda row: row.saving_energy_per_sample_j,
+        NAME: lambda row: row.name,
     }
     for by in SORTS:
-        found = ranked(figures, by)
-        assert sorted(one.name for one in found) == sorted(one.name for one in figures)
-        values = [keys[by](one) for one in found]
+        found = ranked(rows, by)
+        assert sorted(row.name for row in found) == sorted(row.name for row in rows)
+        values = [keys[by](row) for row in found]
         known = [value for value in values if value is not None]
         assert values == [*sorted(known), *[None] * (len(values) - len(known))]
 
 
+def with_sum(cost: ModelCost) -> ModelFigures:
+    return ModelFigures("m", (2, 3), SIMULATED_CONDITIONS, None, cost)
+
+
 @given(costs, costs, costs, costs, st.integers(1, 9))
-def test_shares_of_kinds_add_up_to_1_and_the_largest_comes_first(
+def test_shares_of_kinds_and_of_operators_add_up_to_1(
     time_s: float, energy_j: float, other_s: float, other_j: float, calls: int
 ) -> None:
     cost = sum_of({RELU: calls, LINEAR: 1}, row_of(RELU, time_s, energy_j), row_of(LINEAR, other_s, other_j))
     for by in SORTS:
-        kinds = kind_shares(cost, by)
-        ratios = [kind.ratio(by) for kind in kinds]
+        kinds = kind_costs(with_sum(cost), None, by)
+        ratios = [kind.costs.ratio(by) for kind in kinds]
         assert sum(ratios) == pytest.approx(1)
         assert ratios == sorted(ratios, reverse=True)
+        operators = operator_costs(with_sum(cost), None, by)
+        assert sum(one.costs.energy_ratio or 0.0 for one in operators) == pytest.approx(1)
+        assert operators == tuple(sorted(operators, key=lambda one: rank_of(one, by)))
     (relu,) = [kind for kind in kinds if kind.operator == "ReLU"]
-    assert relu.energy_ratio == pytest.approx(calls * energy_j / (calls * energy_j + other_j))
+    assert relu.costs.energy_ratio == pytest.approx(calls * energy_j / (calls * energy_j + other_j))
 
 
 def test_without_energies_shares_are_those_of_the_time() -> None:
-    kinds = kind_shares(sum_of({RELU: 1, LINEAR: 1}, row_of(RELU, 3.0, None), row_of(LINEAR, 1.0, 1.0)), ENERGY)
-    assert [(kind.operator, kind.energy_ratio, kind.ratio(ENERGY)) for kind in kinds] == [
+    cost = sum_of({RELU: 1, LINEAR: 1}, row_of(RELU, 3.0, None), row_of(LINEAR, 1.0, 1.0))
+    kinds = kind_costs(with_sum(cost), None, ENERGY)
+    assert [(kind.operator, kind.costs.energy_ratio, kind.costs.ratio(ENERGY)) for kind in kinds] == [
         ("ReLU", None, 0.75),
         ("Linear", None, 0.25),
     ]
-    assert kind_shares(None, ENERGY) == ()
+
+
+def test_an_operators_saving_is_its_cost_above_the_roof() -> None:
+    best = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
+    roofline = roofline_of_sums([sum_of({RELU: 1, LINEAR: 1}, *best)])
+    # SiLU moves as much as ReLU, at twice the time and four times the energy.
+    model = with_sum(sum_of({RELU: 1, SILU: 3}, *best, row_of(SILU, 0.002, 0.4)))
+    silu, relu = operator_costs(model, roofline, SAVING)
+    assert (silu.operator, silu.bound, silu.costs.calls) == ("torch.nn.SiLU", "memory", 3)
+    assert (silu.call_time_s, silu.call_energy_j) == (pytest.approx(0.002), pytest.approx(0.4))
+    assert (silu.costs.roof_time_ratio, silu.costs.roof_energy_ratio) == (pytest.approx(0.5), pytest.approx(0.25))
+    assert silu.costs.saving_time_s == pytest.approx(3 * 0.001)
+    assert silu.costs.saving_energy_j == pytest.approx(3 * 0.3)
+    assert relu.costs.saving_energy_j == pytest.approx(0)
+    row = ranking_row(RankingSource(model, None, roofline))
+    # Of a batch of two.
+    assert row.saving_energy_per_sample_j == pytest.approx(3 * 0.3 / 2)
+    assert row.saving_time_per_sample_s == pytest.approx(3 * 0.001 / 2)
 
 
 # Errors of sums
@@ -114,7 +141,7 @@ def compared(deviation: float, **flags: tuple[Flag, ...]) -> ModelFigures:
 
 def test_the_expected_error_is_a_high_quantile_of_deviations_to_either_side() -> None:
     models = [compared(sign * deviation / 100) for deviation in range(1, 6) for sign in (-1, 1)]
-    errors = sum_errors(models, models[0])
+    errors = sum_errors(models, is_corrected=False)
     assert errors is not None
     assert errors.energy is not None
     assert (errors.time.models, errors.energy.models) == (10, 10)
@@ -124,12 +151,16 @@ def test_the_expected_error_is_a_high_quantile_of_deviations_to_either_side() ->
 
 
 def test_of_few_wholes_no_error_is_expected() -> None:
-    assert sum_errors([compared(0.01)] * (FEWEST_WHOLES - 1), compared(0.0)) is None
+    assert sum_errors([compared(0.01)] * (FEWEST_WHOLES - 1), is_corrected=False) is None
+
+
+def test_sums_without_a_cache_correction_say_nothing_of_those_with_one() -> None:
+    assert sum_errors([compared(0.01)] * FEWEST_WHOLES, is_corrected=True) is None
 
 
 def test_flagged_wholes_say_nothing_of_the_error() -> None:
     models = [*[compared(0.01)] * FEWEST_WHOLES, compared(9.0, flags=(Flag.UNEVEN,))]
-    errors = sum_errors(models, models[0])
+    errors = sum_errors(models, is_corrected=False)
     assert errors is not None
     assert errors.time.high_ratio == pytest.approx(0.01)
 

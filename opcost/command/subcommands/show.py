@@ -6,22 +6,23 @@ from argparse import Namespace
 from dataclasses import replace
 
 from opcost.command.log import log_run
-from opcost.command.options import FOLDERS, VERBOSE, OneOf, Option, switch
+from opcost.command.options import FOLDERS, VERBOSE, OneOf, Option, count, switch
 from opcost.command.subcommand import Subcommand
 from opcost.measuring.conditions import EXECUTIONS
 
-SORTS = ("energy", "time", "power", "name")
+SORTS = ("energy", "time", "power", "saving", "name")
 
 SHOWN = Option(
     "names",
     "model, such as resnet50; folder in the measurements folder; or a glob such as 'resnet*' (default: all that are "
-    "measured)",
+    "measured). Of one model, its operators are shown",
     nargs="*",
     metavar="NAME",
 )
 SORT = Option(
     "--sort",
-    "order of the models, the smallest first: energy or time per sample, power, or name (default: energy)",
+    "order of the models: the smallest energy or time per sample, or power, first; the largest saving at the roof "
+    "first; or by name (default: energy). Operators of one model: the largest first",
     choices=SORTS,
     default="energy",
 )
@@ -34,6 +35,12 @@ SHOWN_EXECUTION = Option(
     "--execution",
     "show measurements as a CUDA graph, or called from Python (default: graph on a GPU, eager on a CPU)",
     choices=EXECUTIONS,
+)
+TOP = Option(
+    "--top",
+    "the most models, or operators of one model, to show (default: all models, 15 operators)",
+    type=count,
+    metavar="N",
 )
 FORMAT = OneOf(
     (
@@ -61,14 +68,14 @@ def show(arguments: Namespace) -> int:
     elif arguments.csv:
         print_csv(report, arguments.sort)
     else:
-        print_rankings(report, arguments.sort)
+        print_rankings(report, arguments.sort, arguments.top)
     return int(bool(arguments.names) and report.is_incomplete)
 
 
 SHOW = Subcommand(
     name="show",
-    does="rank models by the energy or the time of a sample, with the operators that dominate",
-    example="'resnet*' swin_t",
-    options=(SHOWN, SORT, SHOWN_DEVICE, SHOWN_EXECUTION, FORMAT, *FOLDERS, VERBOSE),
+    does="rank models by the energy or the time of a sample, or show the operators of one model, from rows",
+    example="resnet50",
+    options=(SHOWN, SORT, TOP, SHOWN_DEVICE, SHOWN_EXECUTION, FORMAT, *FOLDERS, VERBOSE),
     run=show,
 )

@@ -1,0 +1,59 @@
+"""Short forms of operator tuples for tables: ``Conv2d 3→96, kernel 4, stride 4`` on ``32x3x224x224``.
+
+Different tuples may have the same short form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, tensor_specs
+
+PAIRS = (("in_channels", "out_channels"), ("in_features", "out_features"))
+"""Parameters that are shown as one: ``3→96``."""
+
+SHOWN = {
+    "normalized_shape": "",
+    "num_features": "",
+    "embed_dim": "",
+    "output_size": "to ",
+    "kernel_size": "kernel ",
+    "stride": "stride ",
+    "groups": "groups ",
+    "dilation": "dilation ",
+    "num_heads": "heads ",
+}
+"""The other parameters that are shown, each with the text before its value."""
+
+USUAL_DTYPE = "float32"
+
+
+def short_form(operator: OperatorTuple) -> str:
+    """Return the operator's name and the parameters that decide its cost."""
+    parameters = dict(operator.parameters)
+    texts = ", ".join(_parameters(parameters))
+    return f"{operator.short_name} {texts}".rstrip()
+
+
+def short_inputs(operator: OperatorTuple) -> str:
+    """Return the sizes of the operator's distinct tensors, with dtypes other than float32."""
+    specs = tensor_specs([*operator.inputs, *(value for _, value in operator.keyword_inputs)])
+    return ", ".join({spec.identity: _size(spec) for spec in specs}.values())
+
+
+def _parameters(parameters: Mapping[str, PlainValue]) -> Iterator[str]:
+    for first, second in PAIRS:
+        if first in parameters and second in parameters:
+            yield f"{parameters[first]}→{parameters[second]}"
+    for name, text in SHOWN.items():
+        if name in parameters:
+            yield f"{text}{_joined(parameters[name])}"
+
+
+def _joined(value: PlainValue) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _size(spec: TensorSpec) -> str:
+    size = _joined(spec.shape) or "scalar"
+    return size if spec.dtype == USUAL_DTYPE else f"{spec.dtype} {size}"

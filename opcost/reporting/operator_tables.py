@@ -1,0 +1,163 @@
+"""One model on a terminal: its cost, its operators and their kinds, and what each would save at its roof."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from opcost.comparing.operator_costs import CostShare, KindCosts, OperatorCost, rank_of
+from opcost.comparing.ranking import ENERGY, NAME, POWER, SAVING, TIME
+from opcost.comparing.ranking_row import SUM, RankingRow
+from opcost.operators.short_forms import short_form, short_inputs
+from opcost.operators.texts import parse_operator
+from opcost.reporting.terminal import Column, print_line, print_table
+from opcost.stages.show import ShownModel
+from opcost.units import MILLI, UNKNOWN, percent, ratio, significant
+
+LINES_SHOWN = 15
+"""The operators, and the kinds, that are shown unless another number is asked for."""
+
+SAVINGS_SHOWN = 3
+"""The kinds of operators with the largest savings that a line names."""
+
+ORDERS = {ENERGY: "by energy", TIME: "by time", POWER: "by power", SAVING: "by saving", NAME: "by name"}
+
+SHARES = (
+    Column("ms", drop=5),
+    Column("mJ", drop=4),
+    Column("W", drop=7),
+    Column("share of time", drop=3),
+    Column("share of energy"),
+    Column("time roof", drop=8),
+    Column("energy roof", drop=6),
+    Column("saving ms", drop=3),
+    Column("saving mJ", drop=1),
+)
+"""The columns of costs of all calls of an operator or a kind."""
+
+OPERATOR_COLUMNS = (
+    Column("operator", "left"),
+    Column("on", "left", drop=2),
+    Column("calls", drop=6),
+    Column("ms/call", drop=9),
+    Column("mJ/call", drop=9),
+    *SHARES,
+    Column("bound", "left", drop=7),
+    Column("flags", "left", drop=10),
+)
+KIND_COLUMNS = (Column("kind of operator", "left"), Column("calls", drop=6), *SHARES)
+
+
+def print_model(label: str, model: ShownModel, by: str, top: int | None = None) -> None:
+    """Print a model's cost, its largest operators and its kinds of operators.
+
+    Args:
+        label: the model's name and conditions.
+        model: with its operators.
+        by: one of ``SORTS``.
+        top: the most operators to print, None for the usual number.
+    """
+    _print_cost(label, model.row)
+    most = LINES_SHOWN if top is None else top
+    operators = model.operators[:most]
+    if not operators:
+        print_line("No operator of the model is measured under these conditions.")
+        return
+    shown = f"{len(operators)} of {len(model.operators)}"
+    more = f"; --top {len(model.operators)} shows all" if len(operators) < len(model.operators) else ""
+    title = f"Operators {ORDERS[by]} ({shown} measured operator tuples{more})"
+    print_table(title, _columns(OPERATOR_COLUMNS, by), [_operator_cells(one) for one in operators])
+    kinds = sorted(model.kinds, key=lambda kind: rank_of(kind, by))[:most]
+    title = f"Kinds of operators {ORDERS[by]} ({len(kinds)} of {len(model.kinds)})"
+    print_table(title, _columns(KIND_COLUMNS, by), list(map(_kind_cells, kinds)))
+    for line in _notes(model):
+        print_line(line)
+
+
+def _columns(columns: Sequence[Column], by: str) -> list[Column]:
+    """Return the columns; the one that rows are sorted by is never left out."""
+    kept = {TIME: "share of time", POWER: "W", SAVING: "saving mJ"}.get(by)
+    return [replace(column, drop=0) if column.title == kept else column for column in columns]
+
+
+def _print_cost(label: str, row: RankingRow) -> None:
+    """Print a line for time and one for energy: the cost, the sum, its accuracy, and the roof."""
+    cost = "sum, corrected" if row.source == SUM else "whole model"
+    columns = (
+        *(Column("", "left"), Column(cost), Column("per sample"), Column("sum of operators", drop=2)),
+        *(Column("corrected sum / whole", drop=1), Column("expected error", drop=1)),
+        *(Column("roof"), Column("saving per sample", drop=3)),
+    )
+    time = (
+        *("time", _with_error(row.time_s, row.time_standard_error_s, "ms"), _unit(row.time_per_sample_s, "ms")),
+        *(_unit(row.sum_time_s, "ms"), ratio(row.corrected_time_ratio), percent(row.expected_time_error_ratio)),
+        *(percent(row.roof_time_ratio, 0), _unit(row.saving_time_per_sample_s, "ms")),
+    )
+    energy = (
+        *("energy", _with_error(row.energy_j, row.energy_standard_error_j, "mJ"), _unit(row.energy_per_sample_j, "mJ")),
+        *(_unit(row.sum_energy_j, "mJ"), ratio(row.corrected_energy_ratio), percent(row.expected_energy_error_ratio)),
+        *(percent(row.roof_energy_ratio, 0), _unit(row.saving_energy_per_sample_j, "mJ")),
+    )
+    print_table(label, columns, [time, energy])
+
+
+def _operator_cells(one: OperatorCost) -> tuple[str, ...]:
+    operator = parse_operator(one.operator, one.parameters, one.inputs, one.training_mode)
+    return (
+        *(short_form(operator), short_inputs(operator), str(one.costs.calls)),
+        *(_milli(one.call_time_s), _milli(one.call_energy_j)),
+        *_share_cells(one.costs),
+        one.bound or UNKNOWN,
+        one.flags.replace("|", ", "),
+    )
+
+
+def _kind_cells(kind: KindCosts) -> tuple[str, ...]:
+    return (kind.operator, str(kind.costs.calls), *_share_cells(kind.costs))
+
+
+def _share_cells(costs: CostShare) -> tuple[str, ...]:
+    return (
+        *(_milli(costs.time_s), _milli(costs.energy_j), UNKNOWN if costs.power_w is None else f"{costs.power_w:.0f}"),
+        *(percent(costs.time_ratio), percent(costs.energy_ratio)),
+        *(percent(costs.roof_time_ratio, 0), percent(costs.roof_energy_ratio, 0)),
+        *(_milli(costs.saving_time_s, 3), _milli(costs.saving_energy_j, 3)),
+    )
+
+
+def _notes(model: ShownModel) -> list[str]:
+    row = model.row
+    lines = []
+    if row.memory_bytes_ratio is not None and row.sum_time_s is not None:
+        measured = f"{percent(row.memory_bytes_ratio)} of the model's bytes and {percent(row.flop_ratio)} of its FLOPs"
+        lines.append(f"Shares are those of the sum of all measured operators, with {measured}.")
+    if row.expected_time_error_ratio is not None:
+        lines.append("Expected error: 95 % of the models' corrected sums deviate less from their wholes.")
+    if row.roof_time_ratio is not None:
+        lines.append(
+            "Roof: the share of the highest rates that any operator reached; saving: the cost above the roof, as a "
+            "guide to what to optimise first."
+        )
+        lines += _savings(model.kinds)
+    return lines
+
+
+def _savings(kinds: Sequence[KindCosts]) -> list[str]:
+    """Return a line with the kinds that would save most at their roof."""
+    largest = sorted(kinds, key=lambda kind: rank_of(kind, SAVING))[:SAVINGS_SHOWN]
+    named = [f"{kind.operator} {_unit(kind.costs.saving_energy_j, 'mJ')}" for kind in largest]
+    if any(kind.costs.saving_energy_j is None for kind in largest):
+        named = [f"{kind.operator} {_unit(kind.costs.saving_time_s, 'ms')}" for kind in largest]
+    return [f"Largest savings at the roof: {', '.join(named)}."]
+
+
+def _milli(value: float | None, digits: int = 4) -> str:
+    return UNKNOWN if value is None else significant(value / MILLI, digits)
+
+
+def _unit(value: float | None, unit: str) -> str:
+    return UNKNOWN if value is None else f"{_milli(value)} {unit}"
+
+
+def _with_error(value: float | None, error: float | None, unit: str) -> str:
+    return _unit(value, unit) if value is None or error is None else f"{_milli(value)} ± {_milli(error, 2)} {unit}"
