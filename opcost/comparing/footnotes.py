@@ -46,7 +46,7 @@ def _changes_figures(figures: Figures) -> bool:
 
 
 @dataclass(frozen=True)
-class Footnote:
+class Wording:
     """The words of a kind of remark for several comparisons at once.
 
     ``text`` holds for all of them, ``figure`` is one comparison's; both may name the remark's figures. ``reason`` is
@@ -60,97 +60,97 @@ class Footnote:
     matters: Callable[[Figures], bool] = _always
 
 
-FOOTNOTES: Mapping[RemarkKind, Footnote] = {
-    RemarkKind.OTHER_CONDITIONS: Footnote(
+WORDINGS: Mapping[RemarkKind, Wording] = {
+    RemarkKind.OTHER_CONDITIONS: Wording(
         "missing operators were measured under other conditions",
         "{operators} ({differences})",
         "the rows that the sum needs seem to be there",
     ),
-    RemarkKind.ON_OTHER_VALUES_ONLY: Footnote(
+    RemarkKind.ON_OTHER_VALUES_ONLY: Wording(
         "missing operators were measured on other values only",
         "{operators}",
         "the rows that the sum needs seem to be there",
     ),
-    RemarkKind.NAMED_VALUES: Footnote(
+    RemarkKind.NAMED_VALUES: Wording(
         "operators were measured on {input_data} values, whole models on their own",
         reason="energies depend on values",
     ),
-    RemarkKind.SHAPES_ONLY: Footnote(
+    RemarkKind.SHAPES_ONLY: Wording(
         "counted on shapes only, so operators on normal values are summed", reason="energies depend on values"
     ),
-    RemarkKind.OTHER_VALUES: Footnote(
+    RemarkKind.OTHER_VALUES: Wording(
         "a part of the summed time is of operators measured on other values than the model's",
         "{time_ratio}",
         "energies depend on values",
         _from("time_ratio", SHARE_RATIO),
     ),
-    RemarkKind.OTHER_CACHE: Footnote(
+    RemarkKind.OTHER_CACHE: Wording(
         "operators were measured in the cache mode {cache}", reason="sums are 7 % to 13 % larger on cold caches"
     ),
-    RemarkKind.LEAF_MODULES: Footnote(
+    RemarkKind.LEAF_MODULES: Wording(
         "the sum is of leaf modules only", reason="such a sum misses up to half of a model's time"
     ),
-    RemarkKind.WHOLE_NOT_NORMALISED: Footnote(
+    RemarkKind.WHOLE_NOT_NORMALISED: Wording(
         "energies are not normalised to {reference_c}: the whole model's cannot be",
         reason="10 K of temperature are 2 % of energy",
     ),
-    RemarkKind.ROWS_NOT_NORMALISED: Footnote(
+    RemarkKind.ROWS_NOT_NORMALISED: Wording(
         "energies are not normalised to {reference_c}: those of some rows cannot be",
         "{rows} rows",
         "10 K of temperature are 2 % of energy",
     ),
-    RemarkKind.OTHER_CIRCUMSTANCE: Footnote(
+    RemarkKind.OTHER_CIRCUMSTANCE: Wording(
         "a part of the summed time was measured {circumstance}",
         "{time_ratio}",
         "the whole model was not measured so",
         _changes_figures,
     ),
-    RemarkKind.THROTTLED: Footnote(
+    RemarkKind.THROTTLED: Wording(
         "throttled by the power limit, as shares of the time", "operators {time_ratio}, whole model {whole_time_ratio}"
     ),
-    RemarkKind.LOWER_CLOCKS: Footnote(
+    RemarkKind.LOWER_CLOCKS: Wording(
         "the power limit makes the whole model longer, but not its operators",
         "at most {longer_ratio}",
         "the whole's time is not that at full clocks",
         _from("longer_ratio", LONGER_RATIO),
     ),
-    RemarkKind.LAUNCH_BOUND: Footnote(
+    RemarkKind.LAUNCH_BOUND: Wording(
         "an eager run of the summed operators is launch-bound, so the sum is not the time of the whole",
         "launches {launch_time_s}, device {device_time_s}",
         "the host, not the device, decides the time",
     ),
-    RemarkKind.DEVICE_BOUND: Footnote(
+    RemarkKind.DEVICE_BOUND: Wording(
         "an eager run of the summed operators is bound by the device",
         "launches {launch_time_s}, device {device_time_s}",
     ),
-    RemarkKind.ASSUMED_LAUNCHES: Footnote(
+    RemarkKind.ASSUMED_LAUNCHES: Wording(
         "a part of the launch time is assumed: no loop of those kinds of operators is launch-bound",
         "{launch_time_ratio}",
     ),
-    RemarkKind.FLAGGED_WHOLE: Footnote(
+    RemarkKind.FLAGGED_WHOLE: Wording(
         "the whole model's measurement is flagged", "{flags}", "a flagged row can be off by any factor"
     ),
-    RemarkKind.FLAGGED_OPERATORS: Footnote(
+    RemarkKind.FLAGGED_OPERATORS: Wording(
         "a part of the summed time is of flagged measurements; the next run of block 2 measures them again",
         "{time_ratio} ({operator}: {flags})",
         "a flagged row can be off by any factor",
         _from("time_ratio", FLAGGED_RATIO),
     ),
-    RemarkKind.NOT_PRECISE: Footnote(
+    RemarkKind.NOT_PRECISE: Wording(
         # Not shown by itself: the standard error has it.
         "a part of the summed time is of measurements that did not reach their target precision",
         "{time_ratio}",
     ),
-    RemarkKind.UNCORRECTED_SMALL: Footnote(
+    RemarkKind.UNCORRECTED_SMALL: Wording(
         "no cache correction: a model that moves less than {stream_bytes} may keep its data in caches",
         "{moved_bytes}",
         "the sum may be off by 10 %",
     ),
-    RemarkKind.UNCORRECTED_UNKNOWN: Footnote(
+    RemarkKind.UNCORRECTED_UNKNOWN: Wording(
         "no cache correction: not measured for this card and its software; block 2 measures it",
         reason="the sum may be off by 10 %",
     ),
-    RemarkKind.KERNELS: Footnote(
+    RemarkKind.KERNELS: Wording(
         "kernel time of operators alone, as a share of that in the model", "{alone_ratio} (magnitudes {absolute_ratio})"
     ),
 }
@@ -159,13 +159,13 @@ FOOTNOTES: Mapping[RemarkKind, Footnote] = {
 
 def changes_conclusions(remark: Remark) -> bool:
     """Return whether a reader who does not know a remark would draw other conclusions from the figures."""
-    footnote = FOOTNOTES[remark.kind]
-    return bool(footnote.reason) and footnote.matters(remark.figures)
+    wording = WORDINGS[remark.kind]
+    return bool(wording.reason) and wording.matters(remark.figures)
 
 
 def footnote_of(remark: Remark) -> tuple[str, str]:
     """Return a remark's words for several comparisons, and those for one; the latter may be empty."""
     figures = shown_figures(remark)
-    name, footnote = figures.get("name", ""), FOOTNOTES[remark.kind]
+    name, wording = figures.get("name", ""), WORDINGS[remark.kind]
     figures["circumstance"] = CIRCUMSTANCES.get(name, f"with another {name}")
-    return footnote.text.format(**figures), footnote.figure.format(**figures)
+    return wording.text.format(**figures), wording.figure.format(**figures)

@@ -10,7 +10,7 @@ from opcost.comparing.comparison import differing
 from opcost.comparing.doubts import doubts
 from opcost.estimates import Estimate
 from opcost.reporting.compared_models import QUANTITIES, compared_model
-from opcost.reporting.remark_notes import Note, Noted, footnotes, note_lines, numbers_of
+from opcost.reporting.remark_notes import Footnote, Noted, footnote_lines, footnotes, numbers_of
 from opcost.reporting.tables import DOUBTFUL, dry_run_note, print_origin, ratio_with_error, shared_facts
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.compare import ComparingReport
@@ -56,7 +56,7 @@ def _kernel_cells(
 
 
 def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
-    """Print the comparisons with a line for time and one for energy, the parts of each whole, and the notes."""
+    """Print the comparisons with a line for time and one for energy, the parts of each whole, and the footnotes."""
     compared = [
         _Shown(Noted(label, row, remarks), conditions)
         for report in reports
@@ -68,7 +68,7 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
     if compared:
         _print_sums(compared, notes, dry_run)
         _print_parts(compared, notes)
-    for line in note_lines(notes, [one.noted.label for one in compared]):
+    for line in footnote_lines(notes, [one.noted.label for one in compared]):
         print_line(line, hanging=4)
     for report in reports:
         if report.reason:
@@ -87,7 +87,7 @@ class _Shown:
     conditions: str
 
     def names(self, mark: str) -> tuple[str, str]:
-        """Return the texts of the first column: the name, and below it the conditions with the numbers of notes."""
+        """Return the texts of the first column: the name, and below it the conditions with the numbers of footnotes."""
         return self.noted.row.name, f"  {self.conditions} {mark}".rstrip()
 
     def mark(self, quantity: str) -> str:
@@ -112,7 +112,7 @@ def _conditions(report: ComparingReport) -> list[str]:
     return texts
 
 
-def _print_sums(compared: Sequence[_Shown], notes: Sequence[Note], dry_run: bool) -> None:
+def _print_sums(compared: Sequence[_Shown], notes: Sequence[Footnote], dry_run: bool) -> None:
     columns = (
         Column("model", "left", wraps=32),
         Column("", "left"),
@@ -127,7 +127,7 @@ def _print_sums(compared: Sequence[_Shown], notes: Sequence[Note], dry_run: bool
     )
     print_line("± is one standard error; another board may differ by more.")
     if any(DOUBTFUL in cell for row in rows for cell in row):
-        print_line(f"{DOUBTFUL} No result yet, for the reasons in the notes; the standard error does not hold.")
+        print_line(f"{DOUBTFUL} No result yet, for the reasons in the footnotes; the standard error does not hold.")
     for celsius in sorted({one.noted.row.reference_temperature_c or 0 for one in compared} - {0}):
         print_line(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")
     if any(one.noted.row.correction_time_s is not None for one in compared):
@@ -151,7 +151,7 @@ def _sum_cells(one: _Shown, mark: str) -> tuple[tuple[str, ...], tuple[str, ...]
     )
 
 
-def _print_parts(compared: Sequence[_Shown], notes: Sequence[Note]) -> None:
+def _print_parts(compared: Sequence[_Shown], notes: Sequence[Footnote]) -> None:
     """Print the parts of each whole."""
     columns = [
         Column("model", "left", wraps=32),

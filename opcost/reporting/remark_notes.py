@@ -1,4 +1,4 @@
-"""Notes on comparisons: each kind of remark once, with the comparisons that it holds for and their figures."""
+"""Footnotes of comparisons: each kind of remark once, with the comparisons that it holds for and their figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opcost.summing.summation import WITHOUT_ENERGY
 from opcost.units import percent
 
 COMPARISONS_SHOWN = 6
-"""Comparisons that a note names."""
+"""Comparisons that a footnote names."""
 
 MISSING_SHOWN = 3
 """Missing operators of one comparison that are named."""
@@ -31,15 +31,15 @@ class Noted:
 
 
 @dataclass(frozen=True)
-class Note:
-    """A note, and for each comparison that it holds for, by its number, the figures there; these may be empty."""
+class Footnote:
+    """A footnote, and for each comparison that it holds for, by its number, the figures there; these may be empty."""
 
     text: str
     figures: Mapping[int, str]
 
 
-def footnotes(compared: Sequence[Noted], everything: bool = False) -> list[Note]:
-    """Return the notes on comparisons, doubts first.
+def footnotes(compared: Sequence[Noted], everything: bool = False) -> list[Footnote]:
+    """Return the footnotes of comparisons, doubts first.
 
     Args:
         compared: all comparisons of a table.
@@ -52,17 +52,17 @@ def footnotes(compared: Sequence[Noted], everything: bool = False) -> list[Note]
     for _, text, figure, number in sorted(found, key=lambda note: note[0]):
         known = texts.setdefault(text, {})
         known[number] = f"{known[number]} + {figure}" if number in known else figure
-    return [Note(text, figures) for text, figures in texts.items()]
+    return [Footnote(text, figures) for text, figures in texts.items()]
 
 
-def numbers_of(notes: Sequence[Note], comparison: int) -> str:
-    """Return the numbers of the notes on a comparison: ``[1,3]``; empty if there are none."""
+def numbers_of(notes: Sequence[Footnote], comparison: int) -> str:
+    """Return the numbers of a comparison's footnotes: ``[1,3]``; empty if there are none."""
     numbers = [str(number) for number, note in enumerate(notes, 1) if comparison in note.figures]
     return f"[{','.join(numbers)}]" if numbers else ""
 
 
-def note_lines(notes: Sequence[Note], labels: Sequence[str]) -> list[str]:
-    """Return a line for each note, with its number."""
+def footnote_lines(notes: Sequence[Footnote], labels: Sequence[str]) -> list[str]:
+    """Return a line for each footnote, with its number."""
     return [
         f"[{number}] {note.text[:1].upper()}{note.text[1:]}{_held(note, labels)}"
         for number, note in enumerate(notes, 1)
@@ -76,8 +76,8 @@ def all_in_words(row: ComparisonRow, remarks: Sequence[Remark]) -> list[str]:
     return [*missing, *map(worded, remarks), *energy]
 
 
-def _held(note: Note, labels: Sequence[str]) -> str:
-    """Return the comparisons that a note holds for, with their figures."""
+def _held(note: Footnote, labels: Sequence[str]) -> str:
+    """Return the comparisons that a footnote holds for, with their figures."""
     if len(labels) == 1:
         return f": {note.figures[0]}" if note.figures[0] else ""
     if len(note.figures) == len(labels) and not any(note.figures.values()):
@@ -88,7 +88,7 @@ def _held(note: Note, labels: Sequence[str]) -> str:
 
 
 def _notes(one: Noted, everything: bool) -> Iterator[tuple[int, str, str]]:
-    """Yield the notes on one comparison: their order, and the words for several comparisons and for this one."""
+    """Yield the footnotes of one comparison: their order, and the words for several comparisons and for this one."""
     row = one.row
     if row.missing_operators:
         text = (
