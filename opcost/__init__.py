@@ -1,7 +1,7 @@
 """opcost: time and energy of PyTorch operators on real hardware.
 
-``from opcost import Database`` reads the tables in Python. Names are imported lazily, so that ``import opcost`` needs
-the standard library only.
+``opcost.load``, ``opcost.show`` and ``opcost.compare`` return data frames, ``opcost.Database`` reads typed rows. Names
+are imported lazily, so that ``import opcost`` needs the standard library only.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from opcost.errors import UserError
     from opcost.operators.texts import parse_operator
     from opcost.operators.tuples import OperatorTuple
+    from opcost.reporting.frames import compare, load, show
     from opcost.storage.database import Database
     from opcost.summing.index import best_rows
 
-__all__ = ["Database", "OperatorTuple", "best_rows", "parse_operator"]
+__all__ = ["Database", "OperatorTuple", "UserError", "best_rows", "compare", "load", "parse_operator", "show"]
 __version__ = "0.3.0"
 
 
@@ -23,8 +25,12 @@ def __getattr__(name: str) -> object:
     modules = {
         "Database": "opcost.storage.database",
         "OperatorTuple": "opcost.operators.tuples",
+        "UserError": "opcost.errors",
         "best_rows": "opcost.summing.index",
+        "compare": "opcost.reporting.frames",
+        "load": "opcost.reporting.frames",
         "parse_operator": "opcost.operators.texts",
+        "show": "opcost.reporting.frames",
     }
     if name not in modules:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

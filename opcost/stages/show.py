@@ -11,7 +11,7 @@ from opcost.comparing.cache_chains import ChainRow
 from opcost.comparing.compare import corrections_of
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
 from opcost.comparing.potential import roofline_of_sums
-from opcost.comparing.ranking import ENERGY, ModelFigures, sum_errors
+from opcost.comparing.ranking import ENERGY, SORTS, ModelFigures, sum_errors
 from opcost.comparing.ranking_row import RankingRow, RankingSource, ranked, ranking_row
 from opcost.errors import UserError
 from opcost.invocation import command
@@ -40,6 +40,15 @@ class Choice:
     by: str = ENERGY
     device: str | None = None
     execution: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the order.
+
+        Raises:
+            UserError: it is unknown.
+        """
+        if self.by not in SORTS:
+            raise UserError(f"sort: {self.by!r} is no order; use {', '.join(SORTS)}")
 
     def execution_on(self, device_type: str) -> str:
         """Return the execution whose rows are shown for a type of device."""

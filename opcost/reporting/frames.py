@@ -1,0 +1,161 @@
+"""Tables of the database, rankings and comparisons as pandas data frames, for notebooks.
+
+Columns are those of the files (``docs/columns.md``), in SI units. A figure that is unknown is NaN or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opcost.columns import columns_of, values_of
+from opcost.comparing.ranking import ENERGY
+from opcost.reporting.show_tables import csv_lines
+from opcost.running.request import Request
+from opcost.stages.compare import find_comparisons, reports_of
+from opcost.stages.show import Choice
+from opcost.stages.show import show as find_rankings
+from opcost.storage.database import Database
+from opcost.storage.table import CsvTable
+from opcost.storage.user_folders import user_folders
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+SET_SEPARATOR = "|"
+
+
+@dataclass(frozen=True)
+class Frames:
+    """The tables of a database as data frames; each is read when it is asked for, and each time again."""
+
+    database: Database
+
+    @property
+    def operators(self) -> DataFrame:
+        """Measurements of operators, one row each: ``operator_measurements.csv``."""
+        return _frame_of(self.database.operator_measurements)
+
+    @property
+    def models(self) -> DataFrame:
+        """Measurements of whole models: ``full_model_measurements.csv``."""
+        return _frame_of(self.database.full_model_measurements)
+
+    @property
+    def counts(self) -> DataFrame:
+        """Operator tuples of models with their calls, FLOPs and bytes: ``model_operators.csv``."""
+        return _frame_of(self.database.model_operators)
+
+    @property
+    def comparisons(self) -> DataFrame:
+        """Sums and whole models as they were last compared: ``sum_vs_full.csv``. ``opcost.compare`` compares again."""
+        return _frame_of(self.database.sum_vs_full)
+
+    @property
+    def cache_corrections(self) -> DataFrame:
+        """Measurements of chains, from which cache corrections are derived: ``calls_in_chains.csv``."""
+        return _frame_of(self.database.calls_in_chains)
+
+    @property
+    def qualifications(self) -> DataFrame:
+        """Qualifications of boards' meters: ``meter_qualifications.csv``."""
+        return _frame_of(self.database.meter_qualifications)
+
+    @property
+    def drift_checks(self) -> DataFrame:
+        """Measurements of the drift check: ``sentinel_measurements.csv``."""
+        return _frame_of(self.database.sentinel_measurements)
+
+    @property
+    def failures(self) -> DataFrame:
+        """Operators and models that could not be measured: ``failures.csv``."""
+        return _frame_of(self.database.failures)
+
+
+def load(database: str | Path | None = None) -> Frames:
+    """Return the tables of a database as data frames.
+
+    Args:
+        database: the folder of tables; None for the shipped tables and those of the user's home, as in the commands.
+
+    Raises:
+        UserError: there is no such folder. A table that is damaged raises one when it is read.
+    """
+    found = _request((), None, database).database
+    found.must_exist()
+    return Frames(found)
+
+
+def show(
+    *names: str,
+    sort: str = ENERGY,
+    device: str | None = None,
+    execution: str | None = None,
+    database: str | Path | None = None,
+) -> DataFrame:
+    """Return the models by the energy of a sample, one row each; of one model that is named, its operators.
+
+    Args:
+        names: models, folders of models, or globs; all that are measured if there is none.
+        sort: ``energy``, ``time``, ``power``, ``saving`` or ``name``.
+        device: ``cpu``, ``cuda`` or a part of a device's name; None for all.
+        execution: ``graph`` or ``eager``; None for graph on a GPU and eager on a CPU.
+        database: see ``load``.
+
+    Raises:
+        UserError: a name matches no model, nothing is measured, or a table is damaged.
+    """
+    report = find_rankings(_request(names, None, database), Choice(sort, device, execution))
+    return _frame(csv_lines(report, sort))
+
+
+def compare(*names: str, device: str | None = None, database: str | Path | None = None) -> DataFrame:
+    """Return the comparison of each model's sum of operators with the whole model; nothing is written.
+
+    Args:
+        names: see ``show``.
+        device: ``cpu`` or ``cuda``; None for both.
+        database: see ``load``.
+
+    Raises:
+        UserError: a name matches no model, or a table is damaged.
+    """
+    request = _request(names, device, database)
+    reports = reports_of(request, find_comparisons(request))
+    return _frame(_by_column(row) for report in reports for row in report.comparisons)
+
+
+def _request(names: tuple[str, ...], device: str | None, database: str | Path | None) -> Request:
+    folders = user_folders(database=None if database is None else Path(database))
+    return Request(
+        names,
+        folders.measurements,
+        Database(folders.database, folders.shipped_database),
+        device,
+        dry_run=True,
+        shipped_measurements=folders.shipped_measurements,
+    )
+
+
+def _frame_of(table: CsvTable[Any]) -> DataFrame:
+    names = [field.name for field in columns_of(table.row_type)]
+    return _frame((_by_column(row) for row in table.rows()), names)
+
+
+def _by_column(row: Any) -> Mapping[str, object]:
+    names = (field.name for field in columns_of(type(row)))
+    return {name: _plain(value) for name, value in zip(names, values_of(row), strict=True)}
+
+
+def _plain(value: object) -> object:
+    """Return a value as a cell holds it: the members of a set as one text."""
+    return SET_SEPARATOR.join(member.value for member in value) if isinstance(value, tuple) else value
+
+
+def _frame(lines: Iterable[Mapping[str, object]], names: list[str] | None = None) -> DataFrame:
+    import pandas
+
+    frame: DataFrame = pandas.DataFrame(list(lines), columns=names)
+    return frame

@@ -1,0 +1,82 @@
+"""Data frames for notebooks: the rows of the tables, and the figures of the commands."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas
+import pytest
+
+import opcost
+from opcost.reporting.show_tables import print_csv
+from opcost.running.request import Request
+from opcost.stages.show import Choice, show
+from opcost.storage.database import Database
+
+ROOT = Path(__file__).parents[2]
+TABLES = {
+    "operators": "operator_measurements.csv",
+    "models": "full_model_measurements.csv",
+    "counts": "model_operators.csv",
+    "comparisons": "sum_vs_full.csv",
+    "cache_corrections": "calls_in_chains.csv",
+    "qualifications": "meter_qualifications.csv",
+    "drift_checks": "sentinel_measurements.csv",
+}
+
+
+@pytest.mark.parametrize(("name", "file"), TABLES.items())
+def test_a_table_has_the_rows_and_columns_of_its_file(name: str, file: str) -> None:
+    frame = getattr(opcost.load(ROOT / "database"), name)
+    as_read = pandas.read_csv(ROOT / "database" / file, low_memory=False).drop(columns="checksum")
+    assert list(frame.columns) == list(as_read.columns)
+    assert len(frame) == len(as_read)
+    for column in as_read.dropna(axis="columns", how="all").select_dtypes("float").columns:
+        assert frame[column].astype(float).equals(as_read[column].astype(float)), column
+
+
+def test_a_table_without_a_file_is_empty_and_has_its_columns() -> None:
+    failures = opcost.load(ROOT / "database").failures
+    assert len(failures) == 0
+    assert "reason" in failures
+
+
+def test_show_returns_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    for names in (("resnet50", "swin_t"), ("swin_t",)):
+        frame = opcost.show(*names, sort="time", database=ROOT / "database")
+        request = Request(names, ROOT / "measurements", Database(ROOT / "database"))
+        print_csv(show(request, Choice("time")), "time")
+        lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+        assert list(frame.columns) == list(lines[0])
+        assert list(frame["energy_j"]) == [float(line["energy_j"]) for line in lines]
+
+
+def test_compare_returns_the_comparisons_and_writes_nothing() -> None:
+    before = (ROOT / "database" / "sum_vs_full.csv").read_bytes()
+    frame = opcost.compare("resnet50", database=ROOT / "database")
+    assert set(frame["execution"]) == {"graph", "eager"}
+    stored = opcost.load(ROOT / "database").comparisons.query("name == 'resnet50_32x3x224x224' and counted == 'all'")
+    of_graphs = [table.query("execution == 'graph'")["energy_ratio"].iloc[0] for table in (frame, stored)]
+    assert math.isclose(*of_graphs)
+    assert (ROOT / "database" / "sum_vs_full.csv").read_bytes() == before
+
+
+def test_mistakes_are_user_errors() -> None:
+    with pytest.raises(opcost.UserError, match="no such folder"):
+        opcost.load("/no/such/folder")
+    with pytest.raises(opcost.UserError, match="did you mean"):
+        opcost.show("resnet51")
+    with pytest.raises(opcost.UserError, match="sort"):
+        opcost.show(sort="size")
+
+
+def test_torch_is_not_imported() -> None:
+    program = (
+        "import sys, opcost; opcost.show('resnet50'); opcost.compare('resnet50'); sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
