@@ -6,6 +6,7 @@ venv_python := .venv/bin/python
 
 # pip's output goes to a file, and is shown if pip fails.
 pip_log := .venv/pip.log
+comma := ,
 pip_install = $(venv_python) -m pip install --disable-pip-version-check --progress-bar off --editable '.[$(1)]' \
   > $(pip_log) 2>&1 || { cat $(pip_log) >&2; exit 1; }
 
@@ -81,7 +82,7 @@ clean:  ## remove build/ and the caches of tools; keep .venv, measurements/ and 
 
 .venv/installed: .venv/made pyproject.toml
 	@echo "Installing opcost and torch into .venv: the first time a download of about 5 GB (progress: $(pip_log))."
-	@$(call pip_install,torch)
+	@$(call pip_install,torch$(comma)advise)
 	@touch $@
 
 .venv/installed-test: .venv/made pyproject.toml

@@ -20,8 +20,10 @@ def main() -> int:
     arguments = POWER.parser(INSTEAD, HOME, DATABASE).parse_args()
     if not arguments.qualify:
         return POWER.run(arguments)
-    if arguments.plot or arguments.json:
-        raise UserError("--plot and --json are for logs; leave --qualify out")
+    if arguments.plot:
+        raise UserError("--plot draws a log; leave --qualify out")
+    if arguments.json:
+        raise UserError("--json is for logs; leave --qualify out")
     if arguments.interval or arguments.output or arguments.seconds:
         raise UserError("--qualify has a fixed length; leave --interval, --output and --seconds out")
     return QUALIFY.run(arguments)

@@ -21,10 +21,10 @@ from opcost.errors import UserError
 from opcost.invocation import pip_install
 from opcost.progress import SHOWN
 
-DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "scipy", "yaml"})
+DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "yaml"})
 """The modules that opcost always needs: a missing one is a user's mistake, not a bug."""
 
-EXTRAS = {"matplotlib": "figures", "torch": "torch", "torchvision": "torch"}
+EXTRAS = {"matplotlib": "figures", "scipy": "advise", "torch": "torch", "torchvision": "torch"}
 """Optional modules, and the extra of ``pyproject.toml`` that installs each."""
 
 USER_ERROR = 2

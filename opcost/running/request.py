@@ -173,9 +173,9 @@ def counted(
 ) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return the configs with their counts, see ``counts_of``.
 
-    Of the models that a glob matches, or of all if none is named, those with missing or wrong counts are left out with
-    a warning. A model that is named must have counts; if not ``is_strict``, it is left out without a warning, for the
-    caller to report (``no_counts_reason``), unless no model is left.
+    Of the models that a glob matches, those with missing or wrong counts are left out with a warning; if none is named,
+    those with wrong counts. A model that is named must have counts; if not ``is_strict``, it is left out without a
+    warning, for the caller to report (``no_counts_reason``), unless no model is left.
 
     Raises:
         UserError: with one line for each model whose counts are missing or wrong.
@@ -202,7 +202,9 @@ def counted(
     if missing:
         are = "model is" if len(missing) == 1 else "models are"
         text = "%d %s not %s and left out; run %s"
-        logging.getLogger(__name__).warning(text, len(missing), are, kind.state, commands)
+        # Without a name, the models that are counted are meant.
+        level = logging.WARNING if request.names else logging.INFO
+        logging.getLogger(__name__).log(level, text, len(missing), are, kind.state, commands)
     return found
 
 

@@ -27,7 +27,7 @@ from opcost.storage.config_schema import WHITELIST_EXAMPLE, Schema, Summary, Whi
 from opcost.storage.files import replace_file
 
 SUMMARY_NAME = "summary.yml"
-HELP = "README.md shows an example under 'Measure'"
+HELP = "docs/usage.md shows an example under 'Configs'"
 SUMMARY_EXAMPLE = f"model_name: resnet18 ({HELP})"
 
 

@@ -31,6 +31,7 @@ from opcost.command.options import (
     positive_seconds,
     ratio,
 )
+from opcost.command.run import EXTRAS
 from opcost.command.subcommand import Subcommand
 from opcost.invocation import command
 from opcost.measuring.conditions import CACHES
@@ -120,7 +121,7 @@ def test_a_bug_shows_its_traceback(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("module", "requirement"),
-    [("scipy", "opcost"), ("torchvision", "'opcost[torch]'"), ("matplotlib", "'opcost[figures]'")],
+    [("pydantic", "opcost"), *((name, f"'opcost[{extra}]'") for name, extra in EXTRAS.items())],
 )
 def test_a_missing_dependency_is_one_line_with_the_remedy(tmp_path: Path, module: str, requirement: str) -> None:
     result = run_script(tmp_path, f"sys.modules['{module}'] = None\nimport {module}")

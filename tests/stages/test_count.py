@@ -148,7 +148,7 @@ def test_filtering_without_counts_names_block_0(tmp_path: Path) -> None:
         filter_operators(request(tmp_path, "a"))
 
 
-def test_unnamed_models_without_counts_are_left_out_with_a_warning(
+def test_models_without_counts_are_left_out_with_a_warning_if_a_glob_matches_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_model(tmp_path, "a", "squeezenet1_1", [2, 3, 32, 32])
@@ -156,7 +156,9 @@ def test_unnamed_models_without_counts_are_left_out_with_a_warning(
     write_whitelist(tmp_path, "Conv2d")
     count_operators(request(tmp_path, "a"), RecordedProgress())
     assert [report.name for report in filter_operators(request(tmp_path))] == ["a"]
-    assert caplog.messages == [f"1 model is not counted and left out; run {command('count')}"]
+    assert caplog.messages == []
+    assert [report.name for report in filter_operators(request(tmp_path, "*"))] == ["a"]
+    assert caplog.messages == [f"1 model is not counted and left out; run {command('count', '*')}"]
 
 
 def test_unnamed_models_whose_counts_are_of_another_size_are_left_out_with_a_warning(

@@ -41,15 +41,15 @@ def report(arguments: Namespace) -> int:
 
     from opcost.comparing.comparison import OperatorRuns
     from opcost.reporting.report import write_report
-    from opcost.reporting.tables import print_files
     from opcost.running.request import Request
     from opcost.stages.compare import find_comparisons, reports_of
+    from opcost.units import number_of
 
     runs = OperatorRuns(arguments.input_data, arguments.cache, arguments.counted)
     request = Request.from_arguments(arguments)
     models = find_comparisons(request, runs)
     write_report(arguments.output, request.database, models, reports_of(request, models), rankings_of(request))
-    print_files("written", [arguments.output])
+    print(f"{arguments.output}: {number_of(len(models), 'model')}; open it in a browser")
     return 0
 
 
