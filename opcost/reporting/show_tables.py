@@ -17,8 +17,10 @@ from opcost.measuring.conditions import Conditions
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.reporting.compared_models import names_without_sizes
 from opcost.reporting.operator_tables import print_model
+from opcost.reporting.remark_notes import all_in_words
 from opcost.reporting.tables import print_origin
 from opcost.reporting.terminal import Column, print_line, print_table
+from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 from opcost.units import MILLI, UNKNOWN, percent, significant
 
@@ -152,6 +154,17 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None) -> None:
         print_line(f"Not measured: {', '.join(report.not_measured)}; run {remedy}")
     if report.rankings:
         print_origin()
+
+
+def print_remarks(report: ShowReport, reports: Sequence[ComparingReport]) -> None:
+    """Print all remarks on the comparisons under the conditions that are shown."""
+    shown = {(model.row.name, model.row.conditions) for model in _models(report)}
+    print_line("Remarks on the sums of the whitelisted operators and the whole models:")
+    for one in reports:
+        for label, row, remarks in zip(one.labels, one.comparisons, one.remarks, strict=True):
+            if (row.name, row.conditions) in shown:
+                for line in all_in_words(row, remarks) or ["none"]:
+                    print_line(f"{label}: {line}", hanging=4)
 
 
 def _columns(by: str) -> list[Column]:

@@ -20,8 +20,9 @@ from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.reporting.show_tables import print_csv, print_rankings, ranking_objects
+from opcost.reporting.show_tables import print_csv, print_rankings, print_remarks, ranking_objects
 from opcost.running.request import COUNTS, Request
+from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
 from opcost.stages.show import USUAL_CHOICE, Choice, ShowReport, show
@@ -231,6 +232,16 @@ def test_json_csv_and_table_have_the_same_models_in_the_same_order(capsys: pytes
     table = capsys.readouterr().out
     positions = [table.index(f"{1000 * each['energy_per_sample_j']:.4g}"[:5]) for each in objects]
     assert positions == sorted(positions)
+
+
+def test_all_remarks_are_printed_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    report = shown("resnet18", "swin_t")
+    request = Request(("resnet18", "swin_t"), ROOT / "measurements", Database(ROOT / "database"))
+    print_remarks(report, reports_of(request, find_comparisons(request)))
+    printed = capsys.readouterr().out
+    assert "swin_t_32x3x224x224 (graph): " in printed or "swin_t_32x3x224x224: " in printed
+    assert "no cache correction: the model moves" in printed
+    assert "(eager)" not in printed
 
 
 def test_neither_torch_nor_pandas_is_imported() -> None:

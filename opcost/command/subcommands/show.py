@@ -42,6 +42,7 @@ TOP = Option(
     type=count,
     metavar="N",
 )
+WHY = switch("--why", "also print all remarks on the comparisons of these models' sums with their wholes")
 FORMAT = OneOf(
     (
         switch("--json", "print one JSON list with one object per model, and nothing else, on stdout"),
@@ -54,7 +55,7 @@ def show(arguments: Namespace) -> int:
     """Print the ranking; return 1 if a named model has no figure, else 0."""
     log_run(arguments.verbose)
 
-    from opcost.reporting.show_tables import print_csv, print_rankings, ranking_objects
+    from opcost.reporting.show_tables import print_csv, print_rankings, print_remarks, ranking_objects
     from opcost.reporting.tables import print_objects
     from opcost.running.request import Request
     from opcost.stages.show import Choice
@@ -69,6 +70,10 @@ def show(arguments: Namespace) -> int:
         print_csv(report, arguments.sort)
     else:
         print_rankings(report, arguments.sort, arguments.top)
+        if arguments.why:
+            from opcost.stages.compare import find_comparisons, reports_of
+
+            print_remarks(report, reports_of(request, find_comparisons(request)))
     return int(bool(arguments.names) and report.is_incomplete)
 
 
@@ -76,6 +81,6 @@ SHOW = Subcommand(
     name="show",
     does="rank models by the energy or the time of a sample, or show the operators of one model, from rows",
     example="resnet50",
-    options=(SHOWN, SORT, TOP, SHOWN_DEVICE, SHOWN_EXECUTION, FORMAT, *FOLDERS, VERBOSE),
+    options=(SHOWN, SORT, TOP, SHOWN_DEVICE, SHOWN_EXECUTION, WHY, FORMAT, *FOLDERS, VERBOSE),
     run=show,
 )
