@@ -6,14 +6,15 @@ Standard library only, so that ``--help`` answers at once and before anything is
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import logging
 import os
 import select
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -40,6 +41,16 @@ FILE_SYSTEM_REFUSALS = frozenset(
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors of a full disk or quota. While a file is written, they do not name the file."""
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Collect no garbage meanwhile: where all rows stay until the end, going through them takes a fifth of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class Terminated(KeyboardInterrupt):

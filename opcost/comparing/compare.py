@@ -38,7 +38,11 @@ class Evidence:
 
 
 def compare(
-    selection: Selection, full: MeasurementRow, evidence: Evidence, runs: OperatorRuns = USUAL_RUNS
+    selection: Selection,
+    full: MeasurementRow,
+    evidence: Evidence,
+    runs: OperatorRuns = USUAL_RUNS,
+    cost: ModelCost | None = None,
 ) -> Comparison:
     """Compare a model's summed operators with the whole model, under the whole model's conditions.
 
@@ -47,8 +51,9 @@ def compare(
         full: the row of the whole model.
         evidence: rows under any conditions; rows of the whole model's board are preferred.
         runs: input data, cache mode and choice of the summed operators.
+        cost: the sum, if it is known already; see ``summed``.
     """
-    cost = summed(selection, full, evidence, runs)
+    cost = summed(selection, full, evidence, runs) if cost is None else cost
     evidence = evidence.preferring(full.circumstances.device_uuid)
     selection = _counted(selection, runs)
     measurements, conditions = evidence.measurements, replace(full.conditions, cache=runs.cache)
@@ -71,8 +76,11 @@ def summed(selection: Selection, full: MeasurementRow, evidence: Evidence, runs:
 def _predictor(
     selection: Selection, sums: Sequence[ModelCost], measurements: Measurements, conditions: Conditions
 ) -> Predictor | None:
-    """Return a predictor for the missing operators of these sums; None if none is missing or too few are measured."""
-    if not any(one.missing for one in sums):
+    """Return a predictor for the missing operators of these sums; None if none is missing or too few are measured.
+
+    Operators that run nothing cost nothing and need no prediction.
+    """
+    if not any(count.computes for one in sums for count in one.missing):
         return None
     counts = [*selection.kept.counts, *selection.dropped.counts]
     known = known_costs(counts, measurements, conditions, sums[0].basis)

@@ -96,6 +96,7 @@ def _measured(parts: Sequence[Part]) -> Piece:
 
 
 def _estimated(counts: Sequence[OperatorCount], predictor: Predictor | None) -> Piece:
+    counts = [count for count in counts if count.computes]
     if not counts:
         return Piece()
     if predictor is None:

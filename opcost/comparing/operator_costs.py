@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
-from opcost.comparing.potential import at_roof, works_of
+from opcost.comparing.potential import Works, at_roof
 from opcost.comparing.ranking import NAME, POWER, SAVING, TIME, ModelFigures
 from opcost.comparing.roofline import COMPUTE, MEMORY, Roof, Roofline, Work
 from opcost.comparing.tuple_costs import TupleFlag, flags_of_part
@@ -67,10 +67,6 @@ class KindCosts(Columns):
     costs: CostShare
 
 
-Calls: TypeAlias = Sequence[tuple[Part, Work]]
-"""Parts of a sum, each with the work of one call."""
-
-
 def operator_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> tuple[OperatorCost, ...]:
     """Return the measured operator tuples of a model, the largest first; by name if asked for.
 
@@ -79,7 +75,7 @@ def operator_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> t
         roofline: the device's under these conditions, None if unknown.
         by: one of ``SORTS``.
     """
-    calls = [] if model.cost is None else works_of(model.cost)
+    calls = model.works
     shares = _Shares(calls, roofline)
     board = None if model.whole is None else model.whole.circumstances.device_uuid
     found = [_operator_cost(operator, own, shares, board) for operator, own in _grouped(calls, _tuple_of).items()]
@@ -88,7 +84,7 @@ def operator_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> t
 
 def kind_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> tuple[KindCosts, ...]:
     """Return the kinds of operators in a model's sum, those with the largest share of its energy or time first."""
-    calls = [] if model.cost is None else works_of(model.cost)
+    calls = model.works
     shares = _Shares(calls, roofline)
     found = [KindCosts(name, shares.of(own)) for name, own in _grouped(calls, _kind_of).items()]
     return tuple(sorted(found, key=lambda one: (-one.costs.ratio(by), one.operator)))
@@ -116,7 +112,7 @@ def _kind_of(part: Part) -> str:
     return part.case.operator.short_name
 
 
-def _grouped(calls: Calls, key: Callable[[Part], Any]) -> Mapping[Any, list[tuple[Part, Work]]]:
+def _grouped(calls: Works, key: Callable[[Part], Any]) -> Mapping[Any, list[tuple[Part, Work]]]:
     groups: dict[Any, list[tuple[Part, Work]]] = {}
     for part, work in calls:
         groups.setdefault(key(part), []).append((part, work))
@@ -126,7 +122,7 @@ def _grouped(calls: Calls, key: Callable[[Part], Any]) -> Mapping[Any, list[tupl
 class _Shares:
     """The shares that calls have of a sum, and their part above the roof."""
 
-    def __init__(self, calls: Calls, roofline: Roofline | None) -> None:
+    def __init__(self, calls: Works, roofline: Roofline | None) -> None:
         self._roofline = roofline
         self._time_s = math.fsum(part.time_s for part, _ in calls)
         self._energy_j = total_if_known(part.energy_j for part, _ in calls)
@@ -134,7 +130,7 @@ class _Shares:
     def bound(self, work: Work) -> str | None:
         return None if self._roofline is None else self._roofline.time.side(work)
 
-    def of(self, calls: Calls) -> CostShare:
+    def of(self, calls: Works) -> CostShare:
         time_s = math.fsum(part.time_s for part, _ in calls)
         energy_j = total_if_known(part.energy_j for part, _ in calls)
         roofs = (None, None) if self._roofline is None else (self._roofline.time, self._roofline.energy)
@@ -162,7 +158,7 @@ def _saving(roof: Roof | None, calls: Iterable[tuple[Part, Work, float | None]])
     )
 
 
-def _operator_cost(operator: OperatorTuple, calls: Calls, shares: _Shares, board: str | None) -> OperatorCost:
+def _operator_cost(operator: OperatorTuple, calls: Works, shares: _Shares, board: str | None) -> OperatorCost:
     costs, first = shares.of(calls), calls[0][1]
     flags = {flag for part, _ in calls for flag in flags_of_part(part, board)}
     return OperatorCost(

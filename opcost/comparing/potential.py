@@ -7,8 +7,9 @@ the memory's rate; such calls save nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from opcost.comparing.roofline import Roof, Roofline, Work, roofline_of
 from opcost.comparing.tuple_costs import arithmetic_of
@@ -32,6 +33,9 @@ class RoofShare:
 
 UNKNOWN_SHARE = RoofShare(None, None)
 
+Works: TypeAlias = Sequence[tuple[Part, Work]]
+"""Parts of a sum, each with the work of one call."""
+
 
 def work_of(part: Part, counts: Mapping[OperatorTuple, OperatorCount]) -> Work:
     """Return FLOPs, bytes and cost of one call of a part of a sum. The energy is on the sum's basis."""
@@ -45,23 +49,22 @@ def work_of(part: Part, counts: Mapping[OperatorTuple, OperatorCount]) -> Work:
     )
 
 
-def works_of(cost: ModelCost) -> list[tuple[Part, Work]]:
+def works_of(cost: ModelCost) -> Works:
     """Return the parts of a sum, each with the work of one call."""
     counts = {count.operator: count for count in cost.summed}
     return [(part, work_of(part, counts)) for part in cost.parts]
 
 
-def roofline_of_sums(costs: Iterable[ModelCost]) -> Roofline | None:
+def roofline_of_sums(sums: Iterable[Works]) -> Roofline | None:
     """Return the roofline of all rows of sums under the same conditions that are not flagged."""
-    works = (pair for cost in costs for pair in works_of(cost))
+    works = (pair for one in sums for pair in one)
     return roofline_of({part.row.key: work for part, work in works if not is_flagged(part.row.measurement)}.values())
 
 
-def roof_share(cost: ModelCost, roofline: Roofline | None) -> RoofShare:
+def roof_share(works: Works, roofline: Roofline | None) -> RoofShare:
     """Return the share of the roof that a sum reaches."""
-    if roofline is None or not cost.parts:
+    if roofline is None or not works:
         return UNKNOWN_SHARE
-    works = works_of(cost)
     times = [(part.occurrences, work, work.time_s) for part, work in works]
     energies = [(part.occurrences, work, work.energy_j) for part, work in works if work.energy_j is not None]
     has_energy = roofline.energy is not None and len(energies) == len(works)

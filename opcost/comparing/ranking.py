@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from opcost.comparing.cache_chains import Excess
 from opcost.comparing.doubts import FLAGGED_RATIO, UNEXPLAINED_RATIO
+from opcost.comparing.potential import Works, works_of
 from opcost.estimates import Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_flagged, time_of
@@ -58,6 +60,11 @@ class ModelFigures:
     def is_complete(self) -> bool:
         """Whether every operator that computes something is in the sum."""
         return self.cost is not None and self.cost.time_s is not None and not self.cost.missing
+
+    @cached_property
+    def works(self) -> Works:
+        """The parts of the sum, each with the work of one call."""
+        return [] if self.cost is None else works_of(self.cost)
 
     @property
     def basis(self) -> EnergyBasis:

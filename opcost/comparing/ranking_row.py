@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 from opcost.columns import COUNT_FROM_1, Column, Columns, one_of
-from opcost.comparing.potential import UNKNOWN_SHARE, RoofShare, roof_share
+from opcost.comparing.potential import RoofShare, roof_share
 from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME, ModelFigures, SumErrors
 from opcost.comparing.roofline import Roofline
 from opcost.estimates import standard_error_of, value_of
@@ -33,8 +33,7 @@ class RankingSource:
     @cached_property
     def roof_share(self) -> RoofShare:
         """The share of the roof that the sum reaches."""
-        cost = self.model.cost
-        return UNKNOWN_SHARE if cost is None else roof_share(cost, self.roofline)
+        return roof_share(self.model.works, self.roofline)
 
     @property
     def expected_energy_error_ratio(self) -> float | None:

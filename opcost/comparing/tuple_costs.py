@@ -12,7 +12,7 @@ from opcost.estimates import Estimate, value_of
 from opcost.measuring.conditions import EAGER, Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow, is_flagged, time_of
-from opcost.operators.cases import Case, cases_of
+from opcost.operators.cases import Case, cases_of_count
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple
 from opcost.summing.energy import EnergyBasis
@@ -148,7 +148,7 @@ def _entry(case: Case, row: MeasurementRow | None, count: OperatorCount) -> Tupl
 def _missing(cost: ModelCost, input_data: str) -> Iterator[tuple[Case, int, OperatorCount]]:
     for count in cost.missing:
         if count.computes:
-            for case, calls in cases_of([count], input_data).items():
+            for case, calls in cases_of_count(count, input_data):
                 yield case, calls, count
 
 

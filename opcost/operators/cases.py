@@ -48,9 +48,14 @@ def cases_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Case]:
     """
     calls: Counter[Case] = Counter()
     for count in counts:
-        for data, number in _data_of(count, input_data).items():
-            calls[Case(count.operator, data)] += number
+        for case, number in cases_of_count(count, input_data):
+            calls[case] += number
     return calls
+
+
+def cases_of_count(count: OperatorCount, input_data: str) -> list[tuple[Case, int]]:
+    """Return the cases of one operator tuple with the number of calls of each, see ``cases_of``."""
+    return [(Case(count.operator, data), number) for data, number in _data_of(count, input_data).items()]
 
 
 def _data_of(count: OperatorCount, input_data: str) -> Mapping[InputData, int]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated, Any
 
 from opcost.columns import COUNT, MOMENT, Column, Columns, Values
-from opcost.operators.cases import CAPTURED, Case, cases_of
+from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.columns import INPUT_DATA, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
@@ -23,6 +24,9 @@ SEPARATOR = " | "
 
 MAXIMUM_CALLS = 1_000_000
 """The most calls of one operator in one run of a model. The statistics of each call are kept in memory."""
+
+MODELS_KEPT = 512
+"""The models whose counts are kept for rows that are read again: parsing them takes most of the time of a command."""
 
 _CALLS = Values(f"1 to {MAXIMUM_CALLS}", lambda calls: 1 <= calls <= MAXIMUM_CALLS)
 
@@ -98,12 +102,12 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
             outputs=None if count.outputs is None else value_text(count.outputs),
         )
         for count in counts.counts
-        for case, calls in cases_of([count], CAPTURED).items()
+        for case, calls in cases_of_count(count, CAPTURED)
     )
     return [whole, *parts]
 
 
-def counts_of(rows: Iterable[ModelOperatorRow]) -> list[ShippedCounts]:
+def counts_of(rows: Iterable[ModelOperatorRow]) -> tuple[ShippedCounts, ...]:
     """Return the counts that a model's rows describe, one for each set of composites that it was counted with.
 
     Of several counts, those with input statistics win over those of shapes only, and later ones over earlier ones.
@@ -115,15 +119,20 @@ def counts_of(rows: Iterable[ModelOperatorRow]) -> list[ShippedCounts]:
     Raises:
         ValueError: a row does not describe an operator tuple, or the row of the model itself is missing.
     """
-    of_run: dict[tuple[str, str], list[ModelOperatorRow]] = {}
     # Two runs that ended at the same time may both have added the same rows.
-    for row in dict.fromkeys(rows):
+    return _counts_of(tuple(dict.fromkeys(rows)))
+
+
+@lru_cache(MODELS_KEPT)
+def _counts_of(rows: tuple[ModelOperatorRow, ...]) -> tuple[ShippedCounts, ...]:
+    of_run: dict[tuple[str, str], list[ModelOperatorRow]] = {}
+    for row in rows:
         of_run.setdefault((row.counted_at, row.model), []).append(row)
     best: dict[tuple[str, ...], ShippedCounts] = {}
     for (counted_at, _), of_one in sorted(of_run.items(), key=lambda item: (item[1][0].counted_on != META, item[0])):
         counts = _counts_of_run(of_one)
         best[counts.composites] = ShippedCounts(counts, counted_at)
-    return list(best.values())
+    return tuple(best.values())
 
 
 def _counts_of_run(rows: Sequence[ModelOperatorRow]) -> OperatorCounts:

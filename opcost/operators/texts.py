@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 
 from opcost.operators.layouts import channels_last_strides
 from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValue, Structure, TensorSpec
+
+TEXTS_KEPT = 4096
+"""The parsed values that are kept: models repeat the sizes of their tensors."""
 
 _TENSOR = re.compile(r"(\w+)\[([\d, ]*)\](?::(channels_last)|:strides\(([\d, ]*)\))?(?:#(\d+))?")
 _NAMED = re.compile(r"(\w+)=(?!=)")
@@ -58,6 +62,7 @@ def value_text(value: PlainValue) -> str:
     return OperatorTuple("", inputs=(value,)).inputs_text
 
 
+@lru_cache(TEXTS_KEPT)
 def parse_value(text: str) -> PlainValue:
     """Return the value that a text describes.
 

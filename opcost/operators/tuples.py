@@ -150,7 +150,7 @@ class OperatorTuple:
         package, _, name = self.operator.rpartition(".")
         return f"{package}." in MODEL_PACKAGES.values() and name.islower()
 
-    @property
+    @cached_property
     def floating_inputs(self) -> tuple[TensorSpec, ...]:
         """The distinct floating-point tensors among the inputs, in order of first appearance."""
         specs = tensor_specs([*self.inputs, *(value for _, value in self.keyword_inputs)])

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 ZEROS_FROM = 0.995
 """Share of zeros from which a tensor counts as all zeros: a convolution of zeros takes a fifth less energy than one of
@@ -33,6 +34,9 @@ VERY_WIDE_SPREAD = 64.0
 
 CAPTURED_PREFIX = "captured: "
 """The prefix of texts of input data other than ``normal`` and ``zeros``."""
+
+TEXTS_KEPT = 1024
+"""The parsed texts that are kept: tables repeat few."""
 
 _ZEROS = re.compile(r"(0\.[1-9]) zeros")
 _SPREAD = re.compile(r"spread (16|64)")
@@ -116,6 +120,10 @@ class InputData:
 
     def __str__(self) -> str:
         """``normal``, ``zeros``, or ``captured: `` and the kinds, such as ``captured: 0.5 zeros, normal``."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         text = ", ".join(map(str, self.kinds))
         return text if self in (NORMAL_DATA, ZEROS_DATA) else CAPTURED_PREFIX + text
 
@@ -132,6 +140,7 @@ NORMAL_DATA = InputData()
 ZEROS_DATA = InputData((ZEROS,))
 
 
+@lru_cache(TEXTS_KEPT)
 def parse_input_data(text: str) -> InputData:
     """Return the data that a text describes (see ``InputData.__str__``).
 

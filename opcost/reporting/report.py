@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -136,14 +137,15 @@ def _data(
 ) -> dict[str, Any]:
     """Return the data of the page's script: tuples, and the shared values that they refer to by index."""
     conditions, circumstances, axes, lines = (Shared([]) for _ in range(4))
+    named = cache(_named)
     counted = report_sections.counted_once(found)
     entries = []
     for index, one in enumerate(tuples):
         entry = _entry(one, roofline)
         entry["positions"] = [_rounded(plot.positions[index]) for plot in plots]
         if one.row is not None:
-            entry["conditions"] = conditions.index(_named(one.row.conditions))
-            entry["circumstances"] = circumstances.index(_named(one.row.circumstances))
+            entry["conditions"] = conditions.index(named(one.row.conditions))
+            entry["circumstances"] = circumstances.index(named(one.row.circumstances))
             drawing = _trace(one.row, logs)
             entry["trace"] = None if drawing is None else _compact(drawing, axes, lines)
         entries.append(entry)

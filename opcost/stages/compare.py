@@ -84,8 +84,8 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
     found = []
     for config, selection in models:
         own = [row for row in wholes if _is_whole(row, config, selection.kept, request.device)]
-        wholes_of_a_board = _of_one_board_mostly(own, partial(summed, selection, evidence=evidence, runs=runs))
-        comparisons = [compare(selection, whole, evidence, runs) for whole in wholes_of_a_board]
+        sums = _of_one_board_mostly(own, partial(summed, selection, evidence=evidence, runs=runs))
+        comparisons = [compare(selection, whole, evidence, runs, cost) for whole, cost in sums]
         errors = [kernel_errors(kernels, selection.kept.model.key, one.conditions) for one in comparisons]
         found.append(ModelComparisons(config, tuple(comparisons), tuple(errors)))
     return sorted([*found, *_without_counts(request, configs, found)], key=lambda model: model.config.name)
@@ -143,12 +143,12 @@ def _report(model: ModelComparisons, device: str | None) -> ComparingReport:
 
 def _of_one_board_mostly(
     wholes: Iterable[MeasurementRow], sum_beside: Callable[[MeasurementRow], ModelCost]
-) -> list[MeasurementRow]:
-    """Return one measurement of a model under each set of conditions, of those of several boards."""
+) -> list[tuple[MeasurementRow, ModelCost]]:
+    """Return one measurement of a model under each set of conditions, with the sum beside it."""
     of_key: dict[str, list[MeasurementRow]] = {}
     for whole in wholes:
         of_key.setdefault(whole.key, []).append(whole)
-    return [best_whole(rows, sum_beside)[0] if len(rows) > 1 else rows[0] for rows in of_key.values()]
+    return [best_whole(rows, sum_beside) for rows in of_key.values()]
 
 
 def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, device: str | None) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from opcost.comparing.cache_chains import ChainRow
 from opcost.comparing.compare import corrections_of
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
-from opcost.comparing.potential import roofline_of_sums
+from opcost.comparing.potential import Works, roofline_of_sums
 from opcost.comparing.ranking import ENERGY, SORTS, ModelFigures, sum_errors
 from opcost.comparing.ranking_row import RankingRow, RankingSource, ranked, ranking_row
 from opcost.errors import UserError
@@ -169,9 +169,11 @@ def _read(request: Request, configs: Sequence[ModelConfig], names: Collection[st
         wholes.setdefault(row.key.partition("-")[0], []).append(row)
     operators = {count.operator for one in counts.values() for count in one.counts}
     operator_rows = database.operator_measurements.rows(of_operators(operators))
-    newest: dict[Conditions, str] = {}
+    conditions: dict[str, Conditions] = {}
+    newest: dict[str, str] = {}
     for row in (*models_measured, *operator_rows):
-        newest[row.conditions] = max(newest.get(row.conditions, ""), row.measurement.ended_at)
+        key = row.conditions.key
+        conditions[key], newest[key] = row.conditions, max(newest.get(key, ""), row.measurement.ended_at)
     return _Rows(
         models=tuple(
             _Model(config, counts.get(config.name), tuple(wholes.get(model_tuple(config).key, ())))
@@ -179,7 +181,7 @@ def _read(request: Request, configs: Sequence[ModelConfig], names: Collection[st
         ),
         measurements=Measurements(operator_rows),
         chains=database.calls_in_chains.rows(),
-        newest=newest,
+        newest={conditions[key]: ended_at for key, ended_at in newest.items()},
     )
 
 
@@ -285,11 +287,10 @@ def _ranking(product: str, sources: Iterable[RankingSource], by: str, with_opera
 
 def _sources(figures: Sequence[ModelFigures]) -> Iterator[RankingSource]:
     """Yield each model with the errors of sums and the roofline, which rest on all models under its conditions."""
-    of_conditions: dict[Conditions, list[ModelCost]] = {}
+    of_conditions: dict[Conditions, list[Works]] = {}
     for one in figures:
-        if one.cost is not None:
-            of_conditions.setdefault(one.conditions, []).append(one.cost)
-    roofs = {conditions: roofline_of_sums(costs) for conditions, costs in of_conditions.items()}
+        of_conditions.setdefault(one.conditions, []).append(one.works)
+    roofs = {conditions: roofline_of_sums(sums) for conditions, sums in of_conditions.items()}
     errors = {is_corrected: sum_errors(figures, is_corrected) for is_corrected in (True, False)}
     for one in figures:
         yield RankingSource(one, errors[one.correction is not None], roofs.get(one.conditions))

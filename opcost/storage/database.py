@@ -5,7 +5,7 @@ Only this module knows the names of the files and the types of their rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from opcost.errors import UserError
 from opcost.measuring.meter_quality import QualificationRow
 from opcost.measuring.record import FailureRow, MeasurementRow
 from opcost.operators.model_rows import ModelOperatorRow
-from opcost.storage.table import TORN, CsvTable, Row
+from opcost.storage.table import TORN, CsvTable, ReadTable, Row
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,10 @@ class Database:
         """The folder's own tables, and the shipped ones if there are any, each as a database."""
         return (Database(self.folder), *(() if self.shipped is None else (Database(self.shipped),)))
 
+    def read_once(self) -> ReadDatabase:
+        """Return the same tables, each of which is read at most once."""
+        return ReadDatabase(self.folder, self.shipped)
+
     def unfinished_lines(self) -> list[Path]:
         """Return the files that hold unfinished last lines of tables, left by a crash."""
         return sorted(self.folder.glob(f"*.csv{TORN}"))
@@ -119,3 +123,16 @@ class Database:
         """
         if self.shipped is None and not self.folder.is_dir():
             raise UserError(f"{self.folder}: no such folder; name the folder of a database")
+
+
+@dataclass(frozen=True)
+class ReadDatabase(Database):
+    """A database whose tables are read at most once, for commands that only read."""
+
+    _read: dict[str, CsvTable[Any]] = field(default_factory=dict, compare=False, repr=False)
+
+    def _table(self, name: str, row_type: type[Row]) -> CsvTable[Row]:
+        if name not in self._read:
+            shipped = None if self.shipped is None else self.shipped / f"{name}.csv"
+            self._read[name] = ReadTable(self.folder / f"{name}.csv", row_type, shipped)
+        return self._read[name]

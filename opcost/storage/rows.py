@@ -162,7 +162,7 @@ def _cell_reader(field: Field) -> _Reader:
     empty, may_be_empty = () if is_set else None, field.may_be_empty
 
     def read(cell: str) -> object:
-        if cell == "" and may_be_empty:
+        if not cell and may_be_empty:
             return empty
         try:
             return convert(cell)
@@ -177,7 +177,7 @@ def _members(kind: type[Enum], cell: str) -> tuple[Enum, ...]:
 
 
 def _text(cell: str) -> str:
-    return cell[1:] if cell.startswith(SIGNED_TEXTS) else cell
+    return cell[1:] if cell[:1] == TEXT_SIGN and cell.startswith(SIGNED_TEXTS) else cell
 
 
 CONVERSIONS: Mapping[Any, Callable[[str], object]] = {bool: {"True": True, "False": False}.__getitem__, str: _text}

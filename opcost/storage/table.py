@@ -14,11 +14,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Generic, TypeVar
 
-from opcost.columns import Columns
+from opcost.columns import Columns, values_of
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.storage.files import replace_file
@@ -268,6 +268,22 @@ class CsvTable(Generic[Row]):
     def _replace(self, content: str) -> None:
         with self._as_user_error("could not be replaced", ROOM):
             replace_file(self.path, content.encode())
+
+
+class ReadTable(CsvTable[Row]):
+    """A table that is read once, for commands that only read."""
+
+    def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
+        """Return rows, see ``CsvTable.rows``. All lines are parsed, whether wanted or not."""
+        return [row for row in self._all_rows if wanted is None or wanted(_first_cell(row))]
+
+    @cached_property
+    def _all_rows(self) -> list[Row]:
+        return super().rows()
+
+
+def _first_cell(row: Columns) -> str:
+    return str(next(values_of(row)))
 
 
 def _header_of(file: IO[bytes]) -> bytes:

@@ -32,9 +32,15 @@ class EnergyBasis(Enum):
         The error is that of the measurement alone. The error of normalising is shared by all rows, so it must not be
         added in quadrature.
         """
+        return estimate_of(self._value_of(row), row.measurement.energy_standard_error_j)
+
+    def is_known(self, row: MeasurementRow) -> bool:
+        """Return whether a row has this energy."""
+        return self._value_of(row) is not None and row.measurement.energy_standard_error_j is not None
+
+    def _value_of(self, row: MeasurementRow) -> float | None:
         measured = row.measurement
-        energy_j = measured.energy_at_reference_j if self is EnergyBasis.NORMALISED else measured.energy_j
-        return estimate_of(energy_j, measured.energy_standard_error_j)
+        return measured.energy_at_reference_j if self is EnergyBasis.NORMALISED else measured.energy_j
 
     def coefficient_error_j(self, parts: Iterable[tuple[int, MeasurementRow]], whole: MeasurementRow) -> float:
         """Return the error in J of sum minus whole model that is due to power temperature coefficients.
@@ -60,5 +66,5 @@ class EnergyBasis(Enum):
 
 def common_basis(rows: Iterable[MeasurementRow]) -> EnergyBasis:
     """Return the basis on which energies of these rows may be compared: normalised if all can be, else as measured."""
-    is_known = [EnergyBasis.NORMALISED.energy_of(row) is not None for row in rows]
+    is_known = list(map(EnergyBasis.NORMALISED.is_known, rows))
     return EnergyBasis.NORMALISED if is_known and all(is_known) else EnergyBasis.MEASURED

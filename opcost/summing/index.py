@@ -95,5 +95,5 @@ def _data_of(row: MeasurementRow) -> InputData | None:
 
 def _rank(row: MeasurementRow, board: str | None) -> tuple[bool, bool, bool, float]:
     is_of_board = board is not None and row.circumstances.device_uuid == board
-    has_energy = EnergyBasis.MEASURED.energy_of(row) is not None
+    has_energy = EnergyBasis.MEASURED.is_known(row)
     return has_energy, not is_flagged(row.measurement), is_of_board, row.measurement.loop_time_s

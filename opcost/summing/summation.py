@@ -10,7 +10,7 @@ from typing import TypeAlias
 from opcost.estimates import Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_flagged, time_of
-from opcost.operators.cases import CAPTURED, Case, cases_of
+from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.whitelist import share
 from opcost.summing.energy import EnergyBasis, common_basis
@@ -79,7 +79,7 @@ class ModelCost:
 def whole_rank(whole: MeasurementRow, cost: ModelCost) -> tuple[bool, bool, float]:
     """Return the rank of a whole model's row for the comparison with a sum; the row with the highest rank is used."""
     board_ratio = cost.board_ratio(whole.circumstances.device_uuid)
-    has_energy = EnergyBasis.MEASURED.energy_of(whole) is not None
+    has_energy = EnergyBasis.MEASURED.is_known(whole)
     return has_energy, not is_flagged(whole.measurement), board_ratio
 
 
@@ -147,7 +147,7 @@ def _rows_of(counts: OperatorCounts, measurements: Measurements, conditions: Con
 def _rows_of_count(
     count: OperatorCount, measurements: Measurements, conditions: Conditions, input_data: str
 ) -> Iterator[tuple[Case, int, MeasurementRow]]:
-    for case, occurrences in cases_of([count], input_data).items():
+    for case, occurrences in cases_of_count(count, input_data):
         row = measurements.find(case, conditions)
         if row is None and input_data == CAPTURED:
             row = measurements.nearest(case, conditions)
@@ -191,7 +191,7 @@ def _energies(measured: Iterable[tuple[int, MeasurementRow]], basis: EnergyBasis
 def _energy_missing_reason(rows: Sequence[MeasurementRow], basis: EnergyBasis) -> str | None:
     if not rows:
         return "no operator of the model is measured"
-    without = [row for row in rows if basis.energy_of(row) is None]
+    without = [row for row in rows if not basis.is_known(row)]
     if not without:
         return None
     reason = without[0].measurement.energy_missing_reason or "it cannot be normalised to 50 °C"

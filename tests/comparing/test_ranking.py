@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 
 from opcost.comparing.operator_costs import kind_costs, operator_costs, rank_of
-from opcost.comparing.potential import roof_share, roofline_of_sums
+from opcost.comparing.potential import roof_share, roofline_of_sums, works_of
 from opcost.comparing.ranking import (
     ENERGY,
     FEWEST_WHOLES,
@@ -112,7 +112,7 @@ def test_without_energies_shares_are_those_of_the_time() -> None:
 
 def test_an_operators_saving_is_its_cost_above_the_roof() -> None:
     best = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
-    roofline = roofline_of_sums([sum_of({RELU: 1, LINEAR: 1}, *best)])
+    roofline = roofline_of_sums([works_of(sum_of({RELU: 1, LINEAR: 1}, *best))])
     # SiLU moves as much as ReLU, at twice the time and four times the energy.
     model = with_sum(sum_of({RELU: 1, SILU: 3}, *best, row_of(SILU, 0.002, 0.4)))
     silu, relu = operator_costs(model, roofline, SAVING)
@@ -173,22 +173,22 @@ def test_the_share_of_the_roof_is_at_most_1(
     time_s: float, energy_j: float, other_s: float, other_j: float, calls: int
 ) -> None:
     cost = sum_of({RELU: calls, LINEAR: 1}, row_of(RELU, time_s, energy_j), row_of(LINEAR, other_s, other_j))
-    share = roof_share(cost, roofline_of_sums([cost]))
+    share = roof_share(works_of(cost), roofline_of_sums([works_of(cost)]))
     assert 0 < (share.time_ratio or 0) <= 1 + 1e-12
     assert 0 < (share.energy_ratio or 0) <= 1 + 1e-12
 
 
 def test_the_best_operators_are_at_the_roof_and_others_below() -> None:
     best = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
-    roofline = roofline_of_sums([sum_of({RELU: 1, LINEAR: 1}, *best)])
-    at_roof = roof_share(sum_of({RELU: 5, LINEAR: 2}, *best), roofline)
+    roofline = roofline_of_sums([works_of(sum_of({RELU: 1, LINEAR: 1}, *best))])
+    at_roof = roof_share(works_of(sum_of({RELU: 5, LINEAR: 2}, *best)), roofline)
     assert (at_roof.time_ratio, at_roof.energy_ratio) == (pytest.approx(1), pytest.approx(1))
     # SiLU moves as much as ReLU, at twice the time and four times the energy: 1 + 1 of 1 + 2, and 1 + 1 of 1 + 4.
-    below = roof_share(sum_of({RELU: 1, SILU: 1}, *best, row_of(SILU, 0.002, 0.4)), roofline)
+    below = roof_share(works_of(sum_of({RELU: 1, SILU: 1}, *best, row_of(SILU, 0.002, 0.4))), roofline)
     assert (below.time_ratio, below.energy_ratio) == (pytest.approx(2 / 3), pytest.approx(2 / 5))
 
 
 def test_without_rows_or_roofs_the_share_is_unknown() -> None:
     cost = sum_of({RELU: 1}, row_of(RELU, 0.001, 0.1))
-    assert roofline_of_sums([cost]) is None
-    assert roof_share(cost, None).time_ratio is None
+    assert roofline_of_sums([works_of(cost)]) is None
+    assert roof_share(works_of(cost), None).time_ratio is None

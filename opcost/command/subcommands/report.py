@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opcost.command.log import log_run
@@ -16,6 +17,7 @@ from opcost.command.options import (
     SUMMED,
     VERBOSE,
 )
+from opcost.command.run import without_garbage_collection
 from opcost.command.subcommand import Subcommand
 from opcost.measuring.conditions import device_type_of
 
@@ -35,6 +37,7 @@ def rankings_of(request: Request) -> tuple[DeviceRanking, ...]:
         return ()
 
 
+@without_garbage_collection()
 def report(arguments: Namespace) -> int:
     """Write the report; return 0."""
     log_run(arguments.verbose)
@@ -47,6 +50,8 @@ def report(arguments: Namespace) -> int:
 
     runs = OperatorRuns(arguments.input_data, arguments.cache, arguments.counted)
     request = Request.from_arguments(arguments)
+    # The ranking needs the same tables as the comparison.
+    request = replace(request, database=request.database.read_once())
     models = find_comparisons(request, runs)
     write_report(arguments.output, request.database, models, reports_of(request, models), rankings_of(request))
     print(f"{arguments.output}: {number_of(len(models), 'model')}; open it in a browser")

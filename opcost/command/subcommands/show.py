@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from opcost.command.log import log_run
 from opcost.command.options import FOLDERS, VERBOSE, OneOf, Option, count, switch
+from opcost.command.run import without_garbage_collection
 from opcost.command.subcommand import Subcommand
 from opcost.measuring.conditions import EXECUTIONS
 
@@ -51,6 +52,7 @@ FORMAT = OneOf(
 )
 
 
+@without_garbage_collection()
 def show(arguments: Namespace) -> int:
     """Print the ranking; return 1 if a named model has no figure, else 0."""
     log_run(arguments.verbose)
