@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,9 @@ from opcost.reporting.count_tables import (
     print_selections,
 )
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements, print_qualification
+from opcost.reporting.show_tables import print_rankings
 from opcost.reporting.terminal import BarProgress, PlainProgress
+from opcost.running.request import Request
 from opcost.stages.advise import Advice, ModelAdvice
 from opcost.stages.compare import ComparingReport
 from opcost.stages.count import CensusRow, CountPlan, CountReport
@@ -40,6 +43,8 @@ from opcost.stages.kernels import KernelsReport, KindOfOperator
 from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_operators import OperatorsReport
 from opcost.stages.replay import RebuildReport
+from opcost.stages.show import Choice, ShowReport
+from opcost.stages.show import show as show_models
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
@@ -229,6 +234,36 @@ def advice() -> None:
     print_advice(Advice(0.99, GPU, (0.89, 1.0, 1.37), models, mean, smallest, ("Hardswish",)), is_written=False)
 
 
+@cache
+def shown(*names: str, sort: str = "energy") -> ShowReport:
+    request = Request(names, ROOT / "measurements", Database(ROOT / "database"))
+    return show_models(request, Choice(sort))
+
+
+def ranking() -> None:
+    """Models of the committed rows; the first as a sum, the second flagged, the third unlike its sum."""
+    report = shown("resnet18", "resnet50", "shufflenet_v2_x0_5", "vit_b_16", "swin_t")
+    (device,) = report.rankings
+    changes = (
+        {"source": "sum", "expected_time_error_ratio": 0.013, "expected_energy_error_ratio": 0.023},
+        {"is_flagged": True},
+        {"is_unexplained": True},
+    )
+    models = list(device.models)
+    for index, change in enumerate(changes):
+        models[index] = replace(models[index], row=replace(models[index].row, **change))
+    changed = replace(report, rankings=(replace(device, models=tuple(models)),))
+    print_rankings(changed, "energy")
+
+
+def operators_of_a_model() -> None:
+    print_rankings(shown("swin_t"), "energy")
+
+
+def operators_by_saving() -> None:
+    print_rankings(shown("vit_b_16", sort="saving"), "saving", top=4)
+
+
 def ticks() -> Callable[[], float]:
     """A clock that goes on by 40 s each time that it is read."""
     return map(float, itertools.count(0, 40)).__next__
@@ -260,10 +295,13 @@ TABLES = (
     full_models,
     kernels,
     operator_measurements,
+    operators_by_saving,
+    operators_of_a_model,
     plain_progress,
     plans_of_counts,
     plans_of_operator_measurements,
     qualification,
+    ranking,
     rebuilds,
     selections,
 )
