@@ -26,8 +26,8 @@ SHARES = (
     Column("ms", drop=5),
     Column("mJ", drop=4),
     Column("W", drop=7),
-    Column("share of time", drop=3),
-    Column("share of energy"),
+    Column("time share", drop=3),
+    Column("energy share"),
     Column("time roof", drop=8),
     Column("energy roof", drop=6),
     Column("saving ms", drop=3),
@@ -76,7 +76,7 @@ def print_model(label: str, model: ShownModel, by: str, top: int | None = None) 
 
 def _columns(columns: Sequence[Column], by: str) -> list[Column]:
     """Return the columns; the one that rows are sorted by is never left out."""
-    kept = {TIME: "share of time", POWER: "W", SAVING: "saving mJ"}.get(by)
+    kept = {TIME: "time share", POWER: "W", SAVING: "saving mJ"}.get(by)
     return [replace(column, drop=0) if column.title == kept else column for column in columns]
 
 
@@ -85,7 +85,7 @@ def _print_cost(label: str, row: RankingRow) -> None:
     cost = "sum, corrected" if row.source == SUM else "whole model"
     columns = (
         *(Column("", "left"), Column(cost), Column("per sample"), Column("sum of operators", drop=2)),
-        *(Column("corrected sum / whole", drop=1), Column("expected error", drop=1)),
+        *(Column("corrected", drop=1), Column("expected error", drop=1)),
         *(Column("roof"), Column("saving per sample", drop=3)),
     )
     time = (
@@ -132,7 +132,9 @@ def _notes(model: ShownModel) -> list[str]:
         measured = f"{percent(row.memory_bytes_ratio)} of the model's bytes and {percent(row.flop_ratio)} of its FLOPs"
         lines.append(f"Shares are those of the sum of all measured operators, with {measured}.")
     if row.expected_time_error_ratio is not None:
-        lines.append("Expected error: 95 % of the models' corrected sums deviate less from their wholes.")
+        lines.append(
+            "Corrected: sum plus cache correction, over the whole. Expected error: 95 % of the models deviate less."
+        )
     if row.roof_time_ratio is not None:
         lines.append(
             "Roof: the share of the highest rates that any operator reached; saving: the cost above the roof, as a "
