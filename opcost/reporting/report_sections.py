@@ -121,7 +121,8 @@ def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seq
     without = f" ({unmeasured} more are not measured)" if unmeasured else ""
     first = (
         f"{number_of(len(reports), 'model')}, {number_of(len(found), 'comparison')} of a sum with a measured whole "
-        f"model, {len(tuples) - unmeasured} measured operator tuples{without}, on {devices}."
+        f"model, {len(tuples) - unmeasured} measured operator tuples{without}, on {devices}. "
+        "Each model in its usual execution (a CUDA graph on a GPU):"
     )
     usual = [found[index] for index in sorted(counted_once(found))]
     texts = [first, *(_verdict(usual, quantity) for quantity, _ in QUANTITIES), _left_out_on_purpose(usual)]
@@ -129,21 +130,30 @@ def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seq
 
 
 def _verdict(found: Sequence[Compared], quantity: str) -> str:
-    off = [
-        abs(ratio.value - 1) for one in found if one.is_complete and (ratio := one.model.ratio(quantity)) is not None
-    ]
+    complete = [one for one in found if one.is_complete]
+    off = [abs(ratio.value - 1) for one in complete if (ratio := one.model.ratio(quantity)) is not None]
     if not off:
         return f"No complete sum of {quantity} can be compared with a whole model."
-    marks = [mark for one in found if one.is_complete for mark in _errors_of(one, quantity)]
-    corrected = [abs(mark.value.value) for mark in marks if mark.look == 1]
-    better = ""
-    if corrected:
-        those = "" if len(corrected) == len(off) else f" ({len(corrected)} of {len(off)})"
-        better = f"; with cache correction{those}: {percent(median(corrected))} and {percent(max(corrected))}"
+    rests = [abs(rest) for one in complete if (rest := _unexplained_ratio(one, quantity)) is not None]
+    alone = f"{percent(median(off))} (median) and {percent(max(off))} (worst)"
+    if not rests:
+        return f"The sum differs from the whole model by {alone} in {quantity}."
+    those = "" if len(rests) == len(off) else f" ({len(rests)} of {len(off)} models)"
     return (
-        f"In each model's usual execution, the error of sums of {quantity} is {percent(median(off))} (median) and "
-        f"{percent(max(off))} (worst){better}."
+        f"The sum of all operators with the cache correction differs from the whole model by {percent(median(rests))} "
+        f"(median) and {percent(max(rests))} (worst) in {quantity}{those}; the sum of whitelisted operators alone by "
+        f"{alone}."
     )
+
+
+def _unexplained_ratio(one: Compared, quantity: str) -> float | None:
+    """Return the share of a whole that all operators and the cache correction leave; None if no correction is known."""
+    row = one.row
+    if quantity == "time":
+        correction, rest, whole = row.correction_time_s, row.unexplained_time_s, row.full_time_s
+        return None if correction is None or rest is None else rest / whole
+    correction, rest, whole_j = row.correction_energy_j, row.unexplained_energy_j, row.full_energy_j
+    return None if correction is None or rest is None or whole_j is None else rest / whole_j
 
 
 def _left_out_on_purpose(found: Sequence[Compared]) -> str:

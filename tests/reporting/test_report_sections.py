@@ -45,6 +45,7 @@ def compared(name: str, ratio: float, correction_ratio: float | None = None, dro
         time_ratio=ratio,
         missing_operators=0,
         dropped_time_s=dropped_ratio * WHOLE_S,
+        unexplained_time_s=(1 - ratio - (correction_ratio or 0.0) - dropped_ratio) * WHOLE_S,
         **correction,  # type: ignore[arg-type]
     )
     return Compared(row, (), cast("Comparison", None), None, compared_model(name, row, ()))
@@ -89,13 +90,20 @@ def test_a_rest_that_no_effect_explains_is_marked(unexplained_ratio: float, is_m
 
 def test_errors_of_sums_are_magnitudes() -> None:
     found = [compared("a", 0.97), compared("b", 1.01), compared("c", 1.02)]
-    assert "sums of time is 2.0 % (median) and 3.0 % (worst)." in summary(*found)
+    assert "differs from the whole model by 2.0 % (median) and 3.0 % (worst) in time." in summary(*found)
 
 
 def test_errors_of_corrected_sums_are_magnitudes() -> None:
     found = [compared("a", 0.95, 0.02), compared("b", 1.0, 0.005), compared("c", 1.03, -0.02)]
-    assert "3.0 % (median) and 5.0 % (worst); with cache correction: 1.0 % and 3.0 %" in summary(*found)
-    assert "; with cache correction (1 of 2): 3.0 % and 3.0 %" in summary(found[0], compared("d", 1.0))
+    text = summary(*found)
+    assert "with the cache correction differs from the whole model by 1.0 % (median) and 3.0 % (worst) in time;" in text
+    assert "whitelisted operators alone by 3.0 % (median) and 5.0 % (worst)." in text
+    assert "3.0 % (worst) in time (1 of 2 models);" in summary(found[0], compared("d", 1.0))
+
+
+def test_dropped_operators_are_no_error_of_all_operators() -> None:
+    text = summary(compared("a", 0.9, 0.01, dropped_ratio=0.08))
+    assert "differs from the whole model by 1.0 % (median) and 1.0 % (worst) in time;" in text
 
 
 def test_the_model_that_the_whitelist_cuts_most_is_named_if_that_is_noticeable() -> None:
