@@ -19,6 +19,7 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     sums.under_the_whitelist,
     boards.two_boards,
     boards.boards,
+    boards.wholes_between_boards,
     boards.wholes_on_boards,
     boards.wholes_of_many_builds,
     boards.three_runs,

@@ -136,6 +136,14 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             ("database/sentinel_measurements.csv",),
         ),
         Claim(
+            "Whole models differ between boards by {wholes_boards_energy_median} in energy and "
+            "{wholes_boards_time_median} in time in the median of {wholes_boards_models} models, by up to "
+            "{wholes_boards_energy_worst} and {wholes_boards_time_worst}",
+            "largest over smallest of 2 to {wholes_boards_most} boards, CUDA graphs, energies at 50 °C",
+            "{wholes_boards_days}",
+            (WHOLES,),
+        ),
+        Claim(
             "The whole MobileNetV3-Large takes {mobilenet_shortest} to {mobilenet_longest} on {mobilenet_boards} "
             "boards",
             "CUDA graphs, 3 s",

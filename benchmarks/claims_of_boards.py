@@ -86,6 +86,25 @@ def boards(root: Path) -> dict[str, str]:
     }
 
 
+def wholes_between_boards(root: Path) -> dict[str, str]:
+    """Return how far the boards on which a whole model was measured are apart, from the least to the largest figure."""
+    rows = pd.read_csv(root / "database" / "full_model_measurements.csv").query("execution == 'graph'")
+    of_board = rows.groupby(["key", "device_uuid"])[["time_s", "energy_at_reference_j"]].median()
+    of_model = of_board.dropna().groupby("key")
+    several = of_model.size() > 1
+    ranges = (of_model.max() / of_model.min() - 1)[several]
+    time, energy = ranges["time_s"], ranges["energy_at_reference_j"]
+    return {
+        "wholes_boards_models": str(len(ranges)),
+        "wholes_boards_most": str(of_model.size().max()),
+        "wholes_boards_days": days(rows.loc[rows["key"].isin(ranges.index), "started_at"]),
+        "wholes_boards_time_median": percent(time.median()),
+        "wholes_boards_time_worst": percent(time.max()),
+        "wholes_boards_energy_median": percent(energy.median()),
+        "wholes_boards_energy_worst": percent(energy.max()),
+    }
+
+
 def wholes_on_boards(root: Path) -> dict[str, str]:
     """Return the times of MobileNetV3-Large and AlexNet on several boards."""
     wholes = pd.read_csv(root / "database" / "full_model_measurements.csv").query("execution == 'graph'")
