@@ -7,7 +7,8 @@ The same as: opcost compare resnet18_32x3x32x32
              opcost advise --coverage-target 0.9
 """
 
-from opcost.command.options import WRITE_WHITELIST, Option, ratio
+from opcost.command.option_types import ratio
+from opcost.command.options import WRITE_WHITELIST, Option
 from opcost.command.run import run
 from opcost.command.subcommands.advise import ADVISE
 from opcost.command.subcommands.compare import COMPARE

@@ -3,6 +3,10 @@
 Files and calculations keep SI units. An unknown value (``None``) is shown as a dash, never as zero.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 UNKNOWN = "-"
 
 MILLI = 1e-3
@@ -71,3 +75,9 @@ def _magnitude(value: float) -> int:
 def number_of(count: int, noun: str) -> str:
     """Return a count with its noun, in the plural unless it is one: ``1 model``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names of several, and the number of the others: ``a, b, c and 4 more``."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

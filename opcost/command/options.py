@@ -6,22 +6,24 @@ Standard library only, so that ``--help`` answers at once and before anything is
 from __future__ import annotations
 
 import argparse
-import difflib
-import math
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from opcost.command.option_types import (
+    device_name,
+    device_or_product,
+    folder,
+    html_file,
+    positive_seconds,
+    ratio,
+)
 from opcost.command.run import USER_ERROR
-from opcost.measuring.conditions import CACHES, EXECUTIONS, WARM, is_device_name
+from opcost.command.suggestions import did_you_mean
+from opcost.measuring.conditions import CACHES, EXECUTIONS, WARM
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.operators.cases import ALL, CAPTURED, COUNTED, INPUT_DATA
 from opcost.power.meter_names import AUTO, METER_CHOICES
-
-MAXIMUM_S = 86_400.0
-"""A day: no loop needs longer, and timers overflow at times that a float still holds."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -50,12 +52,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error, and exit with status 2."""
         self.exit(USER_ERROR, f"error: {message}; see {self.prog} --help\n")
-
-
-def did_you_mean(text: str, names: Iterable[str]) -> str:
-    """Return a question with the name that is similar to a text; empty if none is."""
-    close = difflib.get_close_matches(text, list(names), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 class Option:
@@ -88,7 +84,7 @@ def switch(flag: str, help_text: str) -> Option:
 
 def folder_option(flag: str, content: str) -> Option:
     """Return an option for a folder: it yields a Path, or None."""
-    return Option(flag, content, type=_folder, metavar="DIR")
+    return Option(flag, content, type=folder, metavar="DIR")
 
 
 def _device_option(described: str, default: str | None = None) -> Option:
@@ -97,86 +93,16 @@ def _device_option(described: str, default: str | None = None) -> Option:
     return Option("--device", text, type=device_name, default=default, metavar="DEVICE")
 
 
-def device_name(text: str) -> str:
-    """Return a device's name unchanged, if it is ``cpu``, ``cuda`` or ``cuda:N``: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none of them.
-    """
-    if not is_device_name(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a device; use cpu, cuda, or cuda:N such as cuda:0")
-    return text
+def _names(default: str) -> Option:
+    """Return the option for models, with the models that a command takes without it."""
+    text = f"model folder in the measurements folder, or a glob such as 'resnet*' (default: {default})"
+    return Option("names", text, nargs="*", metavar="NAME")
 
 
-def positive_seconds(text: str) -> float:
-    """Return a time above 0 and up to ``MAXIMUM_S``, in s: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not such a number.
-    """
-    time_s = _number(text)
-    if not 0 < time_s <= MAXIMUM_S:
-        remedy = f"use a number above 0 and up to {MAXIMUM_S:.0f} (one day), such as 30 or 0.5"
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time in seconds; {remedy}")
-    return time_s
-
-
-def count(text: str) -> int:
-    """Return a whole number from 1: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not such a number.
-    """
-    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count; use a whole number from 1, such as 10")
-    return int(text)
-
-
-def ratio(text: str) -> float:
-    """Return a number above 0 and below 1: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not such a number.
-    """
-    value = _number(text)
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a ratio; use a number between 0 and 1, such as 0.01 or 0.9")
-    return value
-
-
-def _number(text: str) -> float:
-    """Return the number of a text; NaN, which is within no bounds, for other texts."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def _html_file(text: str) -> Path:
-    path = Path(text)
-    if path.suffix not in (".html", ".htm") or path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is not the name of an HTML file; use one that ends in .html")
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text}: there is no folder {path.parent}; make it, or name another")
-    return path
-
-
-def _folder(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("'' is not the name of a folder; use . for the current one")
-    path = Path(text)
-    if path.exists() and not path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is a file; name a folder")
-    return path
-
-
-NAMES = Option(
-    "names",
-    "model folder in the measurements folder, or a glob such as 'resnet*' (default: all; blocks 0 and 2: all that are "
-    "not done)",
-    nargs="*",
-    metavar="NAME",
-)
+NAMES = _names("all")
+OPEN_NAMES = _names("all that are not done")
+COUNTED_NAMES = _names("all that are counted")
+COMPARED_NAMES = _names("all that are counted or shipped")
 MODELS = Option(
     "names",
     "model name as in torchvision.models.list_models(), or a glob (default: all but the quantized ones)",
@@ -186,11 +112,17 @@ MODELS = Option(
 DEVICE = _device_option("cuda if available, else cpu")
 MEASURING_DEVICE = Option(
     "--device",
-    "cpu, cuda or cuda:N (default: cuda if available, else cpu); with --dry-run also a product that the database has "
-    "rows of, such as 'NVIDIA H200', which need not be here",
+    "cpu, cuda or cuda:N (default: cuda if available, else cpu); with --dry-run also a product, or a part of its name "
+    "such as H200, which need not be here",
+    type=device_or_product,
     metavar="DEVICE",
 )
-MEASURED_DEVICE = _device_option("all that were measured")
+MEASURED_DEVICE = Option(
+    "--device",
+    "cpu, cuda, or a part of a product's name such as H200 (default: all that were measured)",
+    type=device_or_product,
+    metavar="DEVICE",
+)
 HOME = folder_option(
     "--home",
     "your folder, which has measurements/ and database/, read beside the shipped ones (default: OPCOST_HOME, else the "
@@ -267,19 +199,19 @@ SUMMED = Option(
 FIGURES = Option(
     "--figures",
     "also draw the figures parity, operators and errors as PNG and SVG into this folder (needs matplotlib)",
-    type=_folder,
+    type=folder,
     metavar="DIR",
 )
 REPORT = Option(
     "--report",
     "also write a report as one HTML file that opens offline; replaces an existing file",
-    type=_html_file,
+    type=html_file,
     metavar="FILE.html",
 )
 REPORT_FILE = Option(
     "--output",
     "the HTML file, which is replaced (default: report.html)",
-    type=_html_file,
+    type=html_file,
     default=Path("report.html"),
     metavar="FILE.html",
 )
@@ -305,14 +237,14 @@ LOG_FILE = Option("--output", "a new file (default: power_log_<UTC time>.csv)", 
 LENGTH = Option("--seconds", "length of the log in s (default: until Ctrl-C)", type=positive_seconds, metavar="SECONDS")
 PLOT = Option("--plot", "instead of logging, draw a log as SVG, beside it or as --output", type=Path, metavar="FILE")
 
-PIPELINE = (NAMES, DEVICE, *FOLDERS, DRY_RUN, JSON, VERBOSE)
-"""The options of the steps before measuring."""
+STAGE = (*FOLDERS, DRY_RUN, JSON, VERBOSE)
+"""The options of all stages, besides names and device."""
 
-MEASURING = (NAMES, MEASURING_DEVICE, *FOLDERS, DRY_RUN, JSON, VERBOSE)
-"""The options of the steps that measure."""
+PIPELINE = (OPEN_NAMES, DEVICE, *STAGE)
+"""The options of a stage that runs models."""
 
-COMPARED = (NAMES, MEASURED_DEVICE, *FOLDERS, DRY_RUN, JSON, VERBOSE)
-"""The options of steps that read what was measured."""
+COMPARED = (COMPARED_NAMES, MEASURED_DEVICE, *STAGE)
+"""The options of stages that read what was measured."""
 
 
 def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> None:

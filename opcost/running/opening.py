@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from opcost.errors import UserError
+from opcost.measuring.named_device import DEVICES
 from opcost.running.bench import Bench, OpenBench
 from opcost.running.planned_bench import open_planned_bench
 from opcost.running.request import Request
@@ -23,8 +24,7 @@ def bench_opener(request: Request) -> OpenBench:
         return open_local_bench if request.dry_run else open_child_bench
     if not request.dry_run:
         raise UserError(
-            f"--device {request.device}: not a device; use cpu, cuda, or cuda:N such as cuda:0 "
-            "(the name of a product needs --dry-run)"
+            f"--device {request.device}: not a device; use {DEVICES} (the name of a product needs --dry-run)"
         )
     return open_planned_bench
 

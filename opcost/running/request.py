@@ -22,6 +22,7 @@ from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
 from opcost.storage.model_folders import ModelFolders
 from opcost.storage.user_folders import user_folders
+from opcost.units import number_of, some_of
 
 Check: TypeAlias = Callable[[ModelConfig], list[str]]
 
@@ -200,11 +201,12 @@ def counted(
     if configs and not found:
         raise UserError(f"{request.measurements}: no model is {kind.state}; run {commands}")
     if missing:
-        are = "model is" if len(missing) == 1 else "models are"
-        text = "%d %s not %s and left out; run %s"
         # Without a name, the models that are counted are meant.
         level = logging.WARNING if request.names else logging.INFO
-        logging.getLogger(__name__).log(level, text, len(missing), are, kind.state, commands)
+        names = some_of([config.name for config in missing])
+        text = "%s not %s and left out: %s; run %s"
+        are = f"{number_of(len(missing), 'model')} {'is' if len(missing) == 1 else 'are'}"
+        logging.getLogger(__name__).log(level, text, are, kind.state, names, commands)
     return found
 
 

@@ -25,7 +25,8 @@ from opcost.comparing.coverage import (
 from opcost.errors import UserError
 from opcost.estimates import FloatArray, value_of
 from opcost.invocation import command
-from opcost.measuring.conditions import Conditions, device_type_of
+from opcost.measuring.conditions import Conditions
+from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
@@ -165,10 +166,12 @@ def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:
 
 def _rows_of(request: Request) -> list[MeasurementRow]:
     table = request.database.operator_measurements
-    device_type = None if request.device is None else device_type_of(request.device)
-    found = [row for row in table.rows() if device_type in (None, row.conditions.device_type)]
+    rows = table.rows()
+    if request.device is not None and request.is_product:
+        refuse_unknown(request.device, (row.conditions.device_product for row in rows))
+    found = [row for row in rows if is_meant(request.device, row.conditions)]
     if not found:
-        where = "" if device_type is None else f" on {device_type}"
+        where = "" if request.device is None else f" on {request.device}"
         raise UserError(
             f"{table.path}: no operator is measured{where}; run block 2 for one model, or name another folder with "
             "--database"

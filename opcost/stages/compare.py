@@ -13,7 +13,7 @@ from opcost.comparing.kernel_times import KernelErrors, kernel_errors
 from opcost.comparing.remarks import Remark
 from opcost.comparing.row import ComparisonRow, RowSource, comparison_row
 from opcost.invocation import command
-from opcost.measuring.conditions import device_type_of
+from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
@@ -79,7 +79,10 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
     request.database.must_exist()
     evidence = _evidence(request, [selection for _, selection in models])
     of_models = of_operators(selection.kept.model for _, selection in models)
-    wholes = best_of_each_board(request.database.full_model_measurements.rows(of_models))
+    table = request.database.full_model_measurements
+    if request.device is not None and request.is_product:
+        refuse_unknown(request.device, (row.conditions.device_product for row in table.rows()))
+    wholes = best_of_each_board(table.rows(of_models))
     kernels = request.database.kernel_times.rows()
     found = []
     for config, selection in models:
@@ -153,7 +156,7 @@ def _of_one_board_mostly(
 
 def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, device: str | None) -> bool:
     is_model = row.key.partition("-")[0] == counts.model.key and row.conditions.precision == config.precision
-    return is_model and (device is None or row.conditions.device_type == device_type_of(device))
+    return is_model and is_meant(device, row.conditions)
 
 
 def _reason(config: ModelConfig, device: str | None) -> str:

@@ -15,24 +15,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opcost.command.option_types import MAXIMUM_S, device_name, positive_seconds, ratio
 from opcost.command.options import (
     CACHE,
     COVERAGE_TARGET,
     DURATION,
     JSON,
-    MAXIMUM_S,
     METER,
     PIPELINE,
     OneOf,
     Option,
     Parser,
     add_options,
-    device_name,
-    positive_seconds,
-    ratio,
 )
 from opcost.command.run import EXTRAS
 from opcost.command.subcommand import Subcommand
+from opcost.command.suggestions import did_you_mean
 from opcost.invocation import command
 from opcost.measuring.conditions import CACHES
 from opcost.measuring.protocol import FULL_LOOP_S
@@ -259,7 +257,7 @@ def test_a_broken_pipe_to_another_program_is_a_bug(tmp_path: Path) -> None:
 def test_a_wrong_argument_exits_with_status_2(tmp_path: Path) -> None:
     result = run_script(tmp_path, f"{PARSER}parser.parse_args(['--device', 'gpu'])")
     assert result.returncode == 2
-    problem = "argument --device: 'gpu' is not a device; use cpu, cuda, or cuda:N such as cuda:0"
+    problem = "argument --device: 'gpu' is not a device; use cpu, cuda, or cuda:N such as cuda:0; did you mean cuda?"
     assert result.stderr == f"error: {problem}; see script.py --help\n"
 
 
@@ -270,6 +268,11 @@ def test_a_wrong_argument_exits_with_status_2(tmp_path: Path) -> None:
         ("--jsn=1", "; did you mean --json?"),
         ("--zebra", ""),
         ("-x", ""),
+        ("--dryrun", "; did you mean --dry-run?"),
+        ("--data", "; did you mean --database?"),
+        ("--gpu", ""),
+        ("--reverse", ""),
+        ("--model", ""),
         ("--divice --json", "; did you mean --device?"),
     ],
 )
@@ -292,6 +295,24 @@ def test_an_unknown_choice_is_reported_in_one_line_with_the_one_that_was_meant(
         pipeline_parser(CACHE).parse_args(["--cache", choice])
     problem = f"argument --cache: invalid choice: '{choice}'{question} (choose from warm, cold, chained); see "
     assert capsys.readouterr().err.startswith(f"error: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("--format", ""),
+        ("--output", ""),
+        ("--time", ""),
+        ("--limit", ""),
+        ("--seconds", ""),
+        ("--sorted", "--sort"),
+        ("--exec", "--execution"),
+        ("--devise", "--device"),
+    ],
+)
+def test_only_misspelled_options_get_a_suggestion(word: str, meant: str) -> None:
+    options = ["--sort", "--top", "--device", "--execution", "--why", "--json", "--csv", "--home", "--database"]
+    assert did_you_mean(word, options) == (f"; did you mean {meant}?" if meant else "")
 
 
 def test_a_mistyped_subcommand_gets_a_suggestion() -> None:

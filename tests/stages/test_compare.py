@@ -215,6 +215,25 @@ def test_a_whole_that_is_not_measured_is_said_with_the_remedy(campaign: Simulate
     assert report.reason == f"the whole model is not measured; run {command('measure-models', 'a')}"
 
 
+# Which devices
+
+
+@pytest.mark.parametrize(("device", "compared"), [(None, 1), ("SIMULATED", 1), ("cpu", 0), ("cuda:0", 0)])
+def test_a_device_selects_rows_by_its_type_or_a_part_of_its_name(
+    campaign: SimulatedCampaign, device: str | None, compared: int
+) -> None:
+    measure_parts(campaign)
+    measure_whole(campaign)
+    (report,) = compare_models(campaign.request(device=device))
+    assert len(report.comparisons) == compared
+
+
+def test_a_device_without_rows_is_refused(campaign: SimulatedCampaign) -> None:
+    measure_whole(campaign)
+    with pytest.raises(UserError, match="--device H200: no row of it; there are rows of simulated machine"):
+        compare_models(campaign.request(device="H200"))
+
+
 # Which models
 
 
@@ -228,7 +247,7 @@ def test_models_without_counts_are_left_out_with_one_line_unless_they_are_named(
     campaign.database.folder.mkdir(exist_ok=True)
     assert [report.name for report in compare(campaign, *names)] == ["a"]
     (line,) = caplog.messages
-    assert line == f"2 models are not counted and left out; run {command('count', *names)}"
+    assert line == f"2 models are not counted and left out: b, c; run {command('count', *names)}"
 
 
 @pytest.mark.parametrize("name", ["b", "{measurements}/b", "{measurements}/b/summary.yml"])

@@ -158,7 +158,7 @@ def test_models_without_counts_are_left_out_with_a_warning_if_a_glob_matches_the
     assert [report.name for report in filter_operators(request(tmp_path))] == ["a"]
     assert caplog.messages == []
     assert [report.name for report in filter_operators(request(tmp_path, "*"))] == ["a"]
-    assert caplog.messages == [f"1 model is not counted and left out; run {command('count', '*')}"]
+    assert caplog.messages == [f"1 model is not counted and left out: b; run {command('count', '*')}"]
 
 
 def test_unnamed_models_whose_counts_are_of_another_size_are_left_out_with_a_warning(

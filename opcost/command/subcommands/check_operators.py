@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from opcost.command.log import log_run
-from opcost.command.options import DEVICE, FOLDERS, JSON, NAMES, VERBOSE
+from opcost.command.options import COUNTED_NAMES, DEVICE, FOLDERS, JSON, VERBOSE
 from opcost.command.subcommand import Subcommand
 
 
@@ -29,6 +29,6 @@ CHECK_OPERATORS = Subcommand(
     does="rebuild and run each counted operator tuple alone, and compare its outputs and FLOPs with the count",
     before=(("count", "resnet18_32x3x32x32 --device cpu"),),
     example="resnet18_32x3x32x32 --device cpu",
-    options=(NAMES, DEVICE, *FOLDERS, JSON, VERBOSE),
+    options=(COUNTED_NAMES, DEVICE, *FOLDERS, JSON, VERBOSE),
     run=check_operators,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from opcost.command.log import log_run
-from opcost.command.options import PIPELINE
+from opcost.command.options import COUNTED_NAMES, DEVICE, STAGE
 from opcost.command.subcommand import Subcommand
 
 
@@ -28,6 +28,6 @@ FILTER = Subcommand(
     does="keep each model's operator tuples that measurements/operator_whitelist.yml names (block 1)",
     before=(("count", "resnet18_32x3x32x32"),),
     example="resnet18_32x3x32x32",
-    options=PIPELINE,
+    options=(COUNTED_NAMES, DEVICE, *STAGE),
     run=filter_operators,
 )

@@ -7,7 +7,17 @@ from argparse import Namespace
 from functools import partial
 
 from opcost.command.log import log_run
-from opcost.command.options import CACHE, DURATION, EXECUTION, INPUT_VALUES, MEASURING, METER, SAME_BOARD
+from opcost.command.options import (
+    CACHE,
+    DURATION,
+    EXECUTION,
+    INPUT_VALUES,
+    MEASURING_DEVICE,
+    METER,
+    OPEN_NAMES,
+    SAME_BOARD,
+    STAGE,
+)
 from opcost.command.subcommand import Subcommand, folders_of
 
 
@@ -40,6 +50,6 @@ MEASURE = Subcommand(
     does="measure time and energy of each operator tuple that the database does not have (block 2)",
     before=(("count", "resnet18_32x3x32x32"), ("filter", "resnet18_32x3x32x32")),
     example="resnet18_32x3x32x32 --seconds 3",
-    options=(*MEASURING, DURATION, EXECUTION, CACHE, METER, SAME_BOARD, INPUT_VALUES),
+    options=(OPEN_NAMES, MEASURING_DEVICE, *STAGE, DURATION, EXECUTION, CACHE, METER, SAME_BOARD, INPUT_VALUES),
     run=measure,
 )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from opcost.command.log import log_run
 from opcost.command.options import (
     CACHE,
+    COMPARED_NAMES,
     FOLDERS,
     INPUT_VALUES,
     MEASURED_DEVICE,
-    NAMES,
     REPORT_FILE,
     SUMMED,
     VERBOSE,
@@ -30,7 +30,8 @@ def rankings_of(request: Request) -> tuple[DeviceRanking, ...]:
     """Return the ranking on each device, or on the chosen one; none if nothing is measured."""
     from opcost.stages.show import Choice, NothingMeasuredError, show
 
-    device = None if request.device is None else device_type_of(request.device)
+    # Rows do not have the index of a GPU.
+    device = device_type_of(request.device) if request.device and not request.is_product else request.device
     try:
         return show(request, Choice(device=device)).rankings
     except NothingMeasuredError:
@@ -63,7 +64,7 @@ REPORT = Subcommand(
     does="write sums and whole models as one HTML file that opens offline in any browser",
     example="'resnet*' --output report.html",
     options=(
-        *(NAMES, MEASURED_DEVICE, INPUT_VALUES, CACHE, SUMMED),
+        *(COMPARED_NAMES, MEASURED_DEVICE, INPUT_VALUES, CACHE, SUMMED),
         *(REPORT_FILE, *FOLDERS, VERBOSE),
     ),
     run=report,

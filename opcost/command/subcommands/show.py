@@ -6,7 +6,8 @@ from argparse import Namespace
 from dataclasses import replace
 
 from opcost.command.log import log_run
-from opcost.command.options import FOLDERS, VERBOSE, OneOf, Option, count, switch
+from opcost.command.option_types import count, device_or_product
+from opcost.command.options import FOLDERS, VERBOSE, OneOf, Option, switch
 from opcost.command.run import without_garbage_collection
 from opcost.command.subcommand import Subcommand
 from opcost.measuring.conditions import EXECUTIONS
@@ -30,6 +31,7 @@ SORT = Option(
 SHOWN_DEVICE = Option(
     "--device",
     "cpu, cuda, or a device's name such as 'NVIDIA H200' (default: all that have measurements)",
+    type=device_or_product,
     metavar="DEVICE",
 )
 SHOWN_EXECUTION = Option(

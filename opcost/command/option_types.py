@@ -1,0 +1,112 @@
+"""Types of options: they check the text of a command line and turn it into a value.
+
+Standard library only, so that ``--help`` answers at once and before anything is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from pathlib import Path
+
+from opcost.measuring.conditions import is_device_name
+from opcost.measuring.named_device import device_mistake, not_a_device
+
+MAXIMUM_S = 86_400.0
+"""A day: no loop needs longer, and timers overflow at times that a float still holds."""
+
+
+def device_name(text: str) -> str:
+    """Return a device's name unchanged, if it is ``cpu``, ``cuda`` or ``cuda:N``: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none of them.
+    """
+    if not is_device_name(text):
+        raise argparse.ArgumentTypeError(not_a_device(text))
+    return text
+
+
+def device_or_product(text: str) -> str:
+    """Return a device's name, or a part of a product's, unchanged: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it can be neither.
+    """
+    mistake = device_mistake(text)
+    if mistake is not None:
+        raise argparse.ArgumentTypeError(mistake)
+    return text
+
+
+def positive_seconds(text: str) -> float:
+    """Return a time above 0 and up to ``MAXIMUM_S``, in s: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not such a number.
+    """
+    time_s = _number(text)
+    if not 0 < time_s <= MAXIMUM_S:
+        remedy = f"use a number above 0 and up to {MAXIMUM_S:.0f} (one day), such as 30 or 0.5"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time in seconds; {remedy}")
+    return time_s
+
+
+def count(text: str) -> int:
+    """Return a whole number from 1: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not such a number.
+    """
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count; use a whole number from 1, such as 10")
+    return int(text)
+
+
+def ratio(text: str) -> float:
+    """Return a number above 0 and below 1: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not such a number.
+    """
+    value = _number(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a ratio; use a number between 0 and 1, such as 0.01 or 0.9")
+    return value
+
+
+def _number(text: str) -> float:
+    """Return the number of a text; NaN, which is within no bounds, for other texts."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def html_file(text: str) -> Path:
+    """Return the path of an HTML file in a folder that exists: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not such a path.
+    """
+    path = Path(text)
+    if path.suffix not in (".html", ".htm") or path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of an HTML file; use one that ends in .html")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no folder {path.parent}; make it, or name another")
+    return path
+
+
+def folder(text: str) -> Path:
+    """Return the path of a folder, which need not exist: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is empty, or names a file.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("'' is not the name of a folder; use . for the current one")
+    path = Path(text)
+    if path.exists() and not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a file; name a folder")
+    return path
