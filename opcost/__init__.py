@@ -35,3 +35,7 @@ def __getattr__(name: str) -> object:
     if name not in modules:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(modules[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

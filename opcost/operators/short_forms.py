@@ -1,12 +1,13 @@
 """Short forms of operator tuples for tables: ``Conv2d 3→96, kernel 4, stride 4`` on ``32x3x224x224``.
 
-Different tuples may have the same short form.
+Different tuples may have the same short form, for example with other inputs that are no tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from opcost.operators.layouts import channels_last_strides
 from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, tensor_specs
 
 PAIRS = (("in_channels", "out_channels"), ("in_features", "out_features"))
@@ -36,7 +37,7 @@ def short_form(operator: OperatorTuple) -> str:
 
 
 def short_inputs(operator: OperatorTuple) -> str:
-    """Return the sizes of the operator's distinct tensors, with dtypes other than float32."""
+    """Return the sizes of the operator's distinct tensors, with dtypes and memory layouts other than the usual."""
     specs = tensor_specs([*operator.inputs, *(value for _, value in operator.keyword_inputs)])
     return ", ".join({spec.identity: _size(spec) for spec in specs}.values())
 
@@ -56,4 +57,7 @@ def _joined(value: PlainValue) -> str:
 
 def _size(spec: TensorSpec) -> str:
     size = _joined(spec.shape) or "scalar"
-    return size if spec.dtype == USUAL_DTYPE else f"{spec.dtype} {size}"
+    layout = "" if spec.strides is None else "strided"
+    if layout and spec.strides == channels_last_strides(spec.shape):
+        layout = "channels_last"
+    return " ".join(filter(None, ("" if spec.dtype == USUAL_DTYPE else spec.dtype, size, layout)))

@@ -52,10 +52,13 @@ class _Content:
         rows = tuple(row[:index] + row[index + 1 :] for row in self.rows)
         return _Content(self.columns[:index] + self.columns[index + 1 :], rows)
 
+    def least_widths(self) -> list[int]:
+        return [self._least_width(index) for index in range(len(self.columns))]
+
     def widths(self, width: int) -> list[int] | None:
         """Return a width of each column with which the table fits, None if it does not."""
-        widths = [self._least_width(index) for index in range(len(self.columns))]
-        left = width - sum(widths) - GAP * (len(widths) - 1)
+        widths = self.least_widths()
+        left = width - _total(widths)
         if left < 0:
             return None
         # Texts get the room first, then headings.
@@ -81,6 +84,11 @@ class Drawn:
 
     table: RenderableType
     left_out: tuple[str, ...]
+
+
+def least_width(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
+    """Return the least width of a table with all of its columns."""
+    return _total(_Content(tuple(columns), tuple(map(tuple, rows))).least_widths())
 
 
 def drawn(content: tuple[Sequence[Column], Sequence[Sequence[str]]], width: int, block: int) -> Drawn:
@@ -154,6 +162,11 @@ def _lines(cell: str, width: int) -> list[str]:
 
 def _indented(text: str, indent: int, width: int) -> list[str]:
     return [" " * indent + line for line in wrapped(text, width - indent)]
+
+
+def _total(widths: Sequence[int]) -> int:
+    """Return the width of columns with the gaps between them."""
+    return sum(widths) + GAP * (len(widths) - 1)
 
 
 def _longest(texts: Iterable[str]) -> int:

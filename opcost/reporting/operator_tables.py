@@ -10,6 +10,7 @@ from opcost.comparing.ranking import ENERGY, NAME, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
+from opcost.reporting.show_notes import flag_lines
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.show import ShownModel
 from opcost.units import MILLI, UNKNOWN, percent, ratio, significant
@@ -17,39 +18,36 @@ from opcost.units import MILLI, UNKNOWN, percent, ratio, significant
 LINES_SHOWN = 15
 """The operators, and the kinds, that are shown unless another number is asked for."""
 
-SAVINGS_SHOWN = 3
-"""The kinds of operators with the largest savings that a line names."""
-
 ORDERS = {ENERGY: "by energy", TIME: "by time", POWER: "by power", SAVING: "by saving", NAME: "by name"}
 
 SHARES = (
-    Column("ms", drop=5),
-    Column("mJ", drop=4),
-    Column("W", drop=7),
-    Column("time share", drop=3),
+    Column("ms/run", drop=6),
+    Column("mJ/run", drop=5),
+    Column("W", drop=8),
+    Column("time share", drop=4),
     Column("energy share"),
-    Column("time roof", drop=8),
-    Column("energy roof", drop=6),
-    Column("saving ms", drop=3),
-    Column("saving mJ", drop=1),
+    Column("time roof", drop=3),
+    Column("energy roof", drop=2),
+    Column("saving ms/run", drop=3),
+    Column("saving mJ/run"),
 )
 """The columns of costs of all calls of an operator or a kind."""
 
 OPERATOR_COLUMNS = (
-    Column("operator", "left"),
-    Column("on", "left", drop=2),
-    Column("calls", drop=6),
-    Column("ms/call", drop=9),
-    Column("mJ/call", drop=9),
+    Column("operator", "left", wraps=24),
+    Column("on", "left", wraps=24),
+    Column("calls", drop=7),
+    Column("ms/call", drop=10),
+    Column("mJ/call", drop=10),
     *SHARES,
-    Column("bound", "left", drop=7),
-    Column("flags", "left", drop=10),
+    Column("bound", "left", drop=9),
 )
-KIND_COLUMNS = (Column("kind of operator", "left"), Column("calls", drop=6), *SHARES)
+FLAGS = Column("flags", "left", drop=1)
+KIND_COLUMNS = (Column("kind of operator", "left"), Column("calls", drop=7), *SHARES)
 
 
-def print_model(label: str, model: ShownModel, by: str, top: int | None = None) -> None:
-    """Print a model's cost, its largest operators and its kinds of operators.
+def print_model(label: str, model: ShownModel, by: str, top: int | None = None) -> set[str]:
+    """Print a model's cost, its largest operators and its kinds of operators; return the names of both.
 
     Args:
         label: the model's name and conditions.
@@ -62,41 +60,57 @@ def print_model(label: str, model: ShownModel, by: str, top: int | None = None) 
     operators = model.operators[:most]
     if not operators:
         print_line("No operator of the model is measured under these conditions.")
-        return
+        return set()
     shown = f"{len(operators)} of {len(model.operators)}"
     more = f"; --top {len(model.operators)} shows all" if len(operators) < len(model.operators) else ""
-    title = f"Operators {ORDERS[by]} ({shown} measured operator tuples{more})"
-    print_table(title, _columns(OPERATOR_COLUMNS, by), [_operator_cells(one) for one in operators])
+    _print_operators(f"Operators {ORDERS[by]} ({shown} measured operator tuples{more})", operators, by)
     kinds = sorted(model.kinds, key=lambda kind: rank_of(kind, by))[:most]
     title = f"Kinds of operators {ORDERS[by]} ({len(kinds)} of {len(model.kinds)})"
     print_table(title, _columns(KIND_COLUMNS, by), list(map(_kind_cells, kinds)))
-    for line in _notes(model):
+    return {kind.operator for kind in kinds} | {one.operator.rpartition(".")[2] for one in operators}
+
+
+def _print_operators(title: str, operators: Sequence[OperatorCost], by: str) -> None:
+    """Print a table of operators, with a column for flags and their meanings if there are any."""
+    columns: tuple[Column, ...] = OPERATOR_COLUMNS
+    rows = list(map(_operator_cells, operators))
+    if any(one.flags for one in operators):
+        columns = (*columns, FLAGS)
+        rows = [(*row, one.flags.replace("|", ", ")) for row, one in zip(rows, operators, strict=True)]
+    left_out = print_table(title, _columns(columns, by), rows)
+    meanings = [] if FLAGS.title in left_out else flag_lines(operators)
+    for line in meanings:
         print_line(line)
+    if left_out or meanings:
+        print_line("")
 
 
 def _columns(columns: Sequence[Column], by: str) -> list[Column]:
     """Return the columns; the one that rows are sorted by is never left out."""
-    kept = {TIME: "time share", POWER: "W", SAVING: "saving mJ"}.get(by)
+    kept = {TIME: "time share", POWER: "W", SAVING: "saving mJ/run"}.get(by)
     return [replace(column, drop=0) if column.title == kept else column for column in columns]
 
 
 def _print_cost(label: str, row: RankingRow) -> None:
-    """Print a line for time and one for energy: the cost, the sum, its accuracy, and the roof."""
+    """Print a line for time and one for energy: the cost, the sum, and the roof."""
     cost = "sum, corrected" if row.source == SUM else "whole model"
     columns = (
-        *(Column("", "left"), Column(cost), Column("per sample"), Column("sum of operators", drop=2)),
-        *(Column("corrected", drop=1), Column("expected error", drop=1)),
-        *(Column("roof"), Column("saving per sample", drop=3)),
+        *(Column("", "left"), Column(f"{cost} (one run)"), Column("per sample"), Column("sum of operators", drop=1)),
+        *(Column("corrected", drop=2), Column("roof"), Column("saving per run", drop=3)),
+    )
+    saving_s, saving_j = (
+        None if saving is None else saving * row.batch_size
+        for saving in (row.saving_time_per_sample_s, row.saving_energy_per_sample_j)
     )
     time = (
         *("time", _with_error(row.time_s, row.time_standard_error_s, "ms"), _unit(row.time_per_sample_s, "ms")),
-        *(_unit(row.sum_time_s, "ms"), ratio(row.corrected_time_ratio), percent(row.expected_time_error_ratio)),
-        *(percent(row.roof_time_ratio, 0), _unit(row.saving_time_per_sample_s, "ms")),
+        *(_unit(row.sum_time_s, "ms"), ratio(row.corrected_time_ratio)),
+        *(percent(row.roof_time_ratio, 0), _unit(saving_s, "ms")),
     )
     energy = (
         *("energy", _with_error(row.energy_j, row.energy_standard_error_j, "mJ"), _unit(row.energy_per_sample_j, "mJ")),
-        *(_unit(row.sum_energy_j, "mJ"), ratio(row.corrected_energy_ratio), percent(row.expected_energy_error_ratio)),
-        *(percent(row.roof_energy_ratio, 0), _unit(row.saving_energy_per_sample_j, "mJ")),
+        *(_unit(row.sum_energy_j, "mJ"), ratio(row.corrected_energy_ratio)),
+        *(percent(row.roof_energy_ratio, 0), _unit(saving_j, "mJ")),
     )
     print_table(label, columns, [time, energy])
 
@@ -108,7 +122,6 @@ def _operator_cells(one: OperatorCost) -> tuple[str, ...]:
         *(_milli(one.call_time_s), _milli(one.call_energy_j)),
         *_share_cells(one.costs),
         one.bound or UNKNOWN,
-        one.flags.replace("|", ", "),
     )
 
 
@@ -123,34 +136,6 @@ def _share_cells(costs: CostShare) -> tuple[str, ...]:
         *(percent(costs.roof_time_ratio, 0), percent(costs.roof_energy_ratio, 0)),
         *(_milli(costs.saving_time_s, 3), _milli(costs.saving_energy_j, 3)),
     )
-
-
-def _notes(model: ShownModel) -> list[str]:
-    row = model.row
-    lines = []
-    if row.memory_bytes_ratio is not None and row.sum_time_s is not None:
-        measured = f"{percent(row.memory_bytes_ratio)} of the model's bytes and {percent(row.flop_ratio)} of its FLOPs"
-        lines.append(f"Shares are those of the sum of all measured operators, with {measured}.")
-    if row.expected_time_error_ratio is not None:
-        lines.append(
-            "Corrected: sum plus cache correction, over the whole. Expected error: 95 % of the models deviate less."
-        )
-    if row.roof_time_ratio is not None:
-        lines.append(
-            "Roof: the share of the highest rates that any operator reached; saving: the cost above the roof, as a "
-            "guide to what to optimise first."
-        )
-        lines += _savings(model.kinds)
-    return lines
-
-
-def _savings(kinds: Sequence[KindCosts]) -> list[str]:
-    """Return a line with the kinds that would save most at their roof."""
-    largest = sorted(kinds, key=lambda kind: rank_of(kind, SAVING))[:SAVINGS_SHOWN]
-    named = [f"{kind.operator} {_unit(kind.costs.saving_energy_j, 'mJ')}" for kind in largest]
-    if any(kind.costs.saving_energy_j is None for kind in largest):
-        named = [f"{kind.operator} {_unit(kind.costs.saving_time_s, 'ms')}" for kind in largest]
-    return [f"Largest savings at the roof: {', '.join(named)}."]
 
 
 def _milli(value: float | None, digits: int = 4) -> str:

@@ -25,6 +25,7 @@ from opcost.reporting import svg, svg_charts
 from opcost.reporting.compared_models import QUANTITIES, ComparedModel, compared_model, without_sizes
 from opcost.reporting.html import Markup, code, figure, folded, items, paragraph, table
 from opcost.reporting.next_steps import Candidate, next_steps
+from opcost.reporting.show_notes import rates_of
 from opcost.reporting.show_tables import table_of
 from opcost.reporting.svg_charts import Deviation, RooflinePlot
 from opcost.stages.compare import ComparingReport, ModelComparisons
@@ -269,10 +270,9 @@ def rooflines(roofline: Roofline | None, plots: Sequence[RooflinePlot], tuples: 
     if roofline is None:
         return paragraph("No roofline: no measured tuple has both FLOPs and bytes.")
     without = sum(one.work is not None and not one.flop for one in tuples)
-    time = roofline.time
     caption = (
-        f"The roofs (lines) are the highest rates in these rows: {_rates(time)}, and {time.byte_rate / 1e12:.3g} TB/s "
-        f"of tuples larger than the caches.{_least_energy(roofline)} Circles are bound by memory, squares by compute "
+        f"The roofs (lines) are the highest rates in these rows: {rates_of(roofline)} of "
+        f"tuples larger than the caches.{_least_energy(roofline)} Circles are bound by memory, squares by compute "
         "in their own arithmetic. A tuple far below its roof could be faster. A tuple above it, to the left, reads "
         f"from a cache. {without} tuples without counted FLOPs (norms, activations, copies) are only in the table. "
         "Select a mark, or a row of the table, for details."
@@ -286,10 +286,6 @@ def _least_energy(roofline: Roofline) -> str:
     per_flop = ", ".join(f"{1 / rate / PICO:.3g} pJ per FLOP in {name}" for name, rate in _sorted(roofline.energy))
     per_byte = f"{1 / roofline.energy.byte_rate / PICO:.3g} pJ per byte"
     return f" The least energy is {per_flop}, and {per_byte}, idle power included."
-
-
-def _rates(roof: Roof) -> str:
-    return ", ".join(f"{rate / 1e12:.3g} TFLOP/s in {name}" for name, rate in _sorted(roof))
 
 
 def _sorted(roof: Roof) -> list[tuple[str, float]]:

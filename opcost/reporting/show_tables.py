@@ -18,14 +18,12 @@ from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.reporting.compared_models import names_without_sizes
 from opcost.reporting.operator_tables import print_model
 from opcost.reporting.remark_notes import all_in_words
+from opcost.reporting.show_notes import DOUBTFUL, ESTIMATED, KIND_TITLES, arithmetic, model_notes, ranking_notes
 from opcost.reporting.tables import print_origin
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 from opcost.units import MILLI, UNKNOWN, percent, significant
-
-KINDS_SHOWN = 3
-"""The kinds of operators that are shown for each model."""
 
 TITLES = {
     ENERGY: "Energy per sample",
@@ -36,25 +34,22 @@ TITLES = {
 
 COLUMNS = (
     Column("model", "left"),
-    Column("batch", drop=7),
-    Column("size", drop=8),
-    Column("ms/run", drop=9),
-    Column("mJ/run", drop=9),
-    Column("ms/sample", drop=5),
+    Column("batch", drop=8),
+    Column("size", drop=9),
+    Column("ms/run", drop=10),
+    Column("mJ/run", drop=10),
+    Column("ms/sample", drop=3),
     Column("mJ/sample"),
-    Column("W", drop=1),
-    Column("samples/J", drop=10),
-    Column("samples/s", drop=10),
-    Column("largest kind", "left"),
-    Column("second kind", "left", drop=2),
-    Column("third kind", "left", drop=4),
-    Column("time roof", drop=6),
-    Column("energy roof", drop=3),
-    Column("saving mJ/sample", drop=11),
+    Column("W", drop=4),
+    Column("samples/J", drop=11),
+    Column("samples/s", drop=11),
+    Column(KIND_TITLES[0], "left"),
+    Column(KIND_TITLES[1], "left", drop=5),
+    Column(KIND_TITLES[2], "left", drop=7),
+    Column("time roof", drop=2),
+    Column("energy roof", drop=1),
+    Column("saving mJ/sample", drop=6),
 )
-
-ESTIMATED, DOUBTFUL = "~", " (!)"
-"""The mark before figures of sums, and behind the names of models whose cost is doubtful."""
 
 
 def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
@@ -103,7 +98,9 @@ def _by_column(row: Any) -> dict[str, object]:
 
 def _largest_kinds(model: ShownModel, by: str) -> dict[str, object]:
     found: dict[str, object] = {}
-    for number, kind in enumerate([*model.kinds[:KINDS_SHOWN], *[None] * KINDS_SHOWN][:KINDS_SHOWN], 1):
+    for number, kind in enumerate(
+        [*model.kinds[: len(KIND_TITLES)], *[None] * len(KIND_TITLES)][: len(KIND_TITLES)], 1
+    ):
         found[f"kind_{number}"] = kind and kind.operator
         found[f"kind_{number}_ratio"] = kind and kind.costs.ratio(by)
     return found
@@ -126,7 +123,7 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
         return None
     labelled = zip(_labels(rows), ranking.models, strict=True)
     cells = (_cells(label, model, by) for label, model in labelled)
-    return RankingTable(_title(rows, by), tuple(_columns(by)), tuple(cells), tuple(_notes(ranking, by)))
+    return RankingTable(_title(rows, by), tuple(_columns(by)), tuple(cells), tuple(ranking_notes(ranking, by)))
 
 
 def print_rankings(report: ShowReport, by: str, top: int | None = None) -> None:
@@ -139,13 +136,13 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None) -> None:
     """
     for ranking in report.rankings:
         for model in ranking.models if report.is_of_one_model else ():
-            print_model(_title_of_model(model.row), model, by, top)
-            for line in _cost_notes([model.row]):
+            names = print_model(_title_of_model(model.row), model, by, top)
+            for line in model_notes(model, ranking.boards, names):
                 print_line(line)
         table = None if report.is_of_one_model else table_of(ranking, by)
         if table is not None:
-            print_table(table.title, table.columns, table.rows[:top])
-            for line in table.notes:
+            left_out = print_table(table.title, table.columns, table.rows[:top])
+            for line in ranking_notes(ranking, by, left_out):
                 print_line(line)
         for model in ranking.incomplete:
             print_line(_incomplete_line(model.row))
@@ -203,20 +200,20 @@ def _conditions_title(rows: Sequence[RankingRow]) -> str:
 
 def _conditions_shown(conditions: Iterable[Conditions]) -> list[str]:
     found = list(conditions)
-    values = {
-        "": [one.execution for one in found],
-        "precision ": [one.precision for one in found],
-        "torch ": [one.torch_version for one in found],
-        "driver ": [one.driver_version for one in found if one.driver_version],
-        "threads ": [str(one.cpu_threads) for one in found if one.cpu_threads],
-    }
-    return [f"{name}{' or '.join(sorted(set(texts)))}" for name, texts in values.items() if texts]
+    values = (
+        [one.execution for one in found],
+        [arithmetic(one) for one in found],
+        [f"torch {one.torch_version}" for one in found],
+        [f"driver {one.driver_version}" for one in found if one.driver_version],
+        [f"{one.cpu_threads} threads" for one in found if one.cpu_threads],
+    )
+    return [" or ".join(sorted(set(texts))) for texts in values if texts]
 
 
 def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
     row = model.row
     mark = ESTIMATED if row.source == SUM else ""
-    kinds = [f"{kind.operator} {percent(kind.costs.ratio(by), 0)}" for kind in model.kinds[:KINDS_SHOWN]]
+    kinds = [f"{kind.operator} {percent(kind.costs.ratio(by), 0)}" for kind in model.kinds[: len(KIND_TITLES)]]
     figures = (
         *(_milli(row.time_s), _milli(row.energy_j), _milli(row.time_per_sample_s), _milli(row.energy_per_sample_j)),
         *(_plain(row.power_w, 0), _plain(row.samples_per_joule, 1), _plain(row.samples_per_second, 0)),
@@ -227,7 +224,7 @@ def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
         row.input_size.partition("x")[2],
         *(figure if figure == UNKNOWN else mark + figure for figure in figures),
         *kinds,
-        *[UNKNOWN] * (KINDS_SHOWN - len(kinds)),
+        *[UNKNOWN] * (len(KIND_TITLES) - len(kinds)),
         percent(row.roof_time_ratio, 0),
         percent(row.roof_energy_ratio, 0),
         _milli(row.saving_energy_per_sample_j),
@@ -240,50 +237,6 @@ def _milli(value: float | None) -> str:
 
 def _plain(value: float | None, decimals: int) -> str:
     return UNKNOWN if value is None else f"{value:,.{decimals}f}"
-
-
-def _notes(ranking: DeviceRanking, by: str) -> list[str]:
-    rows = [model.row for model in ranking.models]
-    first, *others = _cost_notes(rows)
-    lines = [first]
-    quantity = "time" if by == TIME else "energy"
-    if any(model.kinds for model in ranking.models):
-        lines.append(f"Kinds of operators with their shares of the {quantity} of all measured operators of the model.")
-    if any(row.roof_time_ratio is not None for row in rows):
-        lines.append("Roof: cost of the operators at the highest rates that any operator reached, over their cost.")
-    return [*lines, *others]
-
-
-def _cost_notes(rows: Sequence[RankingRow]) -> list[str]:
-    """Return what a reader has to know of costs: the temperature of energies, and sums and doubts."""
-    lines = [_energies_line(rows)]
-    lines += [_sum_line(row) for row in rows if row.source == SUM]
-    if any(row.is_flagged for row in rows):
-        lines.append(f"{DOUBTFUL.strip()} No result yet: the measurement is flagged; measure again.")
-    lines += [
-        f"{DOUBTFUL.strip()} {row.name}: sum and whole model differ by 25 % or more, so one of them is no result yet."
-        for row in rows
-        if row.is_unexplained
-    ]
-    return lines
-
-
-def _energies_line(rows: Sequence[RankingRow]) -> str:
-    temperatures = {row.reference_temperature_c for row in rows if row.energy_j is not None}
-    names = [row.name for row in rows if row.energy_j is not None and row.reference_temperature_c is None]
-    if not temperatures:
-        return "No energy is measured."
-    if len(temperatures) > 1:
-        return f"Energies are total, at 50 °C; as measured for {', '.join(names)}."
-    (celsius,) = temperatures
-    return f"Energies are total, {'as measured' if celsius is None else f'at {celsius:g} °C'}."
-
-
-def _sum_line(row: RankingRow) -> str:
-    errors = {"time": row.expected_time_error_ratio, "energy": row.expected_energy_error_ratio}
-    known = [f"{percent(error)} in {name}" for name, error in errors.items() if error is not None]
-    error = f"expected error {', '.join(known)}" if known else "its error is unknown"
-    return f"{ESTIMATED} {row.name}: the sum of its operators, because the whole model is not measured; {error}"
 
 
 def _incomplete_line(row: RankingRow) -> str:

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from opcost.progress import SHOWN, Progress
-from opcost.reporting.layout import MINIMUM_WIDTH, Column, drawn
+from opcost.reporting.layout import MINIMUM_WIDTH, Column, drawn, least_width
 from opcost.reporting.wrapping import shortened, wrapped
 from opcost.units import duration
 
@@ -56,8 +56,10 @@ def progress_on_stderr() -> LoggedProgress:
     return LoggedProgress(BarProgress(Console(stderr=True)) if sys.stderr.isatty() else PlainProgress(sys.stderr))
 
 
-def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequence[str]], block: int = 1) -> None:
-    """Print a table on stdout that fits its width, and a line with the columns that it leaves out.
+def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequence[str]], block: int = 1) -> set[str]:
+    """Print a table on stdout that fits its width, and a line with the columns that it leaves out; return their titles.
+
+    Without a terminal it has all columns.
 
     Args:
         title: the table's title.
@@ -70,6 +72,9 @@ def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequ
         Column(column, "right" if index else "left") if isinstance(column, str) else column
         for index, column in enumerate(columns)
     ]
+    if not _has_width():
+        width = max(width, least_width(shown, rows))
+        console = Console(width=width)
     table = drawn((shown, rows), width, block)
     for line in wrapped(title, width):
         console.print(Text(line, "bold"))
@@ -78,6 +83,7 @@ def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequ
     if table.left_out:
         note = f"Not shown at this width: {', '.join(table.left_out)}; a wider terminal or --json has them."
         console.print(Text("\n".join(wrapped(note, width)), "dim"))
+    return set(table.left_out)
 
 
 def print_line(text: str, hanging: int = 0) -> None:

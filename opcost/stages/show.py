@@ -7,12 +7,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from opcost.comparing.boards import BoardDifferences, board_differences
 from opcost.comparing.cache_chains import ChainRow
 from opcost.comparing.compare import corrections_of
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
 from opcost.comparing.potential import Works, roofline_of_sums
 from opcost.comparing.ranking import ENERGY, SORTS, ModelFigures, sum_errors
 from opcost.comparing.ranking_row import RankingRow, RankingSource, ranked, ranking_row
+from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
@@ -64,23 +66,25 @@ class NothingMeasuredError(UserError):
 
 @dataclass(frozen=True)
 class ShownModel:
-    """A model of a ranking: its row, and the kinds of operators in its sum, the largest first.
+    """A model of a ranking: its row, its roofline if known, and the kinds of operators in its sum, the largest first.
 
-    ``operators`` are those of the only model that is shown, empty if there are several.
+    ``operators`` is empty if they are not to be shown.
     """
 
     row: RankingRow
+    roofline: Roofline | None
     kinds: tuple[KindCosts, ...]
     operators: tuple[OperatorCost, ...]
 
 
 @dataclass(frozen=True)
 class DeviceRanking:
-    """The models with a cost on one device in order, and those with an incomplete sum only."""
+    """The models with a cost on one device in order, those with an incomplete sum only, and how far boards differ."""
 
     product: str
     models: tuple[ShownModel, ...]
     incomplete: tuple[ShownModel, ...]
+    boards: BoardDifferences
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,15 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     rankings = []
     for product, conditions in _by_product(request, rows, choice).items():
         sources = [one for one in _sources(list(_figures(rows, conditions))) if one.model.name in names]
-        rankings.append(_ranking(product, sources, choice.by, is_of_one_model))
+        shown_models = _shown(sources, choice.by, is_of_one_model)
+        rankings.append(
+            DeviceRanking(
+                product=product,
+                models=tuple(model for model in shown_models if model.row.time_s is not None),
+                incomplete=tuple(model for model in shown_models if model.row.time_s is None),
+                boards=board_differences(_wholes(rows, conditions)),
+            )
+        )
     shown = {model.row.name for ranking in rankings for model in (*ranking.models, *ranking.incomplete)}
     names_without_effect = request.names if names - shown else ()
     missing = (config.name for name in names_without_effect for config in _without(shown, request, name))
@@ -268,21 +280,24 @@ def _under(model: _Model, conditions: Conditions, rows: _Rows) -> ModelFigures:
     return ModelFigures(model.config.name, model.config.input_size, conditions, whole, cost, correction)
 
 
-def _ranking(product: str, sources: Iterable[RankingSource], by: str, with_operators: bool) -> DeviceRanking:
+def _wholes(rows: _Rows, conditions: Iterable[Conditions]) -> Iterator[list[MeasurementRow]]:
+    """Yield the rows of each model under each of these sets of conditions, one of each board."""
+    for model in rows.models:
+        for one in conditions:
+            yield [row for row in model.wholes if row.conditions == one]
+
+
+def _shown(sources: Iterable[RankingSource], by: str, with_operators: bool) -> list[ShownModel]:
     of_name = {source.model.name: source for source in sources}
-    models = [
+    return [
         ShownModel(
             row=row,
+            roofline=of_name[row.name].roofline,
             kinds=kind_costs(of_name[row.name].model, of_name[row.name].roofline, by),
             operators=operator_costs(of_name[row.name].model, of_name[row.name].roofline, by) if with_operators else (),
         )
         for row in ranked(map(ranking_row, of_name.values()), by)
     ]
-    return DeviceRanking(
-        product=product,
-        models=tuple(model for model in models if model.row.time_s is not None),
-        incomplete=tuple(model for model in models if model.row.time_s is None),
-    )
 
 
 def _sources(figures: Sequence[ModelFigures]) -> Iterator[RankingSource]:

@@ -23,6 +23,8 @@ from opcost.operators.texts import parse_operator
         ("torch.Tensor.add", "", "float32[4], float32[4]", "add", "4, 4"),
         ("torch.Tensor.mul", "", "float32[4]#0, float32[4]#0", "mul", "4"),
         ("torch.Tensor.mul", "", "float32[], 2.0", "mul", "scalar"),
+        ("torch.Tensor.mul", "", "float32[2, 3]:strides(1, 2), 2.0", "mul", "2x3 strided"),
+        ("torch.Tensor.mul", "", "float32[2, 3, 4, 5]:channels_last, 2.0", "mul", "2x3x4x5 channels_last"),
     ],
 )
 def test_the_parameters_and_sizes_that_decide_the_cost_are_shown(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -20,6 +21,7 @@ from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.reporting.show_notes import arithmetic
 from opcost.reporting.show_tables import print_csv, print_rankings, print_remarks, ranking_objects
 from opcost.running.request import COUNTS, Request
 from opcost.stages.compare import find_comparisons, reports_of
@@ -194,7 +196,74 @@ def test_one_model_is_shown_with_its_operators(capsys: pytest.CaptureFixture[str
     printed = capsys.readouterr().out
     assert "Operators by energy (3 of 140 measured operator tuples; --top 140 shows all)" in printed
     assert printed.count("Linear 1536→384") == 1
-    assert "LayerNorm" in printed.partition("Largest savings")[2]
+    assert "linear: the function, called outside of the module Linear." in printed
+
+
+def test_flags_are_explained_where_they_are_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    print_rankings(shown("swin_t"), "energy")
+    printed = capsys.readouterr().out
+    assert "duty cycle: measured with pauses, because without them it is throttled by the power limit" in printed
+    assert "power limit: at the power limit" in printed
+    print_rankings(shown("swin_t"), "energy", top=1)
+    assert "flags" not in capsys.readouterr().out
+
+
+def test_what_makes_models_differ_is_noted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    print_rankings(shown("resnet50", "swin_t"), "energy")
+    printed = capsys.readouterr().out
+    assert "convolutions in TF32 and matrix products in fp32 (torch's default)" in printed
+    assert "Models differ in arithmetic, too" in printed
+    assert "Whole models were measured on 8 boards, which differ by 0.3 % in time and 3.3 % in energy" in printed
+    assert "at most by 3.5 % and 6.1 %" in printed
+    assert "Standard errors are 0.2 % in time and 0.6 % in energy" in printed
+    print_rankings(shown("resnet50"), "energy")
+    printed_of_one = capsys.readouterr().out
+    assert "± is one standard error on this board, GPU-" in printed_of_one
+    roofs = [line for text in (printed, printed_of_one) for line in text.splitlines() if line.startswith("Roof: ")]
+    assert len(roofs) == 2
+    assert roofs[0] == roofs[1]
+    assert "TFLOP/s in TF32, 47 TFLOP/s in fp32" in roofs[0]
+
+
+def test_a_narrow_ranking_has_the_roof_and_no_note_on_columns_that_it_leaves_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_rankings(shown("resnet50", "swin_t", "vit_b_16"), "energy")
+    printed = capsys.readouterr().out
+    header = printed.partition("───")[0]
+    assert "roof" in header
+    assert "second kind" not in header
+    assert "linear: the function" not in printed
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"device_type": "cuda", "cudnn_tf32": True},
+            "convolutions in TF32 and matrix products in fp32 (torch's default)",
+        ),
+        ({"device_type": "cuda", "cudnn_tf32": True, "matmul_tf32": True, "precision": "tf32"}, "TF32"),
+        ({"device_type": "cuda", "cudnn_tf32": False, "precision": "fp32"}, "fp32"),
+        ({"device_type": "cpu", "cudnn_tf32": True}, "fp32"),
+    ],
+)
+def test_the_arithmetic_is_that_of_the_conditions(changes: dict[str, Any], words: str) -> None:
+    assert arithmetic(replace(SIMULATED_CONDITIONS, **changes)) == words
+
+
+def test_without_a_terminal_a_table_has_all_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_rankings(shown("resnet50", "swin_t"), "energy")
+    print_rankings(shown("swin_t"), "energy")
+    assert "Not shown" not in capsys.readouterr().out
 
 
 def test_an_operators_calls_are_those_that_were_counted() -> None:

@@ -1,0 +1,184 @@
+"""Notes below the tables of ``opcost show``: what a reader has to know to compare the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence, Set
+from statistics import median
+
+from opcost.comparing.boards import BoardDifferences
+from opcost.comparing.operator_costs import OperatorCost
+from opcost.comparing.ranking import TIME
+from opcost.comparing.ranking_row import SUM, RankingRow
+from opcost.comparing.roofline import FP32, TF32, Roofline
+from opcost.comparing.tuple_costs import TupleFlag
+from opcost.measuring.conditions import TORCH_DEFAULT, Conditions
+from opcost.stages.show import DeviceRanking, ShownModel
+from opcost.units import number_of, percent
+
+ESTIMATED, DOUBTFUL = "~", " (!)"
+"""The mark before figures of sums, and behind the names of models whose cost is doubtful."""
+
+KIND_TITLES = ("largest kind", "second kind", "third kind")
+"""The columns of the ranking for the kinds of operators with the largest costs of a model."""
+
+ROOF_TITLES = frozenset({"time roof", "energy roof", "saving mJ/sample"})
+"""The columns of the ranking that the note on the roof explains."""
+
+
+def arithmetic(conditions: Conditions) -> str:
+    """Return the formats of convolutions and of matrix products in words."""
+    is_gpu = conditions.device_type != "cpu"
+    convolutions = TF32 if is_gpu and conditions.cudnn_tf32 else FP32
+    products = TF32 if is_gpu and conditions.matmul_tf32 else FP32
+    if convolutions == products:
+        return products
+    default = " (torch's default)" if conditions.precision == TORCH_DEFAULT else ""
+    return f"convolutions in {convolutions} and matrix products in {products}{default}"
+
+
+def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozenset()) -> list[str]:
+    """Return the notes of a ranking.
+
+    Args:
+        ranking: with at least one model.
+        by: one of ``SORTS``.
+        left_out: titles of columns that are not shown, which need no note.
+    """
+    rows = [model.row for model in ranking.models]
+    quantity = "time" if by == TIME else "energy"
+    lines = [_energies_line(rows), *_errors_line(rows), *_boards_line(ranking.boards), *_arithmetic_line(rows)]
+    kinds_shown = len(set(KIND_TITLES) - left_out)
+    kinds = {kind.operator for model in ranking.models for kind in model.kinds[:kinds_shown]}
+    if kinds:
+        lines.append(f"Kinds of operators with their shares of the {quantity} of all measured operators of the model.")
+    lines += function_lines(kinds)
+    if any(row.roof_time_ratio is not None for row in rows) and not left_out >= ROOF_TITLES:
+        lines.append(_roof_line(ranking.models))
+    return [*lines, *_doubt_lines(rows)]
+
+
+def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[str]) -> list[str]:
+    """Return the notes of one model.
+
+    Args:
+        model: with its operators.
+        boards: the differences between boards of its device.
+        names: those of the operators and kinds that are shown.
+    """
+    row = model.row
+    lines = [f"{_energies_line([row])} ± is one standard error{_board(row)}.", *_boards_line(boards)]
+    if row.memory_bytes_ratio is not None and row.sum_time_s is not None:
+        measured = f"{percent(row.memory_bytes_ratio)} of the model's bytes and {percent(row.flop_ratio)} of its FLOPs"
+        lines.append(f"Shares are those of the sum of all measured operators, with {measured}.")
+    if row.source != SUM and row.corrected_time_ratio is not None:
+        errors = _errors_of_sums(row)
+        others = f"; 95 % of the models' sums deviate by less than {errors}" if errors else ""
+        lines.append(f"Corrected: sum plus cache correction, over the whole model{others}.")
+    if row.roof_time_ratio is not None:
+        lines.append(_roof_line([model]))
+    return [*lines, *function_lines(names), *_doubt_lines([row])]
+
+
+def flag_lines(operators: Iterable[OperatorCost]) -> list[str]:
+    """Return the meaning of each flag that operators have."""
+    found = {flag for one in operators for flag in one.flags.split("|")}
+    return [f"{flag.value}: {flag.meaning}" for flag in TupleFlag if flag.value in found]
+
+
+def function_lines(names: Collection[str]) -> list[str]:
+    """Return a line for each function that has the name of a module, but for upper case."""
+    modules = {name.lower(): name for name in names if name != name.lower()}
+    return [f"{name}: the function, called outside of the module {modules[name]}." for name in names if name in modules]
+
+
+def _energies_line(rows: Sequence[RankingRow]) -> str:
+    temperatures = {row.reference_temperature_c for row in rows if row.energy_j is not None}
+    names = [row.name for row in rows if row.energy_j is not None and row.reference_temperature_c is None]
+    if not temperatures:
+        return "No energy is measured."
+    if len(temperatures) > 1:
+        return f"Energies are total, at 50 °C; as measured for {', '.join(names)}."
+    (celsius,) = temperatures
+    return f"Energies are total, {'as measured' if celsius is None else f'at {celsius:g} °C'}."
+
+
+def _errors_line(rows: Sequence[RankingRow]) -> list[str]:
+    """Return a line with the medians of the standard errors, none if they are unknown."""
+    errors = {
+        "time": [row.time_standard_error_s / row.time_s for row in rows if row.time_s and row.time_standard_error_s],
+        "energy": [
+            row.energy_standard_error_j / row.energy_j for row in rows if row.energy_j and row.energy_standard_error_j
+        ],
+    }
+    texts = [f"{percent(median(found))} in {name}" for name, found in errors.items() if found]
+    return [f"Standard errors are {' and '.join(texts)} (medians of these models)."] if texts else []
+
+
+def _board(row: RankingRow) -> str:
+    return f" on this board, {row.device_uuid[:8]}" if row.device_uuid else ""
+
+
+def _boards_line(boards: BoardDifferences) -> list[str]:
+    """Return a line with the differences between boards, none if they are unknown."""
+    found = {"time": boards.time, "energy": boards.energy}
+    known = {name: one for name, one in found.items() if one is not None}
+    if not known:
+        return []
+    typical = " and ".join(f"{percent(one.median_ratio)} in {name}" for name, one in known.items())
+    largest = " and ".join(percent(one.largest_ratio) for one in known.values())
+    models = number_of(max(one.models for one in known.values()), "model")
+    return [
+        f"Whole models were measured on {number_of(boards.boards, 'board')}, which differ by {typical} "
+        f"(median of {models} on several boards), at most by {largest}; a model's figures are those of one board."
+    ]
+
+
+def _arithmetic_line(rows: Sequence[RankingRow]) -> list[str]:
+    mixed = [row for row in rows if arithmetic(row.conditions) not in (FP32, TF32)]
+    if len(rows) < 2 or not mixed:
+        return []
+    return [
+        "Models differ in arithmetic, too: convolutions run in TF32; the matrix products of transformers (Linear, "
+        "attention) run in fp32, which is slower."
+    ]
+
+
+def _roof_line(models: Iterable[ShownModel]) -> str:
+    """Return what a roof is, with its rates if they are the same for all models."""
+    roofs = {id(model.roofline): model.roofline for model in models if model.roofline is not None}
+    rates = f" ({rates_of(*roofs.values())})" if len(roofs) == 1 else ""
+    return (
+        f"Roof: cost at the best rates that any operator of the same arithmetic reached{rates}, over the cost. Saving: "
+        "the rest. Another precision, or fusion, can save more."
+    )
+
+
+def rates_of(roofline: Roofline) -> str:
+    """Return the rates of a roofline in time."""
+    rates = sorted(roofline.time.flop_rates.items(), key=lambda named: -named[1])
+    flops = ", ".join(f"{rate / 1e12:.3g} TFLOP/s in {name}" for name, rate in rates)
+    return f"{flops}, and {roofline.time.byte_rate / 1e12:.3g} TB/s"
+
+
+def _doubt_lines(rows: Sequence[RankingRow]) -> list[str]:
+    """Return lines on sums that take the place of wholes, and on costs that are no result yet."""
+    lines = [_sum_line(row) for row in rows if row.source == SUM]
+    if any(row.is_flagged for row in rows):
+        lines.append(f"{DOUBTFUL.strip()} No result yet: the measurement is flagged; measure again.")
+    lines += [
+        f"{DOUBTFUL.strip()} {row.name}: sum and whole model differ by 25 % or more, so one of them is no result yet."
+        for row in rows
+        if row.is_unexplained
+    ]
+    return lines
+
+
+def _sum_line(row: RankingRow) -> str:
+    errors = _errors_of_sums(row)
+    error = f"expected error {errors}" if errors else "its error is unknown"
+    return f"{ESTIMATED} {row.name}: the sum of its operators, because the whole model is not measured; {error}"
+
+
+def _errors_of_sums(row: RankingRow) -> str:
+    errors = {"time": row.expected_time_error_ratio, "energy": row.expected_energy_error_ratio}
+    return ", ".join(f"{percent(error)} in {name}" for name, error in errors.items() if error is not None)
