@@ -22,13 +22,13 @@ ORDERS = {ENERGY: "by energy", TIME: "by time", POWER: "by power", SAVING: "by s
 
 SHARES = (
     Column("ms/run", drop=6),
-    Column("mJ/run", drop=5),
+    Column("mJ/run", drop=2),
     Column("W", drop=8),
-    Column("time share", drop=4),
+    Column("time share", drop=5),
     Column("energy share"),
     Column("time roof", drop=3),
     Column("energy roof", drop=2),
-    Column("saving ms/run", drop=3),
+    Column("saving ms/run", drop=4),
     Column("saving mJ/run"),
 )
 """The columns of costs of all calls of an operator or a kind."""
