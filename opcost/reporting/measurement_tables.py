@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opcost.invocation import command
 from opcost.measuring.meter_quality import MeterQuality, QualificationRow
 from opcost.reporting.tables import dry_run_note, print_origin
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.reporting.titled import titled
+from opcost.running.plan import Reason
+from opcost.running.planned_bench import AssumedVersions
 from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_operators import OperatorsReport
 from opcost.units import UNKNOWN, duration, millijoules, milliseconds, percent, watts
 
 DROPPED_FIRST = {"read cost": 5, "averaging time": 4, "rise time": 3, "noise": 2, "update period": 1}
 """Columns of a qualification that a narrow terminal leaves out; the others decide whether a meter is used."""
+
+_REASONS = {
+    Reason.MISSING: "without a row",
+    Reason.OTHER_BOARD: "with rows of another board only",
+    Reason.SHORTER: "with rows that are shorter or less precise than asked",
+    Reason.NO_ENERGY: "with rows without energy",
+    Reason.FLAGGED: "with flagged rows",
+}
+
+_PARTS = {
+    "start": "to start",
+    "qualification": "to qualify the meters of a new board",
+    "drift_checks": "for drift checks",
+    "cache_corrections": "for cache corrections",
+}
+"""The parts of a run's time besides its measurements."""
 
 
 def print_qualification(rows: Sequence[QualificationRow]) -> None:
@@ -50,8 +69,9 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
     """Print the results of block 2 for each model; in a dry run also the plan and the device."""
     columns = (
         Column("model", "left"),
+        Column("tuples", drop=5),
         Column("measurements", drop=2),
-        Column("in the database", drop=4),
+        Column("reused", drop=4),
         Column("measured", drop=3),
         Column("failed", drop=1),
         Column("remaining"),
@@ -61,6 +81,7 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
     rows = [
         (
             report.name,
+            str(report.tuples),
             str(report.wanted),
             str(report.found),
             str(report.measured),
@@ -79,7 +100,15 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
             print_line(f"{report.name}: no energy for {report.without_energy} of {report.wanted}: {reason}")
         if report.remaining and not dry_run:
             print_line(f"{report.name}: {report.remaining} failed or are flagged; the same command measures them again")
-    _print_plan(reports) if dry_run else _print_total("taken", [report.taken_s for report in reports], reports)
+    if any(report.wanted > report.tuples for report in reports):
+        print_line("A tuple on several kinds of input data needs a measurement for each.")
+    if dry_run:
+        _print_plan(reports)
+        if any(report.planned for report in reports):
+            whole = command("measure-models")
+            print_line(f"not in this time: whole models, which {whole} measures, a second run with its own start")
+    else:
+        _print_taken(reports)
     print_origin(*_devices(reports))
 
 
@@ -111,7 +140,7 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
     if not dry_run:
-        _print_total("taken", [report.taken_s for report in reports], reports)
+        _print_taken(reports)
     print_origin(*_devices(reports))
 
 
@@ -132,20 +161,37 @@ def _print_plan(reports: Sequence[OperatorsReport] | Sequence[FullModelReport]) 
     """Print the numbers of measurements with their reasons, the device, and the time."""
     for report in reports:
         if report.planned:
-            reasons = ", ".join(f"{number} {reason}" for reason, number in report.planned.items())
+            reasons = ", ".join(f"{number} {_REASONS[Reason(text)]}" for text, number in report.planned.items())
             print_line(f"{report.name}: to be measured: {reasons}")
     for device, product in sorted({(report.device, report.device_product) for report in reports}):
         print_line(f"device: {device}" + (f" ({product})" if product != device else ""))
-    _print_total("needed", [report.expected_s for report in reports], reports)
+    for assumed in {report.assumed for report in reports if report.assumed is not None}:
+        _print_assumed(assumed)
+    needed_s = sum(report.expected_s for report in reports)
+    parts_s = reports[0].besides_parts_s if reports else {}
+    parts = [f"{duration(needed_s)} to measure", *(_part(name, time_s) for name, time_s in parts_s.items())]
+    total_s = needed_s + sum(parts_s.values())
+    print_line(f"total time needed: {duration(total_s)}" + (f" ({', '.join(parts)})" if total_s else ""))
 
 
-def _print_total(
-    verb: str, times_s: Sequence[float], reports: Sequence[OperatorsReport] | Sequence[FullModelReport]
-) -> None:
+def _part(name: str, time_s: float) -> str:
+    return f"{duration(time_s) if time_s else 'no time'} {_PARTS[name]}" + ("" if time_s else ", which have rows")
+
+
+def _print_assumed(assumed: AssumedVersions) -> None:
+    driver = f", driver {assumed.driver_version}" if assumed.driver_version else ""
+    corrections_s = assumed.cache_corrections_s
+    more = f", and all cache corrections ({duration(corrections_s)})" if corrections_s else ""
+    versions = f"torch {assumed.torch_version}{driver}"
+    print_line(f"assumed: {versions}; with other versions everything is measured again{more}")
+
+
+def _print_taken(reports: Sequence[OperatorsReport] | Sequence[FullModelReport]) -> None:
     """Print the time of all models together and of the start, drift checks and cache corrections."""
+    taken_s = sum(report.taken_s for report in reports)
     besides_s = reports[0].besides_s if reports else 0.0
-    besides = f", {duration(besides_s)} of it for start, drift checks and cache corrections" if any(times_s) else ""
-    print_line(f"total time {verb}: {duration(sum(times_s) + besides_s)}{besides}")
+    besides = f", {duration(besides_s)} of it for start, drift checks and cache corrections" if taken_s else ""
+    print_line(f"total time taken: {duration(taken_s + besides_s)}{besides}")
 
 
 def _when(report: FullModelReport) -> str:

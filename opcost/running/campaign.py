@@ -17,7 +17,7 @@ from opcost.operators.values import NORMAL_DATA
 from opcost.progress import Progress
 from opcost.running.bench import Bench, measured_row
 from opcost.running.drift_check import DriftCheck
-from opcost.running.expected_times import expected_times, starting_s
+from opcost.running.expected_times import QUALIFICATION_S, expected_times, starting_s
 from opcost.running.plan import Demand, KnownRows, PlanItem, PlannedWork, Work, make_plan
 from opcost.running.request import Request
 from opcost.storage.table import CsvTable
@@ -87,11 +87,13 @@ class Campaign:
             }
 
     @property
-    def besides_s(self) -> float:
-        """The expected time that the campaign takes besides its items: the start and the drift checks."""
+    def besides_parts_s(self) -> dict[str, float]:
+        """The expected times that the campaign takes besides its items, in s; empty without items."""
         if not self.plan.items:
-            return 0.0
-        return starting_s(self._bench.is_gpu, self._is_qualified) + self._drift_check.expected_s(len(self.plan.items))
+            return {}
+        qualification = {"qualification": QUALIFICATION_S} if self._bench.is_gpu and not self._is_qualified else {}
+        checks_s = self._drift_check.expected_s(len(self.plan.items))
+        return {"start": starting_s(self._bench.is_gpu), **qualification, "drift_checks": checks_s}
 
     def outlook(self) -> list[Outcome]:
         """Return each model's outcome before anything is measured."""

@@ -33,11 +33,9 @@ SHORTEST_S = 1e-8
 """The shortest expected time of an iteration."""
 
 
-def starting_s(is_gpu: bool, is_qualified: bool) -> float:
-    """Return the time to start the process that measures, and to qualify the meters of a new board, in s."""
-    if not is_gpu:
-        return CPU_STARTING_S
-    return GPU_STARTING_S + (0.0 if is_qualified else QUALIFICATION_S)
+def starting_s(is_gpu: bool) -> float:
+    """Return the time to start the process that measures in s."""
+    return GPU_STARTING_S if is_gpu else CPU_STARTING_S
 
 
 class ExpectedTimes:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from opcost import __version__
 from opcost.errors import UserError
 from opcost.measuring.conditions import EAGER, GRAPH, Circumstances, Conditions
+from opcost.measuring.named_device import DEVICES, is_part_of
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
+from opcost.running.bench import Bench
 from opcost.running.drift_check import STEADY_LOAD
 from opcost.storage.database import Database
 
@@ -26,11 +29,16 @@ SAMPLED_BYTES = 2**20
 class PlannedBench:
     """Implements ``Bench`` for a product, on a board that no row is of; it cannot measure.
 
-    ``rows`` are those of the product, at least one.
+    ``rows`` are those of the product, or of another one that stands in for it, at least one.
     """
 
     device: str
     rows: Sequence[MeasurementRow]
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether the rows are of another product."""
+        return self.rows[0].conditions.device_product != self.device
 
     @property
     def is_gpu(self) -> bool:
@@ -57,7 +65,8 @@ class PlannedBench:
         counts = Counter(row.conditions for row in self.rows)
         newest = {row.conditions: row.measurement.ended_at for row in self.rows}
         found = max(counts, key=lambda one: (_setting_of(one) == wanted, counts[one], newest[one]))
-        return replace(found, precision=setting.precision, execution=execution, cache=setting.cache)
+        conditions = replace(found, precision=setting.precision, execution=execution, cache=setting.cache)
+        return replace(conditions, device_product=self.device)
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
         """Return the circumstances on an unknown board and host."""
@@ -78,39 +87,80 @@ class PlannedBench:
         raise AssertionError(f"{self.device}: a plan measures nothing")
 
 
+@dataclass(frozen=True)
+class AssumedVersions:
+    """The software that a plan assumes on a device that is not here.
+
+    With other versions everything is measured, and all cache corrections, which take ``cache_corrections_s``.
+    """
+
+    torch_version: str
+    driver_version: str | None
+    cache_corrections_s: float
+
+
+def assumed_versions(bench: Bench, setting: Setting, cache_corrections_s: float = 0.0) -> AssumedVersions | None:
+    """Return the versions that the plan for a product assumes; None if they do not matter.
+
+    They do not on a device that is here, nor on a product without rows.
+    """
+    if not isinstance(bench, PlannedBench) or bench.is_stand_in:
+        return None
+    conditions = bench.conditions(setting)
+    return AssumedVersions(conditions.torch_version, conditions.driver_version, cache_corrections_s)
+
+
 @contextmanager
 def open_planned_bench(device: str | None, database: Database, with_meter: bool) -> Iterator[PlannedBench]:
-    """Yield a bench of a product that the database has rows of.
+    """Yield a bench of the product that a name means, or of one without rows, for which the most similar stands in.
 
     Raises:
-        UserError: it has none.
+        UserError: the database has no rows, or the name is a part of several products' names.
     """
+    name = str(device)
     operators, models = database.operator_measurements, database.full_model_measurements
     is_large = operators.size_bytes > SAMPLED_BYTES
     # A sixteenth of the operators shows the usual conditions, in a fraction of a second.
-    for wanted in (_is_in_sample, None) if is_large else (None,):
-        rows = [*operators.rows(wanted), *models.rows()]
-        products = sorted({row.conditions.device_product for row in rows})
-        found = [product for product in products if product.lower() == str(device).lower()]
-        if found:
-            yield PlannedBench(found[0], [row for row in rows if row.conditions.device_product == found[0]])
-            return
-    raise UserError(f"--device {device}: {_remedy(str(device), products)}")
+    rows = [*operators.rows(_is_in_sample if is_large else None), *models.rows()]
+    product = _meant_product(name, rows)
+    if product is None and is_large:
+        rows = [*operators.rows(), *models.rows()]
+        product = _meant_product(name, rows)
+    if product is not None:
+        yield PlannedBench(product, _rows_of(product, rows))
+        return
+    stand_in = _most_similar(name, rows)
+    text = "no rows of %s: times are expected from rows of %s, and everything is to be measured"
+    logging.getLogger(__name__).warning(text, name, stand_in)
+    yield PlannedBench(name, _rows_of(stand_in, rows))
 
 
 def _is_in_sample(key: str) -> bool:
     return key.startswith("0")
 
 
-def _remedy(device: str, products: Sequence[str]) -> str:
-    if not products:
-        return "the database has no rows of any device; name cpu, cuda or cuda:N"
-    close = difflib.get_close_matches(device.lower(), [product.lower() for product in products], n=1, cutoff=0.4)
-    question = "".join(f" (did you mean {product}?)" for product in products if product.lower() in close)
-    return (
-        f"the database has no rows of it, but of {', '.join(products)}{question}; "
-        "for another product name a similar one, with --same-board"
+def _rows_of(product: str, rows: Iterable[MeasurementRow]) -> list[MeasurementRow]:
+    return [row for row in rows if row.conditions.device_product == product]
+
+
+def _meant_product(name: str, rows: Iterable[MeasurementRow]) -> str | None:
+    """Return the product that has a name, or a part of it; None if none has."""
+    products = sorted(
+        {row.conditions.device_product for row in rows if is_part_of(name, row.conditions.device_product)}
     )
+    exact = [product for product in products if product.casefold() == name.casefold()]
+    if len(products) > 1 and not exact:
+        raise UserError(f"--device {name}: a part of several names ({', '.join(products)}); name one of them")
+    return next(iter([*exact, *products]), None)
+
+
+def _most_similar(name: str, rows: Sequence[MeasurementRow]) -> str:
+    """Return the product with the most similar name, a GPU if there is one."""
+    if not rows:
+        raise UserError(f"--device {name}: no row of it, nor of another device to plan with; use {DEVICES}")
+    found = [row.conditions for row in rows if row.conditions.device_type == "cuda"] or [row.conditions for row in rows]
+    products = sorted({one.device_product for one in found})
+    return max(products, key=lambda one: difflib.SequenceMatcher(None, one.casefold(), name.casefold()).ratio())
 
 
 def _setting_of(conditions: Conditions) -> tuple[str, str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
 
@@ -39,15 +40,24 @@ SECONDS_PER_SIDE_OF_OTHER_CARDS = 29.0
 On an H100, which has none, they took 345 s (2026-11-23)."""
 
 
-def missing_chains_s(bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUAL) -> float:
-    """Return the expected time to measure the cache corrections that the table does not have, in s."""
+@dataclass(frozen=True)
+class ChainTimes:
+    """The expected times to measure the cache corrections that a table does not have, and all of them."""
+
+    missing_s: float
+    all_s: float
+
+
+def chain_times(bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUAL) -> ChainTimes | None:
+    """Return the expected times to measure cache corrections; None if sums get none on this device."""
     conditions = bench.conditions(setting)
     if not bench.is_gpu or not is_corrected(conditions):
-        return 0.0
+        return None
     rows = table.rows()
     is_known = any(row.conditions.device_product == conditions.device_product for row in rows)
     side_s = SECONDS_PER_SIDE if is_known else SECONDS_PER_SIDE_OF_OTHER_CARDS
-    return side_s * len(missing_sides(of_the_same_card(rows, conditions)))
+    missing = missing_sides(of_the_same_card(rows, conditions))
+    return ChainTimes(side_s * len(missing), side_s * len(missing_sides(())))
 
 
 def measure_missing_chains(bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUAL) -> None:
@@ -56,14 +66,13 @@ def measure_missing_chains(bench: Bench, table: CsvTable[ChainRow], setting: Set
     A failure is logged, and the next run tries again: the rows of operators are written already.
     """
     conditions = bench.conditions(setting)
-    if not bench.is_gpu or not is_corrected(conditions):
-        return
     log = logging.getLogger(__name__)
     try:
+        times = chain_times(bench, table, setting)
+        if times is None or not times.missing_s:
+            return
+        log.warning("measuring cache corrections (once per card): about %s", duration(times.missing_s))
         sides = missing_sides(of_the_same_card(table.rows(), conditions))
-        if sides:
-            expected = duration(missing_chains_s(bench, table, setting))
-            log.warning("measuring cache corrections (once per card): about %s", expected)
         for side in sides:
             measure_chains(bench, table, side, setting=setting)
     except UserError as error:

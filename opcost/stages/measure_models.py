@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from opcost.measuring.protocol import ProtocolFor
 from opcost.operators.cases import Case
@@ -14,6 +14,7 @@ from opcost.running.bench import OpenBench
 from opcost.running.campaign import Campaign, Outcome
 from opcost.running.expected_times import sizes_in
 from opcost.running.plan import Work
+from opcost.running.planned_bench import AssumedVersions, assumed_versions
 from opcost.running.request import Request, model_tuple
 from opcost.sources.registry import check_config
 from opcost.stages.model_sizes import size_of
@@ -26,8 +27,9 @@ class FullModelReport:
 
     ``expected_s`` is the time that its measurement will take, 0 if there is none to make; ``taken_s`` is the time that
     it took in this run. ``besides_s`` is the time of the whole run besides its models: start and drift checks; in a dry
-    run the expected one. ``device`` is the torch device, ``device_product`` its product name. ``planned`` has the
-    number of measurements to make for each reason.
+    run the expected one, of which ``besides_parts_s`` has the parts. ``device`` is the torch device, ``device_product``
+    its product name. ``planned`` has the number of measurements to make for each reason, and ``assumed`` the versions
+    on a device that is not here.
     """
 
     name: str
@@ -43,6 +45,8 @@ class FullModelReport:
     planned: Mapping[str, int]
     device: str
     device_product: str
+    besides_parts_s: Mapping[str, float] = field(default_factory=dict)
+    assumed: AssumedVersions | None = None
 
 
 def measure_full_models(
@@ -60,9 +64,12 @@ def measure_full_models(
         outcomes = campaign.outlook() if request.dry_run else campaign.run(progress)
         product = bench.conditions(request.setting).device_product
         reports = [_full_model_report(outcome, bench.device, product) for outcome in outcomes]
+        parts_s = campaign.besides_parts_s if request.dry_run else {}
+        assumed = assumed_versions(bench, request.setting)
     taken_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
-    besides_s = campaign.besides_s if request.dry_run else taken_s
-    return sorted((replace(report, besides_s=besides_s) for report in reports), key=lambda report: report.name)
+    besides_s = sum(parts_s.values()) if request.dry_run else taken_s
+    reports = [replace(one, besides_s=besides_s, besides_parts_s=parts_s, assumed=assumed) for one in reports]
+    return sorted(reports, key=lambda report: report.name)
 
 
 def _work(request: Request, config: ModelConfig, shipped: Mapping[str, Size]) -> Work:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from opcost.errors import UserError
 from opcost.invocation import command
@@ -16,12 +16,13 @@ from opcost.operators.tuples import META
 from opcost.operators.whitelist import select
 from opcost.prediction.durations import Size
 from opcost.progress import Progress
-from opcost.running.bench import OpenBench
+from opcost.running.bench import Bench, OpenBench
 from opcost.running.campaign import Campaign, Outcome
 from opcost.running.plan import Work
+from opcost.running.planned_bench import AssumedVersions, assumed_versions
 from opcost.running.request import Request, selected
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
-from opcost.stages.cache_chains import measure_missing_chains, missing_chains_s
+from opcost.stages.cache_chains import chain_times, measure_missing_chains
 from opcost.storage.configs import ModelConfig, set_done
 
 
@@ -29,14 +30,17 @@ from opcost.storage.configs import ModelConfig, set_done
 class OperatorsReport:
     """The result of block 2 for one model.
 
-    Of the ``wanted`` cases, ``found`` were in the database already, ``measured`` and ``failed`` in this run, and
-    ``remaining`` are still missing. ``expected_s`` is the time that the remaining ones will take, without those of an
-    earlier model; ``taken_s`` is the time that those of this run took. ``besides_s`` is the time of the whole run
-    besides its models: start, drift checks, cache corrections; in a dry run the expected one. ``device`` is the torch
-    device, ``device_product`` its product name. ``planned`` has the number of measurements to make for each reason.
+    Of the ``wanted`` cases of ``tuples`` operator tuples, ``found`` were in the database already, ``measured`` and
+    ``failed`` in this run, and ``remaining`` are still missing. ``expected_s`` is the time that the remaining ones will
+    take, without those of an earlier model; ``taken_s`` is the time that those of this run took. ``besides_s`` is the
+    time of the whole run besides its models: start, drift checks, cache corrections; in a dry run the expected one, of
+    which ``besides_parts_s`` has the parts. ``device`` is the torch device, ``device_product`` its product name.
+    ``planned`` has the number of measurements to make for each reason, and ``assumed`` the versions on a device that is
+    not here.
     """
 
     name: str
+    tuples: int
     wanted: int
     found: int
     measured: int
@@ -52,6 +56,8 @@ class OperatorsReport:
     planned: Mapping[str, int]
     device: str
     device_product: str
+    besides_parts_s: Mapping[str, float] = field(default_factory=dict)
+    assumed: AssumedVersions | None = None
 
 
 def measure_operators(
@@ -93,11 +99,27 @@ def measure_operators(
             done = (is_due and _set_done(request, config)) or config.done
             reports.append(_operators_report(outcome, done, bench.device, product))
         if request.dry_run:
-            besides_s = campaign.besides_s + missing_chains_s(bench, request.database.calls_in_chains, request.setting)
-        else:
-            measure_missing_chains(bench, request.database.calls_in_chains, request.setting)
-            besides_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
-    return sorted((replace(report, besides_s=besides_s) for report in reports), key=lambda report: report.name)
+            return _sorted(_with_besides(reports, bench, campaign, request))
+        measure_missing_chains(bench, request.database.calls_in_chains, request.setting)
+    besides_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
+    return _sorted([replace(report, besides_s=besides_s) for report in reports])
+
+
+def _sorted(reports: Iterable[OperatorsReport]) -> list[OperatorsReport]:
+    return sorted(reports, key=lambda report: report.name)
+
+
+def _with_besides(
+    reports: Iterable[OperatorsReport], bench: Bench, campaign: Campaign, request: Request
+) -> list[OperatorsReport]:
+    """Return plans with the expected times besides the measurements, and with the versions that they assume."""
+    parts_s, corrections_s = campaign.besides_parts_s, 0.0
+    times = chain_times(bench, request.database.calls_in_chains, request.setting)
+    if times is not None:
+        parts_s["cache_corrections"], corrections_s = times.missing_s, times.all_s
+    assumed = assumed_versions(bench, request.setting, corrections_s)
+    besides_s = sum(parts_s.values())
+    return [replace(one, besides_s=besides_s, besides_parts_s=parts_s, assumed=assumed) for one in reports]
 
 
 def _shipped(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
@@ -140,6 +162,7 @@ def _operators_report(outcome: Outcome, done: bool, device: str, device_product:
     without_energy = [str(row.energy_missing_reason) for row in rows if row.energy_j is None]
     return OperatorsReport(
         name=outcome.work.name,
+        tuples=len({key.partition("-")[0] for key in keys}),
         wanted=len(keys),
         found=outcome.found,
         measured=outcome.measured,

@@ -34,6 +34,7 @@ from opcost.reporting.count_tables import (
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements, print_qualification
 from opcost.reporting.show_tables import print_rankings
 from opcost.reporting.terminal import BarProgress, PlainProgress
+from opcost.running.planned_bench import AssumedVersions
 from opcost.running.request import Request
 from opcost.stages.advise import Advice, ModelAdvice
 from opcost.stages.compare import ComparingReport
@@ -198,14 +199,17 @@ def selections() -> None:
 
 def operator_measurements() -> None:
     failed = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.25 GiB. GPU 0 has 141 GiB in all",)
-    numbers = (1148, 1010, 137, 1, 33, 20.0, 7530.0, 46.0)
+    numbers = (1100, 1148, 1010, 137, 1, 33, 20.0, 7530.0, 46.0)
     print_operator_measurements([OperatorsReport(LONG, *numbers, True, failed, 2, ("no meter",), {}, *H200)], False)
 
 
 def plans_of_operator_measurements() -> None:
     planned = {"missing": 136, "flagged": 2}
-    numbers = (148, 10, 0, 0, 138, 7530.0, 0.0, 46.0)
-    print_operator_measurements([OperatorsReport(LONG, *numbers, False, (), 0, (), planned, *H200)], True)
+    numbers = (110, 148, 10, 0, 0, 138, 7530.0, 0.0, 46.0)
+    parts_s = {"start": 15.0, "qualification": 30.0, "drift_checks": 1.0, "cache_corrections": 0.0}
+    assumed = AssumedVersions("2.11.0+cu130", "580.159.04", 150.0)
+    plan = OperatorsReport(LONG, *numbers, False, (), 0, (), planned, *H200, parts_s, assumed)
+    print_operator_measurements([plan], True)
 
 
 def full_models() -> None:
@@ -335,7 +339,8 @@ def test_a_table_has_its_layout(
     monkeypatch.setattr("sys.argv", ["/somewhere/opcost", "command", "shufflenet*", "efficientnet_b0*", "--dry-run"])
 
     # Elsewhere commands have the path of an environment.
-    monkeypatch.setattr("opcost.reporting.remark_notes.command", lambda name: f"opcost {name}")
+    for module in ("measurement_tables", "remark_notes"):
+        monkeypatch.setattr(f"opcost.reporting.{module}.command", lambda name: f"opcost {name}")
 
     def show(width: int) -> str:
         monkeypatch.setenv("COLUMNS", str(width))

@@ -16,6 +16,7 @@ from opcost.reporting.comparison_tables import print_comparisons, print_kernels
 from opcost.reporting.count_tables import print_census, print_counts, print_rebuilds, print_selections
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements
 from opcost.reporting.tables import print_configs, print_json
+from opcost.running.planned_bench import AssumedVersions
 from opcost.stages.compare import ComparingReport
 from opcost.stages.count import CensusRow, CountReport
 from opcost.stages.filter import FilterReport, OperatorShare
@@ -58,7 +59,7 @@ FILTERED = FilterReport(
 )
 H200 = ("cuda:1", "NVIDIA H200")
 MEASURED = OperatorsReport(
-    *("resnet50", 48, 10, 37, 1, 1, 33.0, 20.0, 5.0, False),
+    *("resnet50", 40, 48, 10, 37, 1, 1, 33.0, 20.0, 5.0, False),
     *(("RuntimeError: out of [memory]",), 2, ("no meter",)),
     {"missing": 36, "flagged": 2},
     *H200,
@@ -177,7 +178,7 @@ def test_selections_show_kept_dropped_and_what_is_in_no_operator(capsys: pytest.
 def test_operator_measurements_show_what_failed_and_why(capsys: pytest.CaptureFixture[str]) -> None:
     print_operator_measurements([MEASURED], dry_run=False)
     output = capsys.readouterr().out
-    assert row_of(output, "resnet50") == ["resnet50", "48", "10", "37", "1", "1", "20 s", "no"]
+    assert row_of(output, "resnet50") == ["resnet50", "40", "48", "10", "37", "1", "1", "20 s", "no"]
     assert "resnet50: failed: RuntimeError: out of [memory]\n" in output
     assert "resnet50: no energy for 2 of 48: no meter\n" in output
 
@@ -191,9 +192,20 @@ def test_what_is_done_elsewhere_is_not_said_to_be_done_here(
 
 
 def test_a_dry_run_adds_up_the_time_that_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    print_operator_measurements([replace(MEASURED, expected_s=330.0), replace(MEASURED, expected_s=90.0)], dry_run=True)
+    parts_s = {"start": 15.0, "qualification": 30.0, "drift_checks": 3.0, "cache_corrections": 0.0}
+    plan = replace(MEASURED, besides_s=48.0, besides_parts_s=parts_s, assumed=AssumedVersions("2.11.0", "580", 150.0))
+    print_operator_measurements([replace(plan, expected_s=330.0), replace(plan, expected_s=90.0)], dry_run=True)
     output = capsys.readouterr().out
-    assert "total time needed: 7 min 5 s, 5 s of it for start, drift checks and cache corrections\n" in output
+    assert (
+        "total time needed: 7 min 48 s (7 min 0 s to measure, 15 s to start, 30 s to qualify the meters of a new "
+        "board, 3 s for drift checks, no time for cache corrections, which have rows)\n"
+    ) in output
+    assert (
+        "assumed: torch 2.11.0, driver 580; with other versions everything is measured again, and all cache "
+        "corrections (2 min 30 s)\n"
+    ) in output
+    assert "whole models" in output
+    assert output.count("A tuple on several kinds of input data") == 1
 
 
 def test_after_a_run_the_time_is_what_it_has_taken(capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,7 +225,10 @@ def test_a_dry_run_says_what_is_to_be_measured_and_why(dry_run: bool, capsys: py
     print_operator_measurements([MEASURED], dry_run)
     print_full_models([replace(WHOLE, planned={"lacks energy": 1}), replace(WHOLE, name="b")], dry_run)
     output = capsys.readouterr().out
-    for line in ("resnet50: to be measured: 36 missing, 2 flagged\n", "resnet50: to be measured: 1 lacks energy\n"):
+    for line in (
+        "resnet50: to be measured: 36 without a row, 2 with flagged rows\n",
+        "resnet50: to be measured: 1 with rows without energy\n",
+    ):
         assert (line in output) == dry_run
     assert output.count("device: cuda:1 (NVIDIA H200)\n") == 2 * dry_run
     assert "b: to be" not in output

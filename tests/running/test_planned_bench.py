@@ -55,8 +55,13 @@ def test_a_plan_for_a_product_counts_its_rows(campaign: SimulatedCampaign) -> No
     assert (report.found, report.remaining, report.planned) == (1, 1, {"missing": 1})
     assert (report.device, report.device_product) == ("NVIDIA H200", "NVIDIA H200")
     assert 30 < report.expected_s < 40
-    # Cache corrections are among it: there are no chains of this card.
-    assert report.besides_s > 100
+    # There are no cache corrections of this card.
+    assert list(report.besides_parts_s) == ["start", "qualification", "drift_checks", "cache_corrections"]
+    assert report.besides_parts_s["cache_corrections"] > 100
+    assert report.besides_s == sum(report.besides_parts_s.values())
+    assert report.assumed is not None
+    assert report.assumed.torch_version == H200.torch_version
+    assert report.assumed.cache_corrections_s == report.besides_parts_s["cache_corrections"]
 
 
 def test_a_plan_for_a_board_of_the_product_has_all_items(campaign: SimulatedCampaign) -> None:
@@ -97,13 +102,38 @@ def test_conditions_are_those_with_the_most_rows_then_the_newest(campaign: Simul
         assert bench.conditions(Setting(execution=EAGER)) == replace(H200, execution=EAGER)
 
 
-def test_an_unknown_product_is_one_line_with_the_known_ones(campaign: SimulatedCampaign) -> None:
+def test_a_part_of_a_products_name_is_enough(campaign: SimulatedCampaign) -> None:
     campaign.add_model("a", {RELU: 1})
-    with pytest.raises(UserError, match=r"--device NVIDIA H20: .*has no rows of any device"):
-        plan(campaign, "NVIDIA H20")
     campaign.database.operator_measurements.append(row())
-    with pytest.raises(UserError, match=r"of NVIDIA H200 \(did you mean NVIDIA H200\?\)") as caught:
-        plan(campaign, "NVIDIA H20")
+    (report,) = plan(campaign, "h200")
+    assert (report.device, report.found) == ("NVIDIA H200", 1)
+    other = replace(H200, device_product="NVIDIA H200 NVL")
+    campaign.database.operator_measurements.append(row(conditions=other))
+    assert plan(campaign, "NVIDIA H200")[0].device == "NVIDIA H200"
+    with pytest.raises(UserError, match=r"a part of several names \(NVIDIA H200, NVIDIA H200 NVL\); name one of them"):
+        plan(campaign, "h200")
+
+
+def test_another_product_stands_in_for_one_without_rows(
+    campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture
+) -> None:
+    campaign.add_model("a", {RELU: 1, GELU: 1})
+    campaign.database.operator_measurements.append(row())
+    campaign.database.operator_measurements.append(simulated_row(RELU))
+    (report,) = plan(campaign, "A100")
+    assert (report.device, report.device_product, report.found) == ("A100", "A100", 0)
+    assert report.planned == {"missing": 2}
+    assert report.besides_parts_s["cache_corrections"] > 100
+    # Versions of another product's rows do not matter.
+    assert report.assumed is None
+    (line,) = caplog.messages
+    assert line == "no rows of A100: times are expected from rows of NVIDIA H200, and everything is to be measured"
+
+
+def test_without_rows_there_is_no_plan_for_a_product(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1})
+    with pytest.raises(UserError, match="^--device A100: no row of it, nor of another device") as caught:
+        plan(campaign, "A100")
     assert len(caught.value.lines) == 1
 
 
