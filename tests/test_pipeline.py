@@ -508,7 +508,8 @@ def test_only_figures_need_matplotlib(
     (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('gone', name='matplotlib')\n")
     page = tmp_path / "report.html"
     result = copied.run("compare_sum_vs_full.py", "a_resnet", "--report", str(page), PYTHONPATH=str(tmp_path))
-    assert (result.returncode, result.stderr) == (0, f"written: {page}\n")
+    written = f"rows in: {copied.database.sum_vs_full.path}\nwritten: {page}\n"
+    assert (result.returncode, result.stderr) == (0, written)
     assert page.exists()
 
 

@@ -36,10 +36,11 @@ def print_objects(objects: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_configs(reports: Sequence[ConfigReport], dry_run: bool) -> None:
-    """Print the configs that were written, and the number of those that existed already."""
+    """Print the configs that were written, in a dry run also those that exist, and the number of both."""
     made = [report for report in reports if report.made]
-    for report in made:
-        print_line(f"{'would be written' if dry_run else 'written'}: {report.path}")
+    for report in reports if dry_run else made:
+        state = "exists" if not report.made else "would be written" if dry_run else "written"
+        print_line(f"{state}: {report.path}")
     counts = f"{len(made)} configs written, {len(reports) - len(made)} existed already"
     print_line(counts + dry_run_note(dry_run, "nothing was written"))
 

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from opcost.measuring.conditions import Conditions, measurement_key
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import MeasurementRow
+from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.operators.cases import Case
 from opcost.operators.model_rows import ModelOperatorRow
 from opcost.prediction.durations import UNKNOWN_SIZE, Durations, Item, Size, default_rates
@@ -60,6 +60,8 @@ class ExpectedTimes:
         self._default = default_rates(conditions.device_type, conditions.cpu_threads)
         self._sizes = sizes
         self._are_models = are_models
+        # A disturbed measurement can be off by any factor.
+        rows = [row for row in rows if not is_flagged(row.measurement)]
         rows, is_other = _similar(rows, conditions)
         self._durations = Durations(conditions.device_type, rows, sizes, are_models, is_other)
         self._rates = self._fitted(rows) or self._fitted(_similar(operator_rows, conditions)[0])

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
-from opcost.operators.tuples import OperatorTuple, model_operator
+from opcost.operators.tuples import MODEL_PACKAGES, OperatorTuple, model_operator
 from opcost.sources.ports import ConfiguredModel, ListedModel, ModelSource, suggestion
 
 
@@ -37,13 +37,25 @@ def source_of(operator: OperatorTuple) -> ModelSource:
 def check_config(config: ConfiguredModel) -> list[str]:
     """Return one line for each mistake in a config that its model's source finds."""
     operator = model_operator(config.model_name, config.weights_name, config.input_size)
+    lists = f"{command('make-configs', '--dry-run')} lists them"
     try:
+        _refuse_dots(config.model_name)
         source = source_of(operator)
         source.listed(operator.short_name)
     except CannotMeasureError as error:
-        sources = f"sources of models: {', '.join(SOURCES)}; {command('make-configs', '--dry-run')} lists their models"
-        return [f"{config.where('model_name')}: model_name: {error} ({sources})"]
+        known = f"opcost knows the models of {', '.join(SOURCES)}; {lists}"
+        return [f"{config.where('model_name')}: model_name: {error} ({known})"]
     return source.mistakes(config)
+
+
+def _refuse_dots(model_name: str) -> None:
+    """Refuse a name with its package, or with the tag of another library: the names of all sources have no dots."""
+    name = model_name.rpartition(":")[2]
+    for package in MODEL_PACKAGES.values():
+        if name.startswith(package):
+            raise CannotMeasureError(f"a package is no part of the name; write {name.removeprefix(package)}")
+    if "." in name:
+        raise CannotMeasureError(f"no source has a model {name!r}")
 
 
 def models_matching(patterns: Sequence[str]) -> list[ListedModel]:

@@ -26,9 +26,10 @@ from opcost.sources.models import resolve
 from opcost.sources.ports import PublishedFacts
 from opcost.sources.registry import check_config, models_matching
 from opcost.sources.torchvision import build, input_values, listed
+from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.values import public_name
 
-ALL_MODELS = f"{command('make-configs', '--dry-run')} lists their models)"
+ALL_MODELS = f"{command('make-configs', '--dry-run')} lists them)"
 FILE = "measurements/x/summary.yml:3"
 SIZE = (1, 3, 32, 32)
 
@@ -66,7 +67,7 @@ def test_a_mistyped_model_gets_a_suggestion(typed: str, meant: str) -> None:
 def test_a_name_like_no_other_gets_the_list() -> None:
     (line,) = check_config(Named("my_own_network", "WHATEVER"))
     assert "did you mean" not in line
-    assert line.endswith(" (sources of models: torchvision; " + ALL_MODELS)
+    assert line.endswith(" (opcost knows the models of torchvision; " + ALL_MODELS)
 
 
 def test_a_quantized_model_is_reported_with_the_one_that_is_not() -> None:
@@ -401,14 +402,29 @@ class OtherSource:
 
 def test_a_config_names_another_source_before_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Named("other:net", None)
-    unknown = "other.net: unknown source of models other (sources of models: torchvision; "
+    unknown = "other.net: unknown source of models other (opcost knows the models of torchvision; "
     assert check_config(model) == [f"{FILE}: model_name: {unknown}{ALL_MODELS}"]
     monkeypatch.setattr(registry, "SOURCES", {**registry.SOURCES, "other": OtherSource})
     monkeypatch.setitem(MODEL_PACKAGES, "other", "other.models.")
     assert check_config(model) == []
     (line,) = check_config(Named("other:mesh", None))
-    assert line.startswith(f"{FILE}: model_name: no such model (sources of models: torchvision, other; ")
+    assert line.startswith(f"{FILE}: model_name: no such model (opcost knows the models of torchvision, other; ")
     operator = model_operator("other:net", None, SIZE)
     assert (operator.operator, operator.is_model, operator.short_name) == ("other.models.net", True, "net")
     assert isinstance(registry.source_of(operator), OtherSource)
     assert not OperatorTuple("other.models.Net").is_model
+
+
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [
+        ("torchvision.models.resnet50", "a package is no part of the name; write resnet50 ("),
+        ("tf_efficientnetv2_s.in1k", "no source has a model 'tf_efficientnetv2_s.in1k' ("),
+        ("timm.models.resnet50", "no source has a model 'timm.models.resnet50' ("),
+        ("nopackage.resnet50", "no source has a model 'nopackage.resnet50' ("),
+    ],
+)
+def test_a_name_with_dots_is_one_mistake_that_quotes_all_of_it(name: str, mistake: str, tmp_path: Path) -> None:
+    config = ModelConfig("x", tmp_path / "summary.yml", name, None, (2, 3, 64, 64), done=False)
+    (line,) = check_config(config)
+    assert line.startswith(f"{tmp_path}/summary.yml:1: model_name: {mistake}")

@@ -22,7 +22,7 @@ def columns(arguments: Namespace) -> int:
 COLUMNS = Subcommand(
     name="columns",
     does="print the meaning of each column of the tables, in Markdown",
-    example="> docs/columns.md",
+    example="> columns.md",
     options=(VERBOSE,),
     run=columns,
 )

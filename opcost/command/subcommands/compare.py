@@ -29,6 +29,8 @@ def compare(arguments: Namespace) -> int:
     models = find_comparisons(request, runs)
     reports = keep_comparisons(request, models)
     print_json(reports) if arguments.json else print_comparisons(reports, arguments.dry_run)
+    if not arguments.dry_run:
+        print_files("rows in", [request.database.sum_vs_full.path])
     if arguments.dry_run:
         wanted = [path for path in (arguments.figures, arguments.report) if path is not None]
         print_files("dry run: not written", wanted)
