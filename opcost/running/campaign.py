@@ -93,7 +93,8 @@ class Campaign:
             return {}
         qualification = {"qualification": QUALIFICATION_S} if self._bench.is_gpu and not self._is_qualified else {}
         checks_s = self._drift_check.expected_s(len(self.plan.items))
-        return {"start": starting_s(self._bench.is_gpu), **qualification, "drift_checks": checks_s}
+        checks = {"drift_checks": checks_s} if checks_s else {}
+        return {"start": starting_s(self._bench.is_gpu), **qualification, **checks}
 
     def outlook(self) -> list[Outcome]:
         """Return each model's outcome before anything is measured."""

@@ -64,6 +64,14 @@ def test_a_plan_for_a_product_counts_its_rows(campaign: SimulatedCampaign) -> No
     assert report.assumed.cache_corrections_s == report.besides_parts_s["cache_corrections"]
 
 
+def test_a_cpu_has_no_drift_checks_no_qualification_and_no_cache_corrections(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1, GELU: 1})
+    cpu = replace(SIMULATED_CONDITIONS, device_type="cpu", device_product="AMD EPYC")
+    campaign.database.operator_measurements.append(row(conditions=cpu))
+    (report,) = plan(campaign, "epyc")
+    assert report.besides_parts_s == {"start": 5.0}
+
+
 def test_a_plan_for_a_board_of_the_product_has_all_items(campaign: SimulatedCampaign) -> None:
     campaign.add_model("a", {RELU: 1, GELU: 1})
     campaign.database.operator_measurements.append(row())
