@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
 from opcost.columns import ANY, Field, columns_of, fields_of
 from opcost.measuring.flags import Flag
+from opcost.reporting.show_lines import ModelLine, OperatorLine
 from opcost.storage.database import Database
 from opcost.storage.rows import CHECKSUM
 
@@ -23,6 +24,12 @@ you changed the line on purpose.
 """
 
 HEAD = "| column | unit | may be empty | values | meaning |\n|---|---|---|---|---|"
+SHOWN: Mapping[Any, list[str]] = {
+    ModelLine: ["Models of `opcost show --csv`, and of `opcost.show`"],
+    OperatorLine: ["Operators of `opcost show --operators --csv`"],
+}
+"""The rows that are printed, not stored, with their titles."""
+
 FLAGS_HEAD = "| flag | casts doubt | meaning |\n|---|---|---|"
 
 
@@ -31,6 +38,7 @@ def database_page() -> str:
     files: dict[Any, list[str]] = {}
     for table in Database(Path()).tables:
         files.setdefault(table.row_type, []).append(f"`{table.path.name}`")
+    files |= SHOWN
     shared = _shared_groups(files)
     rows = [_section(", ".join(names), row_type, shared) for row_type, names in files.items()]
     groups = [_section(kind.__name__, kind, ()) for kind in shared]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from opcost.columns import columns_of, values_of
 from opcost.comparing.ranking import ENERGY
-from opcost.reporting.show_tables import csv_lines
+from opcost.reporting.show_lines import csv_lines
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.show import Choice
@@ -93,21 +93,23 @@ def show(
     sort: str = ENERGY,
     device: str | None = None,
     execution: str | None = None,
+    operators: bool = False,
     database: str | Path | None = None,
 ) -> DataFrame:
-    """Return the models by the energy of a sample, one row each; of one model that is named, its operators.
+    """Return the models by the energy of a sample, one row each, or with ``operators`` a row for each operator.
 
     Args:
         names: models, folders of models, or globs; all that are measured if there is none.
         sort: ``energy``, ``time``, ``power``, ``saving`` or ``name``.
         device: ``cpu``, ``cuda`` or a part of a device's name; None for all.
         execution: ``graph`` or ``eager``; None for graph on a GPU and eager on a CPU.
+        operators: whether to return the operators of the models, the largest of each model first.
         database: see ``load``.
 
     Raises:
         UserError: a name matches no model, nothing is measured, or a table is damaged.
     """
-    report = find_rankings(_request(names, None, database), Choice(sort, device, execution))
+    report = find_rankings(_request(names, None, database), Choice(sort, device, execution, operators))
     return _frame(csv_lines(report, sort))
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from opcost.columns import columns_of, values_of
 from opcost.comparing.comparison import differing
 from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
@@ -52,60 +48,6 @@ COLUMNS = (
 )
 
 
-def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
-    """Return one object for each model for JSON, in the order of the tables; figures are in SI units."""
-    return [
-        {
-            **asdict(model.row),
-            "kinds": [asdict(kind) for kind in model.kinds],
-            **({"operators": [asdict(one) for one in model.operators]} if model.operators else {}),
-        }
-        for model in _models(report)
-    ]
-
-
-def csv_lines(report: ShowReport, by: str) -> list[dict[str, Any]]:
-    """Return one line for each model, or for each operator of the only model, by column, in SI units.
-
-    Models have the columns of ``RankingRow``, and their largest kinds as ``kind_1``, ``kind_1_ratio`` and so on.
-    """
-    models = _models(report)
-    if any(model.operators for model in models):
-        return [
-            {"device_product": model.row.conditions.device_product, **_by_column(one)}
-            for model in models
-            for one in model.operators
-        ]
-    return [{**_by_column(model.row), **_largest_kinds(model, by)} for model in models]
-
-
-def print_csv(report: ShowReport, by: str) -> None:
-    """Print ``csv_lines`` on stdout."""
-    lines = csv_lines(report, by)
-    writer = csv.DictWriter(sys.stdout, list(lines[0]) if lines else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-
-
-def _models(report: ShowReport) -> list[ShownModel]:
-    return [model for ranking in report.rankings for model in (*ranking.models, *ranking.incomplete)]
-
-
-def _by_column(row: Any) -> dict[str, object]:
-    """Return the values of a row by column."""
-    return {field.name: value for field, value in zip(columns_of(type(row)), values_of(row), strict=True)}
-
-
-def _largest_kinds(model: ShownModel, by: str) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for number, kind in enumerate(
-        [*model.kinds[: len(KIND_TITLES)], *[None] * len(KIND_TITLES)][: len(KIND_TITLES)], 1
-    ):
-        found[f"kind_{number}"] = kind and kind.operator
-        found[f"kind_{number}_ratio"] = kind and kind.costs.ratio(by)
-    return found
-
-
 @dataclass(frozen=True)
 class RankingTable:
     """The table of one device's ranking, and the notes below it."""
@@ -127,19 +69,19 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
 
 
 def print_rankings(report: ShowReport, by: str, top: int | None = None) -> None:
-    """Print a table for each device, or the operators of the only model, and lines on models without a figure.
+    """Print a table for each device, or for each model if the report has operators, and models without a figure.
 
     Args:
         report: the rankings.
         by: one of ``SORTS``.
-        top: the most models, or operators of the only model; None for all models, and the usual number of operators.
+        top: the most models, or operators of a model; None for all models, and the usual number of operators.
     """
     for ranking in report.rankings:
-        for model in ranking.models if report.is_of_one_model else ():
+        for model in ranking.models if report.has_operators else ():
             names = print_model(_title_of_model(model.row), model, by, top)
             for line in model_notes(model, ranking.boards, names):
                 print_line(line)
-        table = None if report.is_of_one_model else table_of(ranking, by)
+        table = None if report.has_operators else table_of(ranking, by)
         if table is not None:
             left_out = print_table(table.title, table.columns, table.rows[:top])
             for line in ranking_notes(ranking, by, left_out):
@@ -155,7 +97,7 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None) -> None:
 
 def print_remarks(report: ShowReport, reports: Sequence[ComparingReport]) -> None:
     """Print all remarks on the comparisons under the conditions that are shown."""
-    shown = {(model.row.name, model.row.conditions) for model in _models(report)}
+    shown = {(model.row.name, model.row.conditions) for model in report.models}
     print_line("Remarks on the sums of the whitelisted operators and the whole models:")
     for one in reports:
         for label, row, remarks in zip(one.labels, one.comparisons, one.remarks, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
+from opcost.measuring.named_device import device_mistake, is_meant
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
@@ -28,7 +30,7 @@ from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import ModelCost, best_whole, sum_beside
 
-DEVICE_TYPES = ("cpu", "cuda")
+_GLOB = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,14 @@ class Choice:
     """The order of the models, one of ``SORTS``, and whose rows are shown.
 
     ``device`` is a type (``cpu``, ``cuda``) or a part of a product's name, None for all. ``execution`` is None for the
-    usual one: graph on a GPU, eager on a CPU.
+    usual one: graph on a GPU, eager on a CPU. ``operators`` says whether models have their operators; None for those of
+    one model that is named without a glob.
     """
 
     by: str = ENERGY
     device: str | None = None
     execution: str | None = None
+    operators: bool | None = None
 
     def __post_init__(self) -> None:
         """Check the order.
@@ -91,12 +95,17 @@ class DeviceRanking:
 class ShowReport:
     """The rankings, one for each device, and the models that were named without effect: none is measured.
 
-    ``is_of_one_model`` says whether one model was chosen, which has its operators.
+    ``has_operators`` says whether the models have their operators.
     """
 
     rankings: tuple[DeviceRanking, ...]
     not_measured: tuple[str, ...]
-    is_of_one_model: bool
+    has_operators: bool
+
+    @property
+    def models(self) -> list[ShownModel]:
+        """The models of all devices in the order of the rankings, also those with an incomplete sum only."""
+        return [model for ranking in self.rankings for model in (*ranking.models, *ranking.incomplete)]
 
     @property
     def is_incomplete(self) -> bool:
@@ -124,11 +133,12 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     named = request.configs()
     names = {config.name for config in named}
     rows = _read(request, [*named, *_other_configs(request, names)], names)
-    is_of_one_model = bool(request.names) and len(names) == 1
+    is_one_named = len(names) == 1 and len(request.names) == 1 and not _GLOB.search(request.names[0])
+    has_operators = is_one_named if choice.operators is None else choice.operators
     rankings = []
     for product, conditions in _by_product(request, rows, choice).items():
         sources = [one for one in _sources(list(_figures(rows, conditions))) if one.model.name in names]
-        shown_models = _shown(sources, choice.by, is_of_one_model)
+        shown_models = _shown(sources, choice.by, has_operators)
         rankings.append(
             DeviceRanking(
                 product=product,
@@ -140,7 +150,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     shown = {model.row.name for ranking in rankings for model in (*ranking.models, *ranking.incomplete)}
     names_without_effect = request.names if names - shown else ()
     missing = (config.name for name in names_without_effect for config in _without(shown, request, name))
-    return ShowReport(tuple(rankings), tuple(dict.fromkeys(missing)), is_of_one_model)
+    return ShowReport(tuple(rankings), tuple(dict.fromkeys(missing)), has_operators)
 
 
 def _without(shown: Collection[str], request: Request, name: str) -> list[ModelConfig]:
@@ -225,22 +235,19 @@ def _by_product(request: Request, rows: _Rows, choice: Choice) -> dict[str, list
             f"{request.database.folder}: nothing is measured{' in this execution' if others else ''}; {remedy}, or "
             "name another folder with --database"
         )
-    chosen = [one for one in found if choice.device is None or _is_meant(choice.device, one)]
-    products = sorted({one.device_product for one in found})
+    chosen = [one for one in found if is_meant(choice.device, one)]
     if not chosen:
-        close = difflib.get_close_matches(choice.device or "", [*products, *DEVICE_TYPES], n=1)
-        remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(products)}"
-        raise UserError(f"--device: no row of {choice.device!r} in {request.database.folder}; {remedy}")
+        raise UserError(f"--device: {_no_row_of(choice.device or '', {one.device_product for one in found})}")
     of_product: dict[str, list[Conditions]] = {}
     for one in sorted(chosen, key=lambda one: (one.device_type == "cpu", one.device_product)):
         of_product.setdefault(one.device_product, []).append(one)
     return of_product
 
 
-def _is_meant(device: str, conditions: Conditions) -> bool:
-    if device in DEVICE_TYPES:
-        return conditions.device_type == device
-    return device.casefold() in conditions.device_product.casefold()
+def _no_row_of(device: str, products: Collection[str]) -> str:
+    close = difflib.get_close_matches(device, products, n=1)
+    remedy = f"did you mean {close[0]}?" if close else f"there are rows of {', '.join(sorted(products))}"
+    return device_mistake(device) or f"no row of {device!r}; {remedy}"
 
 
 def _figures(rows: _Rows, conditions: Iterable[Conditions]) -> Iterator[ModelFigures]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pandas
 import pytest
 
 import opcost
-from opcost.reporting.show_tables import print_csv
+from opcost.reporting.show_lines import print_csv
 from opcost.running.request import Request
 from opcost.stages.show import Choice, show
 from opcost.storage.database import Database
@@ -47,10 +48,11 @@ def test_a_table_without_a_file_is_empty_and_has_its_columns() -> None:
 
 
 def test_show_returns_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    for names in (("resnet50", "swin_t"), ("swin_t",)):
-        frame = opcost.show(*names, sort="time", database=ROOT / "database")
+    for names, operators in itertools.product((("resnet50", "swin_t"), ("swin_t",)), (False, True)):
+        frame = opcost.show(*names, sort="time", operators=operators, database=ROOT / "database")
+        assert len(frame) == (len(names) if not operators else 194 if len(names) > 1 else 140)
         request = Request(names, ROOT / "measurements", Database(ROOT / "database"))
-        print_csv(show(request, Choice("time")), "time")
+        print_csv(show(request, Choice("time", operators=operators)), "time")
         lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
         assert list(frame.columns) == list(lines[0])
         assert list(frame["energy_j"]) == [float(line["energy_j"]) for line in lines]
@@ -80,3 +82,7 @@ def test_torch_is_not_imported() -> None:
         "import sys, opcost; opcost.show('resnet50'); opcost.compare('resnet50'); sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_public_names_are_listed() -> None:
+    assert {"show", "load", "compare", "__version__"} <= set(dir(opcost))

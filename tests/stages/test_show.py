@@ -21,8 +21,9 @@ from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.reporting.show_lines import print_csv, ranking_objects
 from opcost.reporting.show_notes import arithmetic
-from opcost.reporting.show_tables import print_csv, print_rankings, print_remarks, ranking_objects
+from opcost.reporting.show_tables import print_rankings, print_remarks
 from opcost.running.request import COUNTS, Request
 from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.measure_models import measure_full_models
@@ -144,7 +145,8 @@ def test_a_device_is_chosen_by_its_type_or_by_its_name(device: str | None) -> No
 
 
 @pytest.mark.parametrize(
-    ("device", "remedy"), [("NVDIA H200", "did you mean NVIDIA H200?"), ("Z80", "there are NVIDIA H200"), ("cpu", "")]
+    ("device", "remedy"),
+    [("NVDIA H200", "did you mean NVIDIA H200?"), ("Z80", "there are rows of NVIDIA H200"), ("cpu", "")],
 )
 def test_a_device_without_rows_is_an_error_that_names_those_with_rows(device: str, remedy: str) -> None:
     with pytest.raises(UserError, match=f"--device: no row of '{device}'") as error:
@@ -274,13 +276,34 @@ def test_an_operators_calls_are_those_that_were_counted() -> None:
 
 
 def test_csv_of_one_model_has_a_line_for_each_operator(capsys: pytest.CaptureFixture[str]) -> None:
-    report = shown("resnet50")
+    report = shown("resnet50", "swin_t", choice=Choice(operators=True))
     print_csv(report, "energy")
-    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    everything = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {line["model"] for line in everything} == {"resnet50_32x3x224x224", "swin_t_32x3x224x224"}
+    lines = [line for line in everything if line["model"] == "resnet50_32x3x224x224"]
     operators = report.rankings[0].models[0].operators
     assert [line["key"] for line in lines] == [one.key for one in operators]
     assert [float(line["energy_j"]) for line in lines] == [one.costs.energy_j for one in operators]
     assert {line["device_product"] for line in lines} == {"NVIDIA H200"}
+
+
+@pytest.mark.parametrize(
+    ("names", "operators", "has_operators"),
+    [
+        (("resnet50",), None, True),
+        (("resnet50",), False, False),
+        (("resnet50*",), None, False),
+        (("resnet50", "resnet50_32x3x224x224"), None, False),
+        (("resnet50", "swin_t"), None, False),
+        (("resnet50", "swin_t"), True, True),
+    ],
+)
+def test_operators_are_shown_of_one_name_or_when_asked_for(
+    names: tuple[str, ...], operators: bool | None, has_operators: bool
+) -> None:
+    report = shown(*names, choice=Choice(operators=operators))
+    assert report.has_operators == has_operators
+    assert {bool(model.operators) for model in report.models} == {has_operators}
 
 
 # Outputs agree

@@ -17,7 +17,7 @@ SORTS = ("energy", "time", "power", "saving", "name")
 SHOWN = Option(
     "names",
     "model, such as resnet50; folder in the measurements folder; or a glob such as 'resnet*' (default: all that are "
-    "measured). Of one model, its operators are shown",
+    "measured). Of one name that is no glob, the operators are shown",
     nargs="*",
     metavar="NAME",
 )
@@ -41,15 +41,18 @@ SHOWN_EXECUTION = Option(
 )
 TOP = Option(
     "--top",
-    "the most models, or operators of one model, to show (default: all models, 15 operators)",
+    "the most models, or operators of a model, to show (default: all models, 15 operators)",
     type=count,
     metavar="N",
+)
+OPERATORS = switch(
+    "--operators", "show the operators of each model; with --csv one line each, with --json in its object"
 )
 WHY = switch("--why", "also print all remarks on the comparisons of these models' sums with their wholes")
 FORMAT = OneOf(
     (
         switch("--json", "print one JSON list with one object per model, and nothing else, on stdout"),
-        switch("--csv", "print one line of CSV per model, in SI units, and nothing else, on stdout"),
+        switch("--csv", "print one line of CSV per model (per operator with --operators), and nothing else, on stdout"),
     )
 )
 
@@ -59,7 +62,8 @@ def show(arguments: Namespace) -> int:
     """Print the ranking; return 1 if a named model has no figure, else 0."""
     log_run(arguments.verbose)
 
-    from opcost.reporting.show_tables import print_csv, print_rankings, print_remarks, ranking_objects
+    from opcost.reporting.show_lines import print_csv, ranking_objects
+    from opcost.reporting.show_tables import print_rankings, print_remarks
     from opcost.reporting.tables import print_objects
     from opcost.running.request import Request
     from opcost.stages.show import Choice
@@ -67,7 +71,9 @@ def show(arguments: Namespace) -> int:
 
     # The device is a name in rows here, not one of torch's.
     request = replace(Request.from_arguments(arguments), device=None)
-    report = find_rankings(request, Choice(arguments.sort, arguments.device, arguments.execution))
+    # Programs get operators on request only; a person who names one model wants to see them.
+    operators = arguments.operators if arguments.operators or arguments.json or arguments.csv else None
+    report = find_rankings(request, Choice(arguments.sort, arguments.device, arguments.execution, operators))
     if arguments.json:
         print_objects(ranking_objects(report))
     elif arguments.csv:
@@ -85,6 +91,6 @@ SHOW = Subcommand(
     name="show",
     does="rank models by the energy or the time of a sample, or show the operators of one model, from rows",
     example="resnet50",
-    options=(SHOWN, SORT, TOP, SHOWN_DEVICE, SHOWN_EXECUTION, WHY, FORMAT, *FOLDERS, VERBOSE),
+    options=(SHOWN, SORT, TOP, SHOWN_DEVICE, SHOWN_EXECUTION, OPERATORS, WHY, FORMAT, *FOLDERS, VERBOSE),
     run=show,
 )

@@ -1,0 +1,94 @@
+"""The ranking, and operators of models, as CSV, JSON and lines of data frames."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+from opcost.columns import Column, Columns, columns_of, values_of
+from opcost.comparing.operator_costs import KindCosts, OperatorCost
+from opcost.comparing.ranking_row import RankingRow
+from opcost.measuring.conditions import DEVICE_PRODUCT
+from opcost.stages.show import ShownModel, ShowReport
+
+KIND = Column("kind of operator with the largest share of the sum; `kind_2` and `kind_3` have the next ones")
+KIND_RATIO = Column(
+    "its share of the energy of all measured operators of the model; of the time if sorted by time, or if energies are "
+    "unknown"
+)
+
+
+@dataclass(frozen=True)
+class LargestKinds(Columns):
+    """The kinds of operators that cost most in a model."""
+
+    kind_1: Annotated[str | None, KIND] = None
+    kind_1_ratio: Annotated[float | None, KIND_RATIO] = None
+    kind_2: Annotated[str | None, Column("see `kind_1`")] = None
+    kind_2_ratio: Annotated[float | None, Column("see `kind_1_ratio`")] = None
+    kind_3: Annotated[str | None, Column("see `kind_1`")] = None
+    kind_3_ratio: Annotated[float | None, Column("see `kind_1_ratio`")] = None
+
+
+@dataclass(frozen=True)
+class ModelLine(Columns):
+    """A model of the ranking: its cost, and the kinds of operators that cost most in it."""
+
+    row: RankingRow
+    kinds: LargestKinds
+
+
+@dataclass(frozen=True)
+class OperatorLine(Columns):
+    """An operator tuple of a model with its cost, with `--operators`."""
+
+    model: Annotated[str, Column("the model's folder in measurements/")]
+    device_product: Annotated[str, DEVICE_PRODUCT]
+    cost: OperatorCost
+
+
+def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
+    """Return one object for each model for JSON, in the order of the tables; figures are in SI units."""
+    return [
+        {
+            **asdict(model.row),
+            "kinds": [asdict(kind) for kind in model.kinds],
+            **({"operators": [asdict(one) for one in model.operators]} if model.operators else {}),
+        }
+        for model in report.models
+    ]
+
+
+def csv_lines(report: ShowReport, by: str) -> list[dict[str, Any]]:
+    """Return the lines of all models, or of all of their operators if the report has them, by column."""
+    if report.has_operators:
+        return [_by_column(line) for model in report.models for line in _operator_lines(model)]
+    return [_by_column(ModelLine(model.row, _largest_kinds(model.kinds, by))) for model in report.models]
+
+
+def print_csv(report: ShowReport, by: str) -> None:
+    """Print ``csv_lines`` on stdout."""
+    kind = OperatorLine if report.has_operators else ModelLine
+    writer = csv.DictWriter(sys.stdout, [field.name for field in columns_of(kind)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(csv_lines(report, by))
+
+
+def _operator_lines(model: ShownModel) -> list[OperatorLine]:
+    row = model.row
+    return [OperatorLine(row.name, row.conditions.device_product, one) for one in model.operators]
+
+
+def _largest_kinds(kinds: Sequence[KindCosts], by: str) -> LargestKinds:
+    values: dict[str, Any] = {}
+    for number, kind in enumerate(kinds[:3], 1):
+        values |= {f"kind_{number}": kind.operator, f"kind_{number}_ratio": kind.costs.ratio(by)}
+    return LargestKinds(**values)
+
+
+def _by_column(row: Any) -> dict[str, object]:
+    """Return the values of a row by column."""
+    return {field.name: value for field, value in zip(columns_of(type(row)), values_of(row), strict=True)}
