@@ -23,9 +23,11 @@ from opcost.measuring.named_device import device_mistake, is_meant
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
+from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.running.request import COUNTS, Request, model_tuple
 from opcost.running.shipped_counts import shipped_counts
+from opcost.storage.config_nodes import quoted
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import ModelCost, best_whole, sum_beside
@@ -130,6 +132,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
         UserError: no device has that name, or a table is damaged.
     """
     request.database.must_exist()
+    _refuse_empty_globs(request)
     named = request.configs()
     names = {config.name for config in named}
     rows = _read(request, [*named, *_other_configs(request, names)], names)
@@ -138,19 +141,25 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     rankings = []
     for product, conditions in _by_product(request, rows, choice).items():
         sources = [one for one in _sources(list(_figures(rows, conditions))) if one.model.name in names]
-        shown_models = _shown(sources, choice.by, has_operators)
-        rankings.append(
-            DeviceRanking(
-                product=product,
-                models=tuple(model for model in shown_models if model.row.time_s is not None),
-                incomplete=tuple(model for model in shown_models if model.row.time_s is None),
-                boards=board_differences(_wholes(rows, conditions)),
-            )
-        )
+        all_shown = _shown(sources, choice.by, has_operators)
+        models = tuple(model for model in all_shown if model.row.time_s is not None)
+        incomplete = tuple(model for model in all_shown if model.row.time_s is None)
+        boards = board_differences(_wholes(rows, conditions))
+        rankings.append(DeviceRanking(product, models, incomplete, boards))
     shown = {model.row.name for ranking in rankings for model in (*ranking.models, *ranking.incomplete)}
     names_without_effect = request.names if names - shown else ()
     missing = (config.name for name in names_without_effect for config in _without(shown, request, name))
     return ShowReport(tuple(rankings), tuple(dict.fromkeys(missing)), has_operators)
+
+
+def _refuse_empty_globs(request: Request) -> None:
+    """Refuse a glob that matches no model with the names of models that are measured."""
+    empty = next((name for name in request.names if _GLOB.search(name) and not request.folders.has_match(name)), None)
+    if empty is not None:
+        measured = {row.key.partition("-")[0] for row in request.database.full_model_measurements.rows()}
+        configs = replace(request, names=()).configs()
+        found = sorted({SIZE_IN_NAME.sub("", one.name) for one in configs if model_tuple(one).key in measured})
+        raise UserError(f"no model matches {quoted(empty)}; measured are {', '.join(found) or 'none'}")
 
 
 def _without(shown: Collection[str], request: Request, name: str) -> list[ModelConfig]:

@@ -70,6 +70,11 @@ class ModelFolders:
             raise UserError(f"{self.own}: contains no model's folder; add one ({HELP})")
         return sorted(names)
 
+    def has_match(self, pattern: str) -> bool:
+        """Return whether a name or a glob means one of the models' folders."""
+        wanted = self.wanted_name(pattern)
+        return any(_is_meant(name, wanted) for name in self.names())
+
     def path_of(self, name: str) -> Path:
         """Return the path of a model's ``summary.yml``."""
         return self._existing(Path(name, SUMMARY_NAME))

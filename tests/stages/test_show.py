@@ -159,6 +159,12 @@ def test_a_name_that_no_model_has_is_an_error_that_names_similar_ones() -> None:
         shown("resnet51")
 
 
+def test_a_glob_that_matches_nothing_is_an_error_that_names_measured_models() -> None:
+    with pytest.raises(UserError, match=r"no model matches 'foo\*'; measured are alexnet, convnext_small, ") as error:
+        shown("foo*", "resnet50")
+    assert "deeplabv3" not in str(error.value)
+
+
 def test_eager_runs_are_shown_when_asked_for(everything: ShowReport) -> None:
     (ranking,) = shown("resnet50", choice=Choice(execution="eager")).rankings
     assert [model.row.conditions.execution for model in ranking.models] == ["eager"]
