@@ -210,6 +210,11 @@ class ComparisonRow(Columns):
         lambda one: one.comparison.conditions
     )
 
+    @property
+    def identity(self) -> tuple[str, str, str, str, str]:
+        """Model, conditions and values: a newer comparison replaces an older one of the same identity."""
+        return self.name, self.key, self.input_data, self.counted, self.conditions.cache
+
 
 def comparison_row(source: RowSource) -> ComparisonRow:
     """Return the row of a comparison."""

@@ -51,7 +51,9 @@ class Frames:
     @property
     def comparisons(self) -> DataFrame:
         """Sums and whole models as they were last compared: ``sum_vs_full.csv``. ``opcost.compare`` compares again."""
-        return _frame_of(self.database.sum_vs_full)
+        table = self.database.sum_vs_full
+        newest = {row.identity: row for row in table.rows()}
+        return _frame(map(_by_column, newest.values()), [field.name for field in columns_of(table.row_type)])
 
     @property
     def cache_corrections(self) -> DataFrame:

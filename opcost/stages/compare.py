@@ -166,13 +166,9 @@ def _reason(config: ModelConfig, device: str | None) -> str:
 
 def _updated(new_rows: Iterable[ComparisonRow], known: Iterable[ComparisonRow]) -> list[ComparisonRow]:
     """Replace older rows of the same model, conditions and values; others, and equal ones, stay."""
-    rows = {_identity(row): row for row in known}
+    rows = {row.identity: row for row in known}
     for row in new_rows:
-        old = rows.get(_identity(row))
+        old = rows.get(row.identity)
         if old is None or replace(row, compared_at=old.compared_at) != old:
-            rows[_identity(row)] = row
+            rows[row.identity] = row
     return list(rows.values())
-
-
-def _identity(row: ComparisonRow) -> tuple[str, str, str, str, str]:
-    return row.name, row.key, row.input_data, row.counted, row.conditions.cache

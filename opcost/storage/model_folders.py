@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,6 +13,7 @@ from opcost.errors import UserError
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.storage.config_nodes import quoted
 from opcost.storage.configs import HELP, SUMMARY_NAME, ModelConfig, load_config
+from opcost.storage.files import replace_file
 
 WHITELIST = "operator_whitelist.yml"
 
@@ -85,12 +85,12 @@ class ModelFolders:
         return self._existing(Path(WHITELIST))
 
     def own_copy(self, path: Path) -> Path:
-        """Return the path in ``own`` of one of these files, which is copied if it is a shipped one."""
+        """Return the path in ``own`` of one of these files: a copy of the shipped one, unless ``own`` has the file."""
         if self.shipped is None or not path.is_relative_to(self.shipped):
             return path
         copied = self.own / path.relative_to(self.shipped)
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copied)
+        if not copied.exists():
+            replace_file(copied, path.read_bytes())
         return copied
 
     def wanted_name(self, pattern: str) -> str:

@@ -56,7 +56,9 @@ class CsvTable(Generic[Row]):
         return sum(path.stat().st_size for path in (self.path, self._shipped) if path is not None and path.is_file())
 
     def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
-        """Return the shipped rows and the file's rows, each oldest first; none without a file.
+        """Return the shipped rows and the file's other rows, each oldest first; none without a file.
+
+        A row that is in both files, as after a merge, counts once.
 
         An unfinished last line is skipped with a warning.
 
@@ -67,7 +69,9 @@ class CsvTable(Generic[Row]):
             UserError: the header is not of this version or an older one, or a line is damaged or has impossible values.
         """
         shipped = [] if self._shipped is None else CsvTable(self._shipped, self.row_type).rows(wanted)
-        return [*shipped, *self._own_rows(wanted)]
+        own = self._own_rows(wanted)
+        known = set(shipped) if own else ()
+        return [*shipped, *(row for row in own if row not in known)]
 
     def _own_rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
         rows = []
@@ -102,11 +106,18 @@ class CsvTable(Generic[Row]):
 
     def append_missing(self, rows: Iterable[Row]) -> int:
         """Append the rows without an equal row in the table; return how many were appended."""
+        lines = dict.fromkeys(map(self._lines.line, rows))
+        if not self._unknown(lines):
+            return 0
+        with self._locked() as descriptor:
+            # Another process may have appended them meanwhile.
+            missing = self._unknown(lines)
+            self._append_under_lock(descriptor, "".join(missing))
+        return len(missing)
+
+    def _unknown(self, lines: Iterable[str]) -> list[str]:
         known = set(map(self._lines.line, self.rows()))
-        lines = [line for line in map(self._lines.line, rows) if line not in known]
-        if lines:
-            self._append("".join(lines))
-        return len(lines)
+        return [line for line in lines if line not in known]
 
     def text(self, rows: Iterable[Row]) -> str:
         """Return a whole table as text."""
@@ -140,12 +151,15 @@ class CsvTable(Generic[Row]):
 
     def _append(self, lines: str) -> None:
         with self._locked() as descriptor:
-            end = self._end_of_last_line(descriptor)
-            if end and not self._is_current():
-                self._upgrade(self.text(self._own_rows()) + lines)
-            else:
-                content = lines if end else self._lines.header() + lines
-                self._write_or_roll_back(descriptor, content.encode(), end)
+            self._append_under_lock(descriptor, lines)
+
+    def _append_under_lock(self, descriptor: int, lines: str) -> None:
+        end = self._end_of_last_line(descriptor)
+        if end and not self._is_current():
+            self._upgrade(self.text(self._own_rows()) + lines)
+        else:
+            content = lines if end else self._lines.header() + lines
+            self._write_or_roll_back(descriptor, content.encode(), end)
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
@@ -153,6 +167,8 @@ class CsvTable(Generic[Row]):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists() and not self.path.is_file():
             raise UserError(self._problem(1, LineError(NO_FILE)))
+        if self._shipped is not None and self.path.exists() and self.path.samefile(self._shipped):
+            raise UserError(f"{self.path}: a link to the shipped table, which is only read; delete the link")
         while True:
             with self._as_user_error("cannot be opened", "make it accessible"):
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)

@@ -393,7 +393,9 @@ def test_rows_of_another_file_are_added_once(tmp_path: Path) -> None:
         other.append(row)
     assert table.append_missing(other.rows()) == 2
     assert table.append_missing(other.rows()) == 0
-    assert table.rows() == [ROW, *rows]
+    again = replace(ROW, key="k4")
+    assert table.append_missing([again, again]) == 1
+    assert table.rows() == [ROW, *rows, again]
 
 
 def test_all_problems_are_reported_and_good_lines_are_kept(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,34 @@ def test_a_shipped_config_is_found_by_name_and_by_path(name: str, tmp_path: Path
     assert config.name == MODEL
 
 
+def test_a_file_that_the_user_has_written_meanwhile_is_kept(tmp_path: Path) -> None:
+    folders = ModelFolders(tmp_path / "measurements", shipped_measurements())
+    path = folders.path_of(MODEL)
+    mine = folders.own / MODEL / "summary.yml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("model_name: resnet18\ninput_size: [32, 3, 32, 32]\nprecision: fp32\n")
+    assert folders.own_copy(path) == mine
+    assert "fp32" in mine.read_text()
+
+
+def test_rows_that_are_shipped_later_count_once(tmp_path: Path) -> None:
+    shipped, both = Database(shipped_database()), Database(tmp_path / "database", shipped_database())
+    own = Database(tmp_path / "database")
+    assert own.calls_in_chains.append_missing(shipped.calls_in_chains.rows()) > 0
+    assert both.calls_in_chains.rows() == shipped.calls_in_chains.rows()
+
+
+def test_a_link_to_a_shipped_table_is_not_written(tmp_path: Path) -> None:
+    both = Database(tmp_path / "database", shipped_database())
+    table, shipped = both.kernel_times, Database(shipped_database()).kernel_times
+    table.path.parent.mkdir()
+    table.path.symlink_to(shipped.path)
+    size = shipped.path.stat().st_size
+    with pytest.raises(UserError, match="a link to the shipped table, which is only read; delete the link"):
+        table.append(shipped.rows()[0])
+    assert shipped.path.stat().st_size == size
+
+
 def test_setting_done_changes_a_copy_of_a_shipped_config(tmp_path: Path) -> None:
     folders = ModelFolders(tmp_path / "measurements", shipped_measurements())
     path = folders.path_of(MODEL)
@@ -113,9 +142,10 @@ def test_rows_are_read_from_both_and_written_to_the_users_own(tmp_path: Path) ->
     rows = shipped.full_model_measurements.rows()
     size = shipped.full_model_measurements.path.stat().st_size
     assert both.full_model_measurements.rows() == rows
-    both.full_model_measurements.append(rows[0])
-    assert both.full_model_measurements.rows() == [*rows, rows[0]]
-    assert Database(tmp_path / "database").full_model_measurements.rows() == [rows[0]]
+    mine = replace(rows[0], measurement=replace(rows[0].measurement, time_s=1.0))
+    both.full_model_measurements.append(mine)
+    assert both.full_model_measurements.rows() == [*rows, mine]
+    assert Database(tmp_path / "database").full_model_measurements.rows() == [mine]
     assert both.full_model_measurements.append_missing(rows) == 0
     compared = shipped.sum_vs_full.rows()
     both.sum_vs_full.replace_rows(lambda known: [*known, compared[0]])
