@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,8 +11,6 @@ from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.invocation import command
 from opcost.measuring.conditions import Conditions
-from opcost.operators.tuples import SIZE_IN_NAME
-from opcost.reporting.compared_models import names_without_sizes
 from opcost.reporting.operator_tables import print_model
 from opcost.reporting.remark_notes import all_in_words
 from opcost.reporting.show_notes import DOUBTFUL, ESTIMATED, KIND_TITLES, arithmetic, model_notes, ranking_notes
@@ -30,11 +29,11 @@ TITLES = {
 
 COLUMNS = (
     Column("model", "left"),
-    Column("batch", drop=8),
-    Column("size", drop=9),
+    Column("batch"),
+    Column("size"),
     Column("ms/run", drop=10),
     Column("mJ/run", drop=10),
-    Column("ms/sample", drop=3),
+    Column("ms/sample", drop=1),
     Column("mJ/sample"),
     Column("W", drop=4),
     Column("samples/J", drop=11),
@@ -42,8 +41,8 @@ COLUMNS = (
     Column(KIND_TITLES[0], "left"),
     Column(KIND_TITLES[1], "left", drop=5),
     Column(KIND_TITLES[2], "left", drop=7),
-    Column("time roof", drop=2),
-    Column("energy roof", drop=1),
+    Column("time roof", drop=3),
+    Column("energy roof", drop=2),
     Column("saving mJ/sample", drop=6),
 )
 
@@ -64,8 +63,16 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
     if not rows:
         return None
     labelled = zip(_labels(rows), ranking.models, strict=True)
-    cells = (_cells(label, model, by) for label, model in labelled)
-    return RankingTable(_title(rows, by), tuple(_columns(by)), tuple(cells), tuple(ranking_notes(ranking, by)))
+    cells = [_cells(label, model, by) for label, model in labelled]
+    shared = _shared_size(rows)
+    kept = [index for index, column in enumerate(COLUMNS) if column.title not in shared]
+    columns = _columns(by)
+    return RankingTable(
+        title=_title(rows, by, shared.values()),
+        columns=tuple(columns[index] for index in kept),
+        rows=tuple(tuple(row[index] for index in kept) for row in cells),
+        notes=tuple(ranking_notes(ranking, by)),
+    )
 
 
 def print_rankings(report: ShowReport, by: str, top: int | None = None) -> None:
@@ -113,23 +120,42 @@ def _columns(by: str) -> list[Column]:
 
 
 def _labels(rows: Sequence[RankingRow]) -> list[str]:
-    """Return the models' names without sizes, with the conditions that differ between the models."""
-    conditions = differing([row.conditions for row in rows])
+    """Return the models' names, with the conditions that differ between the models.
+
+    A size that is the row's own is left out of the name, unless two models would have the same name and size.
+    """
+    found = Counter((_name_without_size(row), row.input_size) for row in rows)
     names = [
-        f"{row.name} ({', '.join(texts)})" if texts else row.name for row, texts in zip(rows, conditions, strict=True)
+        _name_without_size(row) if found[_name_without_size(row), row.input_size] == 1 else row.name for row in rows
     ]
-    return names_without_sizes(names)
+    conditions = differing([row.conditions for row in rows])
+    return [f"{name} ({', '.join(texts)})" if texts else name for name, texts in zip(names, conditions, strict=True)]
+
+
+def _name_without_size(row: RankingRow) -> str:
+    return row.name.removesuffix(f"_{row.input_size}")
+
+
+def _sample_size(row: RankingRow) -> str:
+    return row.input_size.partition("x")[2]
+
+
+def _shared_size(rows: Sequence[RankingRow]) -> dict[str, str]:
+    """Return words for the batch and for the size of a sample by column, each only if all rows share it."""
+    words = {"batch": {f"batch {row.batch_size}" for row in rows}, "size": {_sample_size(row) for row in rows}}
+    return {title: next(iter(found)) for title, found in words.items() if len(found) == 1}
 
 
 def _title_of_model(row: RankingRow) -> str:
-    size = f"batch {row.batch_size}, {row.input_size.partition('x')[2]}"
+    size = ", ".join(_shared_size([row]).values())
     mark = DOUBTFUL if row.is_flagged or row.is_unexplained else ""
-    return f"{SIZE_IN_NAME.sub('', row.name)}{mark} ({size}) on {_conditions_title([row])}"
+    return f"{_name_without_size(row)}{mark} ({size}) on {_conditions_title([row])}"
 
 
-def _title(rows: Sequence[RankingRow], by: str) -> str:
-    """Return the title of a table."""
-    return f"{TITLES.get(by, TITLES[ENERGY])} on {_conditions_title(rows)}"
+def _title(rows: Sequence[RankingRow], by: str, sizes: Iterable[str]) -> str:
+    """Return the title of a table, with the sizes that all models share."""
+    shared = ", ".join(sizes)
+    return f"{TITLES.get(by, TITLES[ENERGY])} on {_conditions_title(rows)}" + (f"; {shared}" if shared else "")
 
 
 def _conditions_title(rows: Sequence[RankingRow]) -> str:
@@ -163,7 +189,7 @@ def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
     return (
         label + (DOUBTFUL if row.is_flagged or row.is_unexplained else ""),
         str(row.batch_size),
-        row.input_size.partition("x")[2],
+        _sample_size(row),
         *(figure if figure == UNKNOWN else mark + figure for figure in figures),
         *kinds,
         *[UNKNOWN] * (len(KIND_TITLES) - len(kinds)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -217,6 +218,34 @@ def test_flags_are_explained_where_they_are_shown(
     assert "power limit: at the power limit" in printed
     print_rankings(shown("swin_t"), "energy", top=1)
     assert "flags" not in capsys.readouterr().out
+
+
+def test_sizes_that_differ_have_a_column_at_every_width_and_those_that_all_share_stand_in_the_title(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_rankings(shown("resnet34", "resnet50", choice=Choice(execution="eager")), "energy")
+    printed = capsys.readouterr().out
+    assert "; batch 32\n" in printed
+    assert re.search(r"^resnet34 +3x56x56 ", printed, re.MULTILINE)
+    monkeypatch.setenv("COLUMNS", "1000")
+    print_rankings(shown("resnet50", "swin_t"), "energy")
+    title, header, *_ = capsys.readouterr().out.splitlines()
+    assert title.endswith("; batch 32, 3x224x224")
+    assert "batch" not in header
+    assert "size" not in header
+
+
+def test_a_size_in_a_name_that_is_not_the_models_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    report = shown("resnet50", "swin_t")
+    (device,) = report.rankings
+    mine, other = device.models
+    row = replace(mine.row, batch_size=1, input_size="1x3x224x224")
+    report = replace(report, rankings=(replace(device, models=(replace(mine, row=row), other)),))
+    print_rankings(report, "energy")
+    printed = capsys.readouterr().out
+    assert re.search(rf"^{row.name} +1 ", printed, re.MULTILINE)
+    assert re.search(rf"^{other.row.name.partition('_32x')[0]} +32 ", printed, re.MULTILINE)
 
 
 def test_what_makes_models_differ_is_noted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
