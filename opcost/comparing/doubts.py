@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 from opcost.comparing.remark_rules import NOTICEABLE_RATIO
@@ -27,6 +28,31 @@ class Doubt(Enum):
     UNEXPLAINED = "unexplained"
 
 
+@dataclass(frozen=True)
+class SumFacts:
+    """Facts that can cast doubt on a sum. Ratios are None if they are unknown.
+
+    ``flagged_ratio`` is the share of the summed time in flagged rows, ``missing_ratio`` the share of the model that is
+    not in the sum (0 if no operator is missing), ``unexplained_ratio`` the unexplained share of the whole.
+    """
+
+    is_whole_flagged: bool
+    flagged_ratio: float
+    missing_ratio: float | None
+    unexplained_ratio: float | None
+
+
+def doubts_of(facts: SumFacts) -> tuple[Doubt, ...]:
+    """Return the doubts of a sum."""
+    missing, unexplained = facts.missing_ratio, facts.unexplained_ratio
+    found = {
+        Doubt.FLAGGED: facts.is_whole_flagged or facts.flagged_ratio >= FLAGGED_RATIO,
+        Doubt.MISSING: missing is None or missing >= NOTICEABLE_RATIO,
+        Doubt.UNEXPLAINED: unexplained is not None and abs(unexplained) >= UNEXPLAINED_RATIO,
+    }
+    return tuple(doubt for doubt, is_found in found.items() if is_found)
+
+
 def doubts(row: ComparisonRow, remarks: Sequence[Remark], quantity: str) -> tuple[Doubt, ...]:
     """Return the doubts of a sum of ``time`` or ``energy``; none if there is no sum, or no whole."""
     of_time = (row.time_s, row.full_time_s, row.unmeasured_time_s, row.unexplained_time_s)
@@ -34,17 +60,15 @@ def doubts(row: ComparisonRow, remarks: Sequence[Remark], quantity: str) -> tupl
     summed, whole, unmeasured, unexplained = of_time if quantity == "time" else of_energy
     if summed is None or whole is None:
         return ()
-    is_missing = row.missing_operators and (unmeasured is None or unmeasured >= NOTICEABLE_RATIO * whole)
-    is_unexplained = unexplained is not None and abs(unexplained) >= UNEXPLAINED_RATIO * whole
-    found = {
-        Doubt.FLAGGED: any(map(_is_flagged, remarks)),
-        Doubt.MISSING: is_missing,
-        Doubt.UNEXPLAINED: is_unexplained,
-    }
-    return tuple(doubt for doubt, is_found in found.items() if is_found)
+    shares = (one.figures["time_ratio"] for one in remarks if one.kind is RemarkKind.FLAGGED_OPERATORS)
+    facts = SumFacts(
+        is_whole_flagged=any(one.kind is RemarkKind.FLAGGED_WHOLE for one in remarks),
+        flagged_ratio=max((share for share in shares if isinstance(share, float)), default=0.0),
+        missing_ratio=_over(unmeasured, whole) if row.missing_operators else 0.0,
+        unexplained_ratio=_over(unexplained, whole),
+    )
+    return doubts_of(facts)
 
 
-def _is_flagged(remark: Remark) -> bool:
-    share = remark.figures.get("time_ratio")
-    is_large = isinstance(share, float) and share >= FLAGGED_RATIO
-    return remark.kind is RemarkKind.FLAGGED_WHOLE or (remark.kind is RemarkKind.FLAGGED_OPERATORS and is_large)
+def _over(cost: float | None, whole: float) -> float | None:
+    return None if cost is None else cost / whole

@@ -83,8 +83,11 @@ def operator_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> t
 
 
 def kind_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> tuple[KindCosts, ...]:
-    """Return the kinds of operators in a model's sum, those with the largest share of its energy or time first."""
-    calls = model.works
+    """Return the kinds of operators in a model's sum, those with the largest share of its energy or time first.
+
+    There are none if the sum does not show what dominates the model, because many bytes are missing.
+    """
+    calls = model.works if model.is_representative else ()
     shares = _Shares(calls, roofline)
     found = [KindCosts(name, shares.of(own)) for name, own in _grouped(calls, _kind_of).items()]
     return tuple(sorted(found, key=lambda one: (-one.costs.ratio(by), one.operator)))

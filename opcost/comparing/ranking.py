@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from opcost.comparing.cache_chains import Excess
-from opcost.comparing.doubts import FLAGGED_RATIO, UNEXPLAINED_RATIO
+from opcost.comparing.doubts import FLAGGED_RATIO, Doubt, SumFacts, doubts_of
 from opcost.comparing.potential import Works, works_of
 from opcost.estimates import Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
@@ -33,6 +33,9 @@ FEWEST_WHOLES = 5
 """The fewest models from whose deviations the error of a sum is expected."""
 
 EXPECTED_QUANTILE = 0.95
+
+REPRESENTATIVE_RATIO = 0.95
+"""The share of a model's bytes from which the shares, the roof and the saving of a sum are those of the model."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,13 @@ class ModelFigures:
     def is_complete(self) -> bool:
         """Whether every operator that computes something is in the sum."""
         return self.cost is not None and self.cost.time_s is not None and not self.cost.missing
+
+    @property
+    def is_representative(self) -> bool:
+        """Whether the sum has so many of the model's bytes that it shows what dominates the model."""
+        if self.cost is None or self.is_complete:
+            return self.is_complete
+        return (self.cost.memory_bytes_ratio or 0.0) >= REPRESENTATIVE_RATIO
 
     @cached_property
     def works(self) -> Works:
@@ -120,17 +130,34 @@ class ModelFigures:
         return summed.value / whole.value
 
     @property
-    def is_flagged(self) -> bool:
-        """Whether the cost is no result yet, because the whole or a part of the sum that takes its place is flagged."""
-        if self.whole is not None:
-            return is_flagged(self.whole.measurement)
-        return self.flagged_ratio >= FLAGGED_RATIO
+    def is_whole_flagged(self) -> bool:
+        """Whether the whole is measured and flagged."""
+        return self.whole is not None and is_flagged(self.whole.measurement)
 
     @property
-    def is_unexplained(self) -> bool:
-        """Whether sum and whole differ so much that the sum, or the whole, is no result yet."""
+    def is_sum_flagged(self) -> bool:
+        """Whether flagged rows have so much of the summed time that the sum is no result yet."""
+        return self.flagged_ratio >= FLAGGED_RATIO
+
+    @cached_property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """The reasons why the whole or the sum is no result yet, as in a comparison."""
         ratios = (self.corrected_time_ratio, self.corrected_energy_ratio)
-        return any(ratio is not None and abs(ratio - 1) >= UNEXPLAINED_RATIO for ratio in ratios)
+        facts = SumFacts(
+            is_whole_flagged=self.is_whole_flagged,
+            flagged_ratio=self.flagged_ratio,
+            missing_ratio=self.missing_ratio,
+            unexplained_ratio=max((abs(ratio - 1) for ratio in ratios if ratio is not None), default=None),
+        )
+        return doubts_of(facts)
+
+    @property
+    def missing_ratio(self) -> float | None:
+        """The share of the model's bytes or FLOPs, of both the larger, that is not in the sum; None if unknown."""
+        if self.cost is None or not self.cost.missing:
+            return 0.0
+        ratios = [ratio for ratio in (self.cost.memory_bytes_ratio, self.cost.flop_ratio) if ratio is not None]
+        return 1 - min(ratios) if ratios else None
 
     @property
     def flagged_ratio(self) -> float:
@@ -177,11 +204,7 @@ def sum_errors(models: Iterable[ModelFigures], is_corrected: bool) -> SumErrors 
         models: of one device, in one execution.
         is_corrected: whether to take the sums with a cache correction, or those without.
     """
-    sound = [
-        one
-        for one in models
-        if (one.correction is not None) == is_corrected and not one.is_flagged and one.flagged_ratio < FLAGGED_RATIO
-    ]
+    sound = [one for one in models if (one.correction is not None) == is_corrected and Doubt.FLAGGED not in one.doubts]
     time = _deviations(one.corrected_time_ratio for one in sound)
     energy = _deviations(one.corrected_energy_ratio for one in sound)
     return None if time is None else SumErrors(time, energy)

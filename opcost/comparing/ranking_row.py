@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 from opcost.columns import COUNT_FROM_1, Column, Columns, one_of
+from opcost.comparing.doubts import Doubt
 from opcost.comparing.potential import RoofShare, roof_share
 from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME, ModelFigures, SumErrors
 from opcost.comparing.roofline import Roofline
@@ -32,8 +33,8 @@ class RankingSource:
 
     @cached_property
     def roof_share(self) -> RoofShare:
-        """The share of the roof that the sum reaches."""
-        return roof_share(self.model.works, self.roofline)
+        """The share of the roof that the sum reaches, if it has nearly all of the model."""
+        return roof_share(self.model.works if self.model.is_representative else (), self.roofline)
 
     @property
     def expected_energy_error_ratio(self) -> float | None:
@@ -123,12 +124,21 @@ class RankingRow(Columns):
     reference_temperature_c: Annotated[float | None, Column("temperature of the energies; empty: as measured")] = _of(
         lambda one: one.model.basis.temperature_c
     )
-    is_flagged: Annotated[bool, Column("whether a flag casts doubt on the cost")] = _of(
-        lambda one: one.model.is_flagged
+    is_flagged: Annotated[bool, Column("whether flags cast doubt on the whole or on the sum")] = _of(
+        lambda one: Doubt.FLAGGED in one.model.doubts
     )
+    is_whole_flagged: Annotated[bool, Column("whether the whole model's measurement is flagged")] = _of(
+        lambda one: one.model.is_whole_flagged
+    )
+    is_sum_flagged: Annotated[bool, Column("whether flagged operators have 5 % or more of the summed time")] = _of(
+        lambda one: one.model.is_sum_flagged
+    )
+    is_missing: Annotated[
+        bool, Column("whether operators with 0.1 % or more of the model's bytes or FLOPs are not in the sum")
+    ] = _of(lambda one: Doubt.MISSING in one.model.doubts)
     is_unexplained: Annotated[
         bool, Column("whether the corrected sum deviates by 25 % or more from the whole, in time or energy")
-    ] = _of(lambda one: one.model.is_unexplained)
+    ] = _of(lambda one: Doubt.UNEXPLAINED in one.model.doubts)
     expected_time_error_ratio: Annotated[
         float | None, Column("error of the corrected sum: 95 % of the models' sums deviate less from the whole in time")
     ] = _of(lambda one: _if_known(one.errors, lambda errors: errors.time.high_ratio))
@@ -153,12 +163,12 @@ class RankingRow(Columns):
     corrected_energy_ratio: Annotated[
         float | None, Column("energy of the complete sum with cache correction / of the whole model")
     ] = _of(lambda one: one.model.corrected_energy_ratio)
-    roof_time_ratio: Annotated[float | None, Column("time of the sum at its roof / of the sum")] = _of(
-        lambda one: one.roof_share.time_ratio
-    )
-    roof_energy_ratio: Annotated[float | None, Column("energy of the sum at its roof / of the sum")] = _of(
-        lambda one: one.roof_share.energy_ratio
-    )
+    roof_time_ratio: Annotated[
+        float | None, Column("time of the sum at its roof / of the sum; empty if under 95 % of bytes are summed")
+    ] = _of(lambda one: one.roof_share.time_ratio)
+    roof_energy_ratio: Annotated[
+        float | None, Column("energy of the sum at its roof / of the sum; empty if under 95 % of bytes are summed")
+    ] = _of(lambda one: one.roof_share.energy_ratio)
     saving_time_per_sample_s: Annotated[float | None, Column("time that a sample would save at the roof")] = _of(
         lambda one: one.saving_per_sample(one.sum_time_s, one.roof_share.time_ratio)
     )

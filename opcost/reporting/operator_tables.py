@@ -10,6 +10,7 @@ from opcost.comparing.ranking import ENERGY, NAME, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
+from opcost.reporting.show_doubts import DOUBTFUL, is_sum_doubtful
 from opcost.reporting.show_notes import flag_lines
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.show import ShownModel
@@ -65,8 +66,9 @@ def print_model(label: str, model: ShownModel, by: str, top: int | None = None) 
     more = f"; --top {len(model.operators)} shows all" if len(operators) < len(model.operators) else ""
     _print_operators(f"Operators {ORDERS[by]} ({shown} measured operator tuples{more})", operators, by)
     kinds = sorted(model.kinds, key=lambda kind: rank_of(kind, by))[:most]
-    title = f"Kinds of operators {ORDERS[by]} ({len(kinds)} of {len(model.kinds)})"
-    print_table(title, _columns(KIND_COLUMNS, by), list(map(_kind_cells, kinds)))
+    if kinds:
+        title = f"Kinds of operators {ORDERS[by]} ({len(kinds)} of {len(model.kinds)})"
+        print_table(title, _columns(KIND_COLUMNS, by), list(map(_kind_cells, kinds)))
     return {kind.operator for kind in kinds} | {one.operator.rpartition(".")[2] for one in operators}
 
 
@@ -112,7 +114,13 @@ def _print_cost(label: str, row: RankingRow) -> None:
         *(_unit(row.sum_energy_j, "mJ"), ratio(row.corrected_energy_ratio)),
         *(percent(row.roof_energy_ratio, 0), _unit(saving_j, "mJ")),
     )
-    print_table(label, columns, [time, energy])
+    doubt = DOUBTFUL if is_sum_doubtful(row) else ""
+    print_table(label, columns, [_marked(time, doubt), _marked(energy, doubt)])
+
+
+def _marked(cells: Sequence[str], doubt: str) -> tuple[str, ...]:
+    """Return the cells with a mark behind those figures that rest on the sum: all after the cost."""
+    return (*cells[:3], *(cell if cell == UNKNOWN else cell + doubt for cell in cells[3:]))
 
 
 def _operator_cells(one: OperatorCost) -> tuple[str, ...]:

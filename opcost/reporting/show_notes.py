@@ -12,11 +12,12 @@ from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.comparing.roofline import FP32, TF32, Roofline
 from opcost.comparing.tuple_costs import TupleFlag
 from opcost.measuring.conditions import TORCH_DEFAULT, Conditions
+from opcost.reporting.show_doubts import doubt_lines
 from opcost.stages.show import DeviceRanking, ShownModel
 from opcost.units import number_of, percent
 
-ESTIMATED, DOUBTFUL = "~", " (!)"
-"""The mark before figures of sums, and behind the names of models whose cost is doubtful."""
+ESTIMATED = "~"
+"""The mark before figures of sums."""
 
 KIND_TITLES = ("largest kind", "second kind", "third kind")
 """The columns of the ranking for the kinds of operators with the largest costs of a model."""
@@ -54,7 +55,7 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
     lines += function_lines(kinds)
     if any(row.roof_time_ratio is not None for row in rows) and not left_out >= ROOF_TITLES:
         lines.append(_roof_line(ranking.models))
-    return [*lines, *_doubt_lines(rows)]
+    return [*lines, *_sum_lines(rows), *doubt_lines(rows)]
 
 
 def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[str]) -> list[str]:
@@ -76,7 +77,7 @@ def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[s
         lines.append(f"Corrected: sum plus cache correction, over the whole model{others}.")
     if row.roof_time_ratio is not None:
         lines.append(_roof_line([model]))
-    return [*lines, *function_lines(names), *_doubt_lines([row])]
+    return [*lines, *function_lines(names), *_sum_lines([row]), *doubt_lines([row])]
 
 
 def flag_lines(operators: Iterable[OperatorCost]) -> list[str]:
@@ -160,17 +161,9 @@ def rates_of(roofline: Roofline) -> str:
     return f"{flops}, and {roofline.time.byte_rate / 1e12:.3g} TB/s"
 
 
-def _doubt_lines(rows: Sequence[RankingRow]) -> list[str]:
-    """Return lines on sums that take the place of wholes, and on costs that are no result yet."""
-    lines = [_sum_line(row) for row in rows if row.source == SUM]
-    if any(row.is_flagged for row in rows):
-        lines.append(f"{DOUBTFUL.strip()} No result yet: the measurement is flagged; measure again.")
-    lines += [
-        f"{DOUBTFUL.strip()} {row.name}: sum and whole model differ by 25 % or more, so one of them is no result yet."
-        for row in rows
-        if row.is_unexplained
-    ]
-    return lines
+def _sum_lines(rows: Sequence[RankingRow]) -> list[str]:
+    """Return lines on sums that take the place of wholes."""
+    return [_sum_line(row) for row in rows if row.source == SUM]
 
 
 def _sum_line(row: RankingRow) -> str:

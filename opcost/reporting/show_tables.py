@@ -13,7 +13,8 @@ from opcost.invocation import command
 from opcost.measuring.conditions import Conditions
 from opcost.reporting.operator_tables import print_model
 from opcost.reporting.remark_notes import all_in_words
-from opcost.reporting.show_notes import DOUBTFUL, ESTIMATED, KIND_TITLES, arithmetic, model_notes, ranking_notes
+from opcost.reporting.show_doubts import DOUBTFUL, is_cost_doubtful, is_sum_doubtful
+from opcost.reporting.show_notes import ESTIMATED, KIND_TITLES, arithmetic, model_notes, ranking_notes
 from opcost.reporting.tables import print_origin
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.compare import ComparingReport
@@ -148,7 +149,7 @@ def _shared_size(rows: Sequence[RankingRow]) -> dict[str, str]:
 
 def _title_of_model(row: RankingRow) -> str:
     size = ", ".join(_shared_size([row]).values())
-    mark = DOUBTFUL if row.is_flagged or row.is_unexplained else ""
+    mark = DOUBTFUL if is_cost_doubtful(row) else ""
     return f"{_name_without_size(row)}{mark} ({size}) on {_conditions_title([row])}"
 
 
@@ -182,20 +183,21 @@ def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
     row = model.row
     mark = ESTIMATED if row.source == SUM else ""
     kinds = [f"{kind.operator} {percent(kind.costs.ratio(by), 0)}" for kind in model.kinds[: len(KIND_TITLES)]]
+    of_sum = (
+        *(*kinds, *[UNKNOWN] * (len(KIND_TITLES) - len(kinds))),
+        *(percent(row.roof_time_ratio, 0), percent(row.roof_energy_ratio, 0), _milli(row.saving_energy_per_sample_j)),
+    )
+    doubt = DOUBTFUL if is_sum_doubtful(row) else ""
     figures = (
         *(_milli(row.time_s), _milli(row.energy_j), _milli(row.time_per_sample_s), _milli(row.energy_per_sample_j)),
         *(_plain(row.power_w, 0), _plain(row.samples_per_joule, 1), _plain(row.samples_per_second, 0)),
     )
     return (
-        label + (DOUBTFUL if row.is_flagged or row.is_unexplained else ""),
+        label + (DOUBTFUL if is_cost_doubtful(row) else ""),
         str(row.batch_size),
         _sample_size(row),
         *(figure if figure == UNKNOWN else mark + figure for figure in figures),
-        *kinds,
-        *[UNKNOWN] * (len(KIND_TITLES) - len(kinds)),
-        percent(row.roof_time_ratio, 0),
-        percent(row.roof_energy_ratio, 0),
-        _milli(row.saving_energy_per_sample_j),
+        *(figure if figure == UNKNOWN else figure + doubt for figure in of_sum),
     )
 
 

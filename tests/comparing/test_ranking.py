@@ -22,13 +22,15 @@ from opcost.comparing.ranking import (
     ModelFigures,
     sum_errors,
 )
-from opcost.comparing.ranking_row import RankingSource, ranked, ranking_row
+from opcost.comparing.ranking_row import RankingRow, RankingSource, ranked, ranking_row
+from opcost.comparing.roofline import Roofline
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.reporting.show_doubts import doubt_lines, is_cost_doubtful, is_sum_doubtful
 from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost, sum_beside
 
@@ -55,6 +57,10 @@ def sum_of(calls: dict[OperatorTuple, int], *rows: MeasurementRow) -> ModelCost:
     model = model_operator("resnet18", None, (1, 3, 8, 8))
     counted = OperatorCounts(model, counts, 10**13, 10**13, 0, "2.11.0", "cuda")
     return sum_beside(None, counted, Measurements(rows), SIMULATED_CONDITIONS)
+
+
+def ranked_row(model: ModelFigures, roofline: Roofline | None = None) -> RankingRow:
+    return ranking_row(RankingSource(model, None, roofline))
 
 
 def whole(name: str, time_s: float = 1.0, energy_j: float | None = 1.0, batch: int = 1) -> ModelFigures:
@@ -163,6 +169,50 @@ def test_flagged_wholes_say_nothing_of_the_error() -> None:
     errors = sum_errors(models, is_corrected=False)
     assert errors is not None
     assert errors.time.high_ratio == pytest.approx(0.01)
+
+
+def test_flagged_operators_make_the_sum_beside_a_sound_whole_doubtful() -> None:
+    flagged = row_of(RELU, 1.0, 1.0)
+    flagged = replace(flagged, measurement=replace(flagged.measurement, flags=(Flag.UNEVEN,)))
+    row = ranked_row(replace(compared(0.01), cost=sum_of({RELU: 1}, flagged)))
+    assert (row.is_flagged, row.is_sum_flagged, row.is_whole_flagged) == (True, True, False)
+    assert is_sum_doubtful(row)
+    assert not is_cost_doubtful(row)
+    assert any("flagged operators" in line for line in doubt_lines([row]))
+
+
+def test_a_flagged_whole_is_doubtful_and_its_sum_is_not() -> None:
+    row = ranked_row(compared(0.01, flags=(Flag.UNEVEN,)))
+    assert (row.is_flagged, is_cost_doubtful(row), is_sum_doubtful(row)) == (True, True, False)
+
+
+@pytest.mark.parametrize("deviation", [-0.4, 0.4])
+def test_a_sum_far_from_its_whole_is_doubtful(deviation: float) -> None:
+    row = ranked_row(compared(deviation))
+    assert (row.is_unexplained, is_cost_doubtful(row), is_sum_doubtful(row)) == (True, True, True)
+
+
+def incomplete_sum(memory_bytes_ratio: float) -> ModelCost:
+    return replace(sum_of({RELU: 1, SILU: 1}, row_of(RELU, 0.5, 0.5)), memory_bytes_ratio=memory_bytes_ratio)
+
+
+def test_what_dominates_is_unknown_if_many_bytes_are_not_measured() -> None:
+    model = replace(compared(0.0), cost=incomplete_sum(0.5))
+    roofline = roofline_of_sums([works_of(sum_of({LINEAR: 1}, row_of(LINEAR, 0.01, 5.0)))])
+    row = ranked_row(model, roofline)
+    assert (row.is_missing, row.memory_bytes_ratio) == (True, 0.5)
+    assert kind_costs(model, roofline, ENERGY) == ()
+    assert (row.roof_time_ratio, row.roof_energy_ratio, row.saving_energy_per_sample_j) == (None, None, None)
+    assert doubt_lines([row]) == [
+        "(!) m (50.0 % of bytes measured): operators are missing from the sum; below 95 %, kinds, roof and saving are "
+        "unknown."
+    ]
+
+
+def test_a_sum_with_nearly_all_bytes_has_kinds_and_a_doubt() -> None:
+    model = replace(compared(0.0), cost=incomplete_sum(0.97))
+    assert [kind.operator for kind in kind_costs(model, None, ENERGY)] == ["ReLU"]
+    assert is_sum_doubtful(ranked_row(model))
 
 
 # The share of the roof

@@ -245,13 +245,14 @@ def shown(*names: str, sort: str = "energy") -> ShowReport:
 
 
 def ranking() -> None:
-    """Models of the committed rows; the first as a sum, the second flagged, the third unlike its sum."""
+    """Models of the committed rows: a sum, a flagged whole, one unlike its sum, a flagged incomplete sum, one sound."""
     report = shown("resnet18", "resnet50", "shufflenet_v2_x0_5", "vit_b_16", "swin_t")
     (device,) = report.rankings
     changes = (
         {"source": "sum", "expected_time_error_ratio": 0.013, "expected_energy_error_ratio": 0.023},
-        {"is_flagged": True},
+        {"is_flagged": True, "is_whole_flagged": True},
         {"is_unexplained": True},
+        {"is_flagged": True, "is_sum_flagged": True, "is_missing": True, "memory_bytes_ratio": 0.97},
     )
     models = list(device.models)
     for index, change in enumerate(changes):

@@ -1,0 +1,38 @@
+"""Marks and notes of costs and sums that are no result yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opcost.comparing.ranking_row import SUM, RankingRow
+from opcost.units import percent
+
+DOUBTFUL = " (!)"
+"""The mark behind the names of models whose cost is doubtful, and behind figures of doubtful sums."""
+
+
+def is_cost_doubtful(row: RankingRow) -> bool:
+    """Return whether the cost of a model is no result yet."""
+    return row.is_whole_flagged or row.is_unexplained or (row.source == SUM and row.is_sum_flagged)
+
+
+def is_sum_doubtful(row: RankingRow) -> bool:
+    """Return whether the sum, and so the largest kinds, the roof and the saving, is no result yet."""
+    return row.is_sum_flagged or row.is_missing or row.is_unexplained
+
+
+def doubt_lines(rows: Sequence[RankingRow]) -> list[str]:
+    """Return a line for each reason why costs or sums of these models are no result yet."""
+    reasons = {
+        "the whole model's measurement is flagged; measure again": [row.name for row in rows if row.is_whole_flagged],
+        "flagged operators have 5 % or more of the summed time; measure them again": [
+            row.name for row in rows if row.is_sum_flagged
+        ],
+        "sum and whole model differ by 25 % or more, so one of them is no result yet": [
+            row.name for row in rows if row.is_unexplained
+        ],
+        "operators are missing from the sum; below 95 %, kinds, roof and saving are unknown": [
+            f"{row.name} ({percent(row.memory_bytes_ratio)} of bytes measured)" for row in rows if row.is_missing
+        ],
+    }
+    return [f"{DOUBTFUL.strip()} {', '.join(names)}: {reason}." for reason, names in reasons.items() if names]
