@@ -37,7 +37,7 @@ class CostShare(Columns):
     saving_energy_j: Annotated[float | None, Column("energy that all calls would save at their roof", FROM_0)]
 
     def ratio(self, by: str) -> float:
-        """Return the share of the time for ``time``, or if that of the energy is unknown; else of the energy."""
+        """Return the share of the time for ``time``, or if an energy of the model is unknown; else of the energy."""
         return self.time_ratio if by == TIME or self.energy_ratio is None else self.energy_ratio
 
 
@@ -94,16 +94,18 @@ def kind_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> tuple
 
 
 def rank_of(one: OperatorCost | KindCosts, by: str) -> tuple[float, str]:
-    """Return a key that sorts the largest first: by energy, or by time if energies are unknown.
+    """Return a key that sorts the largest first: by energy, or by time if any energy of the model is unknown.
 
     Args:
         one: an operator or a kind.
         by: one of ``SORTS``.
     """
     costs = one.costs
-    energy_j = costs.time_s if costs.energy_j is None else costs.energy_j
-    saving = costs.saving_time_s if costs.saving_energy_j is None else costs.saving_energy_j
-    largest = {TIME: costs.time_s, POWER: costs.power_w, SAVING: saving, NAME: 0.0}.get(by, energy_j)
+    has_energies = costs.energy_ratio is not None
+    saving = costs.saving_energy_j if has_energies and costs.saving_energy_j is not None else costs.saving_time_s
+    cost = costs.energy_j if has_energies else costs.time_s
+    power_w = costs.power_w if has_energies else costs.time_s
+    largest = {TIME: costs.time_s, POWER: power_w, SAVING: saving, NAME: 0.0}.get(by, cost)
     return -(largest or 0.0), one.operator
 
 

@@ -10,7 +10,7 @@ from opcost.comparing.ranking import ENERGY, NAME, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
-from opcost.reporting.show_doubts import DOUBTFUL, is_sum_doubtful
+from opcost.reporting.show_doubts import DOUBTFUL, is_by_time, is_sum_doubtful
 from opcost.reporting.show_notes import flag_lines
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.show import ShownModel
@@ -62,12 +62,13 @@ def print_model(label: str, model: ShownModel, by: str, top: int | None = None) 
     if not operators:
         print_line("No operator of the model is measured under these conditions.")
         return set()
+    order = ORDERS[TIME] if is_by_time(model.row) and by not in (NAME, SAVING) else ORDERS[by]
     shown = f"{len(operators)} of {len(model.operators)}"
     more = f"; --top {len(model.operators)} shows all" if len(operators) < len(model.operators) else ""
-    _print_operators(f"Operators {ORDERS[by]} ({shown} measured operator tuples{more})", operators, by)
+    _print_operators(f"Operators {order} ({shown} measured operator tuples{more})", operators, by)
     kinds = sorted(model.kinds, key=lambda kind: rank_of(kind, by))[:most]
     if kinds:
-        title = f"Kinds of operators {ORDERS[by]} ({len(kinds)} of {len(model.kinds)})"
+        title = f"Kinds of operators {order} ({len(kinds)} of {len(model.kinds)})"
         print_table(title, _columns(KIND_COLUMNS, by), list(map(_kind_cells, kinds)))
     return {kind.operator for kind in kinds} | {one.operator.rpartition(".")[2] for one in operators}
 

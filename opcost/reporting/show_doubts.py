@@ -35,4 +35,14 @@ def doubt_lines(rows: Sequence[RankingRow]) -> list[str]:
             f"{row.name} ({percent(row.memory_bytes_ratio)} of bytes measured)" for row in rows if row.is_missing
         ],
     }
-    return [f"{DOUBTFUL.strip()} {', '.join(names)}: {reason}." for reason, names in reasons.items() if names]
+    lines = [f"{DOUBTFUL.strip()} {', '.join(names)}: {reason}." for reason, names in reasons.items() if names]
+    by_time = [row.name for row in rows if is_by_time(row)]
+    if by_time:
+        models = "" if len(by_time) == len(rows) else f" of {', '.join(by_time)}"
+        lines.append(f"Not all energies of operators{models} are known: shares and order are those of time.")
+    return lines
+
+
+def is_by_time(row: RankingRow) -> bool:
+    """Return whether operators have shares of the time, and its order, because an energy is unknown."""
+    return row.sum_time_s is not None and row.sum_energy_j is None

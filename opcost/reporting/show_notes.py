@@ -12,7 +12,7 @@ from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.comparing.roofline import FP32, TF32, Roofline
 from opcost.comparing.tuple_costs import TupleFlag
 from opcost.measuring.conditions import TORCH_DEFAULT, Conditions
-from opcost.reporting.show_doubts import doubt_lines
+from opcost.reporting.show_doubts import doubt_lines, is_by_time
 from opcost.stages.show import DeviceRanking, ShownModel
 from opcost.units import number_of, percent
 
@@ -46,7 +46,7 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
         left_out: titles of columns that are not shown, which need no note.
     """
     rows = [model.row for model in ranking.models]
-    quantity = "time" if by == TIME else "energy"
+    quantity = "time" if by == TIME or all(map(is_by_time, rows)) else "energy"
     lines = [_energies_line(rows), *_errors_line(rows), *_boards_line(ranking.boards), *_arithmetic_line(rows)]
     kinds_shown = len(set(KIND_TITLES) - left_out)
     kinds = {kind.operator for model in ranking.models for kind in model.kinds[:kinds_shown]}

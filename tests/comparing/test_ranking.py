@@ -116,6 +116,27 @@ def test_without_energies_shares_are_those_of_the_time() -> None:
     ]
 
 
+@pytest.mark.parametrize("by", [ENERGY, POWER])
+def test_if_one_energy_is_unknown_operators_and_kinds_are_in_the_order_of_time(by: str) -> None:
+    # ReLU has 50 J, more than Linear has seconds.
+    cost = sum_of({RELU: 1, LINEAR: 1}, row_of(RELU, 1.0, 50.0), row_of(LINEAR, 9.0, None))
+    names = ["Linear", "ReLU"]
+    assert [one.operator.rpartition(".")[2] for one in operator_costs(with_sum(cost), None, by)] == names
+    kinds = kind_costs(with_sum(cost), None, by)
+    assert [kind.operator for kind in sorted(kinds, key=lambda kind: rank_of(kind, by))] == names
+    row = ranked_row(with_sum(cost))
+    assert any("order are those of time" in line for line in doubt_lines([row]))
+
+
+def test_if_one_energy_is_unknown_operators_are_in_the_order_of_the_time_that_they_save() -> None:
+    best = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
+    roofline = roofline_of_sums([works_of(sum_of({RELU: 1, LINEAR: 1}, *best))])
+    # ReLU would save 49.9 J of 0.999 s, SiLU 2.999 s.
+    cost = sum_of({RELU: 1, SILU: 1}, row_of(RELU, 1.0, 50.0), row_of(SILU, 3.0, None))
+    found = operator_costs(with_sum(cost), roofline, SAVING)
+    assert [one.operator for one in found] == ["torch.nn.SiLU", "torch.nn.ReLU"]
+
+
 def test_an_operators_saving_is_its_cost_above_the_roof() -> None:
     best = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
     roofline = roofline_of_sums([works_of(sum_of({RELU: 1, LINEAR: 1}, *best))])
