@@ -194,7 +194,7 @@ def ranking_row(source: RankingSource) -> RankingRow:
 
 
 def ranked(rows: Iterable[RankingRow], by: str) -> list[RankingRow]:
-    """Return the rows of one device in one of the orders ``SORTS``; those without the figure last."""
+    """Return the rows of one device in one of the orders ``SORTS``; those without the figure last, by time."""
 
     def key(row: RankingRow) -> tuple[bool, float, str]:
         figures = {
@@ -205,6 +205,6 @@ def ranked(rows: Iterable[RankingRow], by: str) -> list[RankingRow]:
             SAVING: None if row.saving_energy_per_sample_j is None else -row.saving_energy_per_sample_j,
         }
         figure = figures.get(by, 0.0)
-        return figure is None, figure or 0.0, row.name
+        return figure is None, (row.time_per_sample_s if figure is None else figure) or 0.0, row.name
 
     return sorted(rows, key=key)

@@ -1,6 +1,7 @@
 """Layout of tables within a width.
 
-A table that is too wide first breaks its headings at spaces, then loses columns, and at last has a block for each row.
+A column without any known value is left out. A table that is too wide first breaks its headings at spaces, then loses
+columns, and at last has a block for each row.
 A word is never broken in two and a number stays with its unit, except a word that is longer than the width.
 """
 
@@ -17,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opcost.reporting.wrapping import longest_word, wrapped
+from opcost.units import UNKNOWN
 
 GAP = 2
 """Characters between two columns, and of the indentation of a block's lines."""
@@ -47,6 +49,14 @@ class _Content:
 
     def cells(self, index: int) -> list[str]:
         return [row[index] for row in self.rows]
+
+    def without_unknown(self) -> tuple[_Content, list[str]]:
+        """Return the content without columns that have no known value, and their titles."""
+        unknown = [index for index in range(1, len(self.columns)) if set(self.cells(index)) == {UNKNOWN}]
+        left = self
+        for index in reversed(unknown):
+            left = left.without(index)
+        return left, [self.columns[index].title for index in unknown]
 
     def without(self, index: int) -> _Content:
         rows = tuple(row[:index] + row[index + 1 :] for row in self.rows)
@@ -80,10 +90,11 @@ class _Content:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A table that fits, and the titles of the columns that it leaves out."""
+    """A table that fits, and the titles of the columns that it leaves out: for their width, or without known values."""
 
     table: RenderableType
     left_out: tuple[str, ...]
+    unknown: tuple[str, ...]
 
 
 def least_width(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
@@ -100,7 +111,8 @@ def drawn(content: tuple[Sequence[Column], Sequence[Sequence[str]]], width: int,
         block: the number of successive rows that belong together.
     """
     columns, rows = content
-    left, kept = _Content(tuple(columns), tuple(map(tuple, rows))), list(range(len(columns)))
+    left, unknown = _Content(tuple(columns), tuple(map(tuple, rows))).without_unknown()
+    known, kept = left.columns, list(range(len(left.columns)))
     while (widths := left.widths(width)) is None:
         index = max(range(len(left.columns)), key=lambda index: (left.columns[index].drop, index))
         if not left.columns[index].drop:
@@ -108,7 +120,8 @@ def drawn(content: tuple[Sequence[Column], Sequence[Sequence[str]]], width: int,
         left = left.without(index)
         del kept[index]
     table = _blocks(left, width, block) if widths is None else _table(left, widths)
-    return Drawn(table, tuple(column.title for index, column in enumerate(columns) if index not in kept))
+    left_out = tuple(column.title for index, column in enumerate(known) if index not in kept)
+    return Drawn(table, left_out, tuple(unknown))
 
 
 def _table(content: _Content, widths: Sequence[int]) -> Table:

@@ -22,29 +22,29 @@ LINES_SHOWN = 15
 ORDERS = {ENERGY: "by energy", TIME: "by time", POWER: "by power", SAVING: "by saving", NAME: "by name"}
 
 SHARES = (
-    Column("ms/run", drop=6),
-    Column("mJ/run", drop=2),
+    Column("ms/run", drop=1),
+    Column("mJ/run"),
     Column("W", drop=8),
-    Column("time share", drop=5),
-    Column("energy share"),
-    Column("time roof", drop=3),
-    Column("energy roof", drop=2),
-    Column("saving ms/run", drop=4),
-    Column("saving mJ/run"),
+    Column("time share", drop=6),
+    Column("energy share", drop=3),
+    Column("time roof", drop=5),
+    Column("energy roof", drop=5),
+    Column("saving ms/run", drop=7),
+    Column("saving mJ/run", drop=4),
 )
 """The columns of costs of all calls of an operator or a kind."""
 
 OPERATOR_COLUMNS = (
     Column("operator", "left", wraps=24),
     Column("on", "left", wraps=24),
-    Column("calls", drop=7),
+    Column("calls", drop=2),
     Column("ms/call", drop=10),
     Column("mJ/call", drop=10),
     *SHARES,
     Column("bound", "left", drop=9),
 )
-FLAGS = Column("flags", "left", drop=1)
-KIND_COLUMNS = (Column("kind of operator", "left"), Column("calls", drop=7), *SHARES)
+FLAGS = Column("flags", "left", drop=3)
+KIND_COLUMNS = (Column("kind of operator", "left"), Column("calls", drop=2), *SHARES)
 
 
 def print_model(label: str, model: ShownModel, by: str, top: int | None = None) -> set[str]:
@@ -58,7 +58,8 @@ def print_model(label: str, model: ShownModel, by: str, top: int | None = None) 
     """
     _print_cost(label, model.row)
     most = LINES_SHOWN if top is None else top
-    operators = model.operators[:most]
+    by = _known_order(model.operators, by)
+    operators = sorted(model.operators, key=lambda one: rank_of(one, by))[:most]
     if not operators:
         print_line("No operator of the model is measured under these conditions.")
         return set()
@@ -71,6 +72,17 @@ def print_model(label: str, model: ShownModel, by: str, top: int | None = None) 
         title = f"Kinds of operators {order} ({len(kinds)} of {len(model.kinds)})"
         print_table(title, _columns(KIND_COLUMNS, by), list(map(_kind_cells, kinds)))
     return {kind.operator for kind in kinds} | {one.operator.rpartition(".")[2] for one in operators}
+
+
+def _known_order(operators: Sequence[OperatorCost], by: str) -> str:
+    """Return the order that is asked for, or that by time if no operator has the figure."""
+    costs = [one.costs for one in operators]
+    known = {
+        ENERGY: any(cost.energy_j is not None for cost in costs),
+        POWER: any(cost.power_w is not None for cost in costs),
+        SAVING: any(cost.saving_energy_j is not None for cost in costs),
+    }
+    return by if known.get(by, True) else TIME
 
 
 def _print_operators(title: str, operators: Sequence[OperatorCost], by: str) -> None:
@@ -90,7 +102,7 @@ def _print_operators(title: str, operators: Sequence[OperatorCost], by: str) -> 
 
 def _columns(columns: Sequence[Column], by: str) -> list[Column]:
     """Return the columns; the one that rows are sorted by is never left out."""
-    kept = {TIME: "time share", POWER: "W", SAVING: "saving mJ/run"}.get(by)
+    kept = {TIME: "ms/run", POWER: "W", SAVING: "saving mJ/run"}.get(by)
     return [replace(column, drop=0) if column.title == kept else column for column in columns]
 
 

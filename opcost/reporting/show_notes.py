@@ -7,7 +7,7 @@ from statistics import median
 
 from opcost.comparing.boards import BoardDifferences
 from opcost.comparing.operator_costs import OperatorCost
-from opcost.comparing.ranking import TIME
+from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.comparing.roofline import FP32, TF32, Roofline
 from opcost.comparing.tuple_costs import TupleFlag
@@ -58,6 +58,16 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
     return [*lines, *_sum_lines(rows), *doubt_lines(rows)]
 
 
+def known_order(rows: Sequence[RankingRow], by: str) -> str:
+    """Return the order that is asked for, or that by time if no model has the figure."""
+    known = {
+        ENERGY: any(row.energy_per_sample_j is not None for row in rows),
+        POWER: any(row.power_w is not None for row in rows),
+        SAVING: any(row.saving_energy_per_sample_j is not None for row in rows),
+    }
+    return by if known.get(by, True) else TIME
+
+
 def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[str]) -> list[str]:
     """Return the notes of one model.
 
@@ -96,7 +106,8 @@ def _energies_line(rows: Sequence[RankingRow]) -> str:
     temperatures = {row.reference_temperature_c for row in rows if row.energy_j is not None}
     names = [row.name for row in rows if row.energy_j is not None and row.reference_temperature_c is None]
     if not temperatures:
-        return "No energy is measured."
+        reasons = list(dict.fromkeys(row.energy_missing_reason for row in rows if row.energy_missing_reason))
+        return f"No energy is measured: {'; '.join(reasons)}." if reasons else "No energy is measured."
     if len(temperatures) > 1:
         return f"Energies are total, at 50 °C; as measured for {', '.join(names)}."
     (celsius,) = temperatures

@@ -14,7 +14,7 @@ from opcost.measuring.conditions import Conditions
 from opcost.reporting.operator_tables import print_model
 from opcost.reporting.remark_notes import all_in_words
 from opcost.reporting.show_doubts import DOUBTFUL, is_cost_doubtful, is_sum_doubtful
-from opcost.reporting.show_notes import ESTIMATED, KIND_TITLES, arithmetic, model_notes, ranking_notes
+from opcost.reporting.show_notes import ESTIMATED, KIND_TITLES, arithmetic, known_order, model_notes, ranking_notes
 from opcost.reporting.tables import print_origin
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.compare import ComparingReport
@@ -63,6 +63,7 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
     rows = [model.row for model in ranking.models]
     if not rows:
         return None
+    by = known_order(rows, by)
     labelled = zip(_labels(rows), ranking.models, strict=True)
     cells = [_cells(label, model, by) for label, model in labelled]
     shared = _shared_size(rows)
@@ -92,7 +93,8 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None) -> None:
         table = None if report.has_operators else table_of(ranking, by)
         if table is not None:
             left_out = print_table(table.title, table.columns, table.rows[:top])
-            for line in ranking_notes(ranking, by, left_out):
+            order = known_order([model.row for model in ranking.models], by)
+            for line in ranking_notes(ranking, order, left_out):
                 print_line(line)
         for model in ranking.incomplete:
             print_line(_incomplete_line(model.row))

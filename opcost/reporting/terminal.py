@@ -57,9 +57,9 @@ def progress_on_stderr() -> LoggedProgress:
 
 
 def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequence[str]], block: int = 1) -> set[str]:
-    """Print a table on stdout that fits its width, and a line with the columns that it leaves out; return their titles.
+    """Print a table on stdout that fits its width, and lines with the columns that it leaves out; return their titles.
 
-    Without a terminal it has all columns.
+    Without a terminal it has all columns with a known value.
 
     Args:
         title: the table's title.
@@ -80,10 +80,14 @@ def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequ
         console.print(Text(line, "bold"))
     console.print(table.table, crop=False)
     console.print()
+    notes = []
     if table.left_out:
-        note = f"Not shown at this width: {', '.join(table.left_out)}; a wider terminal or --json has them."
+        notes.append(f"Not shown at this width: {', '.join(table.left_out)}; a wider terminal or --json has them.")
+    if table.unknown:
+        notes.append(f"Without a known value: {', '.join(table.unknown)}.")
+    for note in notes:
         console.print(Text("\n".join(wrapped(note, width)), "dim"))
-    return set(table.left_out)
+    return {*table.left_out, *table.unknown}
 
 
 def print_line(text: str, hanging: int = 0) -> None:

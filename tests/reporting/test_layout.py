@@ -49,6 +49,14 @@ def test_headings_break_at_spaces_before_a_column_is_left_out() -> None:
     assert left_out == ()
 
 
+@pytest.mark.parametrize("width", [40, 160])
+def test_a_column_without_a_known_value_goes_before_all_others(width: int) -> None:
+    columns = [Column("model", "left"), Column("energy per sample"), Column("calls", drop=1), Column("ms", drop=2)]
+    rows = [["resnet50_with_a_long_name", "-", "161", "5"], ["-", "-", "-", "6"]]
+    table = drawn((columns, rows), width, 1)
+    assert (table.left_out, table.unknown) == ((), ("energy per sample",))
+
+
 @pytest.mark.parametrize(
     ("name", "left_out"),
     [("a_model", ()), ("a_name_of_9", ("inputs",)), ("a_name_of_18_signs", ("sum of operators", "inputs"))],

@@ -17,7 +17,9 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load
 
+from opcost.comparing.operator_costs import CostShare
 from opcost.comparing.ranking import SORTS
+from opcost.comparing.ranking_row import ranked
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.counts import OperatorCount, OperatorCounts
@@ -234,6 +236,56 @@ def test_sizes_that_differ_have_a_column_at_every_width_and_those_that_all_share
     assert title.endswith("; batch 32, 3x224x224")
     assert "batch" not in header
     assert "size" not in header
+
+
+def without_energies(report: ShowReport) -> ShowReport:
+    """The report of a device whose energy cannot be measured."""
+    (device,) = report.rankings
+    models = []
+    for model in device.models:
+        row = replace(
+            model.row,
+            **dict.fromkeys(("energy_j", "energy_standard_error_j", "power_w", "energy_per_sample_j"), None),
+            **dict.fromkeys(("samples_per_joule", "roof_energy_ratio", "saving_energy_per_sample_j"), None),
+            energy_missing_reason="no RAPL",
+        )
+        operators = [replace(one, call_energy_j=None, costs=energyless(one.costs)) for one in model.operators]
+        kinds = [replace(kind, costs=energyless(kind.costs)) for kind in model.kinds]
+        models.append(replace(model, row=row, operators=tuple(operators), kinds=tuple(kinds)))
+    rows = ranked([model.row for model in models], "energy")
+    of_row = {model.row.name: model for model in models}
+    return replace(report, rankings=(replace(device, models=tuple(of_row[row.name] for row in rows)),))
+
+
+def energyless(costs: CostShare) -> CostShare:
+    return replace(
+        costs, **dict.fromkeys(("energy_j", "power_w", "energy_ratio", "roof_energy_ratio", "saving_energy_j"), None)
+    )
+
+
+@pytest.mark.parametrize("by", ["energy", "power", "saving"])
+def test_without_energies_models_are_sorted_by_time_and_the_reason_is_noted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_rankings(without_energies(shown("alexnet", "resnet50", "resnet18_32x3x32x32", "vit_b_16")), by)
+    printed = capsys.readouterr().out
+    assert printed.startswith("Time per sample on NVIDIA H200")
+    assert re.findall(r"^(resnet18|alexnet|resnet50|vit_b_16) ", printed, re.MULTILINE)[0] == "resnet18"
+    assert "mJ" not in printed.partition("───")[0]
+    assert printed.count("No energy is measured: no RAPL.") == 1
+
+
+def test_without_energies_operators_are_sorted_by_time_with_their_calls(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_rankings(without_energies(shown("swin_t")), "energy", top=3)
+    printed = capsys.readouterr().out
+    assert "Operators by time" in printed
+    assert "Kinds of operators by time" in printed
+    headers = [line.split() for line in printed.splitlines() if "ms/run" in line and "calls" in line]
+    assert len(headers) == 2
 
 
 def test_a_size_in_a_name_that_is_not_the_models_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
