@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 from opcost.columns import Column, Columns, columns_of, values_of
 from opcost.comparing.operator_costs import KindCosts, OperatorCost
 from opcost.comparing.ranking_row import RankingRow
 from opcost.measuring.conditions import DEVICE_PRODUCT
-from opcost.stages.show import ShownModel, ShowReport
+from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 
 KIND = Column("kind of operator with the largest share of the sum; `kind_2` and `kind_3` have the next ones")
 KIND_RATIO = Column(
@@ -48,6 +48,34 @@ class OperatorLine(Columns):
     model: Annotated[str, Column("the model's folder in measurements/")]
     device_product: Annotated[str, DEVICE_PRODUCT]
     cost: OperatorCost
+
+
+def largest(report: ShowReport, top: int | None) -> ShowReport:
+    """Return a report with the first models of each device only, or operators of each model if the report has them.
+
+    Args:
+        report: the rankings.
+        top: the most models of a device, or operators of a model; None for all.
+    """
+    if report.has_operators:
+        return replace(report, rankings=tuple(_with_operators(ranking, top) for ranking in report.rankings))
+    rankings = (
+        replace(
+            ranking,
+            models=ranking.models[:top],
+            incomplete=ranking.incomplete if top is None else ranking.incomplete[: max(0, top - len(ranking.models))],
+        )
+        for ranking in report.rankings
+    )
+    return replace(report, rankings=tuple(rankings))
+
+
+def _with_operators(ranking: DeviceRanking, top: int | None) -> DeviceRanking:
+    models, incomplete = (
+        tuple(replace(model, operators=model.operators[:top]) for model in found)
+        for found in (ranking.models, ranking.incomplete)
+    )
+    return replace(ranking, models=models, incomplete=incomplete)
 
 
 def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:

@@ -26,6 +26,16 @@ ROOF_TITLES = frozenset({"time roof", "energy roof", "saving mJ/sample"})
 """The columns of the ranking that the note on the roof explains."""
 
 
+NAMES_SHOWN = 6
+"""The models that a note names."""
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the first names, and the number of the others."""
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
 def arithmetic(conditions: Conditions) -> str:
     """Return the formats of convolutions and of matrix products in words."""
     is_gpu = conditions.device_type != "cpu"
@@ -109,7 +119,7 @@ def _energies_line(rows: Sequence[RankingRow]) -> str:
         reasons = list(dict.fromkeys(row.energy_missing_reason for row in rows if row.energy_missing_reason))
         return f"No energy is measured: {'; '.join(reasons)}." if reasons else "No energy is measured."
     if len(temperatures) > 1:
-        return f"Energies are total, at 50 °C; as measured for {', '.join(names)}."
+        return f"Energies are total, at 50 °C; as measured for {some_of(names)}."
     (celsius,) = temperatures
     return f"Energies are total, {'as measured' if celsius is None else f'at {celsius:g} °C'}."
 
@@ -173,14 +183,16 @@ def rates_of(roofline: Roofline) -> str:
 
 
 def _sum_lines(rows: Sequence[RankingRow]) -> list[str]:
-    """Return lines on sums that take the place of wholes."""
-    return [_sum_line(row) for row in rows if row.source == SUM]
-
-
-def _sum_line(row: RankingRow) -> str:
-    errors = _errors_of_sums(row)
-    error = f"expected error {errors}" if errors else "its error is unknown"
-    return f"{ESTIMATED} {row.name}: the sum of its operators, because the whole model is not measured; {error}"
+    """Return a line for the sums with the same expected error that take the place of wholes."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        if row.source == SUM:
+            errors = _errors_of_sums(row)
+            names.setdefault(f"expected error {errors}" if errors else "its error is unknown", []).append(row.name)
+    return [
+        f"{ESTIMATED} {some_of(found)}: the sum of its operators, because the whole model is not measured; {error}"
+        for error, found in names.items()
+    ]
 
 
 def _errors_of_sums(row: RankingRow) -> str:

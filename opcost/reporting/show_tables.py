@@ -14,9 +14,17 @@ from opcost.measuring.conditions import Conditions
 from opcost.reporting.operator_tables import print_model
 from opcost.reporting.remark_notes import all_in_words
 from opcost.reporting.show_doubts import DOUBTFUL, is_cost_doubtful, is_sum_doubtful
-from opcost.reporting.show_notes import ESTIMATED, KIND_TITLES, arithmetic, known_order, model_notes, ranking_notes
+from opcost.reporting.show_notes import (
+    ESTIMATED,
+    KIND_TITLES,
+    arithmetic,
+    known_order,
+    model_notes,
+    ranking_notes,
+    some_of,
+)
 from opcost.reporting.tables import print_origin
-from opcost.reporting.terminal import Column, print_line, print_table
+from opcost.reporting.terminal import Column, print_commands, print_line, print_table
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 from opcost.units import MILLI, UNKNOWN, percent, significant
@@ -77,13 +85,14 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
     )
 
 
-def print_rankings(report: ShowReport, by: str, top: int | None = None) -> None:
+def print_rankings(report: ShowReport, by: str, top: int | None = None, with_incomplete: bool = True) -> None:
     """Print a table for each device, or for each model if the report has operators, and models without a figure.
 
     Args:
         report: the rankings.
         by: one of ``SORTS``.
         top: the most models, or operators of a model; None for all models, and the usual number of operators.
+        with_incomplete: whether to name the models with an incomplete sum only.
     """
     for ranking in report.rankings:
         for model in ranking.models if report.has_operators else ():
@@ -96,11 +105,11 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None) -> None:
             order = known_order([model.row for model in ranking.models], by)
             for line in ranking_notes(ranking, order, left_out):
                 print_line(line)
-        for model in ranking.incomplete:
-            print_line(_incomplete_line(model.row))
+        if with_incomplete and ranking.incomplete:
+            _print_incomplete([model.row for model in ranking.incomplete])
     if report.not_measured:
-        remedy = command("measure-models", *report.not_measured)
-        print_line(f"Not measured: {', '.join(report.not_measured)}; run {remedy}")
+        print_line(f"Not measured: {some_of(report.not_measured)}")
+        print_commands([(command("measure-models", *report.not_measured), "measure them")])
     if report.rankings:
         print_origin()
 
@@ -211,7 +220,13 @@ def _plain(value: float | None, decimals: int) -> str:
     return UNKNOWN if value is None else f"{value:,.{decimals}f}"
 
 
-def _incomplete_line(row: RankingRow) -> str:
-    measured = f"{percent(row.memory_bytes_ratio)} of its bytes and {percent(row.flop_ratio)} of its FLOPs"
-    remedy = f"run {command('measure', row.name)} for the rest, or {command('measure-models', row.name)}"
-    return f"{row.name}: operators with {measured} are measured, the whole model is not; {remedy}"
+def _print_incomplete(rows: Sequence[RankingRow]) -> None:
+    """Print the models of which some operators are measured only, and the commands that measure the rest."""
+    shares = [
+        f"{row.name} ({percent(row.memory_bytes_ratio)} of its bytes and {percent(row.flop_ratio)} of its FLOPs)"
+        for row in rows
+    ]
+    print_line(f"No whole model and not all operators are measured: {some_of(shares)}")
+    names = [row.name for row in rows]
+    ways = [("measure", "measure the other operators"), ("measure-models", "measure whole models")]
+    print_commands([(command(name, *names), purpose) for name, purpose in ways])

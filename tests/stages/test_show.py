@@ -24,7 +24,7 @@ from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.reporting.show_lines import print_csv, ranking_objects
+from opcost.reporting.show_lines import csv_lines, largest, print_csv, ranking_objects
 from opcost.reporting.show_notes import arithmetic
 from opcost.reporting.show_tables import print_rankings, print_remarks
 from opcost.running.request import COUNTS, Request
@@ -288,6 +288,27 @@ def test_without_energies_operators_are_sorted_by_time_with_their_calls(
     assert len(headers) == 2
 
 
+def test_incomplete_models_have_one_line_and_commands_that_are_not_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    report = shown("regnet*", "swin*", choice=Choice(execution="eager"))
+    print_rankings(report, "energy")
+    printed = capsys.readouterr().out
+    assert printed.count("not all operators") == 1
+    assert f"and {len(report.rankings[0].incomplete) - 6} more" in " ".join(printed.split())
+    assert " ".join(model.row.name for model in report.rankings[0].incomplete) in printed
+    print_rankings(report, "energy", with_incomplete=False)
+    assert "regnet" not in capsys.readouterr().out.partition("opcost ")[0]
+
+
+@pytest.mark.parametrize(("operators", "lines"), [(False, 2), (True, 4)])
+def test_csv_and_json_have_the_number_that_is_asked_for(operators: bool, lines: int) -> None:
+    report = largest(shown("resnet50", "swin_t", choice=Choice(operators=operators)), 2)
+    assert len(csv_lines(report, "energy")) == lines
+    assert len(ranking_objects(largest(report, 1))) == (2 if operators else 1)
+
+
 def test_a_size_in_a_name_that_is_not_the_models_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     report = shown("resnet50", "swin_t")
     (device,) = report.rankings
@@ -508,7 +529,7 @@ def test_an_incomplete_sum_is_no_cost_but_says_what_is_measured(
     assert (report.rankings[0].models, report.is_incomplete) == ((), True)
     print_rankings(report, "energy")
     printed = capsys.readouterr().out
-    assert "operators with 80.0 % of its bytes and 80.0 % of its FLOPs are measured" in printed
+    assert "not all operators are measured: a2 (80.0 % of its bytes and 80.0 % of its FLOPs)" in printed
     assert "measure a2" in printed
 
 

@@ -51,6 +51,7 @@ OPERATORS = switch(
 WHY = switch("--why", "also print all remarks on the comparisons of these models' sums with their wholes")
 FORMAT = OneOf(
     (
+        WHY,
         switch("--json", "print one JSON list with one object per model, and nothing else, on stdout"),
         switch("--csv", "print one line of CSV per model (per operator with --operators), and nothing else, on stdout"),
     )
@@ -62,7 +63,7 @@ def show(arguments: Namespace) -> int:
     """Print the ranking; return 1 if a named model has no figure, else 0."""
     log_run(arguments.verbose)
 
-    from opcost.reporting.show_lines import print_csv, ranking_objects
+    from opcost.reporting.show_lines import largest, print_csv, ranking_objects
     from opcost.reporting.show_tables import print_rankings, print_remarks
     from opcost.reporting.tables import print_objects
     from opcost.running.request import Request
@@ -75,11 +76,11 @@ def show(arguments: Namespace) -> int:
     operators = arguments.operators if arguments.operators or arguments.json or arguments.csv else None
     report = find_rankings(request, Choice(arguments.sort, arguments.device, arguments.execution, operators))
     if arguments.json:
-        print_objects(ranking_objects(report))
+        print_objects(ranking_objects(largest(report, arguments.top)))
     elif arguments.csv:
-        print_csv(report, arguments.sort)
+        print_csv(largest(report, arguments.top), arguments.sort)
     else:
-        print_rankings(report, arguments.sort, arguments.top)
+        print_rankings(report, arguments.sort, arguments.top, with_incomplete=bool(arguments.names))
         if arguments.why:
             from opcost.stages.compare import find_comparisons, reports_of
 
@@ -91,6 +92,6 @@ SHOW = Subcommand(
     name="show",
     does="rank models by the energy or the time of a sample, or show the operators of one model, from rows",
     example="resnet50",
-    options=(SHOWN, SORT, TOP, SHOWN_DEVICE, SHOWN_EXECUTION, OPERATORS, WHY, FORMAT, *FOLDERS, VERBOSE),
+    options=(SHOWN, SORT, TOP, SHOWN_DEVICE, SHOWN_EXECUTION, OPERATORS, FORMAT, *FOLDERS, VERBOSE),
     run=show,
 )
