@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from opcost.comparing.comparison import differing
 from opcost.comparing.doubts import doubts
 from opcost.estimates import Estimate
+from opcost.invocation import command
 from opcost.reporting.compared_models import QUANTITIES, compared_model
 from opcost.reporting.remark_notes import Footnote, Noted, footnote_lines, footnotes, numbers_of
 from opcost.reporting.tables import DOUBTFUL, dry_run_note, print_origin, ratio_with_error, shared_facts
@@ -72,7 +73,7 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
         print_line(line, hanging=4)
     for report in reports:
         if report.reason:
-            print_line(f"{report.name}: {report.reason}")
+            print_line(f"{report.name}: {report.reason}", command=command("measure-models", report.name))
     rows = [one.noted.row for one in compared]
     if rows:
         day = max(row.compared_at for row in rows).partition("T")[0]

@@ -90,9 +90,16 @@ def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequ
     return {*table.left_out, *table.unknown}
 
 
-def print_line(text: str, hanging: int = 0) -> None:
-    """Print a line of text on stdout; if its width is known, wrapped at words, later lines indented by ``hanging``."""
-    print("\n".join(wrapped(text, _width(), hanging) if _has_width() else [text]))
+def print_line(text: str, hanging: int = 0, command: str = "") -> None:
+    """Print a line of text on stdout; if its width is known, wrapped at words, later lines indented by ``hanging``.
+
+    A ``command`` at the end of the text is then on a line of its own if all does not fit on one.
+    """
+    lines = [text]
+    if _has_width() and cell_len(text) > _width():
+        before = text.removesuffix(command).rstrip()
+        lines = [*wrapped(before, _width(), hanging), *([f"  {command}"] if command and before != text else [])]
+    print("\n".join(lines))
 
 
 def print_commands(commands: Sequence[tuple[str, str]]) -> None:

@@ -307,3 +307,12 @@ def test_a_line_is_not_wrapped_or_changed(capsys: pytest.CaptureFixture[str]) ->
     text = "float32[2, 3] [red]x[/red] " * 20
     print_line(text)
     assert capsys.readouterr().out == f"{text}\n"
+
+
+def test_a_command_at_the_end_of_a_line_is_not_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    line = "resnet18: the whole model is not measured; run opcost measure-models resnet18"
+    print_line(line, command="opcost measure-models resnet18")
+    assert "  opcost measure-models resnet18" in capsys.readouterr().out.splitlines()
