@@ -14,9 +14,10 @@ from typing import TypeAlias
 from opcost.comparing.roofline import Roof, Roofline, Work, roofline_of
 from opcost.comparing.tuple_costs import arithmetic_of
 from opcost.estimates import value_of
-from opcost.measuring.record import is_flagged
+from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.operators.counts import OperatorCount
-from opcost.operators.tuples import OperatorTuple
+from opcost.summing.energy import EnergyBasis, common_basis
+from opcost.summing.index import best_rows
 from opcost.summing.summation import ModelCost, Part
 
 
@@ -37,28 +38,35 @@ Works: TypeAlias = Sequence[tuple[Part, Work]]
 """Parts of a sum, each with the work of one call."""
 
 
-def work_of(part: Part, counts: Mapping[OperatorTuple, OperatorCount]) -> Work:
-    """Return FLOPs, bytes and cost of one call of a part of a sum. The energy is on the sum's basis."""
-    count = counts[part.case.operator]
+def work_of(count: OperatorCount, row: MeasurementRow, basis: EnergyBasis) -> Work:
+    """Return FLOPs, bytes and cost of one call of an operator. The energy is on this basis."""
     return Work(
         flop=count.flop,
         memory_bytes=count.memory_bytes,
-        time_s=part.row.measurement.time_s,
-        energy_j=value_of(part.basis.energy_of(part.row)),
-        arithmetic=arithmetic_of(part.case.operator, part.row.conditions),
+        time_s=row.measurement.time_s,
+        energy_j=value_of(basis.energy_of(row)),
+        arithmetic=arithmetic_of(count.operator, row.conditions),
     )
 
 
 def works_of(cost: ModelCost) -> Works:
     """Return the parts of a sum, each with the work of one call."""
     counts = {count.operator: count for count in cost.summed}
-    return [(part, work_of(part, counts)) for part in cost.parts]
+    return [(part, work_of(counts[part.case.operator], part.row, part.basis)) for part in cost.parts]
 
 
-def roofline_of_sums(sums: Iterable[Works]) -> Roofline | None:
-    """Return the roofline of all rows of sums under the same conditions that are not flagged."""
-    works = (pair for one in sums for pair in one)
-    return roofline_of({part.row.key: work for part, work in works if not is_flagged(part.row.measurement)}.values())
+def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]) -> Roofline | None:
+    """Return the roofline of rows under the same conditions that are not flagged.
+
+    Energies are at the reference temperature where that is known.
+
+    Args:
+        rows: of operators.
+        counts: FLOPs and bytes of each operator, by its key; rows of other operators are left out.
+    """
+    sound = best_rows(row for row in rows if not is_flagged(row.measurement)).values()
+    known = ((counts.get(row.key.partition("-")[0]), row) for row in sound)
+    return roofline_of(work_of(count, row, common_basis([row])) for count, row in known if count is not None)
 
 
 def roof_share(works: Works, roofline: Roofline | None) -> RoofShare:

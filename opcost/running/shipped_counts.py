@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from opcost.errors import UserError, shortened
-from opcost.operators.counts import OperatorCounts
+from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_rows import ModelOperatorRow, ShippedCounts, counts_of, rows_of
 from opcost.operators.tuples import META
 from opcost.running.request import COUNTS, Request, counted, model_tuple
 from opcost.storage.configs import ModelConfig
+from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 
 
@@ -32,6 +33,18 @@ def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mappin
         for config in configs
         if (shipped := found.get(_identity(config))) is not None and not _has_newer_pickle(config, shipped)
     }
+
+
+def counts_of_operators(database: Database) -> Mapping[str, OperatorCount]:
+    """Return the counts of all operators of all models in the database, by the operator's key.
+
+    Calls are those in one of the models; FLOPs and bytes of a call are the same in all.
+
+    Raises:
+        UserError: the table is damaged.
+    """
+    found = _counts_in(database.model_operators).values()
+    return {count.operator.key: count for shipped in found for count in shipped.counts.counts if count.computes}
 
 
 def counted_or_shipped(
@@ -87,9 +100,15 @@ def _in_table(
     table: CsvTable[ModelOperatorRow], configs: Iterable[ModelConfig]
 ) -> Mapping[tuple[str, tuple[str, ...]], ShippedCounts]:
     """Return the best counts of each of these models, see ``_identity``."""
-    keys = {model_tuple(config).key for config in configs}
+    return _counts_in(table, {model_tuple(config).key for config in configs}.__contains__)
+
+
+def _counts_in(
+    table: CsvTable[ModelOperatorRow], wanted: Callable[[str], bool] | None = None
+) -> Mapping[tuple[str, tuple[str, ...]], ShippedCounts]:
+    """Return the best counts of each model whose key is wanted, of all models if ``wanted`` is None."""
     of_model: dict[str, list[ModelOperatorRow]] = {}
-    for row in table.rows(keys.__contains__):
+    for row in table.rows(wanted):
         of_model.setdefault(row.model_key, []).append(row)
     try:
         found = [(key, shipped) for key, rows in of_model.items() for shipped in counts_of(rows)]

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from opcost.comparing.boards import BoardDifferences, board_differences
-from opcost.comparing.cache_chains import ChainRow
-from opcost.comparing.compare import corrections_of
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
-from opcost.comparing.potential import Works, roofline_of_sums
 from opcost.comparing.ranking import ENERGY, SORTS, ModelFigures, sum_errors
 from opcost.comparing.ranking_row import RankingRow, RankingSource, ranked, ranking_row
 from opcost.comparing.roofline import Roofline
@@ -21,16 +17,11 @@ from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.named_device import device_mistake, is_meant
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import of_operators
-from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import SIZE_IN_NAME
-from opcost.operators.whitelist import EVERYTHING, select
-from opcost.running.request import COUNTS, Request, model_tuple
-from opcost.running.shipped_counts import shipped_counts
+from opcost.running.request import Request, model_tuple
+from opcost.stages.ranking_data import CountedModel, RankingData, figures_under, read_ranking_data
 from opcost.storage.config_nodes import quoted
 from opcost.storage.configs import ModelConfig
-from opcost.summing.index import Measurements, best_of_each_board
-from opcost.summing.summation import ModelCost, best_whole, sum_beside
 
 _GLOB = re.compile(r"[*?\[]")
 
@@ -133,18 +124,20 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     """
     request.database.must_exist()
     _refuse_empty_globs(request)
-    named = request.configs()
-    names = {config.name for config in named}
-    rows = _read(request, [*named, *_other_configs(request, names)], names)
+    # Roofs and expected errors rest on all models, so that they do not depend on the choice.
+    chosen = request.configs() if request.names else []
+    configs = {config.name: config for config in (*request.folders.readable(), *chosen)}
+    names = {config.name for config in chosen} or configs.keys()
+    data = read_ranking_data(request, list(configs.values()), names)
     is_one_named = len(names) == 1 and len(request.names) == 1 and not _GLOB.search(request.names[0])
     has_operators = is_one_named if choice.operators is None else choice.operators
     rankings = []
-    for product, conditions in _by_product(request, rows, choice).items():
-        sources = [one for one in _sources(list(_figures(rows, conditions))) if one.model.name in names]
+    for product, conditions in _by_product(request, data, choice).items():
+        sources = [one for one in _sources(list(_figures(data, conditions)), data) if one.model.name in names]
         all_shown = _shown(sources, choice.by, has_operators)
         models = tuple(model for model in all_shown if model.row.time_s is not None)
         incomplete = tuple(model for model in all_shown if model.row.time_s is None)
-        boards = board_differences(_wholes(rows, conditions))
+        boards = board_differences(_wholes(data, conditions))
         rankings.append(DeviceRanking(product, models, incomplete, boards))
     shown = {model.row.name for ranking in rankings for model in (*ranking.models, *ranking.incomplete)}
     names_without_effect = request.names if names - shown else ()
@@ -157,7 +150,7 @@ def _refuse_empty_globs(request: Request) -> None:
     empty = next((name for name in request.names if _GLOB.search(name) and not request.folders.has_match(name)), None)
     if empty is not None:
         measured = {row.key.partition("-")[0] for row in request.database.full_model_measurements.rows()}
-        configs = replace(request, names=()).configs()
+        configs = request.folders.readable()
         found = sorted({SIZE_IN_NAME.sub("", one.name) for one in configs if model_tuple(one).key in measured})
         raise UserError(f"no model matches {quoted(empty)}; measured are {', '.join(found) or 'none'}")
 
@@ -168,77 +161,11 @@ def _without(shown: Collection[str], request: Request, name: str) -> list[ModelC
     return [] if any(config.name in shown for config in configs) else configs
 
 
-@dataclass(frozen=True)
-class _Model:
-    """A config with the counts of its operators that compute something, None if it is not counted, and its wholes."""
-
-    config: ModelConfig
-    counts: OperatorCounts | None
-    wholes: tuple[MeasurementRow, ...]
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """All models, and the rows of their operators and of cache chains.
-
-    ``newest`` has each set of conditions with the time of its newest row.
-    """
-
-    models: tuple[_Model, ...]
-    measurements: Measurements
-    chains: Sequence[ChainRow]
-    newest: Mapping[Conditions, str]
-
-
-def _read(request: Request, configs: Sequence[ModelConfig], names: Collection[str]) -> _Rows:
-    """Return all that is known of these models, named or not: errors and roofs rest on all of them."""
-    counts = _counts(request, configs, names)
-    wholes: dict[str, list[MeasurementRow]] = {}
-    database = request.database
-    models_measured = database.full_model_measurements.rows(of_operators(map(model_tuple, configs)))
-    for row in best_of_each_board(models_measured):
-        wholes.setdefault(row.key.partition("-")[0], []).append(row)
-    operators = {count.operator for one in counts.values() for count in one.counts}
-    operator_rows = database.operator_measurements.rows(of_operators(operators))
-    conditions: dict[str, Conditions] = {}
-    newest: dict[str, str] = {}
-    for row in (*models_measured, *operator_rows):
-        key = row.conditions.key
-        conditions[key], newest[key] = row.conditions, max(newest.get(key, ""), row.measurement.ended_at)
-    return _Rows(
-        models=tuple(
-            _Model(config, counts.get(config.name), tuple(wholes.get(model_tuple(config).key, ())))
-            for config in configs
-        ),
-        measurements=Measurements(operator_rows),
-        chains=database.calls_in_chains.rows(),
-        newest={conditions[key]: ended_at for key, ended_at in newest.items()},
-    )
-
-
-def _other_configs(request: Request, names: Collection[str]) -> list[ModelConfig]:
-    """Return the configs that the user did not choose, none if one of them has a mistake."""
-    if not request.names:
-        return []
-    with suppress(UserError):
-        return [config for config in replace(request, names=()).configs() if config.name not in names]
-    return []
-
-
-def _counts(request: Request, configs: Sequence[ModelConfig], names: Collection[str]) -> Mapping[str, OperatorCounts]:
-    """Return the counts of operators that compute something: shipped ones, and of these names also pickles."""
-    found = dict(shipped_counts(request, configs))
-    for config in configs:
-        if config.name in names and config.name not in found and COUNTS.path(config).exists():
-            found[config.name] = COUNTS.read(config)
-    return {name: select(counts, (EVERYTHING,)).kept for name, counts in found.items()}
-
-
-def _by_product(request: Request, rows: _Rows, choice: Choice) -> dict[str, list[Conditions]]:
+def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str, list[Conditions]]:
     """Return the sets of conditions to show for each device, GPUs first."""
-    found = [one for one in rows.newest if one.cache == WARM and one.execution == choice.execution_on(one.device_type)]
+    found = [one for one in data.newest if one.cache == WARM and one.execution == choice.execution_on(one.device_type)]
     if not found:
-        others = sorted({one.execution for one in rows.newest})
+        others = sorted({one.execution for one in data.newest})
         remedy = f"add --execution {others[0]}" if others else f"run {command('measure-models')}"
         raise NothingMeasuredError(
             f"{request.database.folder}: nothing is measured{' in this execution' if others else ''}; {remedy}, or "
@@ -259,46 +186,30 @@ def _no_row_of(device: str, products: Collection[str]) -> str:
     return device_mistake(device) or f"no row of {device!r}; {remedy}"
 
 
-def _figures(rows: _Rows, conditions: Iterable[Conditions]) -> Iterator[ModelFigures]:
+def _figures(data: RankingData, conditions: Iterable[Conditions]) -> Iterator[ModelFigures]:
     """Yield the figures of each model under those of these conditions that suit it best, if it is measured."""
     candidates = list(conditions)
-    for model in rows.models:
-        best = max((_suitability(model, one, rows), index) for index, one in enumerate(candidates))
+    for model in data.models:
+        best = max((_suitability(model, one, data), index) for index, one in enumerate(candidates))
         is_measured = any(best[0][:2])
         if is_measured:
-            figures = _under(model, candidates[best[1]], rows)
+            figures = figures_under(model, candidates[best[1]], data)
             if figures.whole is not None or figures.cost is not None:
                 yield figures
 
 
-def _suitability(model: _Model, conditions: Conditions, rows: _Rows) -> tuple[bool, float, str]:
+def _suitability(model: CountedModel, conditions: Conditions, data: RankingData) -> tuple[bool, float, str]:
     """Return whether the whole is measured, the share of the operators' bytes that is, and the newest row's time."""
     if conditions.precision != model.config.precision:
         return False, 0.0, ""
     ended = [row.measurement.ended_at for row in model.wholes if row.conditions == conditions]
-    share = 0.0 if model.counts is None else rows.measurements.measured_ratio(model.counts, conditions)
-    return bool(ended), share, max(ended, default=rows.newest[conditions])
+    share = 0.0 if model.counts is None else data.measurements.measured_ratio(model.counts, conditions)
+    return bool(ended), share, max(ended, default=data.newest[conditions])
 
 
-def _under(model: _Model, conditions: Conditions, rows: _Rows) -> ModelFigures:
-    counts = model.counts
-    wholes = [row for row in model.wholes if row.conditions == conditions]
-    whole: MeasurementRow | None = wholes[-1] if wholes else None
-    cost: ModelCost | None = None
-    if counts is not None and wholes:
-        whole, cost = best_whole(wholes, lambda row: sum_beside(row, counts, rows.measurements, conditions))
-    elif counts is not None:
-        cost = sum_beside(None, counts, rows.measurements, conditions)
-    if cost is None or counts is None or not cost.parts:
-        return ModelFigures(model.config.name, model.config.input_size, conditions, whole, None)
-    corrections = corrections_of(counts, rows.chains, conditions)
-    correction = None if corrections is None else corrections.of(cost.summed)
-    return ModelFigures(model.config.name, model.config.input_size, conditions, whole, cost, correction)
-
-
-def _wholes(rows: _Rows, conditions: Iterable[Conditions]) -> Iterator[list[MeasurementRow]]:
+def _wholes(data: RankingData, conditions: Iterable[Conditions]) -> Iterator[list[MeasurementRow]]:
     """Yield the rows of each model under each of these sets of conditions, one of each board."""
-    for model in rows.models:
+    for model in data.models:
         for one in conditions:
             yield [row for row in model.wholes if row.conditions == one]
 
@@ -316,12 +227,9 @@ def _shown(sources: Iterable[RankingSource], by: str, with_operators: bool) -> l
     ]
 
 
-def _sources(figures: Sequence[ModelFigures]) -> Iterator[RankingSource]:
-    """Yield each model with the errors of sums and the roofline, which rest on all models under its conditions."""
-    of_conditions: dict[Conditions, list[Works]] = {}
-    for one in figures:
-        of_conditions.setdefault(one.conditions, []).append(one.works)
-    roofs = {conditions: roofline_of_sums(sums) for conditions, sums in of_conditions.items()}
+def _sources(figures: Sequence[ModelFigures], data: RankingData) -> Iterator[RankingSource]:
+    """Yield each model with the errors of sums, which rest on all models, and the roofline of its conditions."""
+    roofs = {conditions: data.roofline(conditions) for conditions in {one.conditions for one in figures}}
     errors = {is_corrected: sum_errors(figures, is_corrected) for is_corrected in (True, False)}
     for one in figures:
-        yield RankingSource(one, errors[one.correction is not None], roofs.get(one.conditions))
+        yield RankingSource(one, errors[one.correction is not None], roofs[one.conditions])

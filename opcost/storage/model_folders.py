@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,25 @@ class ModelFolders:
                 lines.extend(error.lines)
         if lines:
             raise UserError(*lines)
+        return configs
+
+    def readable(self) -> list[ModelConfig]:
+        """Return all models, sorted by name, without those whose config has a mistake, of which a warning is logged.
+
+        Raises:
+            UserError: there is no model, or all configs have a mistake.
+        """
+        configs: list[ModelConfig] = []
+        lines: list[str] = []
+        for name in self.names():
+            try:
+                configs.append(load_config(self.path_of(name), self.own / name))
+            except UserError as error:
+                lines.extend(error.lines)
+        if not configs:
+            raise UserError(*lines)
+        for line in lines:
+            logging.getLogger(__name__).warning("left out: %s", line)
         return configs
 
     def names(self) -> list[str]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 
 from opcost.comparing.operator_costs import kind_costs, operator_costs, rank_of
-from opcost.comparing.potential import roof_share, roofline_of_sums, works_of
+from opcost.comparing.potential import roof_share, roofline_of_rows, works_of
 from opcost.comparing.ranking import (
     ENERGY,
     FEWEST_WHOLES,
@@ -39,6 +39,7 @@ RELU, LINEAR, SILU = (
 )
 FLOPS = {RELU: 0, LINEAR: 10**12, SILU: 0}
 BYTES = {RELU: 10**9, LINEAR: 10**8, SILU: 10**9}
+COUNTS = {one.key: OperatorCount(one, 1, FLOPS[one], BYTES[one]) for one in (RELU, LINEAR, SILU)}
 MEASURED = simulated_row(RELU)
 
 costs = st.floats(1e-6, 10.0)
@@ -139,7 +140,7 @@ def test_if_one_energy_is_unknown_operators_are_in_the_order_of_the_time_that_th
 
 def test_an_operators_saving_is_its_cost_above_the_roof() -> None:
     best = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
-    roofline = roofline_of_sums([works_of(sum_of({RELU: 1, LINEAR: 1}, *best))])
+    roofline = roofline_of_rows(best, COUNTS)
     # SiLU moves as much as ReLU, at twice the time and four times the energy.
     model = with_sum(sum_of({RELU: 1, SILU: 3}, *best, row_of(SILU, 0.002, 0.4)))
     silu, relu = operator_costs(model, roofline, SAVING)
@@ -244,14 +245,14 @@ def test_the_share_of_the_roof_is_at_most_1(
     time_s: float, energy_j: float, other_s: float, other_j: float, calls: int
 ) -> None:
     cost = sum_of({RELU: calls, LINEAR: 1}, row_of(RELU, time_s, energy_j), row_of(LINEAR, other_s, other_j))
-    share = roof_share(works_of(cost), roofline_of_sums([works_of(cost)]))
+    share = roof_share(works_of(cost), roofline_of_rows((part.row for part in cost.parts), COUNTS))
     assert 0 < (share.time_ratio or 0) <= 1 + 1e-12
     assert 0 < (share.energy_ratio or 0) <= 1 + 1e-12
 
 
 def test_the_best_operators_are_at_the_roof_and_others_below() -> None:
     best = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
-    roofline = roofline_of_sums([works_of(sum_of({RELU: 1, LINEAR: 1}, *best))])
+    roofline = roofline_of_rows(best, COUNTS)
     at_roof = roof_share(works_of(sum_of({RELU: 5, LINEAR: 2}, *best)), roofline)
     assert (at_roof.time_ratio, at_roof.energy_ratio) == (pytest.approx(1), pytest.approx(1))
     # SiLU moves as much as ReLU, at twice the time and four times the energy: 1 + 1 of 1 + 2, and 1 + 1 of 1 + 4.
@@ -261,5 +262,5 @@ def test_the_best_operators_are_at_the_roof_and_others_below() -> None:
 
 def test_without_rows_or_roofs_the_share_is_unknown() -> None:
     cost = sum_of({RELU: 1}, row_of(RELU, 0.001, 0.1))
-    assert roofline_of_sums([works_of(cost)]) is None
+    assert roofline_of_rows((part.row for part in cost.parts), COUNTS) is None
     assert roof_share(works_of(cost), None).time_ratio is None

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -117,6 +118,55 @@ def test_the_figures_are_those_of_the_comparison(everything: ShowReport) -> None
     for model in everything.rankings[0].models:
         row = compared[model.row.name]
         assert (model.row.time_s, model.row.energy_j) == (row.full_time_s, row.full_energy_j)
+
+
+# Roofs and mistakes in other configs
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path) -> Path:
+    """A folder with the config of resnet18 only."""
+    folder = tmp_path / "measurements"
+    shutil.copytree(ROOT / "measurements" / "resnet18_32x3x224x224", folder / "resnet18_32x3x224x224")
+    return folder
+
+
+def add_broken(folder: Path) -> None:
+    (folder / "bad").mkdir()
+    (folder / "bad" / "summary.yml").write_text("model_name: [\n")
+
+
+def shown_in(folder: Path, *names: str, shipped: Path | None = None) -> ShowReport:
+    return show(Request(names, folder, Database(ROOT / "database"), shipped_measurements=shipped))
+
+
+def test_the_roof_is_that_of_the_device_whichever_configs_there_are(everything: ShowReport, own_folder: Path) -> None:
+    (model,) = shown_in(own_folder).models
+    (expected,) = [each for each in everything.models if each.row.name == model.row.name]
+    assert model.roofline == expected.roofline
+    assert model.row.roof_energy_ratio == expected.row.roof_energy_ratio
+
+
+def test_a_mistake_in_another_config_is_a_warning_and_changes_no_figure(
+    everything: ShowReport, own_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_broken(own_folder)
+    (model,) = shown_in(own_folder, "resnet18_32x3x224x224", shipped=ROOT / "measurements").models
+    (expected,) = [each for each in everything.models if each.row.name == model.row.name]
+    assert model.row == expected.row
+    assert "left out: " in caplog.text
+    assert "bad/summary.yml" in caplog.text
+
+
+def test_without_a_name_good_models_are_shown_beside_a_broken_config(
+    everything: ShowReport, own_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_broken(own_folder)
+    report = shown_in(own_folder, shipped=ROOT / "measurements")
+    assert [model.row for model in report.models] == [model.row for model in everything.models]
+    assert "bad/summary.yml" in caplog.text
+    with pytest.raises(UserError, match=r"bad/summary\.yml"):
+        shown_in(own_folder, "bad", "resnet18")
 
 
 # Choices

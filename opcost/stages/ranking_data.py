@@ -1,0 +1,112 @@
+"""What a ranking of models rests on: their counts and wholes, and the rows and FLOPs of all measured operators."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from opcost.comparing.cache_chains import ChainRow
+from opcost.comparing.compare import corrections_of
+from opcost.comparing.potential import roofline_of_rows
+from opcost.comparing.ranking import ModelFigures
+from opcost.comparing.roofline import Roofline
+from opcost.measuring.conditions import Conditions
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import of_operators
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.whitelist import EVERYTHING, select
+from opcost.running.request import COUNTS, Request, model_tuple
+from opcost.running.shipped_counts import counts_of_operators, shipped_counts
+from opcost.storage.configs import ModelConfig
+from opcost.summing.index import Measurements, best_of_each_board
+from opcost.summing.summation import ModelCost, best_whole, sum_beside
+
+
+@dataclass(frozen=True)
+class CountedModel:
+    """A config with the counts of its operators that compute something, None if it is not counted, and its wholes."""
+
+    config: ModelConfig
+    counts: OperatorCounts | None
+    wholes: tuple[MeasurementRow, ...]
+
+
+@dataclass(frozen=True)
+class RankingData:
+    """All models, and the rows of their operators and of cache chains.
+
+    ``operator_counts`` has the FLOPs and bytes of each operator in the database by its key, whether or not its model
+    has a config. ``newest`` has each set of conditions with the time of its newest row.
+    """
+
+    models: tuple[CountedModel, ...]
+    operator_rows: Sequence[MeasurementRow]
+    operator_counts: Mapping[str, OperatorCount]
+    measurements: Measurements
+    chains: Sequence[ChainRow]
+    newest: Mapping[Conditions, str]
+
+    def roofline(self, conditions: Conditions) -> Roofline | None:
+        """Return the roofline of all measured operators under these conditions."""
+        rows = (row for row in self.operator_rows if row.conditions == conditions)
+        return roofline_of_rows(rows, self.operator_counts)
+
+
+def read_ranking_data(request: Request, configs: Sequence[ModelConfig], names: Collection[str]) -> RankingData:
+    """Return all that is known of these models; ``names`` are those that the user chose.
+
+    Raises:
+        UserError: a table is damaged, or the counts of a chosen model are.
+    """
+    counts = _counts(request, configs, names)
+    operator_counts = counts_of_operators(request.database)
+    wholes: dict[str, list[MeasurementRow]] = {}
+    database = request.database
+    models_measured = database.full_model_measurements.rows(of_operators(map(model_tuple, configs)))
+    for row in best_of_each_board(models_measured):
+        wholes.setdefault(row.key.partition("-")[0], []).append(row)
+    operators = {count.operator for one in counts.values() for count in one.counts}
+    operators.update(count.operator for count in operator_counts.values())
+    operator_rows = database.operator_measurements.rows(of_operators(operators))
+    conditions: dict[str, Conditions] = {}
+    newest: dict[str, str] = {}
+    for row in (*models_measured, *operator_rows):
+        key = row.conditions.key
+        conditions[key], newest[key] = row.conditions, max(newest.get(key, ""), row.measurement.ended_at)
+    return RankingData(
+        models=tuple(
+            CountedModel(config, counts.get(config.name), tuple(wholes.get(model_tuple(config).key, ())))
+            for config in configs
+        ),
+        operator_rows=operator_rows,
+        operator_counts=operator_counts,
+        measurements=Measurements(operator_rows),
+        chains=database.calls_in_chains.rows(),
+        newest={conditions[key]: ended_at for key, ended_at in newest.items()},
+    )
+
+
+def _counts(request: Request, configs: Sequence[ModelConfig], names: Collection[str]) -> Mapping[str, OperatorCounts]:
+    """Return the counts of operators that compute something: shipped ones, and of these names also pickles."""
+    found = dict(shipped_counts(request, configs))
+    for config in configs:
+        if config.name in names and config.name not in found and COUNTS.path(config).exists():
+            found[config.name] = COUNTS.read(config)
+    return {name: select(counts, (EVERYTHING,)).kept for name, counts in found.items()}
+
+
+def figures_under(model: CountedModel, conditions: Conditions, data: RankingData) -> ModelFigures:
+    """Return the figures of a model under these conditions."""
+    counts = model.counts
+    wholes = [row for row in model.wholes if row.conditions == conditions]
+    whole: MeasurementRow | None = wholes[-1] if wholes else None
+    cost: ModelCost | None = None
+    if counts is not None and wholes:
+        whole, cost = best_whole(wholes, lambda row: sum_beside(row, counts, data.measurements, conditions))
+    elif counts is not None:
+        cost = sum_beside(None, counts, data.measurements, conditions)
+    if cost is None or counts is None or not cost.parts:
+        return ModelFigures(model.config.name, model.config.input_size, conditions, whole, None)
+    corrections = corrections_of(counts, data.chains, conditions)
+    correction = None if corrections is None else corrections.of(cost.summed)
+    return ModelFigures(model.config.name, model.config.input_size, conditions, whole, cost, correction)
