@@ -107,6 +107,9 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
                 print_line(line)
         if with_incomplete and ranking.incomplete:
             _print_incomplete([model.row for model in ranking.incomplete])
+        if with_incomplete and ranking.others:
+            print_line(f"Under other conditions: {some_of(ranking.others)}")
+            print_commands([(command("show", *ranking.others), "show them")])
     if report.not_measured:
         print_line(f"Not measured: {some_of(report.not_measured)}")
         print_commands([(command("measure-models", *report.not_measured), "measure them")])

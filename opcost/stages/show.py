@@ -14,12 +14,12 @@ from opcost.comparing.ranking_row import RankingRow, RankingSource, ranked, rank
 from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.measuring.conditions import WARM, Conditions, usual_execution
+from opcost.measuring.conditions import WARM, Conditions, is_device_name, usual_execution
 from opcost.measuring.named_device import device_mistake, is_meant
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.running.request import Request, model_tuple
-from opcost.stages.ranking_data import CountedModel, RankingData, figures_under, read_ranking_data
+from opcost.stages.ranking_data import RankingData, figures_under, read_ranking_data
 from opcost.storage.config_nodes import quoted
 from opcost.storage.configs import ModelConfig
 
@@ -76,12 +76,17 @@ class ShownModel:
 
 @dataclass(frozen=True)
 class DeviceRanking:
-    """The models with a cost on one device in order, those with an incomplete sum only, and how far boards differ."""
+    """The models with a cost on one device in order, those with an incomplete sum only, and how far boards differ.
+
+    All are measured under the same conditions; ``others`` are measured under other conditions only.
+    """
 
     product: str
     models: tuple[ShownModel, ...]
     incomplete: tuple[ShownModel, ...]
     boards: BoardDifferences
+    conditions: Conditions
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,8 +116,8 @@ class ShowReport:
 def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     """Return the ranking of the chosen models on each device that has rows.
 
-    A model is shown under one set of conditions for each device: of those under which its whole is measured, if any,
-    the set with the largest measured share of its operators' bytes; of equals, the newest.
+    Each ranking has one set of conditions (see ``_of_sets``). A device has a further ranking for models that are named
+    and measured under other conditions only.
 
     Args:
         request: which models, and the folders; its device is not used.
@@ -132,13 +137,19 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     is_one_named = len(names) == 1 and len(request.names) == 1 and not _GLOB.search(request.names[0])
     has_operators = is_one_named if choice.operators is None else choice.operators
     rankings = []
-    for product, conditions in _by_product(request, data, choice).items():
-        sources = [one for one in _sources(list(_figures(data, conditions)), data) if one.model.name in names]
-        all_shown = _shown(sources, choice.by, has_operators)
-        models = tuple(model for model in all_shown if model.row.time_s is not None)
-        incomplete = tuple(model for model in all_shown if model.row.time_s is None)
-        boards = board_differences(_wholes(data, conditions))
-        rankings.append(DeviceRanking(product, models, incomplete, boards))
+    for product, candidates in _by_product(request, data, choice).items():
+        of_set = _of_sets(data, candidates, names)
+        # Without a name, models that were measured under other conditions are listed only.
+        for conditions in of_set if request.names else list(of_set)[:1]:
+            sources = [
+                one for one in _sources(_figures(data, conditions), data) if one.model.name in of_set[conditions]
+            ]
+            all_shown = _shown(sources, choice.by, has_operators)
+            models = tuple(model for model in all_shown if model.row.time_s is not None)
+            incomplete = tuple(model for model in all_shown if model.row.time_s is None)
+            others = () if request.names else tuple(name for found in list(of_set.values())[1:] for name in found)
+            boards = board_differences(_wholes(data, conditions))
+            rankings.append(DeviceRanking(product, models, incomplete, boards, conditions, others))
     shown = {model.row.name for ranking in rankings for model in (*ranking.models, *ranking.incomplete)}
     names_without_effect = request.names if names - shown else ()
     missing = (config.name for name in names_without_effect for config in _without(shown, request, name))
@@ -173,45 +184,59 @@ def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str
         )
     chosen = [one for one in found if is_meant(choice.device, one)]
     if not chosen:
-        raise UserError(f"--device: {_no_row_of(choice.device or '', {one.device_product for one in found})}")
+        _refuse_device(choice.device or "", {one.device_product for one in found})
     of_product: dict[str, list[Conditions]] = {}
     for one in sorted(chosen, key=lambda one: (one.device_type == "cpu", one.device_product)):
         of_product.setdefault(one.device_product, []).append(one)
     return of_product
 
 
-def _no_row_of(device: str, products: Collection[str]) -> str:
+def _refuse_device(device: str, products: Collection[str]) -> None:
+    """Refuse a device without rows; a product's name that is nearly right is guessed."""
     close = difflib.get_close_matches(device, products, n=1)
-    remedy = f"did you mean {close[0]}?" if close else f"there are rows of {', '.join(sorted(products))}"
-    return device_mistake(device) or f"no row of {device!r}; {remedy}"
+    if close and not is_device_name(device):
+        raise UserError(f"--device {device}: no row of it; did you mean {close[0]}?")
+    if mistake := device_mistake(device):
+        raise UserError(f"--device: {mistake}")
+    raise UserError(f"--device {device}: no row of it; there are rows of {', '.join(sorted(products))}")
 
 
-def _figures(data: RankingData, conditions: Iterable[Conditions]) -> Iterator[ModelFigures]:
-    """Yield the figures of each model under those of these conditions that suit it best, if it is measured."""
-    candidates = list(conditions)
+def _of_sets(
+    data: RankingData, candidates: Sequence[Conditions], names: Collection[str]
+) -> dict[Conditions, tuple[str, ...]]:
+    """Return the chosen models to show under each set of conditions, the preferred set first, each model once.
+
+    Any difference of conditions makes figures incomparable (see ``Conditions``), so a ranking has one set: that under
+    which the most models have a whole; of equals, with the most measured operators' bytes, then the newest. The other
+    sets have only the models that are not measured under a preferred one.
+    """
+
+    def suitability(one: Conditions) -> tuple[int, float, str]:
+        fitting = [model for model in data.models if model.config.precision == one.precision]
+        wholes = sum(any(row.conditions == one for row in model.wholes) for model in fitting)
+        shares = (data.measurements.measured_ratio(model.counts, one) for model in fitting if model.counts is not None)
+        return wholes, sum(shares), data.newest[one]
+
+    left, found = set(names), {}
+    for one in sorted(candidates, key=suitability, reverse=True):
+        measured = tuple(figures.name for figures in _figures(data, one) if figures.name in left)
+        if measured:
+            found[one] = measured
+        left.difference_update(measured)
+    return found
+
+
+def _figures(data: RankingData, conditions: Conditions) -> list[ModelFigures]:
+    """Return the figures of each model that is measured under these conditions."""
+    fitting = (model for model in data.models if model.config.precision == conditions.precision)
+    figures = (figures_under(model, conditions, data) for model in fitting)
+    return [one for one in figures if one.whole is not None or one.cost is not None]
+
+
+def _wholes(data: RankingData, conditions: Conditions) -> Iterator[list[MeasurementRow]]:
+    """Yield the rows of each model under these conditions, one of each board."""
     for model in data.models:
-        best = max((_suitability(model, one, data), index) for index, one in enumerate(candidates))
-        is_measured = any(best[0][:2])
-        if is_measured:
-            figures = figures_under(model, candidates[best[1]], data)
-            if figures.whole is not None or figures.cost is not None:
-                yield figures
-
-
-def _suitability(model: CountedModel, conditions: Conditions, data: RankingData) -> tuple[bool, float, str]:
-    """Return whether the whole is measured, the share of the operators' bytes that is, and the newest row's time."""
-    if conditions.precision != model.config.precision:
-        return False, 0.0, ""
-    ended = [row.measurement.ended_at for row in model.wholes if row.conditions == conditions]
-    share = 0.0 if model.counts is None else data.measurements.measured_ratio(model.counts, conditions)
-    return bool(ended), share, max(ended, default=data.newest[conditions])
-
-
-def _wholes(data: RankingData, conditions: Iterable[Conditions]) -> Iterator[list[MeasurementRow]]:
-    """Yield the rows of each model under each of these sets of conditions, one of each board."""
-    for model in data.models:
-        for one in conditions:
-            yield [row for row in model.wholes if row.conditions == one]
+        yield [row for row in model.wholes if row.conditions == conditions]
 
 
 def _shown(sources: Iterable[RankingSource], by: str, with_operators: bool) -> list[ShownModel]:

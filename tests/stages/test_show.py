@@ -120,6 +120,42 @@ def test_the_figures_are_those_of_the_comparison(everything: ShowReport) -> None
         assert (model.row.time_s, model.row.energy_j) == (row.full_time_s, row.full_energy_j)
 
 
+# Conditions
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Database:
+    """Three wholes at the usual power limit, and one at 400 W."""
+    database = Database(tmp_path / "database")
+    names = {f"torchvision.models.{name}" for name in ("resnet50", "swin_t", "vgg16", "alexnet")}
+    for row in Database(ROOT / "database").full_model_measurements.rows():
+        if row.operator in names and row.conditions.execution == "graph":
+            is_limited = row.operator.endswith("alexnet")
+            conditions = replace(row.conditions, device_power_limit_w=400.0) if is_limited else row.conditions
+            key = f"{row.key.rpartition('-')[0]}-{conditions.key}"
+            database.full_model_measurements.append(replace(row, key=key, conditions=conditions))
+    return database
+
+
+def test_models_under_other_conditions_are_not_ranked_beside_the_others(
+    limited: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = shown(database=limited.folder)
+    (ranking,) = report.rankings
+    assert {model.row.conditions for model in ranking.models} == {ranking.conditions}
+    assert [model.row.name.partition("_32x")[0] for model in ranking.models] == ["resnet50", "vgg16", "swin_t"]
+    assert ranking.others == ("alexnet_32x3x224x224",)
+    print_rankings(report, "energy")
+    assert "Under other conditions: alexnet_32x3x224x224" in capsys.readouterr().out
+
+
+def test_a_named_model_under_other_conditions_has_a_table_of_its_own(limited: Database) -> None:
+    first, second = shown("resnet50", "alexnet", database=limited.folder).rankings
+    assert [model.row.name for model in first.models] == ["resnet50_32x3x224x224"]
+    assert [model.row.name for model in second.models] == ["alexnet_32x3x224x224"]
+    assert (first.conditions.device_power_limit_w, second.conditions.device_power_limit_w) == (700.0, 400.0)
+
+
 # Roofs and mistakes in other configs
 
 
@@ -199,10 +235,14 @@ def test_a_device_is_chosen_by_its_type_or_by_its_name(device: str | None) -> No
 
 @pytest.mark.parametrize(
     ("device", "remedy"),
-    [("NVDIA H200", "did you mean NVIDIA H200?"), ("Z80", "there are rows of NVIDIA H200"), ("cpu", "")],
+    [
+        ("NVDIA H200", "did you mean NVIDIA H200?"),
+        ("Z80", "there are rows of NVIDIA H200"),
+        ("cpu", "there are rows of NVIDIA H200"),
+    ],
 )
 def test_a_device_without_rows_is_an_error_that_names_those_with_rows(device: str, remedy: str) -> None:
-    with pytest.raises(UserError, match=f"--device: no row of '{device}'") as error:
+    with pytest.raises(UserError, match=f"--device {device}: no row of it; ") as error:
         shown("resnet50", choice=Choice(device=device))
     assert remedy in str(error.value)
 
