@@ -131,7 +131,7 @@ def test_if_one_energy_is_unknown_operators_and_kinds_are_in_the_order_of_time(b
 
 def test_if_one_energy_is_unknown_operators_are_in_the_order_of_the_time_that_they_save() -> None:
     best = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
-    roofline = roofline_of_sums([works_of(sum_of({RELU: 1, LINEAR: 1}, *best))])
+    roofline = roofline_of_rows(best, COUNTS)
     # ReLU would save 49.9 J of 0.999 s, SiLU 2.999 s.
     cost = sum_of({RELU: 1, SILU: 1}, row_of(RELU, 1.0, 50.0), row_of(SILU, 3.0, None))
     found = operator_costs(with_sum(cost), roofline, SAVING)
@@ -220,7 +220,7 @@ def incomplete_sum(memory_bytes_ratio: float) -> ModelCost:
 
 def test_what_dominates_is_unknown_if_many_bytes_are_not_measured() -> None:
     model = replace(compared(0.0), cost=incomplete_sum(0.5))
-    roofline = roofline_of_sums([works_of(sum_of({LINEAR: 1}, row_of(LINEAR, 0.01, 5.0)))])
+    roofline = roofline_of_rows([row_of(LINEAR, 0.01, 5.0)], COUNTS)
     row = ranked_row(model, roofline)
     assert (row.is_missing, row.memory_bytes_ratio) == (True, 0.5)
     assert kind_costs(model, roofline, ENERGY) == ()
