@@ -78,10 +78,10 @@ class ModelFigures:
 
     @property
     def basis(self) -> EnergyBasis:
-        """The basis of all energies of the model."""
-        if self.cost is not None and self.cost.parts:
-            return self.cost.basis
-        return common_basis([] if self.whole is None else [self.whole])
+        """The basis of the cost's energy: the whole's own, or the sum's that takes its place."""
+        if self.whole is not None or self.cost is None:
+            return common_basis([] if self.whole is None else [self.whole])
+        return self.cost.basis
 
     @property
     def corrected_time_s(self) -> Estimate | None:
@@ -121,8 +121,10 @@ class ModelFigures:
 
     @property
     def corrected_energy_ratio(self) -> float | None:
-        """Corrected sum over whole in energy; None if one is unknown or the sum is not complete."""
-        return self._over_whole(self.corrected_energy_j, self.energy_j)
+        """Corrected sum over whole in energy, both on the sum's basis; None as for the time."""
+        if self.whole is None or self.cost is None:
+            return None
+        return self._over_whole(self.corrected_energy_j, self.cost.basis.energy_of(self.whole))
 
     def _over_whole(self, summed: Estimate | None, whole: Estimate | None) -> float | None:
         if self.whole is None or not self.is_complete or summed is None or whole is None:

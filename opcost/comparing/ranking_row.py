@@ -121,9 +121,12 @@ class RankingRow(Columns):
     samples_per_joule: Annotated[float | None, Column("batch size / energy", unit="1/J")] = _of(
         lambda one: one.samples_per(value_of(one.model.energy_j))
     )
-    reference_temperature_c: Annotated[float | None, Column("temperature of the energies; empty: as measured")] = _of(
+    reference_temperature_c: Annotated[float | None, Column("temperature of the energy; empty: as measured")] = _of(
         lambda one: one.model.basis.temperature_c
     )
+    sum_reference_temperature_c: Annotated[
+        float | None, Column("temperature of the energies of operators; empty: as measured")
+    ] = _of(lambda one: _if_known(one.model.cost, lambda cost: cost.basis.temperature_c))
     is_flagged: Annotated[bool, Column("whether flags cast doubt on the whole or on the sum")] = _of(
         lambda one: Doubt.FLAGGED in one.model.doubts
     )

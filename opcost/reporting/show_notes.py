@@ -57,7 +57,7 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
     """
     rows = [model.row for model in ranking.models]
     quantity = "time" if by == TIME or all(map(is_by_time, rows)) else "energy"
-    lines = [_energies_line(rows), *_errors_line(rows), *_boards_line(ranking.boards), *_arithmetic_line(rows)]
+    lines = [energies_line(rows), *_errors_line(rows), *_boards_line(ranking.boards), *_arithmetic_line(rows)]
     kinds_shown = len(set(KIND_TITLES) - left_out)
     kinds = {kind.operator for model in ranking.models for kind in model.kinds[:kinds_shown]}
     if kinds:
@@ -87,7 +87,7 @@ def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[s
         names: those of the operators and kinds that are shown.
     """
     row = model.row
-    lines = [f"{_energies_line([row])} ± is one standard error{_board(row)}.", *_boards_line(boards)]
+    lines = [f"{energies_line([row])} ± is one standard error{_board(row)}.", *_boards_line(boards)]
     if row.memory_bytes_ratio is not None and row.sum_time_s is not None:
         measured = f"{percent(row.memory_bytes_ratio)} of the model's bytes and {percent(row.flop_ratio)} of its FLOPs"
         lines.append(f"Shares are those of the sum of all measured operators, with {measured}.")
@@ -112,16 +112,26 @@ def function_lines(names: Collection[str]) -> list[str]:
     return [f"{name}: the function, called outside of the module {modules[name]}." for name in names if name in modules]
 
 
-def _energies_line(rows: Sequence[RankingRow]) -> str:
+def energies_line(rows: Sequence[RankingRow]) -> str:
+    """Return the temperature of the energies."""
     temperatures = {row.reference_temperature_c for row in rows if row.energy_j is not None}
     names = [row.name for row in rows if row.energy_j is not None and row.reference_temperature_c is None]
     if not temperatures:
         reasons = list(dict.fromkeys(row.energy_missing_reason for row in rows if row.energy_missing_reason))
         return f"No energy is measured: {'; '.join(reasons)}." if reasons else "No energy is measured."
     if len(temperatures) > 1:
-        return f"Energies are total, at 50 °C; as measured for {some_of(names)}."
-    (celsius,) = temperatures
-    return f"Energies are total, {'as measured' if celsius is None else f'at {celsius:g} °C'}."
+        text = f"Energies are total, at 50 °C; as measured for {some_of(names)}"
+    else:
+        (celsius,) = temperatures
+        text = f"Energies are total, {'as measured' if celsius is None else f'at {celsius:g} °C'}"
+    others = [row.name for row in rows if _sum_is_as_measured(row)]
+    return text + (f"; those of operators as measured for {some_of(others)}." if others else ".")
+
+
+def _sum_is_as_measured(row: RankingRow) -> bool:
+    """Return whether the energies of operators are as measured although the cost is normalised."""
+    is_known = row.sum_energy_j is not None and row.energy_j is not None
+    return is_known and row.sum_reference_temperature_c is None and row.reference_temperature_c is not None
 
 
 def _errors_line(rows: Sequence[RankingRow]) -> list[str]:

@@ -31,6 +31,7 @@ from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.show_doubts import doubt_lines, is_cost_doubtful, is_sum_doubtful
+from opcost.reporting.show_notes import energies_line
 from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost, sum_beside
 
@@ -235,6 +236,21 @@ def test_a_sum_with_nearly_all_bytes_has_kinds_and_a_doubt() -> None:
     model = replace(compared(0.0), cost=incomplete_sum(0.97))
     assert [kind.operator for kind in kind_costs(model, None, ENERGY)] == ["ReLU"]
     assert is_sum_doubtful(ranked_row(model))
+
+
+def at_50_celsius(row: MeasurementRow, energy_j: float) -> MeasurementRow:
+    return replace(row, measurement=replace(row.measurement, energy_at_reference_j=energy_j))
+
+
+def test_a_wholes_energy_stays_normalised_if_an_operators_cannot_be() -> None:
+    one = compared(0.0)
+    assert one.whole is not None
+    model = replace(one, whole=at_50_celsius(one.whole, 0.97))
+    row = ranked_row(model)
+    assert (row.energy_j, row.reference_temperature_c, row.sum_reference_temperature_c) == (0.97, 50.0, None)
+    # Sum and whole are compared as measured, both 1 J.
+    assert row.corrected_energy_ratio == pytest.approx(1)
+    assert energies_line([row]) == "Energies are total, at 50 °C; those of operators as measured for m."
 
 
 # The share of the roof
