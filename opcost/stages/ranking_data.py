@@ -1,4 +1,4 @@
-"""What a ranking of models rests on: their counts and wholes, and the rows and FLOPs of all measured operators."""
+"""The data of a ranking of models: their counts and wholes, and the rows and FLOPs of all measured operators."""
 
 from __future__ import annotations
 
