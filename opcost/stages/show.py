@@ -138,12 +138,11 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     has_operators = is_one_named if choice.operators is None else choice.operators
     rankings = []
     for product, candidates in _by_product(request, data, choice).items():
-        of_set = _of_sets(data, candidates, names)
+        figures: dict[Conditions, list[ModelFigures]] = {}
+        of_set = _of_sets(data, candidates, names, figures)
         # Without a name, models that were measured under other conditions are listed only.
         for conditions in of_set if request.names else list(of_set)[:1]:
-            sources = [
-                one for one in _sources(_figures(data, conditions), data) if one.model.name in of_set[conditions]
-            ]
+            sources = [one for one in _sources(figures[conditions], data) if one.model.name in of_set[conditions]]
             all_shown = _shown(sources, choice.by, has_operators)
             models = tuple(model for model in all_shown if model.row.time_s is not None)
             incomplete = tuple(model for model in all_shown if model.row.time_s is None)
@@ -202,13 +201,16 @@ def _refuse_device(device: str, products: Collection[str]) -> None:
 
 
 def _of_sets(
-    data: RankingData, candidates: Sequence[Conditions], names: Collection[str]
+    data: RankingData,
+    candidates: Sequence[Conditions],
+    names: Collection[str],
+    figures: dict[Conditions, list[ModelFigures]],
 ) -> dict[Conditions, tuple[str, ...]]:
     """Return the chosen models to show under each set of conditions, the preferred set first, each model once.
 
     Any difference of conditions makes figures incomparable (see ``Conditions``), so a ranking has one set: that under
     which the most models have a whole; of equals, with the most measured operators' bytes, then the newest. The other
-    sets have only the models that are not measured under a preferred one.
+    sets have only the models that are not measured under a preferred one. ``figures`` receives those of each set.
     """
 
     def suitability(one: Conditions) -> tuple[int, float, str]:
@@ -219,7 +221,10 @@ def _of_sets(
 
     left, found = set(names), {}
     for one in sorted(candidates, key=suitability, reverse=True):
-        measured = tuple(figures.name for figures in _figures(data, one) if figures.name in left)
+        if not left:
+            break
+        figures[one] = _figures(data, one)
+        measured = tuple(model.name for model in figures[one] if model.name in left)
         if measured:
             found[one] = measured
         left.difference_update(measured)
