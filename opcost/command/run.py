@@ -124,13 +124,10 @@ def _message_for_module(name: str | None) -> str | None:
 
 def _is_installed() -> bool:
     """Return whether opcost is installed for this Python, not only present as a folder."""
-    from importlib.metadata import PackageNotFoundError, distribution
+    from importlib.metadata import distributions
 
-    try:
-        # The metadata that a build leaves in the repository have no such list of files.
-        return distribution("opcost").read_text("RECORD") is not None
-    except PackageNotFoundError:
-        return False
+    # A build leaves metadata without this list of files in the repository, where Python may look first.
+    return any(found.read_text("RECORD") is not None for found in distributions(name="opcost"))
 
 
 def _complain(error: Exception, *lines: str) -> int:

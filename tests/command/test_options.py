@@ -128,6 +128,15 @@ def test_a_missing_dependency_is_one_line_with_the_remedy(tmp_path: Path, module
     assert result.stderr.endswith(f" -m pip install {requirement}\n")
 
 
+def test_metadata_that_a_build_left_beside_the_script_do_not_hide_the_installed_package(tmp_path: Path) -> None:
+    metadata = tmp_path / "opcost.egg-info"
+    metadata.mkdir()
+    (metadata / "PKG-INFO").write_text("Metadata-Version: 2.4\nName: opcost\nVersion: 0.0.1\n")
+    body = f"sys.path.insert(0, {str(tmp_path)!r})\nsys.modules['torch'] = None\nimport torch"
+    result = run_script(tmp_path, body)
+    assert result.stderr.endswith(" -m pip install 'opcost[torch]'\n")
+
+
 def test_where_opcost_is_not_installed_the_remedy_is_make_install(tmp_path: Path) -> None:
     absent = "import importlib.metadata as metadata\nmetadata.MetadataPathFinder.find_distributions = lambda *_: []"
     result = run_script(tmp_path, f"{absent}\nsys.modules['torch'] = None\nimport torch")
