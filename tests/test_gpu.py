@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import runpy
 import shutil
 import sys
 import time
@@ -18,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from simulated_apparatus import RecordedProgress
 from torchvision.models import get_model
 
+from opcost.__main__ import main
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.calls import Call, Calls
 from opcost.measuring.conditions import CHAINED, COLD, WARM, Conditions
@@ -484,22 +484,22 @@ def test_block_2_measures_a_model_and_its_parts_on_the_gpu(
     name = "resnet18_2x3x32x32"
     summary = tmp_path / "measurements" / name / "summary.yml"
     summary.parent.mkdir(parents=True)
-    summary.write_text("model_name: resnet18\nweights_name: null\ninput_size: [2, 3, 32, 32]\ndone: false\n")
+    summary.write_text("model_name: resnet18\ninput_size: [2, 3, 32, 32]\n")
     shutil.copy(ROOT / "measurements" / "operator_whitelist.yml", summary.parent.parent)
     database = Database(tmp_path / "database")
     folders = ["--measurements", str(summary.parent.parent), "--database", str(database.folder)]
     database.folder.mkdir()
     shutil.copy(qualified_database.meter_qualifications.path, database.folder)
 
-    def run(script: str, *arguments: str) -> None:
-        monkeypatch.setattr(sys, "argv", [script, name, *folders, "--device", GPU, *arguments])
-        assert runpy.run_path(str(ROOT / script))["main"]() == 0
+    def run(subcommand: str, *arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["opcost", subcommand, name, *folders, "--device", GPU, *arguments])
+        assert main() == 0
 
-    run("general_pipeline_block0.py")
-    run("general_pipeline_block1.py")
-    run("general_pipeline_block2.py", "--relative-error", "0.01")
-    run("full_model_measurement.py", "--seconds", "1")
-    run("compare_sum_vs_full.py")
+    run("count")
+    run("filter")
+    run("measure", "--relative-error", "0.01")
+    run("measure-models", "--seconds", "1")
+    run("compare")
     assert "sum / whole" in capsys.readouterr().out
 
     rows = database.operator_measurements.rows()
