@@ -276,6 +276,19 @@ def test_the_best_operators_are_at_the_roof_and_others_below() -> None:
     assert (below.time_ratio, below.energy_ratio) == (pytest.approx(2 / 3), pytest.approx(2 / 5))
 
 
+@pytest.mark.parametrize("loop_s", [0.5, 50.0])
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_roof_is_the_best_rate_of_any_board_whatever_its_loop_and_place(loop_s: float, order: int) -> None:
+    slow, fast = row_of(LINEAR, 0.02, 5.0), row_of(LINEAR, 0.01, 6.0)
+    fast = replace(fast, measurement=replace(fast.measurement, loop_time_s=loop_s))
+    fast = replace(fast, circumstances=replace(fast.circumstances, device_uuid="another"))
+    roofline = roofline_of_rows([slow, fast][::order], COUNTS)
+    assert roofline is not None
+    assert roofline.energy is not None
+    assert (*roofline.time.flop_rates.values(), roofline.time.byte_rate) == (1e14, 1e10)
+    assert (*roofline.energy.flop_rates.values(), roofline.energy.byte_rate) == (2e11, 2e7)
+
+
 def test_without_rows_or_roofs_the_share_is_unknown() -> None:
     cost = sum_of({RELU: 1}, row_of(RELU, 0.001, 0.1))
     assert roofline_of_rows((part.row for part in cost.parts), COUNTS) is None
