@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from opcost.measuring.record import Measurement
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.running.heartbeat import BUILDING, RUNNING
+from opcost.running.heartbeat import BUILDING, LOOPING
 from opcost.running.worker_bench import Opening, answer
 from opcost.running.worker_process import Answering, ReportStep
 
@@ -47,6 +47,7 @@ class FatalBench:
     is_gpu = True
     has_meter = True
     drift_case = None
+    step_times_s: Mapping[str, float] = {}
 
     def conditions(self, setting: Setting) -> Conditions:
         return replace(SIMULATED_CONDITIONS, precision=setting.precision)
@@ -64,12 +65,12 @@ class FatalBench:
         self.report_step(BUILDING)
         if case.operator == HANGING_WHILE_BUILT:
             time.sleep(1000)
-        self.report_step(RUNNING)
+        self.report_step(LOOPING)
         if case.operator == HANGING_IN_ITS_LOOP:
             time.sleep(1000)
         for _ in range(8 if case.operator == LONG else 0):
             time.sleep(LIFE_S)
-            self.report_step(RUNNING)
+            self.report_step(LOOPING)
         machine = SimulatedMachine(LOAD)
         return measure(machine, machine.instruments(), protocol)
 

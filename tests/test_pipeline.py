@@ -32,6 +32,7 @@ from opcost.measuring.retries import RETRIES
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running import worker_bench
+from opcost.running.heartbeat import STEPS
 from opcost.running.worker_bench import Question
 from opcost.running.worker_process import OpenAnswering
 from opcost.storage.counts_file import read_counts, write_counts
@@ -58,6 +59,7 @@ class InThisProcess:
     """Plays ``ChildProcess``: what answers is opened here."""
 
     def __init__(self, open_answering: OpenAnswering, _: object = None) -> None:
+        self.step_times_s = dict.fromkeys(STEPS, 0.0)
         self._open_answering = open_answering
         self._opened = ExitStack()
 

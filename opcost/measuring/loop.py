@@ -265,6 +265,8 @@ def _growing_loop(
     workload: Workload, instruments: Instruments, rounds: int, load_begin: ClockReading
 ) -> Iterator[Loop]:
     """Run chunk after chunk; yield the loop so far after each chunk from the second on."""
+    for observer in instruments.observers:
+        observer.before_loop()
     begin = now = _now(instruments)
     durations_s: list[float] = []
     iterations: list[int] = []

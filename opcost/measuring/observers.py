@@ -31,6 +31,9 @@ class Observer:
     def during(self) -> None:
         """Called after the first call, and after each chunk of warm-up and loop."""
 
+    def before_loop(self) -> None:
+        """Called when the warm-up has ended."""
+
     def after_finish(self) -> Finding:
         """Called when a loop has ended or failed, while the meter still logs."""
         return NOTHING

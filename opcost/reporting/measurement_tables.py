@@ -187,11 +187,18 @@ def _print_assumed(assumed: AssumedVersions) -> None:
 
 
 def _print_taken(reports: Sequence[OperatorsReport] | Sequence[FullModelReport]) -> None:
-    """Print the time of all models together and of the start, drift checks and cache corrections."""
+    """Print the time of all models together, of each step of their measurements, and besides them."""
     taken_s = sum(report.taken_s for report in reports)
     besides_s = reports[0].besides_s if reports else 0.0
-    besides = f", {duration(besides_s)} of it for start, drift checks and cache corrections" if taken_s else ""
-    print_line(f"total time taken: {duration(taken_s + besides_s)}{besides}")
+    steps = dict.fromkeys(step for report in reports for step in report.steps_s)
+    steps_s = {step: sum(report.steps_s.get(step, 0.0) for report in reports) for step in steps}
+    rest_s = taken_s - sum(steps_s.values())
+    parts = [
+        *(f"{duration(time_s)} {step}" for step, time_s in steps_s.items() if time_s),
+        *([f"{duration(rest_s)} between measurements"] if steps_s else []),
+        *(_part(name, time_s) for name, time_s in (reports[0].besides_parts_s if taken_s else {}).items()),
+    ]
+    print_line(f"total time taken: {duration(taken_s + besides_s)}" + (f" ({', '.join(parts)})" if parts else ""))
 
 
 def _when(report: FullModelReport) -> str:

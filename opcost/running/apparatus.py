@@ -78,6 +78,11 @@ class Apparatus:
         """Whether the device is a GPU."""
         return is_gpu(self.device)
 
+    @property
+    def step_times_s(self) -> dict[str, float]:
+        """Empty: only a parent process knows them."""
+        return {}
+
     def conditions(self, setting: Setting) -> Conditions:
         """Return the conditions of measurements in a setting.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from typing import Protocol, TypeAlias
@@ -34,6 +34,10 @@ class Bench(Protocol):
     @property
     def drift_case(self) -> Case | None:
         """The case that a campaign measures repeatedly to detect drift, None for no drift checks."""
+
+    @property
+    def step_times_s(self) -> Mapping[str, float]:
+        """The time spent so far in each step of measurements, in s; empty if unknown."""
 
     def conditions(self, setting: Setting) -> Conditions:
         """Return the conditions of measurements in a setting.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from opcost.errors import CannotMeasureError
@@ -20,6 +19,7 @@ from opcost.running.drift_check import DriftCheck
 from opcost.running.expected_times import QUALIFICATION_S, expected_times, starting_s
 from opcost.running.plan import Demand, KnownRows, PlanItem, PlannedWork, Work, make_plan
 from opcost.running.request import Request
+from opcost.running.spent_time import SpentTime
 from opcost.storage.table import CsvTable
 from opcost.units import millijoules, milliseconds
 
@@ -30,7 +30,7 @@ class Outcome:
 
     Of the model's keys, ``found`` were in the database already, ``measured`` got a row, and ``remaining`` are still to
     be measured. ``expected_s`` is the time that these take, without those that an earlier model of the campaign has;
-    ``taken_s`` is the time that the measured ones took.
+    ``taken_s`` is the time that the measured ones took, and ``steps_s`` the part of each step in it.
     """
 
     work: PlannedWork
@@ -41,6 +41,7 @@ class Outcome:
     remaining: int
     expected_s: float
     taken_s: float = 0.0
+    steps_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class Campaign:
@@ -76,6 +77,7 @@ class Campaign:
         failed_keys = {row.key for row in self._failures.rows()}
         self.plan = make_plan(works, self._known, protocol, conditions, failed_keys)
         self._explained: set[Flag] = set()
+        self._checking = SpentTime(bench)
         self._drift_check = DriftCheck(bench, protocol, request.database.sentinel_measurements)
         boards_qualified = {row.device_uuid for row in request.database.meter_qualifications.rows()}
         self._is_qualified = self._circumstances.device_uuid in boards_qualified or not bench.has_meter
@@ -96,6 +98,12 @@ class Campaign:
         checks = {"drift_checks": checks_s} if checks_s else {}
         return {"start": starting_s(self._bench.is_gpu), **qualification, **checks}
 
+    def besides_taken_s(self, besides_s: float, cache_corrections_s: float = 0.0) -> dict[str, float]:
+        """Return the parts of a time that a run has taken besides its items, in s."""
+        parts = {"drift_checks": self._checking.total_s, "cache_corrections": cache_corrections_s}
+        known = {name: time_s for name, time_s in parts.items() if time_s}
+        return {"start": besides_s - sum(known.values()), **known}
+
     def outlook(self) -> list[Outcome]:
         """Return each model's outcome before anything is measured."""
         return [self._outcome(work, self._complete(work)) for work in self.plan.works]
@@ -105,10 +113,16 @@ class Campaign:
         progress.start(len(self.plan.items), [self._expected_s[item.key] for item in self.plan.items])
         try:
             for work in self.plan.works:
-                found, begin_s = self._complete(work), time.monotonic()
-                measured = sum(self._measure(item, progress) for item in work.items)
-                yield self._outcome(work, found, measured, time.monotonic() - begin_s)
-            self._drift_check.measure_last()
+                found, spent = self._complete(work), SpentTime(self._bench)
+                measured = 0
+                for item in work.items:
+                    with self._checking:
+                        self._drift_check.measure_if_due(item.setting)
+                    with spent:
+                        measured += self._measure(item, progress)
+                yield self._outcome(work, found, measured, spent)
+            with self._checking:
+                self._drift_check.measure_last()
         finally:
             progress.end()
             self._drift_check.report_drift()
@@ -116,7 +130,7 @@ class Campaign:
     def _complete(self, work: PlannedWork) -> int:
         return sum(self._known.reason(key) is None for key in work.keys)
 
-    def _outcome(self, work: PlannedWork, found: int, measured: int = 0, taken_s: float = 0.0) -> Outcome:
+    def _outcome(self, work: PlannedWork, found: int, measured: int = 0, spent: SpentTime | None = None) -> Outcome:
         missing = [item.key for item in work.items if self._known.reason(item.key) is not None]
         return Outcome(
             work=work,
@@ -126,12 +140,12 @@ class Campaign:
             measured=measured,
             remaining=len(work.keys) - self._complete(work),
             expected_s=sum(self._expected_s[key] for key in missing),
-            taken_s=taken_s,
+            taken_s=0.0 if spent is None else spent.total_s,
+            steps_s={} if spent is None else spent.steps_s,
         )
 
     def _measure(self, item: PlanItem, progress: Progress) -> bool:
         """Measure one item and return whether a row was added."""
-        self._drift_check.measure_if_due(item.setting)
         progress.begin(_name(item.case))
         try:
             row = measured_row(self._bench, item.case, item.setting, self.plan.protocol, self._circumstances)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from opcost.measuring.observers import Observer
+from opcost.measuring.observers import NOTHING, Finding, Observer
 from opcost.running.worker_process import ReportStep
 
 BUILDING = "building"
-RUNNING = "running"
-"""The steps of a measurement: until its first call has ended, and from then on, loop after loop."""
+WARMING_UP = "warming up"
+LOOPING = "looping"
+READING_METERS = "reading meters"
+STEPS = (BUILDING, WARMING_UP, LOOPING, READING_METERS)
+"""The steps of a measurement. Building includes the first call, which may load libraries and choose algorithms."""
 
 INTERVAL_S = 5.0
 """The time between two reports of one step. A report takes 20 us, between two chunks of a loop."""
@@ -22,15 +25,29 @@ class Heartbeat(Observer):
     def __init__(self, report_step: ReportStep, now: Callable[[], float] = time.monotonic) -> None:
         self._report_step = report_step
         self._now = now
-        self._last = ("", 0.0)
+        self._last = (BUILDING, -INTERVAL_S)
 
     def before_build(self) -> None:
         """Report that something is built."""
         self._beat(BUILDING)
 
+    def before_start(self) -> None:
+        """Report that the first call is made."""
+        self._beat(BUILDING)
+
     def during(self) -> None:
         """Report that calls end."""
-        self._beat(RUNNING)
+        step, _ = self._last
+        self._beat(WARMING_UP if step == BUILDING else step)
+
+    def before_loop(self) -> None:
+        """Report that the warm-up has ended."""
+        self._beat(LOOPING)
+
+    def after_finish(self) -> Finding:
+        """Report that the loop has ended."""
+        self._beat(READING_METERS)
+        return NOTHING
 
     def _beat(self, step: str) -> None:
         last_step, last_s = self._last

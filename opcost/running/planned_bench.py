@@ -55,6 +55,11 @@ class PlannedBench:
         """The case of the drift checks."""
         return STEADY_LOAD if self.is_gpu else None
 
+    @property
+    def step_times_s(self) -> dict[str, float]:
+        """Empty: it measures nothing."""
+        return {}
+
     def conditions(self, setting: Setting) -> Conditions:
         """Return the conditions with the most rows in a setting, the newest of several.
 

@@ -16,7 +16,7 @@ from opcost.measuring.record import Measurement
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.running.bench import Bench
-from opcost.running.heartbeat import BUILDING, RUNNING, Heartbeat
+from opcost.running.heartbeat import BUILDING, STEPS, Heartbeat
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, ReportStep
 from opcost.storage.database import Database
 
@@ -65,7 +65,7 @@ class Limits:
         """Return the limits of a measurement's steps, the first one first."""
         patience = 1.0 if is_gpu else CPU_PATIENCE
         building_s = self.building_model_s if is_model else self.building_s
-        return {BUILDING: patience * building_s, RUNNING: patience * self.running_s}
+        return {step: patience * (building_s if step == BUILDING else self.running_s) for step in STEPS}
 
 
 USUAL_LIMITS = Limits()
@@ -147,6 +147,11 @@ class ChildBench:
     def drift_case(self) -> Case | None:
         """The case of the drift checks."""
         return self._facts.drift_case
+
+    @property
+    def step_times_s(self) -> dict[str, float]:
+        """The time spent so far in each step of measurements, in s."""
+        return {step: self._child.step_times_s[step] for step in STEPS}
 
     def conditions(self, setting: Setting) -> Conditions:
         """Return the conditions of measurements in a setting.

@@ -7,7 +7,9 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
@@ -59,6 +61,8 @@ class ChildFaultError(Exception):
 class ChildProcess:
     """A child process that answers questions from ``__enter__`` to ``__exit__``.
 
+    ``step_times_s`` adds up the time of each step of all answers, in s.
+
     The child ends when this process ends, for whatever reason. A child that has ended may be entered again. Its log
     records are logged here.
 
@@ -71,6 +75,7 @@ class ChildProcess:
     def __init__(self, open_answering: OpenAnswering, opening_s: float | None = None) -> None:
         self._open_answering = open_answering
         self._opening_s = opening_s
+        self.step_times_s: defaultdict[str, float] = defaultdict(float)
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
 
@@ -121,9 +126,13 @@ class ChildProcess:
         return self._receive(limits_s or {})
 
     def _receive(self, limits_s: Mapping[str, float]) -> Any:
-        step = next(iter(limits_s), "")
+        step, begin_s = next(iter(limits_s), ""), time.monotonic()
         while True:
-            kind, content = self._message(step, limits_s.get(step))
+            try:
+                kind, content = self._message(step, limits_s.get(step))
+            finally:
+                last_s, begin_s = begin_s, time.monotonic()
+                self.step_times_s[step] += begin_s - last_s
             if kind == STEP:
                 step = content
             elif kind == LOG:

@@ -26,10 +26,10 @@ class FullModelReport:
     """A whole model in the database; time and energy per run, None if not measured.
 
     ``expected_s`` is the time that its measurement will take, 0 if there is none to make; ``taken_s`` is the time that
-    it took in this run. ``besides_s`` is the time of the whole run besides its models: start and drift checks; in a dry
-    run the expected one, of which ``besides_parts_s`` has the parts. ``device`` is the torch device, ``device_product``
-    its product name. ``planned`` has the number of measurements to make for each reason, and ``assumed`` the versions
-    on a device that is not here.
+    it took in this run, and ``steps_s`` the part of each step of the measurement in it. ``besides_s`` is the time of
+    the whole run besides its models, and ``besides_parts_s`` has its parts: start and drift checks; in a dry run they
+    are expected. ``device`` is the torch device, ``device_product`` its product name. ``planned`` has the number of
+    measurements to make for each reason, and ``assumed`` the versions on a device that is not here.
     """
 
     name: str
@@ -40,6 +40,7 @@ class FullModelReport:
     failed: bool
     expected_s: float
     taken_s: float
+    steps_s: Mapping[str, float]
     besides_s: float
     reason: str | None
     planned: Mapping[str, int]
@@ -64,10 +65,10 @@ def measure_full_models(
         outcomes = campaign.outlook() if request.dry_run else campaign.run(progress)
         product = bench.conditions(request.setting).device_product
         reports = [_full_model_report(outcome, bench.device, product) for outcome in outcomes]
-        parts_s = campaign.besides_parts_s if request.dry_run else {}
         assumed = assumed_versions(bench, request.setting)
-    taken_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
-    besides_s = sum(parts_s.values()) if request.dry_run else taken_s
+    besides_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
+    parts_s = campaign.besides_parts_s if request.dry_run else campaign.besides_taken_s(besides_s)
+    besides_s = sum(parts_s.values())
     reports = [replace(one, besides_s=besides_s, besides_parts_s=parts_s, assumed=assumed) for one in reports]
     return sorted(reports, key=lambda report: report.name)
 
@@ -89,6 +90,7 @@ def _full_model_report(outcome: Outcome, device: str, device_product: str) -> Fu
         failed=key in outcome.failures,
         expected_s=outcome.expected_s,
         taken_s=outcome.taken_s,
+        steps_s=outcome.steps_s,
         besides_s=0.0,
         reason=outcome.failures.get(key) or (row.measurement.energy_missing_reason if row else None),
         planned=outcome.work.reasons,

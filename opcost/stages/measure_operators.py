@@ -32,9 +32,10 @@ class OperatorsReport:
 
     Of the ``wanted`` cases of ``tuples`` operator tuples, ``found`` were in the database already, ``measured`` and
     ``failed`` in this run, and ``remaining`` are still missing. ``expected_s`` is the time that the remaining ones will
-    take, without those of an earlier model; ``taken_s`` is the time that those of this run took. ``besides_s`` is the
-    time of the whole run besides its models: start, drift checks, cache corrections; in a dry run the expected one, of
-    which ``besides_parts_s`` has the parts. ``device`` is the torch device, ``device_product`` its product name.
+    take, without those of an earlier model; ``taken_s`` is the time that those of this run took, and ``steps_s`` the
+    part of each step of measurements in it. ``besides_s`` is the time of the whole run besides its models, and
+    ``besides_parts_s`` has its parts: start, drift checks, cache corrections; in a dry run they are expected.
+    ``device`` is the torch device, ``device_product`` its product name.
     ``planned`` has the number of measurements to make for each reason, and ``assumed`` the versions on a device that is
     not here.
     """
@@ -48,6 +49,7 @@ class OperatorsReport:
     remaining: int
     expected_s: float
     taken_s: float
+    steps_s: Mapping[str, float]
     besides_s: float
     done: bool
     reasons: tuple[str, ...]
@@ -100,9 +102,12 @@ def measure_operators(
             reports.append(_operators_report(outcome, done, bench.device, product))
         if request.dry_run:
             return _sorted(_with_besides(reports, bench, campaign, request))
+        chains_begin_s = time.monotonic()
         measure_missing_chains(bench, request.database.calls_in_chains, request.setting)
+        chains_s = time.monotonic() - chains_begin_s
     besides_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
-    return _sorted([replace(report, besides_s=besides_s) for report in reports])
+    parts_s = campaign.besides_taken_s(besides_s, chains_s)
+    return _sorted([replace(report, besides_s=besides_s, besides_parts_s=parts_s) for report in reports])
 
 
 def _sorted(reports: Iterable[OperatorsReport]) -> list[OperatorsReport]:
@@ -170,6 +175,7 @@ def _operators_report(outcome: Outcome, done: bool, device: str, device_product:
         remaining=outcome.remaining,
         expected_s=outcome.expected_s,
         taken_s=outcome.taken_s,
+        steps_s=outcome.steps_s,
         besides_s=0.0,
         done=done,
         reasons=tuple(dict.fromkeys(reasons)),

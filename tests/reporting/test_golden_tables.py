@@ -199,13 +199,17 @@ def selections() -> None:
 
 def operator_measurements() -> None:
     failed = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.25 GiB. GPU 0 has 141 GiB in all",)
-    numbers = (1100, 1148, 1010, 137, 1, 33, 20.0, 7530.0, 46.0)
-    print_operator_measurements([OperatorsReport(LONG, *numbers, True, failed, 2, ("no meter",), {}, *H200)], False)
+    steps_s = {"building": 2480.0, "warming up": 1470.0, "looping": 3200.0, "reading meters": 140.0}
+    parts_s = {"start": 15.0, "drift_checks": 31.0}
+    numbers = (1100, 1148, 1010, 137, 1, 33, 20.0, 7530.0, steps_s, 46.0)
+    print_operator_measurements(
+        [OperatorsReport(LONG, *numbers, True, failed, 2, ("no meter",), {}, *H200, parts_s)], False
+    )
 
 
 def plans_of_operator_measurements() -> None:
     planned = {"missing": 136, "flagged": 2}
-    numbers = (110, 148, 10, 0, 0, 138, 7530.0, 0.0, 46.0)
+    numbers = (110, 148, 10, 0, 0, 138, 7530.0, 0.0, {}, 46.0)
     parts_s = {"start": 15.0, "qualification": 30.0, "drift_checks": 1.0, "cache_corrections": 0.0}
     assumed = AssumedVersions("2.11.0+cu130", "580.159.04", 150.0)
     plan = OperatorsReport(LONG, *numbers, False, (), 0, (), planned, *H200, parts_s, assumed)
@@ -213,9 +217,9 @@ def plans_of_operator_measurements() -> None:
 
 
 def full_models() -> None:
-    measured = (0.003561, 1.616, 453.8, True, False, 0.0, 12.3, 15.0, None, {}, *H200)
+    measured = (0.003561, 1.616, 453.8, True, False, 0.0, 12.3, {}, 15.0, None, {}, *H200, {"start": 15.0})
     reason = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.25 GiB. GPU 0 has 141 GiB in all"
-    failed = (None, None, None, False, True, 33.0, 4.0, 15.0, reason, {}, *H200)
+    failed = (None, None, None, False, True, 33.0, 4.0, {}, 15.0, reason, {}, *H200)
     print_full_models([FullModelReport(USUAL, *measured), FullModelReport(LONG, *failed)], dry_run=False)
 
 

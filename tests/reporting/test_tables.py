@@ -59,12 +59,12 @@ FILTERED = FilterReport(
 )
 H200 = ("cuda:1", "NVIDIA H200")
 MEASURED = OperatorsReport(
-    *("resnet50", 40, 48, 10, 37, 1, 1, 33.0, 20.0, 5.0, False),
+    *("resnet50", 40, 48, 10, 37, 1, 1, 33.0, 20.0, {}, 5.0, False),
     *(("RuntimeError: out of [memory]",), 2, ("no meter",)),
     {"missing": 36, "flagged": 2},
     *H200,
 )
-WHOLE = FullModelReport("resnet50", 0.012345, 5.4321, 440.0, True, False, 0.0, 6.0, 9.0, None, {}, *H200)
+WHOLE = FullModelReport("resnet50", 0.012345, 5.4321, 440.0, True, False, 0.0, 6.0, {}, 9.0, None, {}, *H200)
 COMPARED = ComparisonRow(
     key="k",
     operator="torchvision.models.resnet50",
@@ -210,15 +210,19 @@ def test_a_dry_run_adds_up_the_time_that_is_needed(capsys: pytest.CaptureFixture
 
 
 def test_after_a_run_the_time_is_what_it_has_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    print_operator_measurements([replace(MEASURED, taken_s=330.0), replace(MEASURED, taken_s=90.0)], dry_run=False)
+    besides_s = {"start": 2.0, "drift_checks": 3.0}
+    steps_s = {"building": 100.0, "warming up": 0.0, "looping": 200.0}
+    report = replace(MEASURED, taken_s=330.0, steps_s=steps_s, besides_parts_s=besides_s)
+    print_operator_measurements([report, replace(report, taken_s=90.0, steps_s={"building": 60.0})], dry_run=False)
     assert (
-        "total time taken: 7 min 5 s, 5 s of it for start, drift checks and cache corrections\n"
-        in capsys.readouterr().out
-    )
-    print_full_models([WHOLE, replace(WHOLE, name="b", taken_s=0.0)], dry_run=False)
+        "total time taken: 7 min 5 s (2 min 40 s building, 3 min 20 s looping, 1 min 0 s between measurements, "
+        "2 s to start, 3 s for drift checks)\n"
+    ) in capsys.readouterr().out
+    whole = replace(WHOLE, besides_parts_s={"start": 9.0})
+    print_full_models([whole, replace(whole, name="b", taken_s=0.0)], dry_run=False)
     output = capsys.readouterr().out
     assert (row_of(output, "resnet50 ")[-1], row_of(output, "b ")[-1]) == ("6 s", "-")
-    assert "total time taken: 15 s, 9 s of it for start, drift checks and cache corrections\n" in output
+    assert "total time taken: 15 s (9 s to start)\n" in output
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
@@ -241,11 +245,11 @@ def test_a_dry_run_says_what_is_to_be_measured_and_why(dry_run: bool, capsys: py
         (WHOLE, ["12.35 ms", "5432 mJ", "440.0 W", "now"]),
         (replace(WHOLE, newly_measured=False), ["12.35 ms", "5432 mJ", "440.0 W", "earlier"]),
         (
-            FullModelReport("resnet50", None, None, None, False, False, 33.0, 0.0, 9.0, None, {}, *H200),
+            FullModelReport("resnet50", None, None, None, False, False, 33.0, 0.0, {}, 9.0, None, {}, *H200),
             ["-", "-", "-", "not yet"],
         ),
         (
-            FullModelReport("resnet50", None, None, None, False, True, 33.0, 2.0, 9.0, "no memory", {}, *H200),
+            FullModelReport("resnet50", None, None, None, False, True, 33.0, 2.0, {}, 9.0, "no memory", {}, *H200),
             ["-", "-", "-", "failed"],
         ),
         (replace(WHOLE, energy_j=None, power_w=None, reason="no meter"), ["12.35 ms", "-", "-", "now"]),

@@ -30,7 +30,7 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.running import worker_bench
-from opcost.running.heartbeat import BUILDING, INTERVAL_S, RUNNING, Heartbeat
+from opcost.running.heartbeat import BUILDING, INTERVAL_S, LOOPING, READING_METERS, STEPS, WARMING_UP, Heartbeat
 from opcost.running.worker_bench import (
     FACTS,
     FAULTS_IN_A_ROW,
@@ -147,6 +147,9 @@ def test_what_hangs_costs_the_limit_of_its_step_and_what_takes_long_is_measured(
     campaign.add_model("a", {HANGING_WHILE_BUILT: 1, HANGING_IN_ITS_LOOP: 1, LONG: 1})
     begin_s = time.monotonic()
     report = run(campaign, limits=Limits(building_s=1.0, running_s=4 * LIFE_S))
+    assert report.steps_s[BUILDING] >= 1.0
+    assert report.steps_s[LOOPING] >= 4 * LIFE_S + 8 * LIFE_S
+    assert sum(report.steps_s.values()) <= report.taken_s
     # A long case takes eight signs of life.
     assert time.monotonic() - begin_s < 30
     assert (report.measured, report.failed) == (1, 2)
@@ -154,13 +157,13 @@ def test_what_hangs_costs_the_limit_of_its_step_and_what_takes_long_is_measured(
     ended = "it ended the measuring process: silent for 1 s while"
     assert reasons == {
         "torch.nn.HangingWhileBuilt": f"{ended} {BUILDING}",
-        "torch.nn.HangingInItsLoop": f"{ended} {RUNNING}",
+        "torch.nn.HangingInItsLoop": f"{ended} {LOOPING}",
     }
 
 
 def test_a_hang_costs_three_minutes_at_most_on_a_gpu_and_models_may_be_downloaded() -> None:
     operators, models = (USUAL_LIMITS.steps_s(is_model, is_gpu=True) for is_model in (False, True))
-    assert list(operators) == list(models) == [BUILDING, RUNNING]
+    assert tuple(operators) == tuple(models) == STEPS
     assert max(operators.values()) + INTERVAL_S < 180
     assert models[BUILDING] > operators[BUILDING]
     on_a_cpu = USUAL_LIMITS.steps_s(is_model=False, is_gpu=False)
@@ -175,7 +178,7 @@ def test_an_apparatus_reports_each_step(tmp_path: Path) -> None:
         campaign.before = lambda _: reported.append("built")
         for _ in range(2):
             observed.measure(Case(RELU), Setting("fp32"), SHORT, "log")
-    assert reported == [BUILDING, "built", RUNNING] * 2
+    assert reported == [BUILDING, "built", WARMING_UP, LOOPING, READING_METERS] * 2
 
 
 def test_a_step_that_goes_on_is_reported_now_and_then() -> None:
@@ -188,7 +191,7 @@ def test_a_step_that_goes_on_is_reported_now_and_then() -> None:
             heartbeat.before_build()
         else:
             heartbeat.during()
-    assert reported == [(0.0, BUILDING), (0.1, RUNNING), (5.1, RUNNING), (10.1, RUNNING)]
+    assert reported == [(0.0, BUILDING), (0.1, WARMING_UP), (5.1, WARMING_UP), (10.1, WARMING_UP)]
 
 
 def test_a_device_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:
@@ -238,5 +241,5 @@ def test_only_what_needs_torchvision_waits_for_it(tmp_path: Path) -> None:
     *imported, reported = result.stdout.splitlines()
     assert imported == ["", "torch", "torch,torch._dynamo,torchvision"]
     # The knowledge of the asking process about one that hangs; on a busy machine some are measured again.
-    assert reported.replace("building running", "").split() == []
+    assert reported.replace(" ".join(STEPS), "").split() == []
     assert reported.count("building") >= 2
