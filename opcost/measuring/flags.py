@@ -36,7 +36,7 @@ class Flag(Enum):
     @property
     def casts_doubt(self) -> bool:
         """Whether the figures may be wrong, so that the measurement is repeated."""
-        return self in _CASTING_DOUBT
+        return self in CASTING_DOUBT
 
 
 Flags: TypeAlias = tuple[Flag, ...]
@@ -62,7 +62,7 @@ _MEANINGS = {
     Flag.NOT_FINITE: "its output contains NaN or infinity",
 }
 
-_CASTING_DOUBT = frozenset(
+CASTING_DOUBT = frozenset(
     {
         Flag.UNEVEN,
         Flag.METERS_DISAGREE,
@@ -75,6 +75,7 @@ _CASTING_DOUBT = frozenset(
         Flag.OUT_OF_MEMORY_IN_CAPTURE,
     }
 )
+"""Flags of figures that may be wrong."""
 
 POSSIBLY_THROTTLED = frozenset({Flag.POWER_CAPPED, Flag.POWER_CAP_UNKNOWN})
 """Flags of a load that was throttled by the power limit, or may have been."""
@@ -82,7 +83,7 @@ POSSIBLY_THROTTLED = frozenset({Flag.POWER_CAPPED, Flag.POWER_CAP_UNKNOWN})
 LEAVING_CLOCKS_LOW = frozenset({Flag.POWER_CAPPED, Flag.CLOCKS_STILL_LOW})
 """Flags after which clocks may still be low, so that the next measurement should wait."""
 
-_OF_AN_OVERHEAD = _CASTING_DOUBT | POSSIBLY_THROTTLED | {Flag.IMPRECISE, Flag.AT_POWER_LIMIT}
+_OF_AN_OVERHEAD = CASTING_DOUBT | POSSIBLY_THROTTLED | {Flag.IMPRECISE, Flag.AT_POWER_LIMIT}
 
 
 def flags_of(flags: Iterable[Flag]) -> Flags:

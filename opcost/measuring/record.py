@@ -8,7 +8,7 @@ from typing import Annotated
 from opcost.columns import ABOVE_0, COUNT, FROM_0, MOMENT, SHARE, SIGNED, Column, Columns, one_of
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import EXECUTIONS, Circumstances, Conditions
-from opcost.measuring.flags import LEAVING_CLOCKS_LOW, POSSIBLY_THROTTLED, Flag, Flags
+from opcost.measuring.flags import CASTING_DOUBT, LEAVING_CLOCKS_LOW, POSSIBLY_THROTTLED, Flag, Flags
 from opcost.operators.columns import INPUT_DATA, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 
 REFERENCE_TEMPERATURE_C = 50.0
@@ -102,7 +102,7 @@ def time_of(row: MeasurementRow) -> Estimate:
 
 def is_flagged(measurement: Measurement) -> bool:
     """Return whether a flag casts doubt on a measurement."""
-    return any(flag.casts_doubt for flag in measurement.flags)
+    return not CASTING_DOUBT.isdisjoint(measurement.flags)
 
 
 def quality_flags(measurement: Measurement) -> Flags:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TypeAlias
 
 from opcost.errors import UserError, shortened
 from opcost.operators.counts import OperatorCount, OperatorCounts
@@ -14,8 +15,10 @@ from opcost.operators.model_rows import ModelOperatorRow, ShippedCounts, counts_
 from opcost.operators.tuples import META
 from opcost.running.request import COUNTS, Request, counted, model_tuple
 from opcost.storage.configs import ModelConfig
-from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
+
+TableCounts: TypeAlias = Mapping[tuple[str, tuple[str, ...]], ShippedCounts]
+"""The best counts of each model in a table, by the model's key and its composites."""
 
 
 def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mapping[str, OperatorCounts]:
@@ -27,7 +30,11 @@ def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mappin
     Raises:
         UserError: the table is damaged.
     """
-    found = _in_table(request.database.model_operators, configs)
+    return without_newer_pickle(_in_table(request.database.model_operators, configs), configs)
+
+
+def without_newer_pickle(found: TableCounts, configs: Collection[ModelConfig]) -> Mapping[str, OperatorCounts]:
+    """Return the counts of these models in a table, by the config's name, see ``shipped_counts``."""
     return {
         config.name: shipped.counts
         for config in configs
@@ -35,16 +42,13 @@ def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mappin
     }
 
 
-def counts_of_operators(database: Database) -> Mapping[str, OperatorCount]:
-    """Return the counts of all operators of all models in the database, by the operator's key.
+def counts_of_operators(found: TableCounts) -> Mapping[str, OperatorCount]:
+    """Return the counts of all operators of all models in a table, by the operator's key.
 
     Calls are those in one of the models; FLOPs and bytes of a call are the same in all.
-
-    Raises:
-        UserError: the table is damaged.
     """
-    found = _counts_in(database.model_operators).values()
-    return {count.operator.key: count for shipped in found for count in shipped.counts.counts if count.computes}
+    counts = (count for shipped in found.values() for count in shipped.counts.counts)
+    return {count.operator.key: count for count in counts if count.computes}
 
 
 def counted_or_shipped(
@@ -96,17 +100,17 @@ def _identity(config: ModelConfig) -> tuple[str, tuple[str, ...]]:
     return model_tuple(config).key, config.composites
 
 
-def _in_table(
-    table: CsvTable[ModelOperatorRow], configs: Iterable[ModelConfig]
-) -> Mapping[tuple[str, tuple[str, ...]], ShippedCounts]:
-    """Return the best counts of each of these models, see ``_identity``."""
-    return _counts_in(table, {model_tuple(config).key for config in configs}.__contains__)
+def _in_table(table: CsvTable[ModelOperatorRow], configs: Iterable[ModelConfig]) -> TableCounts:
+    """Return the best counts of each of these models."""
+    return counts_in(table, {model_tuple(config).key for config in configs}.__contains__)
 
 
-def _counts_in(
-    table: CsvTable[ModelOperatorRow], wanted: Callable[[str], bool] | None = None
-) -> Mapping[tuple[str, tuple[str, ...]], ShippedCounts]:
-    """Return the best counts of each model whose key is wanted, of all models if ``wanted`` is None."""
+def counts_in(table: CsvTable[ModelOperatorRow], wanted: Callable[[str], bool] | None = None) -> TableCounts:
+    """Return the best counts of each model whose key is wanted, of all models if ``wanted`` is None.
+
+    Raises:
+        UserError: the table is damaged.
+    """
     of_model: dict[str, list[ModelOperatorRow]] = {}
     for row in table.rows(wanted):
         of_model.setdefault(row.model_key, []).append(row)

@@ -16,7 +16,7 @@ from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.running.request import COUNTS, Request, model_tuple
-from opcost.running.shipped_counts import counts_of_operators, shipped_counts
+from opcost.running.shipped_counts import counts_in, counts_of_operators, without_newer_pickle
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import ModelCost, best_whole, sum_beside
@@ -58,8 +58,9 @@ def read_ranking_data(request: Request, configs: Sequence[ModelConfig], names: C
     Raises:
         UserError: a table is damaged, or the counts of a chosen model are.
     """
-    counts = _counts(request, configs, names)
-    operator_counts = counts_of_operators(request.database)
+    shipped = counts_in(request.database.model_operators)
+    counts = _counts(without_newer_pickle(shipped, configs), configs, names)
+    operator_counts = counts_of_operators(shipped)
     wholes: dict[str, list[MeasurementRow]] = {}
     database = request.database
     models_measured = database.full_model_measurements.rows(of_operators(map(model_tuple, configs)))
@@ -86,9 +87,11 @@ def read_ranking_data(request: Request, configs: Sequence[ModelConfig], names: C
     )
 
 
-def _counts(request: Request, configs: Sequence[ModelConfig], names: Collection[str]) -> Mapping[str, OperatorCounts]:
+def _counts(
+    shipped: Mapping[str, OperatorCounts], configs: Sequence[ModelConfig], names: Collection[str]
+) -> Mapping[str, OperatorCounts]:
     """Return the counts of operators that compute something: shipped ones, and of these names also pickles."""
-    found = dict(shipped_counts(request, configs))
+    found = dict(shipped)
     for config in configs:
         if config.name in names and config.name not in found and COUNTS.path(config).exists():
             found[config.name] = COUNTS.read(config)
