@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from opcost.comparing.cache_chains import STREAM_BYTES, ChainRow
@@ -60,7 +60,7 @@ def compare(
     left_out = sum_operators(selection.dropped, measurements, conditions, runs.input_data, cost.basis)
     constants = Constants(
         predictor=_predictor(selection, (cost, left_out), measurements, conditions),
-        corrections=corrections_of(selection.kept, evidence.chains, conditions),
+        corrections=corrections_of(selection.kept, corrections_under(evidence.chains, conditions)),
     )
     pieces, eager = gap(cost, left_out, full, constants), eager_cost(cost, measurements)
     found = Comparison(selection.kept, runs, full, cost, left_out, pieces, eager)
@@ -89,12 +89,12 @@ def _predictor(
     return fitted(known) if is_enough else None
 
 
-def corrections_of(counts: OperatorCounts, chains: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
-    """Return the cache corrections of a model's operators under these conditions, None if unknown.
+def corrections_of(counts: OperatorCounts, found: Corrections | None) -> Corrections | None:
+    """Return the cache corrections of a model's operators: those that are found for the card, None if unknown.
 
     They do not apply to a model that moves less than the chains' stream, because its data may stay in caches.
     """
-    return corrections_under(chains, conditions) if counts.total_memory_bytes > STREAM_BYTES else None
+    return found if counts.total_memory_bytes > STREAM_BYTES else None
 
 
 def _counted(selection: Selection, runs: OperatorRuns) -> Selection:

@@ -15,7 +15,7 @@ from opcost.operators.layouts import channels_last_strides
 from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValue, Structure, TensorSpec
 
 TEXTS_KEPT = 4096
-"""The parsed values that are kept: models repeat the sizes of their tensors."""
+"""The parsed operators and values that are kept: models repeat their layers and the sizes of their tensors."""
 
 _TENSOR = re.compile(r"(\w+)\[([\d, ]*)\](?::(channels_last)|:strides\(([\d, ]*)\))?(?:#(\d+))?")
 _NAMED = re.compile(r"(\w+)=(?!=)")
@@ -36,6 +36,7 @@ _CONSTANT = re.compile(rf"[A-Za-z_][\w.]*|{re.escape(ELLIPSIS)}")
 _NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?")
 
 
+@lru_cache(TEXTS_KEPT)
 def parse_operator(operator: str, parameters: str, inputs: str, mode: str | None) -> OperatorTuple:
     """Return the operator tuple that these texts describe.
 

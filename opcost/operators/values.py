@@ -36,7 +36,7 @@ CAPTURED_PREFIX = "captured: "
 """The prefix of texts of input data other than ``normal`` and ``zeros``."""
 
 TEXTS_KEPT = 1024
-"""The parsed texts that are kept: tables repeat few."""
+"""The parsed texts and statistics that are kept: tables repeat few."""
 
 _ZEROS = re.compile(r"(0\.[1-9]) zeros")
 _SPREAD = re.compile(r"spread (16|64)")
@@ -162,6 +162,7 @@ def _parse_kind(text: str) -> InputValues:
     return kind
 
 
+@lru_cache(TEXTS_KEPT)
 def kind_of(seen: InputStatistics) -> InputValues:
     """Return the kind of values to draw for these statistics; normal if they are unknown."""
     if seen.zeros_ratio is None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from opcost.comparing.cache_chains import ChainRow
+from opcost.comparing.cache_corrections import Corrections, corrections_under
 from opcost.comparing.compare import corrections_of
 from opcost.comparing.potential import roofline_of_rows
 from opcost.comparing.ranking import ModelFigures
@@ -50,6 +51,33 @@ class RankingData:
         """Return the roofline of all measured operators under these conditions."""
         rows = (row for row in self.operator_rows if row.conditions == conditions)
         return roofline_of_rows(rows, self.operator_counts)
+
+    def figures(self, conditions: Conditions) -> list[ModelFigures]:
+        """Return the figures of each model that is measured under these conditions."""
+        corrections = corrections_under(self.chains, conditions)
+        fitting = (model for model in self.models if model.config.precision == conditions.precision)
+        figures = (self._figures_of(model, conditions, corrections) for model in fitting)
+        return [one for one in figures if one.whole is not None or one.cost is not None]
+
+    def is_measured(self, model: CountedModel, conditions: Conditions) -> bool:
+        """Return whether the whole of a model or any of its operators has a row under these conditions."""
+        is_summed = model.counts is not None and self.measurements.has_any(model.counts, conditions)
+        return is_summed or any(row.conditions == conditions for row in model.wholes)
+
+    def _figures_of(self, model: CountedModel, conditions: Conditions, corrections: Corrections | None) -> ModelFigures:
+        counts = model.counts
+        wholes = [row for row in model.wholes if row.conditions == conditions]
+        whole: MeasurementRow | None = wholes[-1] if wholes else None
+        cost: ModelCost | None = None
+        if counts is not None and wholes:
+            whole, cost = best_whole(wholes, lambda row: sum_beside(row, counts, self.measurements, conditions))
+        elif counts is not None:
+            cost = sum_beside(None, counts, self.measurements, conditions)
+        if cost is None or counts is None or not cost.parts:
+            return ModelFigures(model.config.name, model.config.input_size, conditions, whole, None)
+        of_model = corrections_of(counts, corrections)
+        correction = None if of_model is None else of_model.of(cost.summed)
+        return ModelFigures(model.config.name, model.config.input_size, conditions, whole, cost, correction)
 
 
 def read_ranking_data(request: Request, configs: Sequence[ModelConfig], names: Collection[str]) -> RankingData:
@@ -96,20 +124,3 @@ def _counts(
         if config.name in names and config.name not in found and COUNTS.path(config).exists():
             found[config.name] = COUNTS.read(config)
     return {name: select(counts, (EVERYTHING,)).kept for name, counts in found.items()}
-
-
-def figures_under(model: CountedModel, conditions: Conditions, data: RankingData) -> ModelFigures:
-    """Return the figures of a model under these conditions."""
-    counts = model.counts
-    wholes = [row for row in model.wholes if row.conditions == conditions]
-    whole: MeasurementRow | None = wholes[-1] if wholes else None
-    cost: ModelCost | None = None
-    if counts is not None and wholes:
-        whole, cost = best_whole(wholes, lambda row: sum_beside(row, counts, data.measurements, conditions))
-    elif counts is not None:
-        cost = sum_beside(None, counts, data.measurements, conditions)
-    if cost is None or counts is None or not cost.parts:
-        return ModelFigures(model.config.name, model.config.input_size, conditions, whole, None)
-    corrections = corrections_of(counts, data.chains, conditions)
-    correction = None if corrections is None else corrections.of(cost.summed)
-    return ModelFigures(model.config.name, model.config.input_size, conditions, whole, cost, correction)

@@ -19,7 +19,7 @@ from opcost.measuring.named_device import device_mistake, is_meant
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.running.request import Request, model_tuple
-from opcost.stages.ranking_data import RankingData, figures_under, read_ranking_data
+from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.storage.config_nodes import quoted
 from opcost.storage.configs import ModelConfig
 
@@ -88,6 +88,11 @@ class DeviceRanking:
     conditions: Conditions
     others: tuple[str, ...] = ()
 
+    @property
+    def all_models(self) -> tuple[ShownModel, ...]:
+        """The models in order, those with an incomplete sum only last."""
+        return (*self.models, *self.incomplete)
+
 
 @dataclass(frozen=True)
 class ShowReport:
@@ -103,7 +108,7 @@ class ShowReport:
     @property
     def models(self) -> list[ShownModel]:
         """The models of all devices in the order of the rankings, also those with an incomplete sum only."""
-        return [model for ranking in self.rankings for model in (*ranking.models, *ranking.incomplete)]
+        return [model for ranking in self.rankings for model in ranking.all_models]
 
     @property
     def is_incomplete(self) -> bool:
@@ -116,7 +121,7 @@ class ShowReport:
 def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     """Return the ranking of the chosen models on each device that has rows.
 
-    Each ranking has one set of conditions (see ``_of_sets``). A device has a further ranking for models that are named
+    Each ranking has one set of conditions (see ``_sets``). A device has a further ranking for models that are named
     and measured under other conditions only.
 
     Args:
@@ -138,20 +143,18 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     has_operators = is_one_named if choice.operators is None else choice.operators
     rankings = []
     for product, candidates in _by_product(request, data, choice).items():
-        figures: dict[Conditions, list[ModelFigures]] = {}
-        of_set = _of_sets(data, candidates, names, figures)
+        sets = _sets(data, candidates, names)
         # Without a name, models that were measured under other conditions are listed only.
-        for conditions in of_set if request.names else list(of_set)[:1]:
-            sources = [one for one in _sources(figures[conditions], data) if one.model.name in of_set[conditions]]
-            all_shown = _shown(sources, choice.by, has_operators)
-            models = tuple(model for model in all_shown if model.row.time_s is not None)
-            incomplete = tuple(model for model in all_shown if model.row.time_s is None)
-            others = () if request.names else tuple(name for found in list(of_set.values())[1:] for name in found)
-            boards = board_differences(_wholes(data, conditions))
-            rankings.append(DeviceRanking(product, models, incomplete, boards, conditions, others))
-    shown = {model.row.name for ranking in rankings for model in (*ranking.models, *ranking.incomplete)}
-    names_without_effect = request.names if names - shown else ()
-    missing = (config.name for name in names_without_effect for config in _without(shown, request, name))
+        others = () if request.names else tuple(name for one in sets[1:] for name in one.names)
+        for one in sets if request.names else sets[:1]:
+            shown = _shown(one.sources(data), choice.by, has_operators)
+            models = tuple(model for model in shown if model.row.time_s is not None)
+            incomplete = tuple(model for model in shown if model.row.time_s is None)
+            boards = board_differences(_wholes(data, one.conditions))
+            rankings.append(DeviceRanking(product, models, incomplete, boards, one.conditions, others))
+    names_shown = {model.row.name for ranking in rankings for model in ranking.all_models}
+    names_without_effect = request.names if names - names_shown else ()
+    missing = (config.name for name in names_without_effect for config in _without(names_shown, request, name))
     return ShowReport(tuple(rankings), tuple(dict.fromkeys(missing)), has_operators)
 
 
@@ -200,17 +203,28 @@ def _refuse_device(device: str, products: Collection[str]) -> None:
     raise UserError(f"--device {device}: no row of it; there are rows of {', '.join(sorted(products))}")
 
 
-def _of_sets(
-    data: RankingData,
-    candidates: Sequence[Conditions],
-    names: Collection[str],
-    figures: dict[Conditions, list[ModelFigures]],
-) -> dict[Conditions, tuple[str, ...]]:
-    """Return the chosen models to show under each set of conditions, the preferred set first, each model once.
+@dataclass(frozen=True)
+class _Set:
+    """A set of conditions with the figures of all models that are measured under it, and the names of those to show."""
+
+    conditions: Conditions
+    figures: tuple[ModelFigures, ...]
+    names: tuple[str, ...]
+
+    def sources(self, data: RankingData) -> list[RankingSource]:
+        """Return each model to show with the errors of sums, which rest on all models, and the roofline."""
+        roofline = data.roofline(self.conditions)
+        errors = {is_corrected: sum_errors(self.figures, is_corrected) for is_corrected in (True, False)}
+        shown = (one for one in self.figures if one.name in self.names)
+        return [RankingSource(one, errors[one.correction is not None], roofline) for one in shown]
+
+
+def _sets(data: RankingData, candidates: Sequence[Conditions], names: Collection[str]) -> list[_Set]:
+    """Return the sets of conditions under which to show the chosen models, the preferred set first, each model once.
 
     Any difference of conditions makes figures incomparable (see ``Conditions``), so a ranking has one set: that under
     which the most models have a whole; of equals, with the most measured operators' bytes, then the newest. The other
-    sets have only the models that are not measured under a preferred one. ``figures`` receives those of each set.
+    sets have only the models that are not measured under a preferred one.
     """
 
     def suitability(one: Conditions) -> tuple[int, float, str]:
@@ -219,23 +233,16 @@ def _of_sets(
         shares = (data.measurements.measured_ratio(model.counts, one) for model in fitting if model.counts is not None)
         return wholes, sum(shares), data.newest[one]
 
-    left, found = set(names), {}
-    for one in sorted(candidates, key=suitability, reverse=True):
-        if not left:
-            break
-        figures[one] = _figures(data, one)
-        measured = tuple(model.name for model in figures[one] if model.name in left)
-        if measured:
-            found[one] = measured
-        left.difference_update(measured)
+    left, found = set(names), []
+    for conditions in sorted(candidates, key=suitability, reverse=True):
+        # Figures of all models take long.
+        if any(model.config.name in left and data.is_measured(model, conditions) for model in data.models):
+            figures = tuple(data.figures(conditions))
+            measured = tuple(one.name for one in figures if one.name in left)
+            if measured:
+                found.append(_Set(conditions, figures, measured))
+            left.difference_update(measured)
     return found
-
-
-def _figures(data: RankingData, conditions: Conditions) -> list[ModelFigures]:
-    """Return the figures of each model that is measured under these conditions."""
-    fitting = (model for model in data.models if model.config.precision == conditions.precision)
-    figures = (figures_under(model, conditions, data) for model in fitting)
-    return [one for one in figures if one.whole is not None or one.cost is not None]
 
 
 def _wholes(data: RankingData, conditions: Conditions) -> Iterator[list[MeasurementRow]]:
@@ -255,11 +262,3 @@ def _shown(sources: Iterable[RankingSource], by: str, with_operators: bool) -> l
         )
         for row in ranked(map(ranking_row, of_name.values()), by)
     ]
-
-
-def _sources(figures: Sequence[ModelFigures], data: RankingData) -> Iterator[RankingSource]:
-    """Yield each model with the errors of sums, which rest on all models, and the roofline of its conditions."""
-    roofs = {conditions: data.roofline(conditions) for conditions in {one.conditions for one in figures}}
-    errors = {is_corrected: sum_errors(figures, is_corrected) for is_corrected in (True, False)}
-    for one in figures:
-        yield RankingSource(one, errors[one.correction is not None], roofs[one.conditions])

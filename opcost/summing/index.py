@@ -24,6 +24,10 @@ class Measurements:
             operator_key, conditions_key = row.key.partition("-")[0], row.key.rpartition("-")[2]
             by_data = self._rows.setdefault(operator_key, {}).setdefault(conditions_key, {})
             by_data.setdefault(row.input_data, []).append(row)
+        # Sums look up each case once for each board of their whole models.
+        for by_conditions in self._rows.values():
+            for by_data in by_conditions.values():
+                by_data.update({data: _of_best_quality(found) for data, found in by_data.items()})
 
     def preferring(self, board: str | None) -> Measurements:
         """Return the same rows with a preference for those of a board (a device's UUID) among equally good ones."""
@@ -43,10 +47,14 @@ class Measurements:
         measured = [count for count in counts.counts if conditions.key in self._rows.get(count.operator.key, {})]
         return memory_bytes_of(measured) / max(1, memory_bytes_of(counts.counts))
 
+    def has_any(self, counts: OperatorCounts, conditions: Conditions) -> bool:
+        """Return whether any counted operator has a row under these conditions."""
+        return any(conditions.key in self._rows.get(count.operator.key, {}) for count in counts.counts)
+
     def find(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         """Return the best row of a case under these conditions."""
         rows = self._rows.get(case.operator.key, {}).get(conditions.key, {}).get(str(case.input_data))
-        return None if rows is None else best_row(rows, self._board)
+        return None if rows is None else _preferred(rows, self._board)
 
     def nearest(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         """Return the best row of a case's operator on the most similar input data, under these conditions."""
@@ -57,7 +65,7 @@ class Measurements:
 
     def _best(self, by_data: Mapping[str, list[MeasurementRow]]) -> list[MeasurementRow]:
         """Return the best row for each input data."""
-        return [best_row(rows, self._board) for rows in by_data.values()]
+        return [_preferred(rows, self._board) for rows in by_data.values()]
 
 
 def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[str, MeasurementRow]:
@@ -73,8 +81,25 @@ def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[
 
 def best_row(rows: Sequence[MeasurementRow], board: str | None = None) -> MeasurementRow:
     """Return the best of some rows with one key, see ``best_rows``."""
-    # Of equals the last.
-    return rows[0] if len(rows) == 1 else max(reversed(rows), key=lambda row: _rank(row, board))
+    return _preferred(_of_best_quality(rows), board)
+
+
+def _of_best_quality(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
+    """Return those of some rows with one key that have energy and are not flagged, as far as possible, the best last.
+
+    Boards are not considered.
+    """
+    of_quality: dict[tuple[bool, bool], list[MeasurementRow]] = {}
+    for row in rows:
+        quality = (EnergyBasis.MEASURED.is_known(row), not is_flagged(row.measurement))
+        of_quality.setdefault(quality, []).append(row)
+    return sorted(of_quality[max(of_quality)], key=lambda row: row.measurement.loop_time_s)
+
+
+def _preferred(rows: Sequence[MeasurementRow], board: str | None) -> MeasurementRow:
+    """Return the best of rows of the best quality, that of a board if there is one."""
+    of_board = (row for row in reversed(rows) if board is not None and row.circumstances.device_uuid == board)
+    return next(of_board, rows[-1])
 
 
 def best_of_each_board(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
@@ -91,9 +116,3 @@ def _data_of(row: MeasurementRow) -> InputData | None:
         return parse_input_data(row.input_data)
     except ValueError:
         return None
-
-
-def _rank(row: MeasurementRow, board: str | None) -> tuple[bool, bool, bool, float]:
-    is_of_board = board is not None and row.circumstances.device_uuid == board
-    has_energy = EnergyBasis.MEASURED.is_known(row)
-    return has_energy, not is_flagged(row.measurement), is_of_board, row.measurement.loop_time_s
