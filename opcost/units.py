@@ -12,14 +12,19 @@ UNKNOWN = "-"
 MILLI = 1e-3
 
 
+def milli(value: float | None, digits: int = 4) -> str:
+    """Return a number in thousandths as text: a time in s in ms, an energy in J in mJ."""
+    return UNKNOWN if value is None else significant(value / MILLI, digits)
+
+
 def milliseconds(time_s: float | None) -> str:
     """Return a time in s as text in ms, four significant digits."""
-    return UNKNOWN if time_s is None else f"{significant(time_s / MILLI)} ms"
+    return UNKNOWN if time_s is None else f"{milli(time_s)} ms"
 
 
 def millijoules(energy_j: float | None) -> str:
     """Return an energy in J as text in mJ, four significant digits."""
-    return UNKNOWN if energy_j is None else f"{significant(energy_j / MILLI)} mJ"
+    return UNKNOWN if energy_j is None else f"{milli(energy_j)} mJ"
 
 
 def watts(power_w: float | None) -> str:

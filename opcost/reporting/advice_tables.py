@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opcost.comparing.coverage import CostShare
 from opcost.comparing.doubts import FLAGGED_RATIO
-from opcost.reporting.tables import DOUBTFUL, print_origin, shared_facts
+from opcost.reporting.tables import doubt_mark, print_origin, shared_facts
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.advise import Advice, ModelAdvice
 from opcost.units import percent
@@ -56,7 +56,7 @@ def print_advice(advice: Advice, is_written: bool) -> None:
 
 
 def _advice_cells(model: ModelAdvice) -> tuple[str, ...]:
-    mark = f" {DOUBTFUL}" if model.doubtful_ratio >= FLAGGED_RATIO else ""
+    mark = doubt_mark(model.doubtful_ratio >= FLAGGED_RATIO)
     to_add = [addition.operator for addition in model.additions] if model.name else []
     return (
         model.name or "mean",

@@ -12,7 +12,7 @@ from opcost.estimates import Estimate
 from opcost.invocation import command
 from opcost.reporting.compared_models import QUANTITIES, compared_model
 from opcost.reporting.remark_notes import Footnote, Noted, footnote_lines, footnotes, numbers_of
-from opcost.reporting.tables import DOUBTFUL, dry_run_note, print_origin, ratio_with_error, shared_facts
+from opcost.reporting.tables import DOUBTFUL, doubt_mark, dry_run_note, print_origin, ratio_with_error, shared_facts
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.compare import ComparingReport
 from opcost.units import UNKNOWN, millijoules, milliseconds, percent, ratio
@@ -91,16 +91,17 @@ class _Shown:
         """Return the texts of the first column: the name, and below it the conditions with the numbers of footnotes."""
         return self.noted.row.name, f"  {self.conditions} {mark}".rstrip()
 
-    def mark(self, quantity: str) -> str:
-        """Return a mark behind figures of a sum that is no result yet."""
-        return f" {DOUBTFUL}" if doubts(self.noted.row, self.noted.remarks, quantity) else ""
+    def is_doubtful(self, quantity: str) -> bool:
+        """Return whether the sum is no result yet."""
+        return bool(doubts(self.noted.row, self.noted.remarks, quantity))
 
     def ratio(self, estimate: Estimate | None, quantity: str) -> str:
         """Return a ratio with its standard error, or with a mark if the sum is no result yet."""
         if estimate is None:
             return UNKNOWN
-        mark = self.mark(quantity)
-        return ratio_with_error(estimate.value, None if mark else estimate.standard_error) + mark
+        is_doubtful = self.is_doubtful(quantity)
+        error_ratio = None if is_doubtful else estimate.standard_error
+        return ratio_with_error(estimate.value, error_ratio) + doubt_mark(is_doubtful)
 
 
 def _conditions(report: ComparingReport) -> list[str]:
@@ -127,7 +128,7 @@ def _print_sums(compared: Sequence[_Shown], notes: Sequence[Footnote], dry_run: 
         "Sum of operators and whole model" + dry_run_note(dry_run, "nothing was written"), columns, rows, block=2
     )
     print_line("± is one standard error; another board may differ by more.")
-    if any(DOUBTFUL in cell for row in rows for cell in row):
+    if any(one.is_doubtful(quantity) for one in compared for quantity, _ in QUANTITIES):
         print_line(f"{DOUBTFUL} No result yet, for the reasons in the footnotes; the standard error does not hold.")
     for celsius in sorted({one.noted.row.reference_temperature_c or 0 for one in compared} - {0}):
         print_line(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")
@@ -180,8 +181,8 @@ def _part_cells(one: _Shown, mark: str) -> tuple[list[str], list[str]]:
     energies_j = (row.energy_j, row.function_energy_j, row.correction_energy_j, row.dropped_energy_j)
     of_time = _shares((*times_s, row.unmeasured_time_s, row.unexplained_time_s), row.full_time_s)
     of_energy = _shares((*energies_j, row.unmeasured_energy_j, row.unexplained_energy_j), row.full_energy_j)
-    of_time[-1] += one.mark("time")
-    of_energy[-1] += one.mark("energy")
+    of_time[-1] += doubt_mark(one.is_doubtful("time"))
+    of_energy[-1] += doubt_mark(one.is_doubtful("energy"))
     return [name, "time", *of_time], [conditions, "energy", *of_energy]
 
 

@@ -12,7 +12,7 @@ from opcost.reporting.compared_models import QUANTITIES
 from opcost.reporting.html import figure, folded, paragraph, table
 from opcost.reporting.report_sections import Compared
 from opcost.reporting.svg_charts import Deviation, StackedBar
-from opcost.reporting.tables import DOUBTFUL, PARTS
+from opcost.reporting.tables import DOUBTFUL, PARTS, doubt_mark
 from opcost.units import percent
 
 KINDS_SHOWN = 10
@@ -30,7 +30,7 @@ def gaps(found: Sequence[Compared]) -> str:
         )
         for one, bar in zip(found, bars, strict=True):
             *parts, rest = map(percent, bar.shares)
-            rows.append((bar.name, quantity, *parts, rest + _mark(one, quantity)))
+            rows.append((bar.name, quantity, *parts, rest + doubt_mark(doubts(one.row, one.remarks, quantity))))
     caption = (
         "The parts of the whole model (100 %). Modules and functions make the sum. The cache correction is left of "
         "zero if calls take less time in the model than alone. Dropped and unmeasured operators without a row are "
@@ -56,11 +56,7 @@ def _parts(one: Compared, quantity: str) -> tuple[float | None, ...]:
 def _unexplained(one: Compared, quantity: str) -> str:
     share = _parts(one, quantity)[-1]
     shown = "unknown" if share is None else f"{round(100 * share, 1) + 0.0:+.1f} % unexplained"
-    return shown + _mark(one, quantity)
-
-
-def _mark(one: Compared, quantity: str) -> str:
-    return f" {DOUBTFUL}" if doubts(one.row, one.remarks, quantity) else ""
+    return shown + doubt_mark(doubts(one.row, one.remarks, quantity))
 
 
 def kernel_kinds(found: Sequence[Compared]) -> str:

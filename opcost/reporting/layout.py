@@ -8,7 +8,7 @@ A word is never broken in two and a number stays with its unit, except a word th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
@@ -38,6 +38,11 @@ class Column:
     align: Literal["left", "right"] = "right"
     drop: int = 0
     wraps: int = 0
+
+
+def keeping(columns: Sequence[Column], title: str | None) -> list[Column]:
+    """Return the columns with the one of this title, which rows are sorted by, never left out."""
+    return [replace(column, drop=0) if column.title == title else column for column in columns]
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from opcost.comparing.operator_costs import CostShare, KindCosts, OperatorCost, rank_of
 from opcost.comparing.ranking import ENERGY, NAME, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
-from opcost.reporting.show_doubts import DOUBTFUL, is_by_time, is_sum_doubtful
-from opcost.reporting.show_notes import flag_lines
+from opcost.reporting.layout import keeping
+from opcost.reporting.show_doubts import is_by_time, is_sum_doubtful
+from opcost.reporting.show_notes import flag_lines, known_order
+from opcost.reporting.tables import doubt_mark
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.show import ShownModel
-from opcost.units import MILLI, UNKNOWN, percent, ratio, significant
+from opcost.units import UNKNOWN, milli, percent, ratio
 
 LINES_SHOWN = 15
 """The operators, and the kinds, that are shown unless another number is asked for."""
@@ -33,6 +34,9 @@ SHARES = (
     Column("saving mJ/run", drop=4),
 )
 """The columns of costs of all calls of an operator or a kind."""
+
+SORTED_BY = {TIME: "ms/run", POWER: "W", SAVING: "saving mJ/run"}
+"""The column of each order that could be left out."""
 
 OPERATOR_COLUMNS = (
     Column("operator", "left", wraps=24),
@@ -58,7 +62,8 @@ def print_model(label: str, model: ShownModel, by: str, top: int | None = None) 
     """
     _print_cost(label, model.row)
     most = LINES_SHOWN if top is None else top
-    by = _known_order(model.operators, by)
+    costs = [one.costs for one in model.operators]
+    by = known_order(by, [(cost.energy_j, cost.power_w, cost.saving_energy_j) for cost in costs])
     operators = sorted(model.operators, key=lambda one: rank_of(one, by))[:most]
     if not operators:
         print_line("No operator of the model is measured under these conditions.")
@@ -70,19 +75,8 @@ def print_model(label: str, model: ShownModel, by: str, top: int | None = None) 
     kinds = sorted(model.kinds, key=lambda kind: rank_of(kind, by))[:most]
     if kinds:
         title = f"Kinds of operators {order} ({len(kinds)} of {len(model.kinds)})"
-        print_table(title, _columns(KIND_COLUMNS, by), list(map(_kind_cells, kinds)))
+        print_table(title, keeping(KIND_COLUMNS, SORTED_BY.get(by)), list(map(_kind_cells, kinds)))
     return {kind.operator for kind in kinds} | {one.operator.rpartition(".")[2] for one in operators}
-
-
-def _known_order(operators: Sequence[OperatorCost], by: str) -> str:
-    """Return the order that is asked for, or that by time if no operator has the figure."""
-    costs = [one.costs for one in operators]
-    known = {
-        ENERGY: any(cost.energy_j is not None for cost in costs),
-        POWER: any(cost.power_w is not None for cost in costs),
-        SAVING: any(cost.saving_energy_j is not None for cost in costs),
-    }
-    return by if known.get(by, True) else TIME
 
 
 def _print_operators(title: str, operators: Sequence[OperatorCost], by: str) -> None:
@@ -92,18 +86,12 @@ def _print_operators(title: str, operators: Sequence[OperatorCost], by: str) -> 
     if any(one.flags for one in operators):
         columns = (*columns, FLAGS)
         rows = [(*row, one.flags.replace("|", ", ")) for row, one in zip(rows, operators, strict=True)]
-    left_out = print_table(title, _columns(columns, by), rows)
+    left_out = print_table(title, keeping(columns, SORTED_BY.get(by)), rows)
     meanings = [] if FLAGS.title in left_out else flag_lines(operators)
     for line in meanings:
         print_line(line)
     if left_out or meanings:
         print_line("")
-
-
-def _columns(columns: Sequence[Column], by: str) -> list[Column]:
-    """Return the columns; the one that rows are sorted by is never left out."""
-    kept = {TIME: "ms/run", POWER: "W", SAVING: "saving mJ/run"}.get(by)
-    return [replace(column, drop=0) if column.title == kept else column for column in columns]
 
 
 def _print_cost(label: str, row: RankingRow) -> None:
@@ -127,7 +115,7 @@ def _print_cost(label: str, row: RankingRow) -> None:
         *(_unit(row.sum_energy_j, "mJ"), ratio(row.corrected_energy_ratio)),
         *(percent(row.roof_energy_ratio, 0), _unit(saving_j, "mJ")),
     )
-    doubt = DOUBTFUL if is_sum_doubtful(row) else ""
+    doubt = doubt_mark(is_sum_doubtful(row))
     print_table(label, columns, [_marked(time, doubt), _marked(energy, doubt)])
 
 
@@ -140,7 +128,7 @@ def _operator_cells(one: OperatorCost) -> tuple[str, ...]:
     operator = parse_operator(one.operator, one.parameters, one.inputs, one.training_mode)
     return (
         *(short_form(operator), short_inputs(operator), str(one.costs.calls)),
-        *(_milli(one.call_time_s), _milli(one.call_energy_j)),
+        *(milli(one.call_time_s), milli(one.call_energy_j)),
         *_share_cells(one.costs),
         one.bound or UNKNOWN,
     )
@@ -152,20 +140,16 @@ def _kind_cells(kind: KindCosts) -> tuple[str, ...]:
 
 def _share_cells(costs: CostShare) -> tuple[str, ...]:
     return (
-        *(_milli(costs.time_s), _milli(costs.energy_j), UNKNOWN if costs.power_w is None else f"{costs.power_w:.0f}"),
+        *(milli(costs.time_s), milli(costs.energy_j), UNKNOWN if costs.power_w is None else f"{costs.power_w:.0f}"),
         *(percent(costs.time_ratio), percent(costs.energy_ratio)),
         *(percent(costs.roof_time_ratio, 0), percent(costs.roof_energy_ratio, 0)),
-        *(_milli(costs.saving_time_s, 3), _milli(costs.saving_energy_j, 3)),
+        *(milli(costs.saving_time_s, 3), milli(costs.saving_energy_j, 3)),
     )
 
 
-def _milli(value: float | None, digits: int = 4) -> str:
-    return UNKNOWN if value is None else significant(value / MILLI, digits)
-
-
 def _unit(value: float | None, unit: str) -> str:
-    return UNKNOWN if value is None else f"{_milli(value)} {unit}"
+    return UNKNOWN if value is None else f"{milli(value)} {unit}"
 
 
 def _with_error(value: float | None, error: float | None, unit: str) -> str:
-    return _unit(value, unit) if value is None or error is None else f"{_milli(value)} ± {_milli(error, 2)} {unit}"
+    return _unit(value, unit) if value is None or error is None else f"{milli(value)} ± {milli(error, 2)} {unit}"

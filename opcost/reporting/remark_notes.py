@@ -12,13 +12,10 @@ from opcost.comparing.row import ComparisonRow
 from opcost.invocation import command
 from opcost.reporting.compared_models import QUANTITIES
 from opcost.summing.summation import WITHOUT_ENERGY
-from opcost.units import percent
+from opcost.units import percent, some_of
 
 COMPARISONS_SHOWN = 6
 """Comparisons that a footnote names."""
-
-MISSING_SHOWN = 3
-"""Missing operators of one comparison that are named."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +112,9 @@ def _missing_figure(row: ComparisonRow) -> str:
     operators = _missing(row)
     share = None if row.unmeasured_time_s is None else row.unmeasured_time_s / row.full_time_s
     estimated = "" if share is None else f", estimated {percent(share)} of the time"
-    more = len(operators) - MISSING_SHOWN
-    named = f"{', '.join(operators[:MISSING_SHOWN])}" + (f" and {more} more" if more > 0 else "")
-    return f"{row.missing_operators} of {row.summed_operators + row.missing_operators}{estimated} ({named})"
+    return (
+        f"{row.missing_operators} of {row.summed_operators + row.missing_operators}{estimated} ({some_of(operators)})"
+    )
 
 
 def _unexplained_figure(one: Noted) -> str:

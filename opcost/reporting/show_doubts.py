@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opcost.comparing.ranking_row import SUM, RankingRow
+from opcost.reporting.tables import DOUBTFUL
 from opcost.units import percent
-
-DOUBTFUL = " (!)"
-"""The mark behind the names of models whose cost is doubtful, and behind figures of doubtful sums."""
 
 
 def is_cost_doubtful(row: RankingRow) -> bool:
@@ -35,7 +33,7 @@ def doubt_lines(rows: Sequence[RankingRow]) -> list[str]:
             f"{row.name} ({percent(row.memory_bytes_ratio)} of bytes measured)" for row in rows if row.is_missing
         ],
     }
-    lines = [f"{DOUBTFUL.strip()} {', '.join(names)}: {reason}." for reason, names in reasons.items() if names]
+    lines = [f"{DOUBTFUL} {', '.join(names)}: {reason}." for reason, names in reasons.items() if names]
     by_time = [row.name for row in rows if is_by_time(row)]
     if by_time:
         models = "" if len(by_time) == len(rows) else f" of {', '.join(by_time)}"

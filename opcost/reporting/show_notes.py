@@ -14,7 +14,7 @@ from opcost.comparing.tuple_costs import TupleFlag
 from opcost.measuring.conditions import TORCH_DEFAULT, Conditions
 from opcost.reporting.show_doubts import doubt_lines, is_by_time
 from opcost.stages.show import DeviceRanking, ShownModel
-from opcost.units import number_of, percent
+from opcost.units import number_of, percent, some_of
 
 ESTIMATED = "~"
 """The mark before figures of sums."""
@@ -25,15 +25,8 @@ KIND_TITLES = ("largest kind", "second kind", "third kind")
 ROOF_TITLES = frozenset({"time roof", "energy roof", "saving mJ/sample"})
 """The columns of the ranking that the note on the roof explains."""
 
-
 NAMES_SHOWN = 6
 """The models that a note names."""
-
-
-def some_of(names: Sequence[str]) -> str:
-    """Return the first names, and the number of the others."""
-    more = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def arithmetic(conditions: Conditions) -> str:
@@ -68,14 +61,15 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
     return [*lines, *_sum_lines(rows), *doubt_lines(rows)]
 
 
-def known_order(rows: Sequence[RankingRow], by: str) -> str:
-    """Return the order that is asked for, or that by time if no model has the figure."""
-    known = {
-        ENERGY: any(row.energy_per_sample_j is not None for row in rows),
-        POWER: any(row.power_w is not None for row in rows),
-        SAVING: any(row.saving_energy_per_sample_j is not None for row in rows),
-    }
-    return by if known.get(by, True) else TIME
+def known_order(by: str, figures: Iterable[tuple[float | None, float | None, float | None]]) -> str:
+    """Return the order that is asked for, or that by time if nothing has its figure.
+
+    Args:
+        by: one of ``SORTS``.
+        figures: energy, power and saving of each model or operator.
+    """
+    of_order = dict(zip((ENERGY, POWER, SAVING), zip(*figures, strict=True), strict=False))
+    return TIME if by in of_order and all(figure is None for figure in of_order[by]) else by
 
 
 def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[str]) -> list[str]:
@@ -120,12 +114,12 @@ def energies_line(rows: Sequence[RankingRow]) -> str:
         reasons = list(dict.fromkeys(row.energy_missing_reason for row in rows if row.energy_missing_reason))
         return f"No energy is measured: {'; '.join(reasons)}." if reasons else "No energy is measured."
     if len(temperatures) > 1:
-        text = f"Energies are total, at 50 °C; as measured for {some_of(names)}"
+        text = f"Energies are total, at 50 °C; as measured for {some_of(names, NAMES_SHOWN)}"
     else:
         (celsius,) = temperatures
         text = f"Energies are total, {'as measured' if celsius is None else f'at {celsius:g} °C'}"
     others = [row.name for row in rows if _sum_is_as_measured(row)]
-    return text + (f"; those of operators as measured for {some_of(others)}." if others else ".")
+    return text + (f"; those of operators as measured for {some_of(others, NAMES_SHOWN)}." if others else ".")
 
 
 def _sum_is_as_measured(row: RankingRow) -> bool:
@@ -200,7 +194,8 @@ def _sum_lines(rows: Sequence[RankingRow]) -> list[str]:
             errors = _errors_of_sums(row)
             names.setdefault(f"expected error {errors}" if errors else "its error is unknown", []).append(row.name)
     return [
-        f"{ESTIMATED} {some_of(found)}: the sum of its operators, because the whole model is not measured; {error}"
+        f"{ESTIMATED} {some_of(found, NAMES_SHOWN)}: the sum of its operators, because the whole model is not measured"
+        f"; {error}"
         for error, found in names.items()
     ]
 

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from opcost.comparing.comparison import differing
 from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.invocation import command
 from opcost.measuring.conditions import Conditions
+from opcost.reporting.layout import keeping
 from opcost.reporting.operator_tables import print_model
 from opcost.reporting.remark_notes import all_in_words
-from opcost.reporting.show_doubts import DOUBTFUL, is_cost_doubtful, is_sum_doubtful
+from opcost.reporting.show_doubts import is_cost_doubtful, is_sum_doubtful
 from opcost.reporting.show_notes import (
     ESTIMATED,
     KIND_TITLES,
+    NAMES_SHOWN,
     arithmetic,
     known_order,
     model_notes,
     ranking_notes,
-    some_of,
 )
-from opcost.reporting.tables import print_origin
+from opcost.reporting.tables import doubt_mark, print_origin
 from opcost.reporting.terminal import Column, print_commands, print_line, print_table
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
-from opcost.units import MILLI, UNKNOWN, percent, significant
+from opcost.units import UNKNOWN, milli, percent, some_of
 
 TITLES = {
     ENERGY: "Energy per sample",
@@ -56,11 +57,16 @@ COLUMNS = (
 )
 
 
+SORTED_BY = {TIME: "ms/sample", POWER: "W", SAVING: "saving mJ/sample"}
+"""The column of each order that could be left out."""
+
+
 @dataclass(frozen=True)
 class RankingTable:
-    """The table of one device's ranking, and the notes below it."""
+    """The table of one device's ranking, its order, and the notes below it."""
 
     title: str
+    by: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
@@ -71,14 +77,15 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
     rows = [model.row for model in ranking.models]
     if not rows:
         return None
-    by = known_order(rows, by)
+    by = known_order(by, [(row.energy_per_sample_j, row.power_w, row.saving_energy_per_sample_j) for row in rows])
     labelled = zip(_labels(rows), ranking.models, strict=True)
     cells = [_cells(label, model, by) for label, model in labelled]
     shared = _shared_size(rows)
     kept = [index for index, column in enumerate(COLUMNS) if column.title not in shared]
-    columns = _columns(by)
+    columns = keeping(COLUMNS, SORTED_BY.get(by))
     return RankingTable(
         title=_title(rows, by, shared.values()),
+        by=by,
         columns=tuple(columns[index] for index in kept),
         rows=tuple(tuple(row[index] for index in kept) for row in cells),
         notes=tuple(ranking_notes(ranking, by)),
@@ -102,16 +109,15 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
         table = None if report.has_operators else table_of(ranking, by)
         if table is not None:
             left_out = print_table(table.title, table.columns, table.rows[:top])
-            order = known_order([model.row for model in ranking.models], by)
-            for line in ranking_notes(ranking, order, left_out):
+            for line in ranking_notes(ranking, table.by, left_out):
                 print_line(line)
         if with_incomplete and ranking.incomplete:
             _print_incomplete([model.row for model in ranking.incomplete])
         if with_incomplete and ranking.others:
-            print_line(f"Under other conditions: {some_of(ranking.others)}")
+            print_line(f"Under other conditions: {some_of(ranking.others, NAMES_SHOWN)}")
             print_commands([(command("show", *ranking.others), "show them")])
     if report.not_measured:
-        print_line(f"Not measured: {some_of(report.not_measured)}")
+        print_line(f"Not measured: {some_of(report.not_measured, NAMES_SHOWN)}")
         print_commands([(command("measure-models", *report.not_measured), "measure them")])
     if report.rankings:
         print_origin()
@@ -126,12 +132,6 @@ def print_remarks(report: ShowReport, reports: Sequence[ComparingReport]) -> Non
             if (row.name, row.conditions) in shown:
                 for line in all_in_words(row, remarks) or ["none"]:
                     print_line(f"{label}: {line}", hanging=4)
-
-
-def _columns(by: str) -> list[Column]:
-    """Return the columns of the ranking; the one that it is sorted by is never left out."""
-    kept = {TIME: "ms/sample", POWER: "W", SAVING: "saving mJ/sample"}.get(by)
-    return [replace(column, drop=0) if column.title == kept else column for column in COLUMNS]
 
 
 def _labels(rows: Sequence[RankingRow]) -> list[str]:
@@ -163,8 +163,7 @@ def _shared_size(rows: Sequence[RankingRow]) -> dict[str, str]:
 
 def _title_of_model(row: RankingRow) -> str:
     size = ", ".join(_shared_size([row]).values())
-    mark = DOUBTFUL if is_cost_doubtful(row) else ""
-    return f"{_name_without_size(row)}{mark} ({size}) on {_conditions_title([row])}"
+    return f"{_name_without_size(row)}{doubt_mark(is_cost_doubtful(row))} ({size}) on {_conditions_title([row])}"
 
 
 def _title(rows: Sequence[RankingRow], by: str, sizes: Iterable[str]) -> str:
@@ -199,24 +198,20 @@ def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
     kinds = [f"{kind.operator} {percent(kind.costs.ratio(by), 0)}" for kind in model.kinds[: len(KIND_TITLES)]]
     of_sum = (
         *(*kinds, *[UNKNOWN] * (len(KIND_TITLES) - len(kinds))),
-        *(percent(row.roof_time_ratio, 0), percent(row.roof_energy_ratio, 0), _milli(row.saving_energy_per_sample_j)),
+        *(percent(row.roof_time_ratio, 0), percent(row.roof_energy_ratio, 0), milli(row.saving_energy_per_sample_j)),
     )
-    doubt = DOUBTFUL if is_sum_doubtful(row) else ""
+    doubt = doubt_mark(is_sum_doubtful(row))
     figures = (
-        *(_milli(row.time_s), _milli(row.energy_j), _milli(row.time_per_sample_s), _milli(row.energy_per_sample_j)),
+        *(milli(row.time_s), milli(row.energy_j), milli(row.time_per_sample_s), milli(row.energy_per_sample_j)),
         *(_plain(row.power_w, 0), _plain(row.samples_per_joule, 1), _plain(row.samples_per_second, 0)),
     )
     return (
-        label + (DOUBTFUL if is_cost_doubtful(row) else ""),
+        label + doubt_mark(is_cost_doubtful(row)),
         str(row.batch_size),
         _sample_size(row),
         *(figure if figure == UNKNOWN else mark + figure for figure in figures),
         *(figure if figure == UNKNOWN else figure + doubt for figure in of_sum),
     )
-
-
-def _milli(value: float | None) -> str:
-    return UNKNOWN if value is None else significant(value / MILLI)
 
 
 def _plain(value: float | None, decimals: int) -> str:
@@ -229,7 +224,7 @@ def _print_incomplete(rows: Sequence[RankingRow]) -> None:
         f"{row.name} ({percent(row.memory_bytes_ratio)} of its bytes and {percent(row.flop_ratio)} of its FLOPs)"
         for row in rows
     ]
-    print_line(f"No whole model and not all operators are measured: {some_of(shares)}")
+    print_line(f"No whole model and not all operators are measured: {some_of(shares, NAMES_SHOWN)}")
     names = [row.name for row in rows]
     ways = [("measure", "measure the other operators"), ("measure-models", "measure whole models")]
     print_commands([(command(name, *names), purpose) for name, purpose in ways])

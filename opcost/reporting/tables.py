@@ -22,7 +22,7 @@ PARTS = ("modules", "functions", "cache correction", "dropped", "not measured", 
 """The parts of a whole model's time or energy."""
 
 DOUBTFUL = "(!)"
-"""The mark of a sum that is no result yet."""
+"""The mark of a cost or a sum that is no result yet."""
 
 
 def print_json(reports: Sequence[Any]) -> None:
@@ -49,6 +49,11 @@ def print_files(label: str, paths: Sequence[Path]) -> None:
     """Print the names of files on stderr, in a line behind a label; nothing if there are none."""
     if paths:
         print(f"{label}: {', '.join(map(str, paths))}", file=sys.stderr)
+
+
+def doubt_mark(is_doubtful: object) -> str:
+    """Return the mark behind a name or a figure that is doubtful, empty if it is not."""
+    return f" {DOUBTFUL}" if is_doubtful else ""
 
 
 def ratio_with_error(value_ratio: float | None, error_ratio: float | None) -> str:

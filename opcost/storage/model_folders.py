@@ -15,6 +15,7 @@ from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.storage.config_nodes import quoted
 from opcost.storage.configs import HELP, SUMMARY_NAME, ModelConfig, load_config
 from opcost.storage.files import replace_file
+from opcost.units import some_of
 
 WHITELIST = "operator_whitelist.yml"
 
@@ -151,9 +152,7 @@ class ModelFolders:
         begun = [f"'{wanted}*'"] if any(name.startswith(wanted) for name in folders) else []
         names = dict.fromkeys([*folders, *(SIZE_IN_NAME.sub("", name) for name in folders)])
         close = begun or difflib.get_close_matches(wanted, names)
-        others = f" and {len(folders) - FOLDERS_SHOWN} more" if len(folders) > FOLDERS_SHOWN else ""
-        there_are = f"there are {', '.join(folders[:FOLDERS_SHOWN])}{others}"
-        remedy = f"did you mean {', '.join(close)}?" if close else there_are
+        remedy = f"did you mean {', '.join(close)}?" if close else f"there are {some_of(folders, FOLDERS_SHOWN)}"
         where = self.own if self.shipped is None else f"{self.own} and the shipped models"
         return f"{where}: no folder matches {quoted(pattern)}; {remedy}"
 

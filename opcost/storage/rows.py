@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
 from opcost.columns import Columns, Field, columns_of, fields_of, values_of
 from opcost.storage.former_tables import SEPARATOR, UPGRADES
+from opcost.units import some_of
 
 Row = TypeVar("Row", bound=Columns)
 _Reader: TypeAlias = Callable[[Any], Any]
@@ -236,8 +237,7 @@ def _line(cells: Sequence[str]) -> str:
 
 def _some(names: set[str]) -> str:
     """Return the first names in alphabetical order."""
-    first, more = map(_shown, sorted(names)[:NAMED_COLUMNS]), len(names) - NAMED_COLUMNS
-    return ", ".join(first) + (f" and {more} more" if more > 0 else "") or "none"
+    return some_of(list(map(_shown, sorted(names))), NAMED_COLUMNS) or "none"
 
 
 def _shown(name: str) -> str:
