@@ -97,6 +97,26 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             ("database/kernel_times.csv",),
         ),
     ),
+    "predictions": (
+        Claim(
+            "If all operators of one kind have no row, their cost in a model differs from the predicted cost by less "
+            "than {held_out_time_95} times the predicted cost in time, {held_out_energy_95} times in energy, in 95 % "
+            "of the cases",
+            "each of {held_out_kinds} kinds held out from all models; {held_out_cases} models that are mostly of other "
+            f"kinds; {GRAPHS}, energies at 50 °C",
+            "{held_out_days}",
+            (OPERATORS, "database/model_operators.csv"),
+        ),
+        Claim(
+            "Sums with cache correction of {predicted_models} models, of which operators outside the shipped whitelist "
+            "are predicted (up to {predicted_share_most} of the time): {predicted_time_median} off in time in the "
+            "median, {predicted_time_worst} at worst; energy {predicted_energy_median} and {predicted_energy_worst}; "
+            "{predicted_within} are within the expected error",
+            "rates from whitelisted operators only; otherwise as above",
+            "{held_out_days}",
+            (OPERATORS, WHOLES),
+        ),
+    ),
     "repeatability": (
         Claim(
             "Sums of {two_boards_models} models on two boards agree within {two_boards_time_worst} in time "

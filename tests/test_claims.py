@@ -6,6 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from opcost.prediction.rates import PREDICTED_ERROR_RATIO
+
 ROOT = Path(__file__).resolve().parent.parent
 SUMS = ROOT / "database" / "sum_vs_full.csv"
 PAGES_OF_PROSE = (ROOT / "tests" / "claimed_prose.md").read_text(encoding="utf-8").split("\n## ")[1:]
@@ -56,6 +58,11 @@ def test_committed_comparisons_are_the_sums_of_the_committed_rows():
     committed = pd.read_csv(SUMS).set_index(place)[columns]
     golden = pd.read_csv(ROOT / "tests" / "golden" / "sums.csv").drop_duplicates(place).set_index(place)[columns]
     pd.testing.assert_frame_equal(committed, golden.loc[committed.index], rtol=1e-12)
+
+
+def test_the_error_of_predictions_is_that_of_kinds_that_were_held_out(figures):
+    largest = max(float(figures[f"held_out_{quantity}_95"]) for quantity in ("time", "energy"))
+    assert pytest.approx(largest, abs=0.05) == PREDICTED_ERROR_RATIO
 
 
 def test_a_page_without_the_place_of_a_table_is_refused(benchmark, figures):

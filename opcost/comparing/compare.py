@@ -16,13 +16,10 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import LEAF
 from opcost.operators.counts import OperatorCounts, is_leaf, memory_bytes_of
 from opcost.operators.whitelist import Selection
-from opcost.prediction.port import Predictor, known_costs
-from opcost.prediction.rates import MINIMUM_KNOWN, fitted
+from opcost.prediction.port import Predictor
+from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, predictor_of
 from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost, sum_beside, sum_operators
-
-MOSTLY_KNOWN_RATIO = 0.5
-"""The smallest share of operators' bytes that must be measured before rates are fitted for the rest."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +80,10 @@ def _predictor(
     if not any(count.computes for one in sums for count in one.missing):
         return None
     counts = [*selection.kept.counts, *selection.dropped.counts]
-    known = known_costs(counts, measurements, conditions, sums[0].basis)
     measured_bytes = sum(memory_bytes_of(one.summed) for one in sums)
-    is_enough = len(known) >= MINIMUM_KNOWN and measured_bytes >= MOSTLY_KNOWN_RATIO * memory_bytes_of(counts)
-    return fitted(known) if is_enough else None
+    if measured_bytes < MOSTLY_KNOWN_RATIO * memory_bytes_of(counts):
+        return None
+    return predictor_of(counts, measurements, conditions, sums[0].basis)
 
 
 def corrections_of(counts: OperatorCounts, found: Corrections | None) -> Corrections | None:

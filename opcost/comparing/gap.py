@@ -68,8 +68,8 @@ def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Co
         _measured([part for part in cost.parts if part.case.operator.is_function == is_function])
         for is_function in (False, True)
     )
-    left_out = _measured(dropped.parts).plus(_estimated(dropped.missing, constants.predictor))
-    unmeasured = _estimated(cost.missing, constants.predictor)
+    left_out = _measured(dropped.parts).plus(predicted_piece(dropped.missing, constants.predictor))
+    unmeasured = predicted_piece(cost.missing, constants.predictor)
     correction = None if constants.corrections is None else constants.corrections.of(cost.summed)
     known = modules.plus(functions).plus(left_out).plus(unmeasured).plus(_piece(correction))
     return Gap(
@@ -95,7 +95,8 @@ def _measured(parts: Sequence[Part]) -> Piece:
     return Piece(math.fsum(part.time_s for part in parts), total_if_known(part.energy_j for part in parts))
 
 
-def _estimated(counts: Sequence[OperatorCount], predictor: Predictor | None) -> Piece:
+def predicted_piece(counts: Sequence[OperatorCount], predictor: Predictor | None) -> Piece:
+    """Return the predicted cost of all calls of operators, 0 of those that compute nothing; None is no predictor."""
     counts = [count for count in counts if count.computes]
     if not counts:
         return Piece()

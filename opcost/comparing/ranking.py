@@ -1,7 +1,8 @@
 """Models in the order of their cost per sample, each with the sum of its operators.
 
-A model whose whole is not measured has the sum of its operators with the cache correction as its cost, if all of its
-operators are measured. The error of such a sum is expected from the sums of other models with a measured whole.
+A model whose whole is not measured has the sum of its operators with the cache correction as its cost. Operators that
+are not measured have predicted costs there. The error of such a sum is expected from the sums of other models with a
+measured whole, and from predictions of operators that were held out.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import numpy as np
 
 from opcost.comparing.cache_chains import Excess
 from opcost.comparing.doubts import FLAGGED_RATIO, Doubt, SumFacts, doubts_of
+from opcost.comparing.gap import Piece
 from opcost.comparing.potential import Works, works_of
-from opcost.estimates import Estimate, sum_of_independent
+from opcost.estimates import NORMAL_QUANTILE, Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_flagged, time_of
+from opcost.prediction.rates import PREDICTED_ERROR_RATIO
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.summation import ModelCost
 
@@ -44,7 +47,7 @@ class ModelFigures:
 
     ``input_size`` has the batch first. ``whole`` is None if it is not measured, ``cost`` if the model is not counted,
     ``correction`` (the cache correction of the sum) if it is unknown. The sum has all operators that compute something
-    and have a row, whitelisted or not.
+    and have a row, whitelisted or not. ``predicted`` is the predicted cost of the others, if it is a part of the cost.
     """
 
     name: str
@@ -53,6 +56,7 @@ class ModelFigures:
     whole: MeasurementRow | None
     cost: ModelCost | None
     correction: Excess | None = None
+    predicted: Piece | None = None
 
     @property
     def samples(self) -> int:
@@ -63,6 +67,11 @@ class ModelFigures:
     def is_complete(self) -> bool:
         """Whether every operator that computes something is in the sum."""
         return self.cost is not None and self.cost.time_s is not None and not self.cost.missing
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The names of the operators that have no row."""
+        return tuple(sorted({one.operator.short_name for one in self.cost.missing})) if self.cost is not None else ()
 
     @property
     def is_representative(self) -> bool:
@@ -97,17 +106,25 @@ class ModelFigures:
 
     @property
     def time_s(self) -> Estimate | None:
-        """The time of one run: the whole's, or the corrected sum's if it is complete."""
+        """The time of one run: the whole's, or the corrected sum's if it is complete or completed by predictions."""
         if self.whole is not None:
             return time_of(self.whole)
-        return self.corrected_time_s if self.is_complete else None
+        return self._completed(self.corrected_time_s, None if self.predicted is None else self.predicted.time_s)
 
     @property
     def energy_j(self) -> Estimate | None:
-        """The energy of one run: the whole's, or the corrected sum's if it is complete."""
+        """The energy of one run: the whole's, or the corrected sum's as for the time."""
         if self.whole is not None:
             return self.basis.energy_of(self.whole)
-        return self.corrected_energy_j if self.is_complete else None
+        return self._completed(self.corrected_energy_j, None if self.predicted is None else self.predicted.energy_j)
+
+    def _completed(self, summed: Estimate | None, predicted: float | None) -> Estimate | None:
+        if self.is_complete:
+            return summed
+        if summed is None or predicted is None:
+            return None
+        error = PREDICTED_ERROR_RATIO / NORMAL_QUANTILE * predicted
+        return sum_of_independent([summed, Estimate(predicted, error)])
 
     @property
     def power_w(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -10,10 +11,11 @@ from typing import Annotated, Any, TypeVar
 from opcost.columns import COUNT_FROM_1, Column, Columns, one_of
 from opcost.comparing.doubts import Doubt
 from opcost.comparing.potential import RoofShare, roof_share
-from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME, ModelFigures, SumErrors
+from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME, Deviations, ModelFigures, SumErrors
 from opcost.comparing.roofline import Roofline
-from opcost.estimates import standard_error_of, value_of
+from opcost.estimates import Estimate, standard_error_of, value_of
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
+from opcost.prediction.rates import PREDICTED_ERROR_RATIO
 
 Known = TypeVar("Known")
 Value = TypeVar("Value")
@@ -21,6 +23,8 @@ Value = TypeVar("Value")
 GETTER = "getter"
 WHOLE, SUM = SOURCES = ("whole", "sum")
 """The sources of a cost: the measured whole model, or the sum of its operators."""
+
+MISSING_OPERATORS = "operators have no row"
 
 
 @dataclass(frozen=True)
@@ -37,10 +41,26 @@ class RankingSource:
         return roof_share(self.model.works if self.model.is_representative else (), self.roofline)
 
     @property
+    def expected_time_error_ratio(self) -> float | None:
+        """The expected error of a sum's time."""
+        deviations = _if_known(self.errors, lambda errors: errors.time)
+        return _expected_error(deviations, self.model.time_s, self.predicted_time_s)
+
+    @property
     def expected_energy_error_ratio(self) -> float | None:
         """The expected error of a sum's energy."""
-        energy = None if self.errors is None else self.errors.energy
-        return None if energy is None else energy.high_ratio
+        deviations = _if_known(self.errors, lambda errors: errors.energy)
+        return _expected_error(deviations, self.model.energy_j, self.predicted_energy_j)
+
+    @property
+    def predicted_time_s(self) -> float | None:
+        """The predicted part of the time."""
+        return _if_known(self.model.predicted, lambda predicted: predicted.time_s)
+
+    @property
+    def predicted_energy_j(self) -> float | None:
+        """The predicted part of the energy."""
+        return _if_known(self.model.predicted, lambda predicted: predicted.energy_j)
 
     @property
     def sum_time_s(self) -> float | None:
@@ -71,7 +91,15 @@ class RankingSource:
             return None
         if self.model.whole is not None:
             return self.model.whole.measurement.energy_missing_reason
-        return _if_known(self.model.cost, lambda cost: cost.energy_missing_reason)
+        return _if_known(self.model.cost, lambda cost: cost.energy_missing_reason or MISSING_OPERATORS)
+
+
+def _expected_error(deviations: Deviations | None, cost: Estimate | None, predicted: float | None) -> float | None:
+    """Return the error that 95 % of sums do not exceed, that of the predicted part of the cost included."""
+    if deviations is None:
+        return None
+    predicted_ratio = 0.0 if cost is None or predicted is None else predicted / cost.value
+    return math.hypot(deviations.high_ratio, PREDICTED_ERROR_RATIO * predicted_ratio)
 
 
 def _if_known(known: Known | None, get: Callable[[Known], Value | None]) -> Value | None:
@@ -89,7 +117,8 @@ class RankingRow(Columns):
     """The cost of one run of a model, and of one sample: an image, a clip, or a pair of frames.
 
     If the whole model is measured, the cost is the whole's. Otherwise it is the sum of its operators with the cache
-    correction. The sum has all measured operators, whitelisted or not.
+    correction and with predicted costs of operators without a row. The sum has all measured operators, whitelisted or
+    not.
     """
 
     name: Annotated[str, Column("the model's folder in measurements/")] = _of(lambda one: one.model.name)
@@ -144,7 +173,7 @@ class RankingRow(Columns):
     ] = _of(lambda one: Doubt.UNEXPLAINED in one.model.doubts)
     expected_time_error_ratio: Annotated[
         float | None, Column("error of the corrected sum: 95 % of the models' sums deviate less from the whole in time")
-    ] = _of(lambda one: _if_known(one.errors, lambda errors: errors.time.high_ratio))
+    ] = _of(lambda one: one.expected_time_error_ratio)
     expected_energy_error_ratio: Annotated[
         float | None, Column("error of the corrected sum: 95 % of the models' sums deviate less in energy")
     ] = _of(lambda one: one.expected_energy_error_ratio)
@@ -154,6 +183,12 @@ class RankingRow(Columns):
     sum_energy_j: Annotated[float | None, Column("energy of the measured operators, without cache correction")] = _of(
         lambda one: one.sum_energy_j
     )
+    predicted_time_s: Annotated[
+        float | None, Column("predicted time of operators without a row, a part of the time of a sum")
+    ] = _of(lambda one: one.predicted_time_s)
+    predicted_energy_j: Annotated[
+        float | None, Column("predicted energy of operators without a row, a part of the energy of a sum")
+    ] = _of(lambda one: one.predicted_energy_j)
     flop_ratio: Annotated[float | None, Column("share of the model's FLOPs in the sum")] = _of(
         lambda one: _if_known(one.model.cost, lambda cost: cost.flop_ratio)
     )

@@ -49,8 +49,9 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
         left_out: titles of columns that are not shown, which need no note.
     """
     rows = [model.row for model in ranking.models]
+    measured = [row for row in rows if row.predicted_time_s is None]
     quantity = "time" if by == TIME or all(map(is_by_time, rows)) else "energy"
-    lines = [energies_line(rows), *_errors_line(rows), *_boards_line(ranking.boards), *_arithmetic_line(rows)]
+    lines = [energies_line(rows), *_errors_line(measured), *_boards_line(ranking.boards), *_arithmetic_line(rows)]
     kinds_shown = len(set(KIND_TITLES) - left_out)
     kinds = {kind.operator for model in ranking.models for kind in model.kinds[:kinds_shown]}
     if kinds:
@@ -187,17 +188,31 @@ def rates_of(roofline: Roofline) -> str:
 
 
 def _sum_lines(rows: Sequence[RankingRow]) -> list[str]:
-    """Return a line for the sums with the same expected error that take the place of wholes."""
+    """Return a line for the sums with one expected error that take the place of wholes, and one for predictions."""
     names: dict[str, list[str]] = {}
+    predicted = []
     for row in rows:
-        if row.source == SUM:
-            errors = _errors_of_sums(row)
-            names.setdefault(f"expected error {errors}" if errors else "its error is unknown", []).append(row.name)
-    return [
+        errors = _errors_of_sums(row)
+        error = f"expected error {errors}" if errors else "its error is unknown"
+        if row.time_s is not None and row.predicted_time_s is not None:
+            share = percent(row.predicted_time_s / row.time_s)
+            predicted.append(f"{row.name} ({share} of the time predicted; {measured_share(row)} measured; {error})")
+        elif row.source == SUM:
+            names.setdefault(error, []).append(row.name)
+    lines = [
         f"{ESTIMATED} {some_of(found, NAMES_SHOWN)}: the sum of its operators, because the whole model is not measured"
         f"; {error}"
         for error, found in names.items()
     ]
+    if predicted:
+        text = "the sum of operators, of which those without a row are predicted from FLOPs and bytes"
+        lines.append(f"{ESTIMATED} {some_of(predicted, NAMES_SHOWN)}: {text}")
+    return lines
+
+
+def measured_share(row: RankingRow) -> str:
+    """Return the shares of a model's bytes and FLOPs that its sum has."""
+    return f"{percent(row.memory_bytes_ratio)} of its bytes and {percent(row.flop_ratio)} of its FLOPs"
 
 
 def _errors_of_sums(row: RankingRow) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from opcost.reporting.show_notes import (
     NAMES_SHOWN,
     arithmetic,
     known_order,
+    measured_share,
     model_notes,
     ranking_notes,
 )
@@ -111,14 +113,15 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
             left_out = print_table(table.title, table.columns, table.rows[:top])
             for line in ranking_notes(ranking, table.by, left_out):
                 print_line(line)
-        if with_incomplete and ranking.incomplete:
-            _print_incomplete([model.row for model in ranking.incomplete])
+        if with_incomplete:
+            _print_missing(ranking, report)
         if with_incomplete and ranking.others:
             print_line(f"Under other conditions: {some_of(ranking.others, NAMES_SHOWN)}")
             print_commands([(command("show", *ranking.others), "show them")])
     if report.not_measured:
         print_line(f"Not measured: {some_of(report.not_measured, NAMES_SHOWN)}")
-        print_commands([(command("measure-models", *report.not_measured), "measure them")])
+        measuring = command("measure-models", *report.not_measured, *report.choice.measuring_options)
+        print_commands([(measuring, "measure them")])
     if report.rankings:
         print_origin()
 
@@ -218,13 +221,21 @@ def _plain(value: float | None, decimals: int) -> str:
     return UNKNOWN if value is None else f"{value:,.{decimals}f}"
 
 
-def _print_incomplete(rows: Sequence[RankingRow]) -> None:
-    """Print the models of which some operators are measured only, and the commands that measure the rest."""
-    shares = [
-        f"{row.name} ({percent(row.memory_bytes_ratio)} of its bytes and {percent(row.flop_ratio)} of its FLOPs)"
-        for row in rows
-    ]
-    print_line(f"No whole model and not all operators are measured: {some_of(shares, NAMES_SHOWN)}")
-    names = [row.name for row in rows]
-    ways = [("measure", "measure the other operators"), ("measure-models", "measure whole models")]
-    print_commands([(command(name, *names), purpose) for name, purpose in ways])
+def _print_missing(ranking: DeviceRanking, report: ShowReport) -> None:
+    """Print the models without a whole of which some operators have no row, and the commands that measure the rest."""
+    shares = [f"{model.row.name} ({measured_share(model.row)})" for model in ranking.incomplete]
+    if shares:
+        print_line(f"No whole model and not all operators are measured: {some_of(shares, NAMES_SHOWN)}")
+    models = [model for model in ranking.all_models if model.needs_rows]
+    if not models:
+        return
+    names, options = [model.row.name for model in models], report.choice.measuring_options
+    ways = [(command("measure", *names, *options), "measure the other operators")]
+    dropped = report.dropped
+    left_out = [] if dropped is None else [name for name in dropped.names if any(name in one.missing for one in models)]
+    if dropped is not None and left_out:
+        print_line(f"The whitelist drops {', '.join(left_out)}: add them to {dropped.path} first, or measure wholes.")
+        ways.insert(0, (command("filter", *names), "keep the operators that were added"))
+        if dropped.shipped is not None:
+            ways.insert(0, (shlex.join(["cp", str(dropped.shipped), str(dropped.path)]), "your copy of the whitelist"))
+    print_commands([*ways, (command("measure-models", *names, *options), "measure whole models")])

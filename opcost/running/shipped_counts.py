@@ -35,11 +35,17 @@ def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mappin
 
 def without_newer_pickle(found: TableCounts, configs: Collection[ModelConfig]) -> Mapping[str, OperatorCounts]:
     """Return the counts of these models in a table, by the config's name, see ``shipped_counts``."""
-    return {
-        config.name: shipped.counts
-        for config in configs
-        if (shipped := found.get(_identity(config))) is not None and not _has_newer_pickle(config, shipped)
-    }
+    shipped = _of_configs(found, configs)
+    return {config.name: one.counts for config, one in shipped if not _has_newer_pickle(config, one)}
+
+
+def with_older_counts(found: TableCounts, configs: Collection[ModelConfig]) -> dict[str, OperatorCounts]:
+    """Return the counts of these models in a table, by the config's name, whether or not a pickle is newer."""
+    return {config.name: one.counts for config, one in _of_configs(found, configs)}
+
+
+def _of_configs(found: TableCounts, configs: Collection[ModelConfig]) -> Iterable[tuple[ModelConfig, ShippedCounts]]:
+    return ((config, one) for config in configs if (one := found.get(_identity(config))) is not None)
 
 
 def counts_of_operators(found: TableCounts) -> Mapping[str, OperatorCount]:

@@ -17,7 +17,13 @@ from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.running.request import COUNTS, Request, model_tuple
-from opcost.running.shipped_counts import counts_in, counts_of_operators, without_newer_pickle
+from opcost.running.shipped_counts import (
+    TableCounts,
+    counts_in,
+    counts_of_operators,
+    with_older_counts,
+    without_newer_pickle,
+)
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import ModelCost, best_whole, sum_beside
@@ -46,6 +52,12 @@ class RankingData:
     measurements: Measurements
     chains: Sequence[ChainRow]
     newest: Mapping[Conditions, str]
+
+    @property
+    def all_counts(self) -> list[OperatorCount]:
+        """The operators of the database, and of all models."""
+        own = (count for model in self.models if model.counts is not None for count in model.counts.counts)
+        return [*self.operator_counts.values(), *own]
 
     def roofline(self, conditions: Conditions) -> Roofline | None:
         """Return the roofline of all measured operators under these conditions."""
@@ -87,7 +99,7 @@ def read_ranking_data(request: Request, configs: Sequence[ModelConfig], names: C
         UserError: a table is damaged, or the counts of a chosen model are.
     """
     shipped = counts_in(request.database.model_operators)
-    counts = _counts(without_newer_pickle(shipped, configs), configs, names)
+    counts = _counts(shipped, configs, names)
     operator_counts = counts_of_operators(shipped)
     wholes: dict[str, list[MeasurementRow]] = {}
     database = request.database
@@ -116,11 +128,13 @@ def read_ranking_data(request: Request, configs: Sequence[ModelConfig], names: C
 
 
 def _counts(
-    shipped: Mapping[str, OperatorCounts], configs: Sequence[ModelConfig], names: Collection[str]
+    shipped: TableCounts, configs: Sequence[ModelConfig], names: Collection[str]
 ) -> Mapping[str, OperatorCounts]:
-    """Return the counts of operators that compute something: shipped ones, and of these names also pickles."""
-    found = dict(shipped)
-    for config in configs:
-        if config.name in names and config.name not in found and COUNTS.path(config).exists():
+    """Return the counts of operators that compute something: the table's, and newer pickles of these names only."""
+    found = with_older_counts(shipped, configs)
+    chosen = [config for config in configs if config.name in names]
+    current = without_newer_pickle(shipped, chosen)
+    for config in chosen:
+        if config.name not in current and COUNTS.path(config).exists():
             found[config.name] = COUNTS.read(config)
     return {name: select(counts, (EVERYTHING,)).kept for name, counts in found.items()}

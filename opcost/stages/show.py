@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from opcost.comparing.boards import BoardDifferences, board_differences
+from opcost.comparing.completed import Completion
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
 from opcost.comparing.ranking import ENERGY, SORTS, ModelFigures, sum_errors
-from opcost.comparing.ranking_row import RankingRow, RankingSource, ranked, ranking_row
+from opcost.comparing.ranking_row import SUM, RankingRow, RankingSource, ranked, ranking_row
 from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
 from opcost.invocation import command
@@ -19,6 +20,7 @@ from opcost.measuring.named_device import device_mistake, is_meant
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.running.request import Request, model_tuple
+from opcost.stages.dropped import Dropped, dropped_of
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.storage.config_nodes import quoted
 from opcost.storage.configs import ModelConfig
@@ -53,6 +55,13 @@ class Choice:
         """Return the execution whose rows are shown for a type of device."""
         return self.execution or usual_execution(device_type)
 
+    @property
+    def measuring_options(self) -> tuple[str, ...]:
+        """The options of commands that measure under these conditions; a product's name is none of them."""
+        has_device = self.device is not None and is_device_name(self.device)
+        named = (("--device", self.device if has_device else None), ("--execution", self.execution))
+        return tuple(text for option, value in named if value is not None for text in (option, value))
+
 
 USUAL_CHOICE = Choice()
 
@@ -65,13 +74,19 @@ class NothingMeasuredError(UserError):
 class ShownModel:
     """A model of a ranking: its row, its roofline if known, and the kinds of operators in its sum, the largest first.
 
-    ``operators`` is empty if they are not to be shown.
+    ``operators`` is empty if they are not to be shown. ``missing`` names the operators that have no row.
     """
 
     row: RankingRow
     roofline: Roofline | None
     kinds: tuple[KindCosts, ...]
     operators: tuple[OperatorCost, ...]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether the model has no measured whole, and operators have no row."""
+        return self.row.source == SUM and bool(self.missing)
 
 
 @dataclass(frozen=True)
@@ -98,12 +113,15 @@ class DeviceRanking:
 class ShowReport:
     """The rankings, one for each device, and the models that were named without effect: none is measured.
 
-    ``has_operators`` says whether the models have their operators.
+    ``has_operators`` says whether the models have their operators. ``dropped`` are operators without a row that the
+    whitelist drops, None if there are none.
     """
 
     rankings: tuple[DeviceRanking, ...]
     not_measured: tuple[str, ...]
     has_operators: bool
+    dropped: Dropped | None = None
+    choice: Choice = USUAL_CHOICE
 
     @property
     def models(self) -> list[ShownModel]:
@@ -155,7 +173,9 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     names_shown = {model.row.name for ranking in rankings for model in ranking.all_models}
     names_without_effect = request.names if names - names_shown else ()
     missing = (config.name for name in names_without_effect for config in _without(names_shown, request, name))
-    return ShowReport(tuple(rankings), tuple(dict.fromkeys(missing)), has_operators)
+    report = ShowReport(tuple(rankings), tuple(dict.fromkeys(missing)), has_operators, choice=choice)
+    needed = {name for model in report.models if model.needs_rows for name in model.missing}
+    return replace(report, dropped=dropped_of(request, needed))
 
 
 def _refuse_empty_globs(request: Request) -> None:
@@ -215,7 +235,8 @@ class _Set:
         """Return each model to show with the errors of sums, which rest on all models, and the roofline."""
         roofline = data.roofline(self.conditions)
         errors = {is_corrected: sum_errors(self.figures, is_corrected) for is_corrected in (True, False)}
-        shown = (one for one in self.figures if one.name in self.names)
+        completion = Completion(data.all_counts, data.measurements)
+        shown = (completion.completed(one) for one in self.figures if one.name in self.names)
         return [RankingSource(one, errors[one.correction is not None], roofline) for one in shown]
 
 
@@ -259,6 +280,7 @@ def _shown(sources: Iterable[RankingSource], by: str, with_operators: bool) -> l
             roofline=of_name[row.name].roofline,
             kinds=kind_costs(of_name[row.name].model, of_name[row.name].roofline, by),
             operators=operator_costs(of_name[row.name].model, of_name[row.name].roofline, by) if with_operators else (),
+            missing=of_name[row.name].model.missing,
         )
         for row in ranked(map(ranking_row, of_name.values()), by)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -19,22 +20,25 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load
 
 from opcost.comparing.operator_costs import CostShare
-from opcost.comparing.ranking import SORTS
+from opcost.comparing.ranking import FEWEST_WHOLES, SORTS
 from opcost.comparing.ranking_row import ranked
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.prediction.rates import PREDICTED_ERROR_RATIO
 from opcost.reporting.show_lines import csv_lines, largest, print_csv, ranking_objects
 from opcost.reporting.show_notes import arithmetic
 from opcost.reporting.show_tables import print_rankings, print_remarks
 from opcost.running.request import COUNTS, Request
 from opcost.stages.compare import find_comparisons, reports_of
+from opcost.stages.filter import filter_operators
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
 from opcost.stages.show import USUAL_CHOICE, Choice, ShowReport, show
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
+from opcost.units import percent
 
 ROOT = Path(__file__).parents[2]
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
@@ -588,6 +592,8 @@ def test_a_complete_sum_takes_the_place_of_a_whole_and_says_its_expected_error(
     assert rows["a2"].expected_time_error_ratio == pytest.approx(0, abs=1e-6)
     assert rows["a2"].expected_energy_error_ratio == pytest.approx(0, abs=0.01)
     assert not report.is_incomplete
+    (alone,) = show(campaign.request("a2")).rankings[0].models
+    assert alone.row == rows["a2"]
     print_rankings(report, "energy")
     printed = capsys.readouterr().out
     assert "~5.000" in printed
@@ -634,3 +640,100 @@ def test_a_whole_of_a_model_that_is_not_counted_has_a_rank_without_kinds(campaig
     (model,) = show(campaign.request("a2")).rankings[0].models
     assert (model.row.source, model.kinds, model.row.sum_time_s) == ("whole", (), None)
     assert model.row.time_s == pytest.approx(WHOLE_TIME_S, rel=1e-6)
+
+
+# Sums of which an operator has no row, because the whitelist drops it
+
+TANH, SILU = operator("Tanh"), operator("SiLU")
+KEPT = {RELU: 3, GELU: 1, TANH: 1}
+"""They take 7 ms in all, the dearest 2 ms a call. All have the same FLOPs and bytes."""
+
+
+def filtered_campaign(folder: Path, dropped_calls: int, wholes: int = 0) -> SimulatedCampaign:
+    """Measure the kept operators, wholes of models that have these only, but not ``b``, which has SiLUs, too."""
+    batches = range(3, 3 + wholes)
+    models = {model_operator("resnet18", None, (batch, 3, 8, 8)): Load(time_s=0.0077) for batch in batches}
+    conditions = replace(SIMULATED_CONDITIONS, device_type="cpu", device_product="Simulated CPU")
+    loads = {**LOADS, TANH: Load(time_s=0.002, power_w=250.0), **models}
+    campaign = SimulatedCampaign(folder, loads, device="cpu", conditions=conditions)
+    for batch in batches:
+        campaign.add_model(f"a{batch}", KEPT, batch=batch)
+    campaign.add_model("b", {**KEPT, SILU: dropped_calls})
+    (campaign.measurements / "operator_whitelist.yml").write_text("operators: [ReLU, GELU, Tanh]\n")
+    filter_operators(campaign.request())
+    measure(campaign, *(f"a{batch}" for batch in batches))
+    return campaign
+
+
+def test_operators_that_the_whitelist_drops_have_a_predicted_cost_in_a_sum(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign = filtered_campaign(tmp_path, dropped_calls=1, wholes=FEWEST_WHOLES)
+    report = show(campaign.request("b"), Choice(operators=False))
+    (model,) = report.rankings[0].models
+    row = model.row
+    assert (row.source, model.missing, row.is_missing, report.is_incomplete) == ("sum", ("SiLU",), True, False)
+    assert row.sum_time_s == pytest.approx(0.007, rel=1e-6)
+    assert row.predicted_time_s is not None
+    assert 0.001 < row.predicted_time_s < 0.002
+    assert row.time_s == pytest.approx(0.007 + row.predicted_time_s)
+    assert row.energy_j == pytest.approx((row.sum_energy_j or 0.0) + (row.predicted_energy_j or 0.0))
+    # The other models' wholes are 10 % larger than their sums.
+    share = row.predicted_time_s / row.time_s
+    assert row.expected_time_error_ratio == pytest.approx(
+        math.hypot(1 - 1 / 1.1, PREDICTED_ERROR_RATIO * share), rel=1e-4
+    )
+    assert row.time_standard_error_s == pytest.approx(PREDICTED_ERROR_RATIO / 1.96 * row.predicted_time_s, rel=1e-3)
+    print_rankings(report, "energy")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "~b" not in printed
+    assert f"~{row.time_s * 1e3:.3f}" in printed
+    measured = "83.3 % of its bytes and 83.3 % of its FLOPs measured"
+    assert f"~ b ({percent(share)} of the time predicted; {measured}; expected error 33.9 % in time, " in printed
+    assert "those without a row are predicted from FLOPs and bytes" in printed
+
+
+def test_less_than_half_of_a_model_is_no_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    campaign = filtered_campaign(tmp_path, dropped_calls=6)
+    report = show(campaign.request("b"))
+    (model,) = report.rankings[0].incomplete
+    assert (model.row.time_s, model.row.predicted_time_s, report.is_incomplete) == (None, None, True)
+    print_rankings(report, "energy")
+    assert "not all operators are measured: b (45.5 % of its bytes" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_remedy_names_the_whitelist_and_keeps_the_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    campaign = filtered_campaign(tmp_path, dropped_calls=1)
+    whitelist = campaign.measurements / "operator_whitelist.yml"
+    print_rankings(show(campaign.request("b"), Choice(device="cpu", execution="eager")), "energy")
+    printed = capsys.readouterr().out
+    assert f"The whitelist drops SiLU: add them to {whitelist} first, or measure wholes." in printed
+    for name in (
+        "filter b ",
+        "measure b --device cpu --execution eager ",
+        "measure-models b --device cpu --execution eager ",
+    ):
+        assert re.search(rf"opcost {name} *#", printed)
+    # With it in the whitelist, only the measurement is left.
+    whitelist.write_text('operators: ["*"]\n')
+    print_rankings(show(campaign.request("b"), Choice(device="Simulated")), "energy")
+    printed = capsys.readouterr().out
+    assert "whitelist" not in printed
+    assert "filter" not in printed
+    assert re.search("opcost measure b *#", printed)
+
+
+def test_a_shipped_whitelist_is_copied_before_it_is_edited(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    campaign = filtered_campaign(tmp_path, dropped_calls=1)
+    own = tmp_path / "own"
+    own.mkdir()
+    request = replace(campaign.request("b"), measurements=own, shipped_measurements=campaign.measurements)
+    print_rankings(show(request), "energy")
+    shipped = campaign.measurements / "operator_whitelist.yml"
+    assert f"cp {shipped} {own / shipped.name} " in capsys.readouterr().out
