@@ -184,6 +184,11 @@ def values_of(row: Any) -> Iterator[object]:
             yield value
 
 
+def by_column(row: Any) -> dict[str, object]:
+    """Return the values of a dataclass by the name of the column."""
+    return {field.name: value for field, value in zip(columns_of(type(row)), values_of(row), strict=True)}
+
+
 def _field(name: str, hint: Any) -> Field:
     kind, column = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, Column())
     if get_origin(kind) is tuple:

@@ -55,20 +55,14 @@ def doubts_of(facts: SumFacts) -> tuple[Doubt, ...]:
 
 def doubts(row: ComparisonRow, remarks: Sequence[Remark], quantity: str) -> tuple[Doubt, ...]:
     """Return the doubts of a sum of ``time`` or ``energy``; none if there is no sum, or no whole."""
-    of_time = (row.time_s, row.full_time_s, row.unmeasured_time_s, row.unexplained_time_s)
-    of_energy = (row.energy_j, row.full_energy_j, row.unmeasured_energy_j, row.unexplained_energy_j)
-    summed, whole, unmeasured, unexplained = of_time if quantity == "time" else of_energy
-    if summed is None or whole is None:
+    costs = row.costs(quantity)
+    if costs.summed is None or costs.whole is None:
         return ()
     shares = (one.figures["time_ratio"] for one in remarks if one.kind is RemarkKind.FLAGGED_OPERATORS)
     facts = SumFacts(
         is_whole_flagged=any(one.kind is RemarkKind.FLAGGED_WHOLE for one in remarks),
         flagged_ratio=max((share for share in shares if isinstance(share, float)), default=0.0),
-        missing_ratio=_over(unmeasured, whole) if row.missing_operators else 0.0,
-        unexplained_ratio=_over(unexplained, whole),
+        missing_ratio=costs.over_whole(costs.unmeasured) if row.missing_operators else 0.0,
+        unexplained_ratio=costs.over_whole(costs.unexplained),
     )
     return doubts_of(facts)
-
-
-def _over(cost: float | None, whole: float) -> float | None:
-    return None if cost is None else cost / whole

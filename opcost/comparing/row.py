@@ -81,6 +81,26 @@ def _of(get: Callable[[RowSource], Value]) -> Value:
 
 
 @dataclass(frozen=True)
+class Costs:
+    """The times in s or the energies in J of a comparison: the whole, the sum and its functions, and the other parts.
+
+    Those that are unknown are None.
+    """
+
+    whole: float | None
+    summed: float | None
+    functions: float | None
+    correction: float | None
+    dropped: float | None
+    unmeasured: float | None
+    unexplained: float | None
+
+    def over_whole(self, cost: float | None) -> float | None:
+        """Return one of these costs as a share of the whole, None if one of both is unknown."""
+        return None if cost is None or not self.whole else cost / self.whole
+
+
+@dataclass(frozen=True)
 class ComparisonRow(Columns):
     """A model's summed operators and the measured whole model, under one set of conditions.
 
@@ -209,6 +229,18 @@ class ComparisonRow(Columns):
     conditions: Annotated[Conditions, Column("conditions of the summed operators")] = _of(
         lambda one: one.comparison.conditions
     )
+
+    def costs(self, quantity: str) -> Costs:
+        """Return the costs in ``time`` or ``energy``."""
+        if quantity == "time":
+            return Costs(
+                *(self.full_time_s, self.time_s, self.function_time_s, self.correction_time_s),
+                *(self.dropped_time_s, self.unmeasured_time_s, self.unexplained_time_s),
+            )
+        return Costs(
+            *(self.full_energy_j, self.energy_j, self.function_energy_j, self.correction_energy_j),
+            *(self.dropped_energy_j, self.unmeasured_energy_j, self.unexplained_energy_j),
+        )
 
     @property
     def identity(self) -> tuple[str, str, str, str, str]:

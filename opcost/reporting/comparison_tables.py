@@ -174,17 +174,12 @@ def _print_parts(compared: Sequence[_Shown], notes: Sequence[Footnote]) -> None:
     print_line("")
 
 
-def _part_cells(one: _Shown, mark: str) -> tuple[list[str], list[str]]:
+def _part_cells(one: _Shown, mark: str) -> list[list[str]]:
     """Return the parts of the whole's time and energy, as shares of it: sum, functions in it, and the others."""
-    row, (name, conditions) = one.noted.row, one.names(mark)
-    times_s = (row.time_s, row.function_time_s, row.correction_time_s, row.dropped_time_s)
-    energies_j = (row.energy_j, row.function_energy_j, row.correction_energy_j, row.dropped_energy_j)
-    of_time = _shares((*times_s, row.unmeasured_time_s, row.unexplained_time_s), row.full_time_s)
-    of_energy = _shares((*energies_j, row.unmeasured_energy_j, row.unexplained_energy_j), row.full_energy_j)
-    of_time[-1] += doubt_mark(one.is_doubtful("time"))
-    of_energy[-1] += doubt_mark(one.is_doubtful("energy"))
-    return [name, "time", *of_time], [conditions, "energy", *of_energy]
-
-
-def _shares(parts: Sequence[float | None], whole: float | None) -> list[str]:
-    return [percent(None if part is None or not whole else part / whole) for part in parts]
+    cells = []
+    for name, (quantity, _) in zip(one.names(mark), QUANTITIES, strict=True):
+        costs = one.noted.row.costs(quantity)
+        others = (costs.functions, costs.correction, costs.dropped, costs.unmeasured)
+        *shares, rest = (percent(costs.over_whole(part)) for part in (costs.summed, *others, costs.unexplained))
+        cells.append([name, quantity, *shares, rest + doubt_mark(one.is_doubtful(quantity))])
+    return cells

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opcost.columns import columns_of, values_of
+from opcost.columns import by_column, columns_of
 from opcost.comparing.ranking import ENERGY
 from opcost.reporting.show_lines import csv_lines
 from opcost.running.request import Request
@@ -18,13 +18,12 @@ from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.show import Choice
 from opcost.stages.show import show as find_rankings
 from opcost.storage.database import Database
+from opcost.storage.former_tables import SEPARATOR
 from opcost.storage.table import CsvTable
 from opcost.storage.user_folders import user_folders
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-SET_SEPARATOR = "|"
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Frames:
         """Sums and whole models as they were last compared: ``sum_vs_full.csv``. ``opcost.compare`` compares again."""
         table = self.database.sum_vs_full
         newest = {row.identity: row for row in table.rows()}
-        return _frame(map(_by_column, newest.values()), [field.name for field in columns_of(table.row_type)])
+        return _frame(map(_plain_by_column, newest.values()), [field.name for field in columns_of(table.row_type)])
 
     @property
     def cache_corrections(self) -> DataFrame:
@@ -128,7 +127,7 @@ def compare(*names: str, device: str | None = None, database: str | Path | None 
     """
     request = _request(names, device, database)
     reports = reports_of(request, find_comparisons(request))
-    return _frame(_by_column(row) for report in reports for row in report.comparisons)
+    return _frame(_plain_by_column(row) for report in reports for row in report.comparisons)
 
 
 def _request(names: tuple[str, ...], device: str | None, database: str | Path | None) -> Request:
@@ -136,7 +135,7 @@ def _request(names: tuple[str, ...], device: str | None, database: str | Path | 
     return Request(
         names,
         folders.measurements,
-        Database(folders.database, folders.shipped_database),
+        Database.of(folders),
         device,
         dry_run=True,
         shipped_measurements=folders.shipped_measurements,
@@ -145,17 +144,16 @@ def _request(names: tuple[str, ...], device: str | None, database: str | Path | 
 
 def _frame_of(table: CsvTable[Any]) -> DataFrame:
     names = [field.name for field in columns_of(table.row_type)]
-    return _frame((_by_column(row) for row in table.rows()), names)
+    return _frame((_plain_by_column(row) for row in table.rows()), names)
 
 
-def _by_column(row: Any) -> Mapping[str, object]:
-    names = (field.name for field in columns_of(type(row)))
-    return {name: _plain(value) for name, value in zip(names, values_of(row), strict=True)}
+def _plain_by_column(row: Any) -> Mapping[str, object]:
+    return {name: _plain(value) for name, value in by_column(row).items()}
 
 
 def _plain(value: object) -> object:
     """Return a value as a cell holds it: the members of a set as one text."""
-    return SET_SEPARATOR.join(member.value for member in value) if isinstance(value, tuple) else value
+    return SEPARATOR.join(member.value for member in value) if isinstance(value, tuple) else value
 
 
 def _frame(lines: Iterable[Mapping[str, object]], names: list[str] | None = None) -> DataFrame:

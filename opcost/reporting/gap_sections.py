@@ -46,11 +46,11 @@ def gaps(found: Sequence[Compared]) -> str:
 def _parts(one: Compared, quantity: str) -> tuple[float | None, ...]:
     gap, row = one.comparison.gap, one.row
     correction = (row.correction_time_s, row.correction_energy_j)
-    whole = row.full_time_s if quantity == "time" else row.full_energy_j
+    costs = row.costs(quantity)
     known = [(gap.modules.time_s, gap.modules.energy_j), (gap.functions.time_s, gap.functions.energy_j), correction]
     known += [(piece.time_s, piece.energy_j) for piece in (gap.dropped, gap.unmeasured, gap.unexplained)]
     values = [time_s if quantity == "time" else energy_j for time_s, energy_j in known]
-    return tuple(None if value is None or not whole else value / whole for value in values)
+    return tuple(map(costs.over_whole, values))
 
 
 def _unexplained(one: Compared, quantity: str) -> str:

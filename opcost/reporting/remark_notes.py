@@ -35,16 +35,14 @@ class Footnote:
     figures: Mapping[int, str]
 
 
-def footnotes(compared: Sequence[Noted], everything: bool = False) -> list[Footnote]:
-    """Return the footnotes of comparisons, doubts first.
+def footnotes(compared: Sequence[Noted]) -> list[Footnote]:
+    """Return the footnotes of all comparisons of a table, doubts first.
 
-    Args:
-        compared: all comparisons of a table.
-        everything: whether to return all remarks, not only those that change what a reader concludes.
+    Of remarks, there are those that change what a reader concludes; see ``all_in_words``.
     """
     found: list[tuple[int, str, str, int]] = []
     for number, one in enumerate(compared):
-        found += [(order, text, figure, number) for order, text, figure in _notes(one, everything)]
+        found += [(order, text, figure, number) for order, text, figure in _notes(one)]
     texts: dict[str, dict[int, str]] = {}
     for _, text, figure, number in sorted(found, key=lambda note: note[0]):
         known = texts.setdefault(text, {})
@@ -84,7 +82,7 @@ def _held(note: Footnote, labels: Sequence[str]) -> str:
     return f": {'; '.join(shown[:COMPARISONS_SHOWN])}" + (f"; {more} more" if more > 0 else "")
 
 
-def _notes(one: Noted, everything: bool) -> Iterator[tuple[int, str, str]]:
+def _notes(one: Noted) -> Iterator[tuple[int, str, str]]:
     """Yield the footnotes of one comparison: their order, and the words for several comparisons and for this one."""
     row = one.row
     if row.missing_operators:
@@ -95,7 +93,7 @@ def _notes(one: Noted, everything: bool) -> Iterator[tuple[int, str, str]]:
     if unexplained := _unexplained_figure(one):
         yield 1, "unexplained by any known effect, so probably disturbed; measure again", unexplained
     for remark in one.remarks:
-        if everything or changes_conclusions(remark):
+        if changes_conclusions(remark):
             yield 2 + list(RemarkKind).index(remark.kind), *footnote_of(remark)
     if row.energy_missing_reason:
         yield 2 + len(RemarkKind), *_without_energy(row.energy_missing_reason)
@@ -110,7 +108,8 @@ def _without_energy(text: str) -> tuple[str, str]:
 
 def _missing_figure(row: ComparisonRow) -> str:
     operators = _missing(row)
-    share = None if row.unmeasured_time_s is None else row.unmeasured_time_s / row.full_time_s
+    costs = row.costs("time")
+    share = costs.over_whole(costs.unmeasured)
     estimated = "" if share is None else f", estimated {percent(share)} of the time"
     return (
         f"{row.missing_operators} of {row.summed_operators + row.missing_operators}{estimated} ({some_of(operators)})"
@@ -118,14 +117,11 @@ def _missing_figure(row: ComparisonRow) -> str:
 
 
 def _unexplained_figure(one: Noted) -> str:
-    wholes = {"time": one.row.full_time_s, "energy": one.row.full_energy_j}
-    rests = {"time": one.row.unexplained_time_s, "energy": one.row.unexplained_energy_j}
+    costs = {quantity: one.row.costs(quantity) for quantity, _ in QUANTITIES}
     shares = [
-        f"{percent(rest / whole)} of the {quantity}"
-        for quantity, _ in QUANTITIES
+        f"{percent(found.over_whole(found.unexplained))} of the {quantity}"
+        for quantity, found in costs.items()
         if Doubt.UNEXPLAINED in doubts(one.row, one.remarks, quantity)
-        and (rest := rests[quantity]) is not None
-        and (whole := wholes[quantity])
     ]
     return ", ".join(shares)
 

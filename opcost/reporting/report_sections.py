@@ -149,12 +149,8 @@ def _verdict(found: Sequence[Compared], quantity: str) -> str:
 
 def _unexplained_ratio(one: Compared, quantity: str) -> float | None:
     """Return the share of a whole that all operators and the cache correction leave; None if no correction is known."""
-    row = one.row
-    if quantity == "time":
-        correction, rest, whole = row.correction_time_s, row.unexplained_time_s, row.full_time_s
-        return None if correction is None or rest is None else rest / whole
-    correction, rest, whole_j = row.correction_energy_j, row.unexplained_energy_j, row.full_energy_j
-    return None if correction is None or rest is None or whole_j is None else rest / whole_j
+    costs = one.row.costs(quantity)
+    return None if costs.correction is None else costs.over_whole(costs.unexplained)
 
 
 def _left_out_on_purpose(found: Sequence[Compared]) -> str:

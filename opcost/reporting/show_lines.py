@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
-from opcost.columns import Column, Columns, columns_of, values_of
+from opcost.columns import Column, Columns, by_column, columns_of
 from opcost.comparing.operator_costs import KindCosts, OperatorCost
 from opcost.comparing.ranking_row import RankingRow
 from opcost.measuring.conditions import DEVICE_PRODUCT
@@ -93,8 +93,8 @@ def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
 def csv_lines(report: ShowReport, by: str) -> list[dict[str, Any]]:
     """Return the lines of all models, or of all of their operators if the report has them, by column."""
     if report.has_operators:
-        return [_by_column(line) for model in report.models for line in _operator_lines(model)]
-    return [_by_column(ModelLine(model.row, _largest_kinds(model.kinds, by))) for model in report.models]
+        return [by_column(line) for model in report.models for line in _operator_lines(model)]
+    return [by_column(ModelLine(model.row, _largest_kinds(model.kinds, by))) for model in report.models]
 
 
 def print_csv(report: ShowReport, by: str) -> None:
@@ -115,8 +115,3 @@ def _largest_kinds(kinds: Sequence[KindCosts], by: str) -> LargestKinds:
     for number, kind in enumerate(kinds[:3], 1):
         values |= {f"kind_{number}": kind.operator, f"kind_{number}_ratio": kind.costs.ratio(by)}
     return LargestKinds(**values)
-
-
-def _by_column(row: Any) -> dict[str, object]:
-    """Return the values of a row by column."""
-    return {field.name: value for field, value in zip(columns_of(type(row)), values_of(row), strict=True)}

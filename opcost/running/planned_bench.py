@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from opcost import __version__
 from opcost.errors import UserError
-from opcost.measuring.conditions import EAGER, GRAPH, Circumstances, Conditions
+from opcost.measuring.conditions import Circumstances, Conditions, usual_execution
 from opcost.measuring.named_device import DEVICES, is_part_of
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
@@ -65,7 +65,7 @@ class PlannedBench:
 
         If no row is in this setting, they are those of another setting with this one's precision, execution and cache.
         """
-        execution = setting.execution or (GRAPH if self.is_gpu else EAGER)
+        execution = setting.execution or usual_execution(self.rows[0].conditions.device_type)
         wanted = setting.precision, execution, setting.cache
         counts = Counter(row.conditions for row in self.rows)
         newest = {row.conditions: row.measurement.ended_at for row in self.rows}

@@ -53,7 +53,7 @@ class Request:
         return Request(
             tuple(arguments.names),
             folders.measurements,
-            Database(folders.database, folders.shipped_database),
+            Database.of(folders),
             arguments.device,
             arguments.dry_run,
             arguments.same_board,

@@ -17,6 +17,7 @@ from opcost.measuring.meter_quality import QualificationRow
 from opcost.measuring.record import FailureRow, MeasurementRow
 from opcost.operators.model_rows import ModelOperatorRow
 from opcost.storage.table import TORN, CsvTable, ReadTable, Row
+from opcost.storage.user_folders import UserFolders
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,11 @@ class Database:
 
     folder: Path
     shipped: Path | None = None
+
+    @staticmethod
+    def of(folders: UserFolders) -> Database:
+        """Return the database of a command."""
+        return Database(folders.database, folders.shipped_database)
 
     @property
     def operator_measurements(self) -> CsvTable[MeasurementRow]:

@@ -15,6 +15,7 @@ from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.storage.config_nodes import quoted
 from opcost.storage.configs import HELP, SUMMARY_NAME, ModelConfig, load_config
 from opcost.storage.files import replace_file
+from opcost.storage.user_folders import UserFolders
 from opcost.units import some_of
 
 WHITELIST = "operator_whitelist.yml"
@@ -32,6 +33,11 @@ class ModelFolders:
 
     own: Path
     shipped: Path | None = None
+
+    @staticmethod
+    def of(folders: UserFolders) -> ModelFolders:
+        """Return the folders of a command."""
+        return ModelFolders(folders.measurements, folders.shipped_measurements)
 
     def configs(
         self, patterns: Sequence[str], check: Callable[[ModelConfig], list[str]] | None = None

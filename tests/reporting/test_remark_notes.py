@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from test_tables import COMPARED
 
 from opcost.comparing.remarks import Remark, RemarkKind
@@ -23,8 +22,8 @@ def noted(*remarks_of_each: tuple[Remark, ...]) -> list[Noted]:
     return [Noted(f"model {number}", WHOLE_SUM, remarks) for number, remarks in enumerate(remarks_of_each)]
 
 
-def lines(compared: list[Noted], everything: bool = False) -> list[str]:
-    return footnote_lines(footnotes(compared, everything), [one.label for one in compared])
+def lines(compared: list[Noted]) -> list[str]:
+    return footnote_lines(footnotes(compared), [one.label for one in compared])
 
 
 def test_a_remark_on_several_comparisons_is_one_footnote_with_their_figures() -> None:
@@ -46,9 +45,8 @@ def test_one_comparison_is_not_named() -> None:
     assert lines(noted((on_other_values(0.5),)))[0].endswith("than the model's: 50.0 %")
 
 
-@pytest.mark.parametrize("everything", [True, False])
-def test_the_others_are_there_on_request(everything: bool) -> None:
-    assert len(lines(noted((IMPRECISE,)), everything)) == everything
+def test_a_remark_that_changes_no_conclusion_has_no_footnote() -> None:
+    assert lines(noted((IMPRECISE,))) == []
 
 
 def test_all_remarks_of_one_comparison_in_words() -> None:

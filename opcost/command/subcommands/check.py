@@ -22,8 +22,7 @@ def check(arguments: Namespace) -> int:
     from opcost.storage.database import Database
     from opcost.storage.model_folders import ModelFolders
 
-    models = ModelFolders(folders.measurements, folders.shipped_measurements)
-    report = check_files(models, Database(folders.database, folders.shipped_database), arguments.repair)
+    report = check_files(ModelFolders.of(folders), Database.of(folders), arguments.repair)
     if arguments.json:
         print_json_object(report)
     else:

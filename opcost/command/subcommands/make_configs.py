@@ -20,7 +20,7 @@ def make_configs(arguments: Namespace) -> int:
     from opcost.storage.model_folders import ModelFolders
 
     folders = folders_of(arguments)
-    models = ModelFolders(folders.measurements, folders.shipped_measurements)
+    models = ModelFolders.of(folders)
     reports = write_configs(models, arguments.names, arguments.dry_run)
     print_json(reports) if arguments.json else print_configs(reports, arguments.dry_run)
     return 0

@@ -26,7 +26,7 @@ def qualify(arguments: Namespace) -> int:
     from opcost.running.qualification import qualify_meters
     from opcost.storage.database import Database
 
-    database = Database(folders.database, folders.shipped_database)
+    database = Database.of(folders)
     device = device_of_gpu(arguments.gpu) if arguments.gpu else arguments.device
     with open_apparatus(device, database) as apparatus:
         print("qualifying the meters: about 30 s", file=sys.stderr, flush=True)
