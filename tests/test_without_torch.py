@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +80,15 @@ def test_a_command_that_needs_torch_says_how_to_install_it(command: str, tmp_pat
 def test_every_subcommand_is_in_one_of_the_lists() -> None:
     listed = {command.split()[1] for command in (*WORKING, *NEEDING_TORCH)}
     assert {subcommand.name for subcommand in SUBCOMMANDS} <= listed | ELSEWHERE
+
+
+def test_a_plan_without_torch_expects_the_same_times_of_models_that_are_not_counted(tmp_path: Path) -> None:
+    models = ("vit_h_14_32x3x518x518", "regnet_y_128gf_32x3x384x384", "raft_large_2x3x512x512")
+    arguments = ("measure-models", *models, "--dry-run", "--device", "NVIDIA H200", "--json")
+    with_torch = subprocess.run(
+        [sys.executable, "-m", "opcost", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
+    without_torch = run_without_torch("opcost", tmp_path, *arguments)
+    expected_s = [[plan["expected_s"] for plan in json.loads(run.stdout)] for run in (with_torch, without_torch)]
+    assert expected_s[0] == expected_s[1]
+    assert len(set(expected_s[0])) == len(models)

@@ -10,6 +10,8 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.prediction.durations import Size
 from opcost.running.request import COUNTS, model_tuple
 from opcost.sources.ports import ListedModel
+from opcost.sources.published import published_models
+from opcost.sources.registry import source_of
 from opcost.storage.configs import ModelConfig
 
 FLOP_PER_BYTE = 36
@@ -32,13 +34,15 @@ def size_of(config: ModelConfig, shipped: Mapping[str, Size]) -> Size | None:
 
 
 def _published(model: OperatorTuple, config: ModelConfig) -> Size | None:
-    # It imports torch, which need not be installed where nothing is measured.
-    from opcost.sources.registry import source_of
-
+    listed: ListedModel | None
     try:
-        return published_size(source_of(model).listed(model.short_name), config.input_size)
-    except (CannotMeasureError, ModuleNotFoundError):
+        listed = source_of(model).listed(model.short_name)
+    except ModuleNotFoundError:
+        # torch need not be installed where nothing is measured.
+        listed = published_models().get(model.short_name)
+    except CannotMeasureError:
         return None
+    return None if listed is None else published_size(listed, config.input_size)
 
 
 def published_size(listed: ListedModel, input_size: Sequence[int]) -> Size | None:

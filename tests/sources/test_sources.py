@@ -24,12 +24,14 @@ from opcost.operators.tuples import MODEL_PACKAGES, OperatorTuple, TensorSpec, m
 from opcost.sources import registry
 from opcost.sources.models import resolve
 from opcost.sources.ports import PublishedFacts
+from opcost.sources.published import FILE_NAME, published_models, text_of
 from opcost.sources.registry import check_config, models_matching
 from opcost.sources.torchvision import build, input_values, listed
 from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.values import public_name
 
 ALL_MODELS = f"{command('make-configs', '--dry-run')} lists them)"
+PUBLISHED = Path(registry.__file__).with_name(FILE_NAME)
 FILE = "measurements/x/summary.yml:3"
 SIZE = (1, 3, 32, 32)
 
@@ -377,6 +379,15 @@ def test_input_sizes_are_the_published_ones(name: str, size: tuple[int, ...]) ->
 def test_published_facts_are_those_of_the_default_weights() -> None:
     facts = listed("resnet50").published
     assert (facts.multiply_adds, facts.parameters) == (pytest.approx(4.089e9), 25_557_032)
+
+
+def test_the_published_facts_without_torch_are_those_of_torchvision(
+    pytestconfig: pytest.Config,
+) -> None:
+    models = {model.name: model for model in models_matching([]) if not model.is_foreign}
+    if pytestconfig.getoption("--renew-golden"):
+        PUBLISHED.write_text(text_of(models.values()), encoding="utf-8")
+    assert published_models() == models
 
 
 def test_all_but_quantized_models_are_chosen_and_detectors_depend_on_data() -> None:
