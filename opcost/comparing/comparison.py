@@ -9,7 +9,7 @@ from opcost.comparing.eager_regime import EagerCost
 from opcost.comparing.gap import Gap
 from opcost.comparing.remarks import Remark
 from opcost.estimates import Estimate, total_if_known
-from opcost.measuring.conditions import WARM, Conditions
+from opcost.measuring.conditions import WARM, Conditions, differing_fields
 from opcost.measuring.record import MeasurementRow, time_of
 from opcost.operators.cases import ALL, CAPTURED
 from opcost.operators.counts import OperatorCounts
@@ -109,5 +109,6 @@ def labels_of(name: str, conditions: Sequence[Conditions]) -> list[str]:
 
 def differing(conditions: Sequence[Conditions]) -> list[list[str]]:
     """Return, for each set of conditions, the values of those that differ."""
-    names = [name for name in CONDITIONS_SHOWN if len({getattr(one, name) for one in conditions}) > 1]
+    found = differing_fields(conditions)
+    names = [name for name in CONDITIONS_SHOWN if name in found]
     return [[str(getattr(one, name)) for name in names] for one in conditions]

@@ -6,6 +6,7 @@ Conditions must be equal for figures that are summed or compared. Circumstances 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Annotated, Final, Literal, TypeAlias
@@ -83,6 +84,12 @@ class Conditions(Columns):
             for field in fields(self)
             if getattr(self, field.name) != getattr(other, field.name)
         )
+
+
+def differing_fields(conditions: Collection[Conditions]) -> tuple[str, ...]:
+    """Return the names of the fields in which these conditions differ."""
+    names = (field.name for field in fields(Conditions))
+    return tuple(name for name in names if len({getattr(one, name) for one in conditions}) > 1)
 
 
 @dataclass(frozen=True)

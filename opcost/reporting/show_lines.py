@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, Any
 
 from opcost.columns import Column, Columns, by_column, columns_of
@@ -63,6 +63,7 @@ def largest(report: ShowReport, top: int | None) -> ShowReport:
         replace(
             ranking,
             models=ranking.models[:top],
+            others=ranking.others if top is None else {},
             incomplete=ranking.incomplete if top is None else ranking.incomplete[: max(0, top - len(ranking.models))],
         )
         for ranking in report.rankings
@@ -79,15 +80,25 @@ def _with_operators(ranking: DeviceRanking, top: int | None) -> DeviceRanking:
 
 
 def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
-    """Return one object for each model for JSON, in the order of the tables; figures are in SI units."""
-    return [
+    """Return one object for each model for JSON, in the order of the tables; figures are in SI units.
+
+    Behind them, models that are measured under other conditions only have their conditions and no figures.
+    """
+    unknown: dict[str, Any] = dict.fromkeys(field.name for field in fields(RankingRow))
+    others = (
+        {**unknown, "name": name, "conditions": asdict(conditions), "kinds": []}
+        for ranking in report.rankings
+        for name, conditions in ranking.others.items()
+    )
+    models = (
         {
             **asdict(model.row),
             "kinds": [asdict(kind) for kind in model.kinds],
             **({"operators": [asdict(one) for one in model.operators]} if model.operators else {}),
         }
         for model in report.models
-    ]
+    )
+    return [*models, *others]
 
 
 def csv_lines(report: ShowReport, by: str) -> list[dict[str, Any]]:

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from opcost.comparing.comparison import differing
+from opcost.columns import Field, fields_of
+from opcost.comparing.comparison import differing as differing_values
 from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.invocation import command
@@ -38,6 +39,11 @@ TITLES = {
     TIME: "Time per sample",
     SAVING: "Energy per sample, the largest saving first,",
 }
+
+IN_EVERY_TITLE = frozenset(
+    "device_type device_product execution matmul_tf32 cudnn_tf32 torch_version driver_version cpu_threads".split()
+)
+"""Conditions that the title of a table names in any case."""
 
 COLUMNS = (
     Column("model", "left"),
@@ -86,7 +92,7 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
     kept = [index for index, column in enumerate(COLUMNS) if column.title not in shared]
     columns = keeping(COLUMNS, SORTED_BY.get(by))
     return RankingTable(
-        title=_title(rows, by, shared.values()),
+        title=_title(rows, by, shared.values(), ranking.differing),
         by=by,
         columns=tuple(columns[index] for index in kept),
         rows=tuple(tuple(row[index] for index in kept) for row in cells),
@@ -105,7 +111,7 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
     """
     for ranking in report.rankings:
         for model in ranking.models if report.has_operators else ():
-            names = print_model(_title_of_model(model.row), model, by, top)
+            names = print_model(_title_of_model(model.row, ranking.differing), model, by, top)
             for line in model_notes(model, ranking.boards, names):
                 print_line(line)
         table = None if report.has_operators else table_of(ranking, by)
@@ -115,8 +121,8 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
                 print_line(line)
         if with_incomplete:
             _print_missing(ranking, report)
-        if with_incomplete and ranking.others:
-            print_line(f"Under other conditions: {some_of(ranking.others, NAMES_SHOWN)}")
+        if ranking.others:
+            print_line(f"Under other conditions: {some_of(list(ranking.others), NAMES_SHOWN)}")
             print_commands([(command("show", *ranking.others), "show them")])
     if report.not_measured:
         print_line(f"Not measured: {some_of(report.not_measured, NAMES_SHOWN)}")
@@ -146,7 +152,7 @@ def _labels(rows: Sequence[RankingRow]) -> list[str]:
     names = [
         _name_without_size(row) if found[_name_without_size(row), row.input_size] == 1 else row.name for row in rows
     ]
-    conditions = differing([row.conditions for row in rows])
+    conditions = differing_values([row.conditions for row in rows])
     return [f"{name} ({', '.join(texts)})" if texts else name for name, texts in zip(names, conditions, strict=True)]
 
 
@@ -164,23 +170,27 @@ def _shared_size(rows: Sequence[RankingRow]) -> dict[str, str]:
     return {title: next(iter(found)) for title, found in words.items() if len(found) == 1}
 
 
-def _title_of_model(row: RankingRow) -> str:
+def _title_of_model(row: RankingRow, differing: Sequence[str]) -> str:
     size = ", ".join(_shared_size([row]).values())
-    return f"{_name_without_size(row)}{doubt_mark(is_cost_doubtful(row))} ({size}) on {_conditions_title([row])}"
+    name = _name_without_size(row) + doubt_mark(is_cost_doubtful(row))
+    return f"{name} ({size}) on {_conditions_title([row], differing)}"
 
 
-def _title(rows: Sequence[RankingRow], by: str, sizes: Iterable[str]) -> str:
+def _title(rows: Sequence[RankingRow], by: str, sizes: Iterable[str], differing: Sequence[str]) -> str:
     """Return the title of a table, with the sizes that all models share."""
     shared = ", ".join(sizes)
-    return f"{TITLES.get(by, TITLES[ENERGY])} on {_conditions_title(rows)}" + (f"; {shared}" if shared else "")
+    on = _conditions_title(rows, differing)
+    return f"{TITLES.get(by, TITLES[ENERGY])} on {on}" + (f"; {shared}" if shared else "")
 
 
-def _conditions_title(rows: Sequence[RankingRow]) -> str:
-    """Return the device, the conditions and the dates of rows."""
+def _conditions_title(rows: Sequence[RankingRow], differing: Sequence[str]) -> str:
+    """Return the device, the conditions and the dates of rows, also conditions in which another table differs."""
     days = sorted({row.measured_at[:10] for row in rows})
     measured = f"measured {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
-    facts = [*_conditions_shown([row.conditions for row in rows]), measured]
-    return f"{rows[0].conditions.device_product}: {', '.join(facts)}"
+    conditions = rows[0].conditions
+    others = [_condition(field, conditions) for field in fields_of(Conditions) if field.name in differing]
+    facts = [*_conditions_shown([row.conditions for row in rows]), *filter(None, others), measured]
+    return f"{conditions.device_product}: {', '.join(facts)}"
 
 
 def _conditions_shown(conditions: Iterable[Conditions]) -> list[str]:
@@ -193,6 +203,17 @@ def _conditions_shown(conditions: Iterable[Conditions]) -> list[str]:
         [f"{one.cpu_threads} threads" for one in found if one.cpu_threads],
     )
     return [" or ".join(sorted(set(texts))) for texts in values if texts]
+
+
+def _condition(field: Field, conditions: Conditions) -> str:
+    """Return a condition in words, empty if titles name it in any case: ``power limit 400 W``."""
+    if field.name in IN_EVERY_TITLE:
+        return ""
+    value = getattr(conditions, field.name)
+    label = field.name.removeprefix("device_").removesuffix("_w").removesuffix("_bytes").replace("_", " ")
+    if value is None:
+        return f"{label} unknown"
+    return f"{label} {f'{value:g}' if isinstance(value, float) else value} {field.unit}".rstrip()
 
 
 def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:

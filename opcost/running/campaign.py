@@ -12,6 +12,7 @@ from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, quality_flags
 from opcost.operators.cases import Case, of_operators
+from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.values import NORMAL_DATA
 from opcost.progress import Progress
 from opcost.running.bench import Bench, measured_row
@@ -197,4 +198,4 @@ class Campaign:
 def _name(case: Case) -> str:
     operator, data = case.operator, case.input_data
     values = "" if data == NORMAL_DATA else f" ({data})"
-    return f"{operator.short_name}({operator.parameters_text}) on {operator.inputs_text}{values}"
+    return " on ".join(filter(None, (short_form(operator), short_inputs(operator)))) + values

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from opcost.comparing.boards import BoardDifferences, board_differences
 from opcost.comparing.completed import Completion
@@ -15,7 +15,7 @@ from opcost.comparing.ranking_row import SUM, RankingRow, RankingSource, ranked,
 from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.measuring.conditions import WARM, Conditions, is_device_name, usual_execution
+from opcost.measuring.conditions import WARM, Conditions, differing_fields, is_device_name, usual_execution
 from opcost.measuring.named_device import device_mistake, is_meant
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import SIZE_IN_NAME
@@ -93,7 +93,8 @@ class ShownModel:
 class DeviceRanking:
     """The models with a cost on one device in order, those with an incomplete sum only, and how far boards differ.
 
-    All are measured under the same conditions; ``others`` are measured under other conditions only.
+    All are measured under the same conditions; ``others`` are measured under other conditions only, which they have by
+    name. ``differing`` are the fields of conditions in which the rankings of this device differ.
     """
 
     product: str
@@ -101,7 +102,8 @@ class DeviceRanking:
     incomplete: tuple[ShownModel, ...]
     boards: BoardDifferences
     conditions: Conditions
-    others: tuple[str, ...] = ()
+    others: Mapping[str, Conditions] = field(default_factory=dict)
+    differing: tuple[str, ...] = ()
 
     @property
     def all_models(self) -> tuple[ShownModel, ...]:
@@ -163,13 +165,15 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     for product, candidates in _by_product(request, data, choice).items():
         sets = _sets(data, candidates, names)
         # Without a name, models that were measured under other conditions are listed only.
-        others = () if request.names else tuple(name for one in sets[1:] for name in one.names)
-        for one in sets if request.names else sets[:1]:
+        others = {} if request.names else {name: one.conditions for one in sets[1:] for name in one.names}
+        ranked_sets = sets if request.names else sets[:1]
+        differing = differing_fields([one.conditions for one in ranked_sets])
+        for one in ranked_sets:
             shown = _shown(one.sources(data), choice.by, has_operators)
             models = tuple(model for model in shown if model.row.time_s is not None)
             incomplete = tuple(model for model in shown if model.row.time_s is None)
             boards = board_differences(_wholes(data, one.conditions))
-            rankings.append(DeviceRanking(product, models, incomplete, boards, one.conditions, others))
+            rankings.append(DeviceRanking(product, models, incomplete, boards, one.conditions, others, differing))
     names_shown = {model.row.name for ranking in rankings for model in ranking.all_models}
     names_without_effect = request.names if names - names_shown else ()
     missing = (config.name for name in names_without_effect for config in _without(names_shown, request, name))

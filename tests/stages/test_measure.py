@@ -105,7 +105,7 @@ def test_what_has_no_row_yet_comes_before_what_was_disturbed(campaign: Simulated
     table.append(gelu)
     progress = RecordedProgress()
     (report,) = run(campaign, progress=progress)
-    assert [name.partition("(")[0] for name in progress.names] == ["Linear", "ReLU"]
+    assert [name.partition(" ")[0] for name in progress.names] == ["Linear", "ReLU"]
     assert (report.remaining, report.expected_s) == (0, 0.0)
 
 
@@ -565,7 +565,7 @@ def test_progress_marks_what_is_less_precise_than_asked(tmp_path: Path) -> None:
     campaign.add_model("a", {RELU: 1, GELU: 1})
     progress = RecordedProgress()
     run(campaign, protocol=PRECISE, progress=progress)
-    shown = dict(zip((name.partition("(")[0] for name in progress.names), progress.results, strict=True))
+    shown = dict(zip((name.partition(" ")[0] for name in progress.names), progress.results, strict=True))
     assert "  (imprecise)" in shown["ReLU"]
     assert "(" not in shown["GELU"]
 
@@ -834,7 +834,7 @@ def test_progress_shows_name_result_and_time(campaign: SimulatedCampaign) -> Non
     run(campaign, progress=progress)
     assert progress.items == [3]
     assert list(progress.expected_s) == pytest.approx(3 * [SHORT.warm_up_s + SHORT.loop_s], rel=0.4)
-    assert progress.names == ["ReLU() on float32[4]", "SiLU() on float32[4]", "GELU() on float32[4]"]
+    assert progress.names == ["ReLU on 4", "SiLU on 4", "GELU on 4"]
     assert progress.results[0].startswith("1.000 ms  ")
     assert progress.results[0].endswith(" mJ")
     assert progress.results[1] == "failed: out of memory"

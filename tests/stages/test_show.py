@@ -29,13 +29,13 @@ from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.prediction.rates import PREDICTED_ERROR_RATIO
 from opcost.reporting.show_lines import csv_lines, largest, print_csv, ranking_objects
 from opcost.reporting.show_notes import arithmetic
-from opcost.reporting.show_tables import print_rankings, print_remarks
+from opcost.reporting.show_tables import print_rankings, print_remarks, table_of
 from opcost.running.request import COUNTS, Request
 from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.filter import filter_operators
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
-from opcost.stages.show import USUAL_CHOICE, Choice, ShowReport, show
+from opcost.stages.show import USUAL_CHOICE, Choice, DeviceRanking, ShowReport, show
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
 from opcost.units import percent
@@ -141,6 +141,11 @@ def limited(tmp_path: Path) -> Database:
     return database
 
 
+def table_title(ranking: DeviceRanking) -> str:
+    table = table_of(ranking, "energy")
+    return "" if table is None else table.title
+
+
 def test_models_under_other_conditions_are_not_ranked_beside_the_others(
     limited: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,9 +153,19 @@ def test_models_under_other_conditions_are_not_ranked_beside_the_others(
     (ranking,) = report.rankings
     assert {model.row.conditions for model in ranking.models} == {ranking.conditions}
     assert [model.row.name.partition("_32x")[0] for model in ranking.models] == ["resnet50", "vgg16", "swin_t"]
-    assert ranking.others == ("alexnet_32x3x224x224",)
-    print_rankings(report, "energy")
+    assert list(ranking.others) == ["alexnet_32x3x224x224"]
+    print_rankings(report, "energy", with_incomplete=False)
     assert "Under other conditions: alexnet_32x3x224x224" in capsys.readouterr().out
+    assert "power limit" not in table_title(ranking)
+
+
+def test_json_has_models_under_other_conditions_without_figures(limited: Database) -> None:
+    report = shown(database=limited.folder)
+    *objects, last = ranking_objects(report)
+    assert last.keys() == objects[0].keys()
+    assert (last["name"], last["conditions"]["device_power_limit_w"]) == ("alexnet_32x3x224x224", 400.0)
+    assert (last["time_s"], last["energy_j"], last["kinds"]) == (None, None, [])
+    assert len(ranking_objects(largest(report, 3))) == 3
 
 
 def test_a_named_model_under_other_conditions_has_a_table_of_its_own(limited: Database) -> None:
@@ -158,6 +173,15 @@ def test_a_named_model_under_other_conditions_has_a_table_of_its_own(limited: Da
     assert [model.row.name for model in first.models] == ["resnet50_32x3x224x224"]
     assert [model.row.name for model in second.models] == ["alexnet_32x3x224x224"]
     assert (first.conditions.device_power_limit_w, second.conditions.device_power_limit_w) == (700.0, 400.0)
+    assert ("power limit 700 W" in table_title(first), "power limit 400 W" in table_title(second)) == (True, True)
+
+
+def test_the_titles_of_models_name_the_conditions_that_differ(
+    limited: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_rankings(shown("resnet50", "alexnet", choice=Choice(operators=True), database=limited.folder), "energy")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.index("power limit 700 W") < printed.index("power limit 400 W")
 
 
 # Roofs and mistakes in other configs
