@@ -77,6 +77,8 @@ CAPPING = replace(QUIET, white_noise_w=1.5, capping_delay_s=0.55)
 TOO_MUCH = replace(LOAD, power_w=735.0)
 SHORT_TOO_MUCH = replace(TOO_MUCH, time_s=3e-5)
 PAUSED = replace(PRECISE, duty_cycle=0.75)
+KNOWN_LOOKING = replace(LOOKING_RING, source=replace(RING.power_source, correlation_time_s=0.01, noise_ratio=0.002))
+KNOWN_RING = replace(RING, source=KNOWN_LOOKING.source)
 CASES = (
     Case("white noise of 0.5 % per reading"),
     Case("white noise of 5 % per reading", device=Device(white_noise_w=40.0)),
@@ -112,6 +114,11 @@ CASES = (
     Case("such a cycle of calls of 0.03 ms", LOOKING_RING, CAPPING, SHORT_TOO_MUCH, PAUSED),
     Case("such a cycle by a ring that sees all of the time", RING, CAPPING, TOO_MUCH, PAUSED),
     Case("such a cycle by one that sees half of it", PART_TIME_RING, CAPPING, TOO_MUCH, PAUSED),
+    Case("735 W in a duty cycle, the ring qualified", KNOWN_LOOKING, CAPPING, TOO_MUCH, PAUSED),
+    Case("such a cycle of calls of 0.03 ms, the ring qualified", KNOWN_LOOKING, CAPPING, SHORT_TOO_MUCH, PAUSED),
+    Case("white noise, the ring qualified", KNOWN_RING),
+    Case("white noise of 5 %, the ring qualified", KNOWN_RING, Device(white_noise_w=40.0)),
+    Case("warming up by 5 %, its slope known, the ring qualified", KNOWN_RING, WARMING, slope=Estimate(0.0025, 0.0001)),
     Case("a meter 3 % too high, another right, 5 s loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=LONG),
     Case("the same, precise loop", replace(RING, scale=1.03), checks=(INSTANT,)),
     Case("the same, the drift check's loop", replace(RING, scale=1.03), checks=(INSTANT,), protocol=DRIFT_CHECK),

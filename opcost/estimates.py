@@ -19,6 +19,25 @@ BATCHES = 15
 556-568)."""
 
 
+LEAST_SERIES = 10
+"""The fewest values from which an autoregressive model is estimated: one of order 2 has 6 degrees of freedom."""
+
+LARGEST_ORDER = 8
+VALUES_PER_COEFFICIENT = 4
+"""Limits of the order of an autoregressive model. A beat takes two coefficients."""
+
+EVIDENCE = 4.0
+"""From this difference of Akaike criteria, a model has considerably less support (Burnham and Anderson, Model Selection
+and Multimodel Inference, 2002, 2.6)."""
+
+SMALLEST_GAIN = 0.05
+"""Smallest 1 - sum of the coefficients of a model. Below it the values drift, and a model does not know their mean."""
+
+LEAST_SHARE = 0.5
+"""The smallest error of values that beat about their mean, as a share of that of independent values. A window that does
+not hold whole beats has an error that no model of the beats shows."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A value with its standard error (one standard deviation of the value), both in the same unit."""
@@ -103,6 +122,47 @@ def mean_of_readings(readings: FloatArray, independent: float) -> Estimate:
     # np.std divides by n: with n independent readings this is the usual standard error of a mean.
     from_spread = float(np.std(readings)) / math.sqrt(independent - 1)
     return Estimate(batches.value, max(from_spread, batches.standard_error))
+
+
+def error_of_beating(values: FloatArray) -> tuple[float, int] | None:
+    """Return the standard error of the mean of evenly spaced values that beat about it, and its degrees of freedom.
+
+    It is None if they do not beat, so that the mean is no better known than that of independent values.
+
+    The variance of a mean of n values is their spectrum at frequency zero over n; that of an autoregressive model is
+    its residual variance over (1 - the sum of its coefficients) squared (Fishman, Management Science 18 (1971), 21-38).
+    The order of the model is that of the smallest corrected Akaike criterion (Hurvich and Tsai, Biometrika 76 (1989),
+    297-307), which must be below that of independent values by ``EVIDENCE``. The error is at least ``LEAST_SHARE`` of
+    that of independent values.
+
+    Args:
+        values: shape (n,), n at least ``LEAST_SERIES``, any unit.
+    """
+    count = len(values)
+    residuals = values - values.mean()
+    of_independent = math.sqrt(float(residuals @ residuals) / (count - 1) / count)
+    largest = min(LARGEST_ORDER, count // VALUES_PER_COEFFICIENT)
+    # All orders predict the same values, so that their criteria can be compared.
+    predicted = residuals[largest:]
+    all_lagged = np.column_stack([residuals[largest - lag : count - lag] for lag in range(1, largest + 1)])
+    best, best_criterion = (of_independent, 0), math.inf
+    for order in range(largest + 1):
+        lagged = all_lagged[:, :order]
+        coefficients = np.linalg.lstsq(lagged, predicted, rcond=None)[0]
+        unexplained = predicted - lagged @ coefficients
+        squares, free = float(unexplained @ unexplained), len(predicted) - order - 2
+        gain = 1 - float(coefficients.sum())
+        if squares <= 0 or free < 1 or gain < SMALLEST_GAIN:
+            continue
+        criterion = len(predicted) * math.log(squares / len(predicted)) + 2 * (order + 1) * len(predicted) / free
+        if criterion < best_criterion:
+            # The first order, 0, is that of independent values.
+            best_criterion = criterion if order else criterion - EVIDENCE
+            best = math.sqrt(squares / (len(predicted) - order) / count) / gain, order
+    error, order = best
+    if not order or error >= of_independent:
+        return None
+    return max(error, LEAST_SHARE * of_independent), count - 1 - 2 * order
 
 
 def total_if_known(values: Iterable[float | None]) -> float | None:

@@ -10,6 +10,7 @@ from opcost.estimates import (
     BATCHES,
     Estimate,
     combined,
+    error_of_beating,
     half_width_ratio,
     independent_averages,
     is_within,
@@ -392,3 +393,52 @@ def test_outliers_are_left_out_of_a_mean_and_do_not_move_a_median():
 def test_equal_values_are_no_outliers(value, number):
     assert mean_without_outliers(np.full(number, value)) == pytest.approx(value)
     assert median(np.full(number, value)) == value
+
+
+def beating(seed, count):
+    """Return a beat of a random phase with a little noise, as of pauses that a meter's looks meet out of step."""
+    generator = np.random.default_rng(seed)
+    phase, period = generator.uniform(0, 2 * math.pi), generator.uniform(2.5, 10)
+    return np.sin(phase + 2 * math.pi * np.arange(count) / period) + 0.2 * generator.normal(size=count)
+
+
+@pytest.mark.parametrize("count", [15, 30, 100])
+def test_the_error_of_a_beat_is_smaller_than_that_of_independent_values_and_its_interval_holds_the_mean(count):
+    found = [(beating(seed, count), error_of_beating(beating(seed, count))) for seed in range(400)]
+    known = [(values, *error) for values, error in found if error is not None]
+    assert len(known) > 360
+    held = [abs(values.mean()) <= student_quantile(degrees) * error for values, error, degrees in known]
+    assert np.mean(held) > 0.93
+    ratios = [error * math.sqrt(count) / values.std(ddof=1) for values, error, _ in known]
+    assert np.median(ratios) < 0.6
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.5, 0.9])
+def test_values_that_do_not_beat_have_no_error_of_a_beat(memory):
+    found = [error_of_beating(wandering(seed, 30, memory)) for seed in range(400)]
+    assert np.mean([error is not None for error in found]) < 0.2
+
+
+@pytest.mark.parametrize("count", [10, 12, 30])
+def test_intervals_of_independent_values_hold_the_mean_though_some_happen_to_beat(count):
+    held = []
+    for seed in range(3000):
+        values = wandering(seed, count, memory=0.0)
+        found = error_of_beating(values)
+        error, degrees = (values.std(ddof=1) / math.sqrt(count), count - 1) if found is None else found
+        held.append(abs(values.mean()) <= student_quantile(degrees) * error)
+    assert 0.935 < np.mean(held) < 0.965
+
+
+def test_a_trend_does_not_beat():
+    assert error_of_beating(np.arange(20.0)) is None
+    assert error_of_beating(np.full(20, 7.0)) is None
+
+
+@given(st.integers(0, 1000), st.floats(0.01, 100), st.floats(-1e3, 1e3))
+def test_the_error_of_a_beat_scales_with_its_values(seed, factor, offset):
+    values = beating(seed, 40)
+    plain, moved = error_of_beating(values), error_of_beating(factor * values + offset)
+    assert (plain is None) == (moved is None)
+    if plain is not None and moved is not None:
+        assert moved == (pytest.approx(factor * plain[0], rel=1e-4), plain[1])

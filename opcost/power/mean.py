@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from opcost.estimates import BATCHES, Estimate, FloatArray, correlation_length, independent_averages, mean_of_readings
+from opcost.estimates import (
+    BATCHES,
+    LEAST_SERIES,
+    Estimate,
+    FloatArray,
+    correlation_length,
+    error_of_beating,
+    independent_averages,
+    mean_of_readings,
+)
 from opcost.power.trace import PowerSource, PowerTrace, Window, fresh_readings
 
 MINIMUM_INDEPENDENT = 1.01
@@ -59,6 +68,11 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
     if smoothed < MINIMUM_INDEPENDENT:
         return _noise_outlasts_window(source, smoothed, steady.duration_s)
     of_known_noise = steady.duration_s / (2 * source.correlation_time_s) if source.correlation_time_s else math.inf
+    is_apart = smoothed > len(readings) - 1
+    if source.correlation_time_s and is_apart and len(readings) >= LEAST_SERIES:
+        beating = error_of_beating(readings)
+        if beating is not None:
+            return _of_a_beat(source, readings, *beating, of_known_noise)
     if of_known_noise < LONG_WINDOW:
         return _in_a_short_window(trace, readings, smoothed, of_known_noise)
     return _in_a_long_window(trace, readings, smoothed, steady.duration_s)
@@ -69,6 +83,20 @@ def _readings_after_smoothing(readings: FloatArray, duration_s: float, source: P
     if not source.averaging_time_s:
         return float(len(readings))
     return min(len(readings), independent_averages(duration_s, source.averaging_time_s))
+
+
+def _of_a_beat(
+    source: PowerSource, readings: FloatArray, error_w: float, degrees: int, of_known_noise: float
+) -> MeanPower:
+    """Return the mean of readings that beat about it, as those of a load with a period of its own do.
+
+    The noise that the qualification found averages over ``of_known_noise`` independent readings. A short window does
+    not show it, so it is added; the error of a long window contains it, and is at least as large.
+    """
+    value_w = float(readings.mean())
+    known_w = source.noise_ratio * abs(value_w) / math.sqrt(max(1.0, min(of_known_noise, len(readings))))
+    error_w = max(error_w, known_w) if of_known_noise >= LONG_WINDOW else math.hypot(error_w, known_w)
+    return MeanPower(Estimate(value_w, error_w), degrees + 1, values_w=readings)
 
 
 def _in_a_long_window(trace: PowerTrace, readings: FloatArray, smoothed: float, duration_s: float) -> MeanPower:

@@ -223,7 +223,12 @@ def test_there_are_no_more_independent_readings_than_readings():
     assert result == MeanPower(mean_of_readings(np.arange(1.0, 7.0), 6), 6)
 
 
-def in_lasting_noise(correlation_time_s, noise_ratio, values=(99.0, 101.0) * 6, averaging_time_s=0.0):
+SCATTERED = (99.2, 100.4, 98.5, 100.9, 101.3, 99.7, 100.6, 100.5, 99.8, 99.3, 98.2, 101.6)
+"""Neighbours differ by as much as independent values do: the mean is 100, and the variance ``SCATTER_W2``."""
+SCATTER_W2 = float(np.var(SCATTERED, ddof=1))
+
+
+def in_lasting_noise(correlation_time_s, noise_ratio, values=SCATTERED, averaging_time_s=0.0):
     source = PowerSource(
         "lasting", 0.0, averaging_time_s, correlation_time_s=correlation_time_s, noise_ratio=noise_ratio
     )
@@ -231,7 +236,7 @@ def in_lasting_noise(correlation_time_s, noise_ratio, values=(99.0, 101.0) * 6, 
 
 
 def test_noise_that_lasts_averages_out_as_slowly_as_it_forgets_itself():
-    quick_w = math.sqrt(12 / 11 / 11)
+    quick_w = math.sqrt(SCATTER_W2 / 11)
     for correlation_time_s, independent in ((1.5, 4), (6.0, 1), (60.0, 1)):
         result = in_lasting_noise(correlation_time_s, noise_ratio=0.05)
         expected_w = math.hypot(quick_w, 0.05 * 100 / math.sqrt(independent))
@@ -241,7 +246,7 @@ def test_noise_that_lasts_averages_out_as_slowly_as_it_forgets_itself():
 
 
 def test_slow_noise_averages_out_no_faster_than_the_meter_smooths():
-    quick_w2, slow = 12 / 11, independent_averages(12, 5.0) - 1
+    quick_w2, slow = SCATTER_W2, independent_averages(12, 5.0) - 1
     result = in_lasting_noise(0.5, noise_ratio=0.05, averaging_time_s=5.0)
     assert result.estimate_w.standard_error == pytest.approx(math.sqrt(quick_w2 / slow + 25 / slow))
     assert result.readings == 2
