@@ -161,17 +161,23 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, instrume
         loop = next(loops)
         if _is_long(loop, protocol.loop_s):
             return loop
-        if loop.duration_s >= check_s:
-            trace = instruments.log()
-            power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
+        is_due = loop.duration_s >= check_s
+        is_young = protocol.at_full_clocks and loop.duration_s < FIRST_CHECK_S
+        if not is_due and not is_young:
+            continue
+        trace = instruments.log()
+        power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
+        # Without its power it is unknown whether a young load is throttled, or still the load before.
+        is_known = is_due or power.mean.estimate_w is not None
+        if protocol.at_full_clocks and is_known and is_throttled(device_state(trace, loop.window)):
+            return loop
+        if is_due:
             checks += len(loop.chunk_durations_s) >= MINIMUM_PRECISE_CHUNKS
             is_enough = is_precise(loop.in_one_placement, power, relative_error)
             precise_checks = precise_checks + 1 if is_enough else 0
             if precise_checks and precise_checks >= min(checks, CHECKS_IN_A_ROW):
                 return loop
             if forecast.is_hopeless(loop.in_one_placement, power):
-                return loop
-            if protocol.at_full_clocks and is_throttled(device_state(trace, loop.window)):
                 return loop
             check_s = loop.duration_s * (UNLIKELY_CHECK_GROWTH if forecast.is_unlikely else CHECK_GROWTH)
 

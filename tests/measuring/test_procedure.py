@@ -539,6 +539,14 @@ def test_a_throttled_loop_ends_at_the_first_look_if_full_clocks_are_wanted():
     assert may_be_throttled(as_it_is)
 
 
+def test_a_load_that_is_throttled_at_once_ends_as_soon_as_its_power_is_known():
+    machine = SimulatedMachine(CAPPED, replace(CAPPING, capping_delay_s=0.1), RING)
+    result = measure(machine, machine.instruments(LIMITED), replace(PRECISE, at_full_clocks=True))
+    assert Flag.POWER_CAPPED in result.flags
+    assert result.power_w is not None
+    assert result.loop_time_s < 0.15
+
+
 def test_a_long_loop_at_the_power_limit_is_slowed_down_and_says_so():
     machine = SimulatedMachine(CAPPED, CAPPING, RING)
     result = measure(machine, machine.instruments(LIMITED), MeasurementProtocol(2.0, 5.0))
