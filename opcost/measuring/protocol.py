@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from opcost.measuring.conditions import Circumstances
 
 FULL_LOOP_S = 30.0
 """Loop of the full protocol, the project's reference for shorter protocols."""
@@ -64,3 +67,12 @@ def protocol_for(
 
 ProtocolFor: TypeAlias = Callable[[bool], MeasurementProtocol]
 """Returns the protocol for a device, given whether it is a GPU."""
+
+
+def protocol_options(measured: Iterable[Circumstances]) -> tuple[str, ...]:
+    """Return the options of a command that measures as most rows were: with others, all would be measured again."""
+    protocols = Counter((one.relative_error, one.loop_s) for one in measured)
+    relative_error, loop_s = protocols.most_common(1)[0][0] if protocols else (None, None)
+    if relative_error is not None:
+        return "--relative-error", f"{relative_error:g}"
+    return () if loop_s in (None, FULL_LOOP_S) else ("--seconds", f"{loop_s:g}")

@@ -192,12 +192,11 @@ def _print_taken(reports: Sequence[OperatorsReport] | Sequence[FullModelReport])
     besides_s = reports[0].besides_s if reports else 0.0
     steps = dict.fromkeys(step for report in reports for step in report.steps_s)
     steps_s = {step: sum(report.steps_s.get(step, 0.0) for report in reports) for step in steps}
-    rest_s = taken_s - sum(steps_s.values())
-    parts = [
-        *(f"{duration(time_s)} {step}" for step, time_s in steps_s.items() if time_s),
-        *([f"{duration(rest_s)} between measurements"] if steps_s else []),
-        *(_part(name, time_s) for name, time_s in (reports[0].besides_parts_s if taken_s else {}).items()),
-    ]
+    if steps_s:
+        steps_s["between measurements"] = taken_s - sum(steps_s.values())
+    besides_parts_s = reports[0].besides_parts_s if taken_s else {}
+    parts_s = {**steps_s, **{_PARTS[name]: time_s for name, time_s in besides_parts_s.items()}}
+    parts = [f"{duration(time_s)} {what}" for what, time_s in parts_s.items() if round(time_s)]
     print_line(f"total time taken: {duration(taken_s + besides_s)}" + (f" ({', '.join(parts)})" if parts else ""))
 
 

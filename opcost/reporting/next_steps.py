@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -12,7 +11,7 @@ from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.invocation import command
 from opcost.measuring.conditions import EXECUTIONS
-from opcost.measuring.protocol import FULL_LOOP_S
+from opcost.measuring.protocol import protocol_options
 from opcost.units import percent
 
 OFF_RATIO = 0.03
@@ -79,17 +78,11 @@ def next_steps(candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> 
 
 
 def _how(flag: TupleFlag, device: str, execution: str, tuples: Sequence[TupleCost]) -> list[str]:
-    """Return the options with which most rows were measured: with others, all would be measured again."""
+    """Return the options with which most rows were measured."""
     where = ["--device", "cpu"] if device == "cpu" else ["--execution", execution]
     if flag is TupleFlag.NOT_PRECISE:
         return where
-    protocols = Counter(
-        (one.row.circumstances.relative_error, one.row.circumstances.loop_s) for one in tuples if one.row is not None
-    )
-    relative_error, loop_s = protocols.most_common(1)[0][0] if protocols else (None, None)
-    if relative_error is not None:
-        return [*where, "--relative-error", f"{relative_error:g}"]
-    return where if loop_s in (None, FULL_LOOP_S) else [*where, "--seconds", f"{loop_s:g}"]
+    return [*where, *protocol_options(one.row.circumstances for one in tuples if one.row is not None)]
 
 
 def _is_summed_in(one: TupleCost, comparisons: Sequence[int]) -> bool:

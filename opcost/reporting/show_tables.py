@@ -123,10 +123,10 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
             _print_missing(ranking, report)
         if ranking.others:
             print_line(f"Under other conditions: {some_of(list(ranking.others), NAMES_SHOWN)}")
-            print_commands([(command("show", *ranking.others), "show them")])
+            print_commands([(command("show", *ranking.others, *report.choice.options), "show them")])
     if report.not_measured:
         print_line(f"Not measured: {some_of(report.not_measured, NAMES_SHOWN)}")
-        measuring = command("measure-models", *report.not_measured, *report.choice.measuring_options)
+        measuring = command("measure-models", *report.not_measured, *report.choice.measuring_options())
         print_commands([(measuring, "measure them")])
     if report.rankings:
         print_origin()
@@ -250,13 +250,16 @@ def _print_missing(ranking: DeviceRanking, report: ShowReport) -> None:
     models = [model for model in ranking.all_models if model.needs_rows]
     if not models:
         return
-    names, options = [model.row.name for model in models], report.choice.measuring_options
-    ways = [(command("measure", *names, *options), "measure the other operators")]
+    names = [model.row.name for model in models]
+    options = report.choice.measuring_options(ranking.conditions.device_type)
+    ways = [(command("measure", *names, *options, *ranking.protocol_options), "measure the other operators")]
     dropped = report.dropped
     left_out = [] if dropped is None else [name for name in dropped.names if any(name in one.missing for one in models)]
     if dropped is not None and left_out:
         print_line(f"The whitelist drops {', '.join(left_out)}: add them to {dropped.path} first, or measure wholes.")
-        ways.insert(0, (command("filter", *names), "keep the operators that were added"))
+        if counted := [name for name in names if name in dropped.counted]:
+            ways.insert(0, (command("filter", *counted), "keep the operators that were added"))
         if dropped.shipped is not None:
-            ways.insert(0, (shlex.join(["cp", str(dropped.shipped), str(dropped.path)]), "your copy of the whitelist"))
+            made, copied = ["mkdir", "-p", str(dropped.path.parent)], ["cp", str(dropped.shipped), str(dropped.path)]
+            ways.insert(0, (f"{shlex.join(made)} && {shlex.join(copied)}", "your copy of the whitelist"))
     print_commands([*ways, (command("measure-models", *names, *options), "measure whole models")])

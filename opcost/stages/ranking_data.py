@@ -12,6 +12,7 @@ from opcost.comparing.potential import roofline_of_rows
 from opcost.comparing.ranking import ModelFigures
 from opcost.comparing.roofline import Roofline
 from opcost.measuring.conditions import Conditions
+from opcost.measuring.protocol import protocol_options
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCount, OperatorCounts
@@ -63,6 +64,10 @@ class RankingData:
         """Return the roofline of all measured operators under these conditions."""
         rows = (row for row in self.operator_rows if row.conditions == conditions)
         return roofline_of_rows(rows, self.operator_counts)
+
+    def protocol_options(self, conditions: Conditions) -> tuple[str, ...]:
+        """Return the options of a command that measures as most operators were under these conditions."""
+        return protocol_options(row.circumstances for row in self.operator_rows if row.conditions == conditions)
 
     def figures(self, conditions: Conditions) -> list[ModelFigures]:
         """Return the figures of each model that is measured under these conditions."""

@@ -56,11 +56,23 @@ class Choice:
         return self.execution or usual_execution(device_type)
 
     @property
-    def measuring_options(self) -> tuple[str, ...]:
-        """The options of commands that measure under these conditions; a product's name is none of them."""
-        has_device = self.device is not None and is_device_name(self.device)
-        named = (("--device", self.device if has_device else None), ("--execution", self.execution))
-        return tuple(text for option, value in named if value is not None for text in (option, value))
+    def options(self) -> tuple[str, ...]:
+        """The options of a command that shows other models in the same order and execution."""
+        by = None if self.by == ENERGY else self.by
+        return _options(("--sort", by), ("--device", self.device), ("--execution", self.execution))
+
+    def measuring_options(self, device_type: str | None = None) -> tuple[str, ...]:
+        """Return the options of a command that measures what is shown here of a type of device, None if unknown.
+
+        A product's name is none of them. Without a name, a command measures on a GPU if there is one.
+        """
+        is_torch_name = self.device is not None and is_device_name(self.device)
+        device = self.device if is_torch_name else "cpu" if device_type == "cpu" else None
+        return _options(("--device", device), ("--execution", self.execution))
+
+
+def _options(*named: tuple[str, str | None]) -> tuple[str, ...]:
+    return tuple(text for option, value in named if value is not None for text in (option, value))
 
 
 USUAL_CHOICE = Choice()
@@ -95,6 +107,7 @@ class DeviceRanking:
 
     All are measured under the same conditions; ``others`` are measured under other conditions only, which they have by
     name. ``differing`` are the fields of conditions in which the rankings of this device differ.
+    ``protocol_options`` are those of a command that measures only operators without a row, if there are such models.
     """
 
     product: str
@@ -104,6 +117,7 @@ class DeviceRanking:
     conditions: Conditions
     others: Mapping[str, Conditions] = field(default_factory=dict)
     differing: tuple[str, ...] = ()
+    protocol_options: tuple[str, ...] = ()
 
     @property
     def all_models(self) -> tuple[ShownModel, ...]:
@@ -173,13 +187,16 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
             models = tuple(model for model in shown if model.row.time_s is not None)
             incomplete = tuple(model for model in shown if model.row.time_s is None)
             boards = board_differences(_wholes(data, one.conditions))
-            rankings.append(DeviceRanking(product, models, incomplete, boards, one.conditions, others, differing))
+            options = data.protocol_options(one.conditions) if any(model.needs_rows for model in shown) else ()
+            rankings.append(
+                DeviceRanking(product, models, incomplete, boards, one.conditions, others, differing, options)
+            )
     names_shown = {model.row.name for ranking in rankings for model in ranking.all_models}
     names_without_effect = request.names if names - names_shown else ()
     missing = (config.name for name in names_without_effect for config in _without(names_shown, request, name))
     report = ShowReport(tuple(rankings), tuple(dict.fromkeys(missing)), has_operators, choice=choice)
     needed = {name for model in report.models if model.needs_rows for name in model.missing}
-    return replace(report, dropped=dropped_of(request, needed))
+    return replace(report, dropped=dropped_of(request, needed, configs.values()))
 
 
 def _refuse_empty_globs(request: Request) -> None:

@@ -20,7 +20,7 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load
 
 from opcost.comparing.operator_costs import CostShare
-from opcost.comparing.ranking import FEWEST_WHOLES, SORTS
+from opcost.comparing.ranking import FEWEST_WHOLES, SORTS, TIME
 from opcost.comparing.ranking_row import ranked
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
@@ -32,6 +32,7 @@ from opcost.reporting.show_notes import arithmetic
 from opcost.reporting.show_tables import print_rankings, print_remarks, table_of
 from opcost.running.request import COUNTS, Request
 from opcost.stages.compare import find_comparisons, reports_of
+from opcost.stages.dropped import dropped_of
 from opcost.stages.filter import filter_operators
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
@@ -155,8 +156,19 @@ def test_models_under_other_conditions_are_not_ranked_beside_the_others(
     assert [model.row.name.partition("_32x")[0] for model in ranking.models] == ["resnet50", "vgg16", "swin_t"]
     assert list(ranking.others) == ["alexnet_32x3x224x224"]
     print_rankings(report, "energy", with_incomplete=False)
-    assert "Under other conditions: alexnet_32x3x224x224" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Under other conditions: alexnet_32x3x224x224" in printed
+    assert re.search(r"opcost show alexnet_32x3x224x224 +#", printed)
     assert "power limit" not in table_title(ranking)
+
+
+def test_the_command_that_shows_models_under_other_conditions_keeps_the_options(
+    limited: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    choice = Choice(TIME, device="H200", execution="graph")
+    print_rankings(shown(choice=choice, database=limited.folder), TIME)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "opcost show alexnet_32x3x224x224 --sort time --device H200 --execution graph #" in printed
 
 
 def test_json_has_models_under_other_conditions_without_figures(limited: Database) -> None:
@@ -737,7 +749,7 @@ def test_the_remedy_names_the_whitelist_and_keeps_the_options(
     assert f"The whitelist drops SiLU: add them to {whitelist} first, or measure wholes." in printed
     for name in (
         "filter b ",
-        "measure b --device cpu --execution eager ",
+        "measure b --device cpu --execution eager --seconds 2 ",
         "measure-models b --device cpu --execution eager ",
     ):
         assert re.search(rf"opcost {name} *#", printed)
@@ -747,7 +759,22 @@ def test_the_remedy_names_the_whitelist_and_keeps_the_options(
     printed = capsys.readouterr().out
     assert "whitelist" not in printed
     assert "filter" not in printed
-    assert re.search("opcost measure b *#", printed)
+    # A CPU is meant, on a machine with a GPU, too, and the operators with rows stay as they are.
+    assert re.search("opcost measure b --device cpu --seconds 2 *#", printed)
+
+
+def test_counts_in_the_database_need_no_filter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    campaign = filtered_campaign(tmp_path, dropped_calls=1)
+    request = campaign.request("b")
+    report = show(request)
+    COUNTS.path(request.configs()[0]).unlink()
+    print_rankings(replace(report, dropped=dropped_of(request, {"SiLU"}, request.configs())), "energy")
+    printed = capsys.readouterr().out
+    assert "The whitelist drops SiLU" in printed
+    assert "opcost filter" not in printed
 
 
 def test_a_shipped_whitelist_is_copied_before_it_is_edited(
@@ -755,9 +782,10 @@ def test_a_shipped_whitelist_is_copied_before_it_is_edited(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
     campaign = filtered_campaign(tmp_path, dropped_calls=1)
-    own = tmp_path / "own"
-    own.mkdir()
+    own = tmp_path / "a new home" / "measurements"
     request = replace(campaign.request("b"), measurements=own, shipped_measurements=campaign.measurements)
     print_rankings(show(request), "energy")
     shipped = campaign.measurements / "operator_whitelist.yml"
-    assert f"cp {shipped} {own / shipped.name} " in capsys.readouterr().out
+    line = next(line for line in capsys.readouterr().out.splitlines() if f"cp {shipped}" in line)
+    subprocess.run(line, shell=True, check=True)
+    assert (own / shipped.name).read_text() == shipped.read_text()
