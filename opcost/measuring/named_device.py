@@ -27,8 +27,9 @@ def is_meant(device: str | None, conditions: Conditions) -> bool:
 
 
 def is_part_of(name: str, product: str) -> bool:
-    """Return whether a name is a part of a product's name, in upper or lower case."""
-    return name.casefold() in product.casefold()
+    """Return whether a name is whole words of a product's name, in upper or lower case: H20 is no part of H200."""
+    words = re.escape(name.casefold().strip())
+    return re.search(rf"(?<![^\W_]){words}(?![^\W_])", product.casefold()) is not None
 
 
 def device_mistake(text: str) -> str | None:

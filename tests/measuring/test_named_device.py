@@ -15,7 +15,16 @@ H200 = replace(SIMULATED_CONDITIONS, device_type="cuda", device_product="NVIDIA 
 
 @pytest.mark.parametrize(
     ("device", "meant"),
-    [(None, True), ("cuda", True), ("cuda:1", True), ("h200", True), ("NVIDIA", True), ("cpu", False), ("H100", False)],
+    [
+        (None, True),
+        ("cuda", True),
+        ("cuda:1", True),
+        ("h200", True),
+        ("NVIDIA", True),
+        ("cpu", False),
+        ("H100", False),
+        ("H20", False),
+    ],
 )
 def test_a_device_is_meant_by_its_type_or_a_part_of_its_name(device: str | None, meant: bool) -> None:
     assert is_meant(device, H200) == meant

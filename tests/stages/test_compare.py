@@ -237,6 +237,19 @@ def test_a_device_without_rows_is_refused(campaign: SimulatedCampaign) -> None:
 # Which models
 
 
+def test_a_config_with_a_mistake_is_left_out_unless_it_is_named(
+    campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture
+) -> None:
+    campaign.database.folder.mkdir(exist_ok=True)
+    broken = campaign.measurements / "broken" / "summary.yml"
+    broken.parent.mkdir()
+    broken.write_text("model_name: resnet18\n")
+    assert [report.name for report in compare(campaign)] == ["a"]
+    assert "left out: " in caplog.text
+    with pytest.raises(UserError, match=r"broken/summary\.yml"):
+        compare(campaign, "broken")
+
+
 @pytest.mark.parametrize("names", [("*",), ("a", "*")])
 def test_models_without_counts_are_left_out_with_one_line_unless_they_are_named(
     campaign: SimulatedCampaign, names: tuple[str, ...], caplog: pytest.LogCaptureFixture
