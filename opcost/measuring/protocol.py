@@ -65,6 +65,9 @@ def protocol_for(
     return MeasurementProtocol(SHORT_WARM_UP_S if is_gpu else CPU_WARM_UP_S, FULL_LOOP_S, relative_error, order_seed)
 
 
+USUAL_OPTIONS = ("--relative-error", "0.01")
+"""The options of a command that measures without need of a certain protocol: most loops end within 1 s."""
+
 ProtocolFor: TypeAlias = Callable[[bool], MeasurementProtocol]
 """Returns the protocol for a device, given whether it is a GPU."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.invocation import command
 from opcost.measuring.conditions import Conditions
+from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.reporting.layout import keeping
 from opcost.reporting.operator_tables import print_model
 from opcost.reporting.remark_notes import all_in_words
@@ -23,10 +23,10 @@ from opcost.reporting.show_notes import (
     NAMES_SHOWN,
     arithmetic,
     known_order,
-    measured_share,
     model_notes,
     ranking_notes,
 )
+from opcost.reporting.show_steps import print_missing
 from opcost.reporting.tables import doubt_mark, print_origin
 from opcost.reporting.terminal import Column, print_commands, print_line, print_table
 from opcost.stages.compare import ComparingReport
@@ -120,13 +120,13 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
             for line in ranking_notes(ranking, table.by, left_out):
                 print_line(line)
         if with_incomplete:
-            _print_missing(ranking, report)
+            print_missing(ranking, report)
         if ranking.others:
             print_line(f"Under other conditions: {some_of(list(ranking.others), NAMES_SHOWN)}")
             print_commands([(command("show", *ranking.others, *report.choice.options), "show them")])
     if report.not_measured:
         print_line(f"Not measured: {some_of(report.not_measured, NAMES_SHOWN)}")
-        measuring = command("measure-models", *report.not_measured, *report.choice.measuring_options())
+        measuring = command("measure-models", *report.not_measured, *report.choice.measuring_options(), *USUAL_OPTIONS)
         print_commands([(measuring, "measure them")])
     if report.rankings:
         print_origin()
@@ -240,26 +240,3 @@ def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
 
 def _plain(value: float | None, decimals: int) -> str:
     return UNKNOWN if value is None else f"{value:,.{decimals}f}"
-
-
-def _print_missing(ranking: DeviceRanking, report: ShowReport) -> None:
-    """Print the models without a whole of which some operators have no row, and the commands that measure the rest."""
-    shares = [f"{model.row.name} ({measured_share(model.row)})" for model in ranking.incomplete]
-    if shares:
-        print_line(f"No whole model and not all operators are measured: {some_of(shares, NAMES_SHOWN)}")
-    models = [model for model in ranking.all_models if model.needs_rows]
-    if not models:
-        return
-    names = [model.row.name for model in models]
-    options = report.choice.measuring_options(ranking.conditions.device_type)
-    ways = [(command("measure", *names, *options, *ranking.protocol_options), "measure the other operators")]
-    dropped = report.dropped
-    left_out = [] if dropped is None else [name for name in dropped.names if any(name in one.missing for one in models)]
-    if dropped is not None and left_out:
-        print_line(f"The whitelist drops {', '.join(left_out)}: add them to {dropped.path} first, or measure wholes.")
-        if counted := [name for name in names if name in dropped.counted]:
-            ways.insert(0, (command("filter", *counted), "keep the operators that were added"))
-        if dropped.shipped is not None:
-            made, copied = ["mkdir", "-p", str(dropped.path.parent)], ["cp", str(dropped.shipped), str(dropped.path)]
-            ways.insert(0, (f"{shlex.join(made)} && {shlex.join(copied)}", "your copy of the whitelist"))
-    print_commands([*ways, (command("measure-models", *names, *options), "measure whole models")])

@@ -12,7 +12,7 @@ from opcost.comparing.potential import roofline_of_rows
 from opcost.comparing.ranking import ModelFigures
 from opcost.comparing.roofline import Roofline
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.protocol import protocol_options
+from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCount, OperatorCounts
@@ -66,8 +66,12 @@ class RankingData:
         return roofline_of_rows(rows, self.operator_counts)
 
     def protocol_options(self, conditions: Conditions) -> tuple[str, ...]:
-        """Return the options of a command that measures as most operators were under these conditions."""
-        return protocol_options(row.circumstances for row in self.operator_rows if row.conditions == conditions)
+        """Return the options of a command that measures as most operators were under these conditions.
+
+        Loops of 30 s count as precise, and need no others of that length.
+        """
+        rows = (row.circumstances for row in self.operator_rows if row.conditions == conditions)
+        return protocol_options(rows) or USUAL_OPTIONS
 
     def figures(self, conditions: Conditions) -> list[ModelFigures]:
         """Return the figures of each model that is measured under these conditions."""

@@ -20,7 +20,7 @@ from opcost.measuring.named_device import device_mistake, is_meant
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.running.request import Request, model_tuple
-from opcost.stages.dropped import Dropped, dropped_of
+from opcost.stages.preparation import Preparation, preparation_of
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.storage.config_nodes import quoted
 from opcost.storage.configs import ModelConfig
@@ -129,14 +129,14 @@ class DeviceRanking:
 class ShowReport:
     """The rankings, one for each device, and the models that were named without effect: none is measured.
 
-    ``has_operators`` says whether the models have their operators. ``dropped`` are operators without a row that the
-    whitelist drops, None if there are none.
+    ``has_operators`` says whether the models have their operators. ``preparation`` is that of measuring the operators
+    without a row, None if there are none.
     """
 
     rankings: tuple[DeviceRanking, ...]
     not_measured: tuple[str, ...]
     has_operators: bool
-    dropped: Dropped | None = None
+    preparation: Preparation | None = None
     choice: Choice = USUAL_CHOICE
 
     @property
@@ -196,7 +196,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     missing = (config.name for name in names_without_effect for config in _without(names_shown, request, name))
     report = ShowReport(tuple(rankings), tuple(dict.fromkeys(missing)), has_operators, choice=choice)
     needed = {name for model in report.models if model.needs_rows for name in model.missing}
-    return replace(report, dropped=dropped_of(request, needed, configs.values()))
+    return replace(report, preparation=preparation_of(request, needed, configs.values()) if needed else None)
 
 
 def _refuse_empty_globs(request: Request) -> None:

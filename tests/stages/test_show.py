@@ -30,9 +30,8 @@ from opcost.prediction.rates import PREDICTED_ERROR_RATIO
 from opcost.reporting.show_lines import csv_lines, largest, print_csv, ranking_objects
 from opcost.reporting.show_notes import arithmetic
 from opcost.reporting.show_tables import print_rankings, print_remarks, table_of
-from opcost.running.request import COUNTS, Request
+from opcost.running.request import COUNTS, FILTERED_COUNTS, Request
 from opcost.stages.compare import find_comparisons, reports_of
-from opcost.stages.dropped import dropped_of
 from opcost.stages.filter import filter_operators
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
@@ -746,11 +745,11 @@ def test_the_remedy_names_the_whitelist_and_keeps_the_options(
     whitelist = campaign.measurements / "operator_whitelist.yml"
     print_rankings(show(campaign.request("b"), Choice(device="cpu", execution="eager")), "energy")
     printed = capsys.readouterr().out
-    assert f"The whitelist drops SiLU: add them to {whitelist} first, or measure wholes." in printed
+    assert f"The whitelist drops SiLU: add it to {whitelist} first, or measure whole models." in printed
     for name in (
         "filter b ",
         "measure b --device cpu --execution eager --seconds 2 ",
-        "measure-models b --device cpu --execution eager ",
+        "measure-models b --device cpu --execution eager --relative-error 0.01 ",
     ):
         assert re.search(rf"opcost {name} *#", printed)
     # With it in the whitelist, only the measurement is left.
@@ -763,18 +762,17 @@ def test_the_remedy_names_the_whitelist_and_keeps_the_options(
     assert re.search("opcost measure b --device cpu --seconds 2 *#", printed)
 
 
-def test_counts_in_the_database_need_no_filter(
+def test_models_that_the_user_has_not_counted_are_counted_and_filtered_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
     campaign = filtered_campaign(tmp_path, dropped_calls=1)
     request = campaign.request("b")
-    report = show(request)
-    COUNTS.path(request.configs()[0]).unlink()
-    print_rankings(replace(report, dropped=dropped_of(request, {"SiLU"}, request.configs())), "energy")
-    printed = capsys.readouterr().out
-    assert "The whitelist drops SiLU" in printed
-    assert "opcost filter" not in printed
+    for kind in (COUNTS, FILTERED_COUNTS):
+        kind.path(request.configs()[0]).unlink()
+    print_rankings(show(request), "energy")
+    steps = re.findall(r"opcost (\S+) b .*#", capsys.readouterr().out)
+    assert steps == ["count", "filter", "measure", "measure-models"]
 
 
 def test_a_shipped_whitelist_is_copied_before_it_is_edited(
