@@ -467,7 +467,7 @@ def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
     monkeypatch.setattr("opcost.running.drift_check.EVERY", 2)
     campaign = SimulatedCampaign(tmp_path, LOADS, drift_case=Case(MODEL))
     campaign.add_model("a", {RELU: 1, GELU: 1, SILU: 1})
-    run(campaign)
+    (report,) = run(campaign)
     assert [built.short_name for built in campaign.built] == [
         "resnet18",
         "ReLU",
@@ -478,6 +478,8 @@ def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
     ]
     assert [row.operator for row in campaign.database.sentinel_measurements.rows()] == [MODEL.operator] * 3
     assert len(rows(campaign)) == 3
+    assert min(report.besides_parts_s["start"], report.besides_parts_s["drift_checks"]) > 0
+    assert sum(report.besides_parts_s.values()) == pytest.approx(report.besides_s)
     assert "drift check, 3 measurements: " in caplog.text
     campaign.built.clear()
     run(campaign)
