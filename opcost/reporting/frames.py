@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column, columns_of
 from opcost.comparing.ranking import ENERGY
-from opcost.reporting.show_lines import csv_lines
+from opcost.reporting.show_lines import csv_columns, csv_lines
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.show import Choice
@@ -111,7 +111,7 @@ def show(
         UserError: a name matches no model, nothing is measured, or a table is damaged.
     """
     report = find_rankings(_request(names, None, database), Choice(sort, device, execution, operators))
-    return _frame(csv_lines(report, sort))
+    return _frame(csv_lines(report, sort), csv_columns(report))
 
 
 def compare(*names: str, device: str | None = None, database: str | Path | None = None) -> DataFrame:

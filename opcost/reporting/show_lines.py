@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from opcost.columns import Column, Columns, by_column, columns_of
 from opcost.comparing.operator_costs import KindCosts, OperatorCost
 from opcost.comparing.ranking_row import RankingRow
-from opcost.measuring.conditions import DEVICE_PRODUCT
+from opcost.measuring.conditions import DEVICE_PRODUCT, Conditions
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 
 KIND = Column("kind of operator with the largest share of the sum; `kind_2` and `kind_3` have the next ones")
@@ -19,6 +19,9 @@ KIND_RATIO = Column(
     "its share of the energy of all measured operators of the model; of the time if sorted by time, or if energies are "
     "unknown"
 )
+
+NOT_MEASURED = "not measured under these conditions"
+"""The reason why a model has no figures."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +85,13 @@ def _with_operators(ranking: DeviceRanking, top: int | None) -> DeviceRanking:
 def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
     """Return one object for each model for JSON, in the order of the tables; figures are in SI units.
 
-    Behind them, models that are measured under other conditions only have their conditions and no figures.
+    Behind them are the models that are not measured, or under other conditions only: they have no figures.
     """
     unknown: dict[str, Any] = dict.fromkeys(field.name for field in fields(RankingRow))
     others = (
-        {**unknown, "name": name, "conditions": asdict(conditions), "kinds": []}
-        for ranking in report.rankings
-        for name, conditions in ranking.others.items()
+        {**unknown, "name": name, "energy_missing_reason": NOT_MEASURED, "conditions": found, "kinds": []}
+        for name, conditions in _without_figures(report)
+        for found in (None if conditions is None else asdict(conditions),)
     )
     models = (
         {
@@ -101,17 +104,35 @@ def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
     return [*models, *others]
 
 
+def csv_columns(report: ShowReport) -> list[str]:
+    """Return the columns of ``csv_lines``."""
+    return [field.name for field in columns_of(OperatorLine if report.has_operators else ModelLine)]
+
+
 def csv_lines(report: ShowReport, by: str) -> list[dict[str, Any]]:
-    """Return the lines of all models, or of all of their operators if the report has them, by column."""
+    """Return the lines of all models, or of all of their operators if the report has them, by column.
+
+    Those of models without figures have their name, the reason and the conditions only.
+    """
     if report.has_operators:
         return [by_column(line) for model in report.models for line in _operator_lines(model)]
-    return [by_column(ModelLine(model.row, _largest_kinds(model.kinds, by))) for model in report.models]
+    models = [by_column(ModelLine(model.row, _largest_kinds(model.kinds, by))) for model in report.models]
+    others = (
+        {"name": name, "energy_missing_reason": NOT_MEASURED, **({} if conditions is None else by_column(conditions))}
+        for name, conditions in _without_figures(report)
+    )
+    return [*models, *others]
+
+
+def _without_figures(report: ShowReport) -> list[tuple[str, Conditions | None]]:
+    """Return the models without figures, with the other conditions that they are measured under."""
+    others = [(name, found) for ranking in report.rankings for name, found in ranking.others.items()]
+    return [*others, *((name, None) for name in report.not_measured)]
 
 
 def print_csv(report: ShowReport, by: str) -> None:
     """Print ``csv_lines`` on stdout."""
-    kind = OperatorLine if report.has_operators else ModelLine
-    writer = csv.DictWriter(sys.stdout, [field.name for field in columns_of(kind)], lineterminator="\n")
+    writer = csv.DictWriter(sys.stdout, csv_columns(report), lineterminator="\n")
     writer.writeheader()
     writer.writerows(csv_lines(report, by))
 

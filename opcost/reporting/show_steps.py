@@ -22,13 +22,30 @@ def print_missing(ranking: DeviceRanking, report: ShowReport) -> None:
     models = [model for model in ranking.all_models if model.needs_rows]
     if report.preparation is None or not models:
         return
-    names = [model.row.name for model in models]
+    names = [model.row.name for model in models[:NAMES_SHOWN]]
     options = report.choice.measuring_options(ranking.conditions.device_type)
-    missing = {name for model in models for name in model.missing}
+    missing = {name for model in models[:NAMES_SHOWN] for name in model.missing}
     ways = _preparing(names, [name for name in report.preparation.dropped if name in missing], report.preparation)
     measuring = command("measure", *names, *options, *ranking.protocol_options)
     wholes = command("measure-models", *names, *options, *USUAL_OPTIONS)
-    print_commands([*ways, (measuring, "measure the other operators"), (wholes, "measure whole models")])
+    first = first_of(models)
+    print_commands(
+        [*ways, (measuring, f"measure the other operators{first}"), (wholes, f"measure whole models{first}")]
+    )
+
+
+def print_not_measured(report: ShowReport) -> None:
+    """Print the models that have no row, and the command that measures them."""
+    if report.not_measured:
+        print_line(f"Not measured: {some_of(report.not_measured, NAMES_SHOWN)}")
+        names = report.not_measured[:NAMES_SHOWN]
+        measuring = command("measure-models", *names, *report.choice.measuring_options(), *USUAL_OPTIONS)
+        print_commands([(measuring, f"measure them{first_of(report.not_measured)}")])
+
+
+def first_of(models: Sequence[object]) -> str:
+    """Return a note on a command that names some of these models only, else nothing."""
+    return f" (of the first {NAMES_SHOWN} models)" if len(models) > NAMES_SHOWN else ""
 
 
 def _preparing(names: Sequence[str], dropped: Sequence[str], preparation: Preparation) -> list[tuple[str, str]]:

@@ -12,7 +12,6 @@ from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.invocation import command
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.reporting.layout import keeping
 from opcost.reporting.operator_tables import print_model
 from opcost.reporting.remark_notes import all_in_words
@@ -26,7 +25,7 @@ from opcost.reporting.show_notes import (
     model_notes,
     ranking_notes,
 )
-from opcost.reporting.show_steps import print_missing
+from opcost.reporting.show_steps import print_missing, print_not_measured
 from opcost.reporting.tables import doubt_mark, print_origin
 from opcost.reporting.terminal import Column, print_commands, print_line, print_table
 from opcost.stages.compare import ComparingReport
@@ -124,10 +123,7 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
         if ranking.others:
             print_line(f"Under other conditions: {some_of(list(ranking.others), NAMES_SHOWN)}")
             print_commands([(command("show", *ranking.others, *report.choice.options), "show them")])
-    if report.not_measured:
-        print_line(f"Not measured: {some_of(report.not_measured, NAMES_SHOWN)}")
-        measuring = command("measure-models", *report.not_measured, *report.choice.measuring_options(), *USUAL_OPTIONS)
-        print_commands([(measuring, "measure them")])
+    print_not_measured(report)
     if report.rankings:
         print_origin()
 

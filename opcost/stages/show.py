@@ -23,7 +23,6 @@ from opcost.running.request import Request, model_tuple
 from opcost.stages.preparation import Preparation, preparation_of
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.storage.config_nodes import quoted
-from opcost.storage.configs import ModelConfig
 
 _GLOB = re.compile(r"[*?\[]")
 
@@ -127,10 +126,11 @@ class DeviceRanking:
 
 @dataclass(frozen=True)
 class ShowReport:
-    """The rankings, one for each device, and the models that were named without effect: none is measured.
+    """The rankings, one for each device, and the chosen models that are in none: they are not measured.
 
     ``has_operators`` says whether the models have their operators. ``preparation`` is that of measuring the operators
-    without a row, None if there are none.
+    without a row, None if there are none. ``without_cost`` are those of the user's names and globs of which no model
+    has a cost on any of the devices.
     """
 
     rankings: tuple[DeviceRanking, ...]
@@ -138,18 +138,12 @@ class ShowReport:
     has_operators: bool
     preparation: Preparation | None = None
     choice: Choice = USUAL_CHOICE
+    without_cost: tuple[str, ...] = ()
 
     @property
     def models(self) -> list[ShownModel]:
         """The models of all devices in the order of the rankings, also those with an incomplete sum only."""
         return [model for ranking in self.rankings for model in ranking.all_models]
-
-    @property
-    def is_incomplete(self) -> bool:
-        """Whether a chosen model has no cost on any of the devices."""
-        known = {model.row.name for ranking in self.rankings for model in ranking.models}
-        partly = {model.row.name for ranking in self.rankings for model in ranking.incomplete}
-        return bool(self.not_measured or partly - known)
 
 
 def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
@@ -192,16 +186,17 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
                 DeviceRanking(product, models, incomplete, boards, one.conditions, others, differing, options)
             )
     names_shown = {model.row.name for ranking in rankings for model in ranking.all_models}
-    names_without_effect = request.names if names - names_shown else ()
-    missing = (config.name for name in names_without_effect for config in _without(names_shown, request, name))
-    report = ShowReport(tuple(rankings), tuple(dict.fromkeys(missing)), has_operators, choice=choice)
+    not_measured = tuple(sorted(names - names_shown)) if request.names else ()
+    report = ShowReport(
+        tuple(rankings), not_measured, has_operators, choice=choice, without_cost=_without_cost(request, rankings)
+    )
     needed = {name for model in report.models if model.needs_rows for name in model.missing}
     return replace(report, preparation=preparation_of(request, needed, configs.values()) if needed else None)
 
 
 def _refuse_empty_globs(request: Request) -> None:
     """Refuse a glob that matches no model with the names of models that are measured."""
-    empty = next((name for name in request.names if _GLOB.search(name) and not request.folders.has_match(name)), None)
+    empty = next((name for name in request.names if _GLOB.search(name) and not request.folders.matches(name)), None)
     if empty is not None:
         measured = {row.key.partition("-")[0] for row in request.database.full_model_measurements.rows()}
         configs = request.folders.readable()
@@ -209,10 +204,10 @@ def _refuse_empty_globs(request: Request) -> None:
         raise UserError(f"no model matches {quoted(empty)}; measured are {', '.join(found) or 'none'}")
 
 
-def _without(shown: Collection[str], request: Request, name: str) -> list[ModelConfig]:
-    """Return the configs that a name or glob means if none of them is shown, else nothing."""
-    configs = replace(request, names=(name,)).configs()
-    return [] if any(config.name in shown for config in configs) else configs
+def _without_cost(request: Request, rankings: Iterable[DeviceRanking]) -> tuple[str, ...]:
+    """Return those of the user's names and globs of which no model has a cost."""
+    known = {model.row.name for ranking in rankings for model in ranking.models}
+    return tuple(name for name in request.names if known.isdisjoint(request.folders.matches(name)))
 
 
 def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str, list[Conditions]]:

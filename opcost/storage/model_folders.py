@@ -97,10 +97,10 @@ class ModelFolders:
             raise UserError(f"{self.own}: contains no model's folder; add one ({HELP})")
         return sorted(names)
 
-    def has_match(self, pattern: str) -> bool:
-        """Return whether a name or a glob means one of the models' folders."""
+    def matches(self, pattern: str) -> list[str]:
+        """Return the names of the models' folders that a name or a glob means."""
         wanted = self.wanted_name(pattern)
-        return any(_is_meant(name, wanted) for name in self.names())
+        return [name for name in self.names() if _is_meant(name, wanted)]
 
     def path_of(self, name: str) -> Path:
         """Return the path of a model's ``summary.yml``."""

@@ -47,6 +47,19 @@ def test_a_table_without_a_file_is_empty_and_has_its_columns() -> None:
     assert "reason" in failures
 
 
+@pytest.mark.parametrize("operators", [False, True])
+def test_models_without_any_measurement_leave_the_columns_as_they_are(operators: bool) -> None:
+    frame = opcost.show("mvit_v2_s", operators=operators, database=ROOT / "database")
+    assert list(frame) == list(opcost.show("resnet50", operators=operators, database=ROOT / "database"))
+    if not operators:
+        (line,) = frame.itertuples()
+        assert (line.name, line.energy_missing_reason) == (
+            "mvit_v2_s_8x3x16x224x224",
+            "not measured under these conditions",
+        )
+        assert pandas.isna(line.energy_j)
+
+
 def test_show_returns_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     for names, operators in itertools.product((("resnet50", "swin_t"), ("swin_t",)), (False, True)):
         frame = opcost.show(*names, sort="time", operators=operators, database=ROOT / "database")

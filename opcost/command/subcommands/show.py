@@ -60,7 +60,7 @@ FORMAT = OneOf(
 
 @without_garbage_collection()
 def show(arguments: Namespace) -> int:
-    """Print the ranking; return 1 if a named model has no figure, else 0."""
+    """Print the ranking; return 1 if a name or glob has no model with a cost, else 0."""
     log_run(arguments.verbose)
 
     from opcost.reporting.show_lines import largest, print_csv, ranking_objects
@@ -85,7 +85,7 @@ def show(arguments: Namespace) -> int:
             from opcost.stages.compare import find_comparisons, reports_of
 
             print_remarks(report, reports_of(request, find_comparisons(request)))
-    return int(bool(arguments.names) and report.is_incomplete)
+    return int(bool(report.without_cost))
 
 
 SHOW = Subcommand(
