@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opcost.comparing.operator_costs import CostShare, KindCosts, OperatorCost, rank_of
 from opcost.comparing.ranking import ENERGY, NAME, POWER, SAVING, TIME
-from opcost.comparing.ranking_row import SUM, RankingRow
+from opcost.comparing.ranking_row import SUM
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
 from opcost.reporting.layout import keeping
@@ -60,7 +60,7 @@ def print_model(label: str, model: ShownModel, by: str, top: int | None = None) 
         by: one of ``SORTS``.
         top: the most operators to print, None for the usual number.
     """
-    _print_cost(label, model.row)
+    _print_cost(label, model)
     most = LINES_SHOWN if top is None else top
     costs = [one.costs for one in model.operators]
     by = known_order(by, [(cost.energy_j, cost.power_w, cost.saving_energy_j) for cost in costs])
@@ -94,29 +94,42 @@ def _print_operators(title: str, operators: Sequence[OperatorCost], by: str) -> 
         print_line("")
 
 
-def _print_cost(label: str, row: RankingRow) -> None:
+def _print_cost(label: str, model: ShownModel) -> None:
     """Print a line for time and one for energy: the cost, the sum, and the roof."""
-    cost = "sum, corrected" if row.source == SUM else "whole model"
-    columns = (
-        *(Column("", "left"), Column(f"{cost} (one run)"), Column("per sample"), Column("sum of operators", drop=1)),
-        *(Column("corrected", drop=2), Column("roof"), Column("saving per run", drop=3)),
-    )
+    row = model.row
     saving_s, saving_j = (
         None if saving is None else saving * row.batch_size
         for saving in (row.saving_time_per_sample_s, row.saving_energy_per_sample_j)
     )
     time = (
-        *("time", _with_error(row.time_s, row.time_standard_error_s, "ms"), _unit(row.time_per_sample_s, "ms")),
+        *("time", _cost(row.source, row.time_s, row.time_standard_error_s, "ms"), _unit(row.time_per_sample_s, "ms")),
         *(_unit(row.sum_time_s, "ms"), ratio(row.corrected_time_ratio)),
         *(percent(row.roof_time_ratio, 0), _unit(saving_s, "ms")),
     )
     energy = (
-        *("energy", _with_error(row.energy_j, row.energy_standard_error_j, "mJ"), _unit(row.energy_per_sample_j, "mJ")),
-        *(_unit(row.sum_energy_j, "mJ"), ratio(row.corrected_energy_ratio)),
+        *("energy", _cost(row.source, row.energy_j, row.energy_standard_error_j, "mJ")),
+        *(_unit(row.energy_per_sample_j, "mJ"), _unit(row.sum_energy_j, "mJ"), ratio(row.corrected_energy_ratio)),
         *(percent(row.roof_energy_ratio, 0), _unit(saving_j, "mJ")),
     )
     doubt = doubt_mark(is_sum_doubtful(row))
-    print_table(label, columns, [_marked(time, doubt), _marked(energy, doubt)])
+    columns = _cost_columns(model)
+    kept = [index for index, column in enumerate(columns) if column is not None]
+    rows = [[_marked(cells, doubt)[index] for index in kept] for cells in (time, energy)]
+    print_table(label, [column for column in columns if column is not None], rows)
+
+
+def _cost_columns(model: ShownModel) -> tuple[Column | None, ...]:
+    """Return the columns of a model's cost; None for one that would repeat another, or that the cost cannot have."""
+    row = model.row
+    is_whole, is_predicted = row.source != SUM, row.predicted_time_s is not None
+    added = [word for word, is_in in (("corrected", model.is_corrected), ("with predictions", is_predicted)) if is_in]
+    cost = "whole model" if is_whole else ", ".join(["sum" if added else "sum of operators", *added])
+    return (
+        *(Column("", "left"), Column(f"{cost} (one run)"), Column("per sample")),
+        Column("sum of operators", drop=1) if is_whole or added else None,
+        Column("corrected", drop=2) if is_whole else None,
+        *(Column("roof"), Column("saving per run", drop=3)),
+    )
 
 
 def _marked(cells: Sequence[str], doubt: str) -> tuple[str, ...]:
@@ -151,5 +164,8 @@ def _unit(value: float | None, unit: str) -> str:
     return UNKNOWN if value is None else f"{milli(value)} {unit}"
 
 
-def _with_error(value: float | None, error: float | None, unit: str) -> str:
-    return _unit(value, unit) if value is None or error is None else f"{milli(value)} ± {milli(error, 2)} {unit}"
+def _cost(source: str, value: float | None, error: float | None, unit: str) -> str:
+    """Return a cost: a whole's with its standard error. A sum's says less than its expected error, which a note has."""
+    if value is None or error is None or source == SUM:
+        return _unit(value, unit)
+    return f"{milli(value)} ± {milli(error, 2)} {unit}"

@@ -82,7 +82,8 @@ def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[s
         names: those of the operators and kinds that are shown.
     """
     row = model.row
-    lines = [f"{energies_line([row])} ± is one standard error{_board(row)}.", *_boards_line(boards)]
+    error = "" if row.source == SUM else f" ± is one standard error{_board(row)}."
+    lines = [energies_line([row]) + error, *_boards_line(boards)]
     if row.memory_bytes_ratio is not None and row.sum_time_s is not None:
         measured = f"{percent(row.memory_bytes_ratio)} of the model's bytes and {percent(row.flop_ratio)} of its FLOPs"
         lines.append(f"Shares are those of the sum of all measured operators, with {measured}.")

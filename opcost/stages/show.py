@@ -86,6 +86,7 @@ class ShownModel:
     """A model of a ranking: its row, its roofline if known, and the kinds of operators in its sum, the largest first.
 
     ``operators`` is empty if they are not to be shown. ``missing`` names the operators that have no row.
+    ``is_corrected`` says whether the sum's cache correction is known.
     """
 
     row: RankingRow
@@ -93,6 +94,7 @@ class ShownModel:
     kinds: tuple[KindCosts, ...]
     operators: tuple[OperatorCost, ...]
     missing: tuple[str, ...] = ()
+    is_corrected: bool = False
 
     @property
     def needs_rows(self) -> bool:
@@ -297,6 +299,7 @@ def _shown(sources: Iterable[RankingSource], by: str, with_operators: bool) -> l
             kinds=kind_costs(of_name[row.name].model, of_name[row.name].roofline, by),
             operators=operator_costs(of_name[row.name].model, of_name[row.name].roofline, by) if with_operators else (),
             missing=of_name[row.name].model.missing,
+            is_corrected=of_name[row.name].model.correction is not None,
         )
         for row in ranked(map(ranking_row, of_name.values()), by)
     ]

@@ -710,6 +710,25 @@ def test_a_whole_of_a_model_that_is_not_counted_has_a_rank_without_kinds(campaig
     assert model.row.time_s == pytest.approx(WHOLE_TIME_S, rel=1e-6)
 
 
+def test_a_sum_is_called_corrected_only_if_it_is_and_has_no_standard_error_beside_its_expected_one(
+    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    measure(campaign, *(f"a{batch}" for batch in BATCHES[1:]))
+    report = show(campaign.request("a2"))
+    (device,) = report.rankings
+    corrected = replace(report, rankings=(replace(device, models=(replace(device.models[0], is_corrected=True),)),))
+    for shown_report, headings in (
+        (report, "sum of operators (one run) per sample"),
+        (corrected, "sum, corrected (one run) per sample sum of operators"),
+    ):
+        print_rankings(shown_report, "energy")
+        printed = " ".join(capsys.readouterr().out.split())
+        assert headings in printed
+        assert printed.count("sum of operators") == 1
+        assert "±" not in printed
+
+
 # Sums of which an operator has no row, because the whitelist drops it
 
 TANH, SILU = operator("Tanh"), operator("SiLU")
