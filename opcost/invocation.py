@@ -8,7 +8,8 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
@@ -28,14 +29,35 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 The comparison does the work of ``advise`` if ``--coverage-target`` is among the arguments."""
 
+WITHOUT_MODELS = ("--home", "--database")
+FOLDERS = (*WITHOUT_MODELS, "--measurements")
+"""Options that name folders. ``qualify`` reads no models."""
+
 
 def command(name: str, *arguments: str) -> str:
-    """Return the command of a subcommand: of its script if a script is running, else of ``opcost``."""
+    """Return the command of a subcommand, with the folders of the running program.
+
+    It is that of the subcommand's script if a script is running, else of ``opcost``.
+    """
     program = Path(sys.argv[0])
+    words = [*arguments, *_folders(WITHOUT_MODELS if name == "qualify" else FOLDERS)]
     if is_script() and name in SCRIPTS:
         script, *more = SCRIPTS[name]
-        return shlex.join([_python(), str(program.with_name(script)), *more, *arguments])
-    return shlex.join([*_opcost(), name, *arguments])
+        return shlex.join([_python(), str(program.with_name(script)), *more, *words])
+    return shlex.join([*_opcost(), name, *words])
+
+
+def _folders(options: Collection[str]) -> list[str]:
+    """Return those of these options that the running program was called with, and their values."""
+    if not is_script() and program_name() != "opcost":
+        return []
+    found = []
+    for word, value in pairwise([*sys.argv[1:], ""]):
+        if word in options and value:
+            found += [word, value]
+        elif word.partition("=")[0] in options and "=" in word:
+            found.append(word)
+    return found
 
 
 def pip_install(*requirements: str) -> str:

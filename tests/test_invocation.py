@@ -34,6 +34,17 @@ def test_a_program_below_the_current_folder_has_its_relative_path(environment: P
     assert pip_install("opcost[torch]") == ".venv/bin/python -m pip install 'opcost[torch]'"
 
 
+@pytest.mark.parametrize("options", [["--database", "my rows", "--home=h"], ["--measurements", "m"]])
+def test_a_command_has_the_folders_of_the_running_program(
+    environment: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(environment / "opcost"), "show", *options, "--sort", "time"])
+    assert command("measure", "swin_t") == f".venv/bin/opcost measure swin_t {shlex.join(options)}"
+    assert ("--measurements" in command("qualify")) is False
+    monkeypatch.setattr(sys, "argv", ["notebook.py", *options])
+    assert command("measure", "swin_t") == ".venv/bin/opcost measure swin_t"
+
+
 def test_a_program_elsewhere_has_its_whole_path(
     environment: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
