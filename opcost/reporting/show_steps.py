@@ -4,60 +4,73 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
+from opcost.comparing.ranking_row import SUM
 from opcost.invocation import command
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.reporting.show_notes import NAMES_SHOWN, measured_share
 from opcost.reporting.terminal import print_commands, print_line
 from opcost.stages.preparation import Preparation
-from opcost.stages.show import DeviceRanking, ShowReport
+from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 from opcost.units import some_of
 
 
-def print_missing(ranking: DeviceRanking, report: ShowReport) -> None:
-    """Print the models without a whole of which some operators have no row, and the commands that measure the rest."""
+def print_measuring(ranking: DeviceRanking, report: ShowReport, is_named: bool) -> None:
+    """Print the commands that measure what is missing from a ranking.
+
+    Args:
+        ranking: of the device.
+        report: with the state before a measurement of operators.
+        is_named: whether models are named. Else models without a cost, and operators without a row, are left out.
+    """
     shares = [f"{model.row.name} ({measured_share(model.row)})" for model in ranking.incomplete]
-    if shares:
+    if shares and is_named:
         print_line(f"No whole model and not all operators are measured: {some_of(shares, NAMES_SHOWN)}")
-    models = [model for model in ranking.all_models if model.needs_rows]
-    if report.preparation is None or not models:
+    sums = [model for model in (ranking.all_models if is_named else ranking.models) if model.row.source == SUM]
+    if not sums:
         return
-    names = [model.row.name for model in models[:NAMES_SHOWN]]
     options = report.choice.measuring_options(ranking.conditions.device_type)
-    missing = {name for model in models[:NAMES_SHOWN] for name in model.missing}
-    ways = _preparing(names, [name for name in report.preparation.dropped if name in missing], report.preparation)
-    measuring = command("measure", *names, *options, *ranking.protocol_options)
-    wholes = command("measure-models", *names, *options, *USUAL_OPTIONS)
-    first = first_of(models)
-    print_commands(
-        [*ways, (measuring, f"measure the other operators{first}"), (wholes, f"measure whole models{first}")]
-    )
+    ways = []
+    needing = [model for model in sums if model.missing]
+    if report.preparation is not None and needing and is_named:
+        ways = _preparing(needing[:NAMES_SHOWN], report.preparation)
+        names = [model.row.name for model in needing[:NAMES_SHOWN]]
+        measuring = command("measure", *names, *options, *ranking.protocol_options)
+        ways.append((measuring, f"measure the other operators{_of_first(needing)}"))
+    print_commands([*ways, _whole_models([model.row.name for model in sums], options)])
 
 
 def print_not_measured(report: ShowReport) -> None:
-    """Print the models that have no row, and the command that measures them."""
+    """Print the models that have no row, those with a whole in another execution, and the commands for both."""
     if report.not_measured:
-        print_line(f"Not measured: {some_of(report.not_measured, NAMES_SHOWN)}")
-        names = report.not_measured[:NAMES_SHOWN]
-        measuring = command("measure-models", *names, *report.choice.measuring_options(), *USUAL_OPTIONS)
-        print_commands([(measuring, f"measure them{first_of(report.not_measured)}")])
+        print_line(f"Not measured under these conditions: {some_of(report.not_measured, NAMES_SHOWN)}")
+        print_commands([_whole_models(report.not_measured, report.choice.measuring_options())])
+    for execution, names in report.other_executions.items():
+        print_line(f"Measured in {execution} execution: {some_of(names, NAMES_SHOWN)}")
+        options = replace(report.choice, execution=execution).options
+        print_commands([(command("show", *names[:NAMES_SHOWN], *options), f"show them{_of_first(names)}")])
 
 
-def first_of(models: Sequence[object]) -> str:
-    """Return a note on a command that names some of these models only, else nothing."""
-    return f" (of the first {NAMES_SHOWN} models)" if len(models) > NAMES_SHOWN else ""
+def _whole_models(names: Sequence[str], options: Sequence[str]) -> tuple[str, str]:
+    """Return the command that measures whole models, with its purpose."""
+    measuring = command("measure-models", *names[:NAMES_SHOWN], *options, *USUAL_OPTIONS)
+    return measuring, f"measure whole models{_of_first(names)}"
 
 
-def _preparing(names: Sequence[str], dropped: Sequence[str], preparation: Preparation) -> list[tuple[str, str]]:
-    """Return the commands, with their purposes, before the operators of some models can be measured.
+def _of_first(models: Sequence[object]) -> str:
+    """Return a note on a command that names the first of these models only, else nothing."""
+    return f" (the first {NAMES_SHOWN})" if len(models) > NAMES_SHOWN else ""
+
+
+def _preparing(models: Sequence[ShownModel], preparation: Preparation) -> list[tuple[str, str]]:
+    """Return the commands, with their purposes, before the missing operators of some models can be measured.
 
     If the whitelist drops any of them, print which ones.
-
-    Args:
-        names: of the models.
-        dropped: the operators without a row that the whitelist drops.
-        preparation: what is done already.
     """
+    names = [model.row.name for model in models]
+    missing = {name for model in models for name in model.missing}
+    dropped = [name for name in preparation.dropped if name in missing]
     ways = []
     if dropped:
         them = "it" if len(dropped) == 1 else "them"

@@ -25,7 +25,7 @@ from opcost.reporting.show_notes import (
     model_notes,
     ranking_notes,
 )
-from opcost.reporting.show_steps import print_missing, print_not_measured
+from opcost.reporting.show_steps import print_measuring, print_not_measured
 from opcost.reporting.tables import doubt_mark, print_origin
 from opcost.reporting.terminal import Column, print_commands, print_line, print_table
 from opcost.stages.compare import ComparingReport
@@ -118,8 +118,7 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
             left_out = print_table(table.title, table.columns, table.rows[:top])
             for line in ranking_notes(ranking, table.by, left_out):
                 print_line(line)
-        if with_incomplete:
-            print_missing(ranking, report)
+        print_measuring(ranking, report, with_incomplete)
         if ranking.others:
             print_line(f"Under other conditions: {some_of(list(ranking.others), NAMES_SHOWN)}")
             print_commands([(command("show", *ranking.others, *report.choice.options), "show them")])

@@ -132,7 +132,8 @@ class ShowReport:
 
     ``has_operators`` says whether the models have their operators. ``preparation`` is that of measuring the operators
     without a row, None if there are none. ``without_cost`` are those of the user's names and globs of which no model
-    has a cost on any of the devices.
+    has a cost on any of the devices. ``other_executions`` are models without a cost whose whole is measured in another
+    execution, by that execution.
     """
 
     rankings: tuple[DeviceRanking, ...]
@@ -141,6 +142,7 @@ class ShowReport:
     preparation: Preparation | None = None
     choice: Choice = USUAL_CHOICE
     without_cost: tuple[str, ...] = ()
+    other_executions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def models(self) -> list[ShownModel]:
@@ -188,9 +190,15 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
                 DeviceRanking(product, models, incomplete, boards, one.conditions, others, differing, options)
             )
     names_shown = {model.row.name for ranking in rankings for model in ranking.all_models}
-    not_measured = tuple(sorted(names - names_shown)) if request.names else ()
+    known = {model.row.name for ranking in rankings for model in ranking.models}
     report = ShowReport(
-        tuple(rankings), not_measured, has_operators, choice=choice, without_cost=_without_cost(request, rankings)
+        tuple(rankings),
+        tuple(sorted(names - names_shown)) if request.names else (),
+        has_operators,
+        choice=choice,
+        # Of the user's names and globs.
+        without_cost=tuple(name for name in request.names if known.isdisjoint(request.folders.matches(name))),
+        other_executions=_other_executions(data, names - known, choice) if request.names else {},
     )
     needed = {name for model in report.models if model.needs_rows for name in model.missing}
     return replace(report, preparation=preparation_of(request, needed, configs.values()) if needed else None)
@@ -206,10 +214,16 @@ def _refuse_empty_globs(request: Request) -> None:
         raise UserError(f"no model matches {quoted(empty)}; measured are {', '.join(found) or 'none'}")
 
 
-def _without_cost(request: Request, rankings: Iterable[DeviceRanking]) -> tuple[str, ...]:
-    """Return those of the user's names and globs of which no model has a cost."""
-    known = {model.row.name for ranking in rankings for model in ranking.models}
-    return tuple(name for name in request.names if known.isdisjoint(request.folders.matches(name)))
+def _other_executions(data: RankingData, names: Collection[str], choice: Choice) -> dict[str, tuple[str, ...]]:
+    """Return those of these models whose whole is measured in another execution, by that execution."""
+    found: dict[str, list[str]] = {}
+    for model in data.models:
+        all_conditions = (row.conditions for row in model.wholes if model.config.name in names)
+        meant = (one for one in all_conditions if is_meant(choice.device, one))
+        others = {one.execution for one in meant if one.execution != choice.execution_on(one.device_type)}
+        for execution in others:
+            found.setdefault(execution, []).append(model.config.name)
+    return {execution: tuple(models) for execution, models in found.items()}
 
 
 def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str, list[Conditions]]:

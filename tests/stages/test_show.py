@@ -314,7 +314,7 @@ def test_a_glob_names_its_models_without_any_measurement(capsys: pytest.CaptureF
     assert [model.row.name for model in report.models] == ["wide_resnet50_2_32x3x224x224"]
     assert (report.not_measured, report.without_cost) == (("wide_resnet101_2_32x3x224x224",), ())
     print_rankings(report, "energy")
-    assert "Not measured: wide_resnet101_2_32x3x224x224\n" in capsys.readouterr().out
+    assert "Not measured under these conditions: wide_resnet101_2_32x3x224x224\n" in capsys.readouterr().out
     assert shown().not_measured == ()
 
 
@@ -324,10 +324,39 @@ def test_a_long_list_of_models_without_any_measurement_is_shortened(
     monkeypatch.setenv("COLUMNS", "1000")
     report = shown("*")
     print_rankings(report, "energy")
-    named, commands = re.findall("^(Not measured: .*)\n(.*)", capsys.readouterr().out, re.MULTILINE)[0]
+    named, commands = re.findall(
+        "^(Not measured under these conditions: .*)\n(.*)", capsys.readouterr().out, re.MULTILINE
+    )[0]
     assert named.endswith(f" and {len(report.not_measured) - 6} more")
     assert commands.count("_32x3x") == 6
-    assert "(of the first 6 models)" in commands
+    assert "(the first 6)" in commands
+
+
+def test_the_next_step_of_a_sum_is_to_measure_the_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    print_rankings(shown("vgg11", choice=Choice(execution="eager")), "energy")
+    assert re.search(
+        "opcost measure-models vgg11_32x3x224x224 --execution eager --relative-error 0.01 ", capsys.readouterr().out
+    )
+    print_rankings(shown(choice=Choice(execution="eager")), "energy", with_incomplete=False)
+    printed = capsys.readouterr().out
+    assert re.search("opcost measure-models resnet18_32x3x224x224 .* # measure whole models \\(the first 6\\)", printed)
+    print_rankings(shown("resnet50"), "energy")
+    assert "opcost measure" not in capsys.readouterr().out
+
+
+def test_another_execution_in_which_a_model_is_measured_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    report = shown("mobilenet_v2", "swin_t", "resnet50", choice=Choice(TIME, execution="eager"))
+    assert report.other_executions == {"graph": ("mobilenet_v2_32x3x224x224", "swin_t_32x3x224x224")}
+    print_rankings(report, "energy")
+    names = "mobilenet_v2_32x3x224x224 swin_t_32x3x224x224"
+    assert f"opcost show {names} --sort time --execution graph " in capsys.readouterr().out
+    assert shown("mobilenet_v2").other_executions == {}
 
 
 def test_json_and_csv_have_models_without_any_measurement_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
