@@ -130,12 +130,19 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
 def print_remarks(report: ShowReport, reports: Sequence[ComparingReport]) -> None:
     """Print all remarks on the comparisons under the conditions that are shown."""
     shown = {(model.row.name, model.row.conditions) for model in report.models}
-    print_line("Remarks on the sums of the whitelisted operators and the whole models:")
-    for one in reports:
-        for label, row, remarks in zip(one.labels, one.comparisons, one.remarks, strict=True):
-            if (row.name, row.conditions) in shown:
-                for line in all_in_words(row, remarks) or ["none"]:
-                    print_line(f"{label}: {line}", hanging=4)
+    lines = [
+        f"{label}: {line}"
+        for one in reports
+        for label, row, remarks in zip(one.labels, one.comparisons, one.remarks, strict=True)
+        if (row.name, row.conditions) in shown
+        for line in all_in_words(row, remarks) or ["none"]
+    ]
+    if lines:
+        print_line("Remarks on the sums of the whitelisted operators and the whole models:")
+    else:
+        print_line("No remarks: no sum of these models can be compared with a whole model.")
+    for line in lines:
+        print_line(line, hanging=4)
 
 
 def _labels(rows: Sequence[RankingRow]) -> list[str]:

@@ -635,6 +635,13 @@ def test_all_remarks_are_printed_when_asked_for(capsys: pytest.CaptureFixture[st
     assert "(eager)" not in printed
 
 
+def test_remarks_are_said_to_be_none_if_no_model_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    request = Request(("resnet18_32x3x224x224",), ROOT / "measurements", Database(ROOT / "database"))
+    report = show(request, Choice(execution="eager"))
+    print_remarks(report, reports_of(request, find_comparisons(request)))
+    assert capsys.readouterr().out == "No remarks: no sum of these models can be compared with a whole model.\n"
+
+
 def test_neither_torch_nor_pandas_is_imported() -> None:
     program = (
         "import sys; from opcost.__main__ import main; sys.argv = ['opcost', 'show', 'resnet50']; status = main(); "
