@@ -23,13 +23,13 @@ LINES_SHOWN = 15
 ORDERS = {ENERGY: "by energy", TIME: "by time", POWER: "by power", SAVING: "by saving", NAME: "by name"}
 
 SHARES = (
-    Column("ms/run", drop=1),
+    Column("ms/run", drop=6),
     Column("mJ/run"),
     Column("W", drop=8),
-    Column("time share", drop=6),
-    Column("energy share", drop=3),
+    Column("time share", drop=1),
+    Column("energy share", drop=1),
     Column("time roof", drop=5),
-    Column("energy roof", drop=5),
+    Column("energy roof", drop=1),
     Column("saving ms/run", drop=7),
     Column("saving mJ/run", drop=4),
 )
@@ -39,8 +39,8 @@ SORTED_BY = {TIME: "ms/run", POWER: "W", SAVING: "saving mJ/run"}
 """The column of each order that could be left out."""
 
 OPERATOR_COLUMNS = (
-    Column("operator", "left", wraps=24),
-    Column("on", "left", wraps=24),
+    Column("operator", "left", wraps=20),
+    Column("on", "left", wraps=14),
     Column("calls", drop=2),
     Column("ms/call", drop=10),
     Column("mJ/call", drop=10),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -78,8 +79,11 @@ def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequ
     table = drawn((shown, rows), width, block)
     for line in wrapped(title, width):
         console.print(Text(line, "bold"))
-    console.print(table.table, crop=False)
-    console.print()
+    with console.capture() as captured:
+        console.print(table.table, crop=False)
+    for line in captured.get().splitlines():
+        print(_TRAILING_SPACES.sub("", line))
+    print()
     notes = []
     if table.left_out:
         notes.append(f"Not shown at this width: {', '.join(table.left_out)}; a wider terminal or --json has them.")
@@ -121,6 +125,10 @@ def print_origin_line(command: str, facts: str) -> None:
     line = f"{command} ({facts})" if facts else command
     lines = [line] if len(line) <= width else [shortened(command, width), *wrapped(facts, width)]
     _stdout().print(Text("\n".join(lines), "dim"), soft_wrap=True)
+
+
+_TRAILING_SPACES = re.compile(r" +(?=(?:\x1b\[[\d;]*m)*$)")
+"""Spaces at the end of a line, possibly before codes that end a style."""
 
 
 class TimeLeft:

@@ -269,6 +269,10 @@ def operators_of_a_model() -> None:
     print_rankings(shown("swin_t"), "energy")
 
 
+def operators_with_long_texts() -> None:
+    print_rankings(shown("resnet50"), "energy")
+
+
 def operators_by_saving() -> None:
     print_rankings(shown("vit_b_16", sort="saving"), "saving", top=4)
 
@@ -306,6 +310,7 @@ TABLES = (
     operator_measurements,
     operators_by_saving,
     operators_of_a_model,
+    operators_with_long_texts,
     plain_progress,
     plans_of_counts,
     plans_of_operator_measurements,

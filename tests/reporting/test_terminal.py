@@ -14,6 +14,7 @@ from rich.console import Console
 from opcost.reporting.terminal import (
     PLAIN_INTERVAL_S,
     BarProgress,
+    Column,
     PlainProgress,
     TimeLeft,
     print_commands,
@@ -316,3 +317,13 @@ def test_a_command_at_the_end_of_a_line_is_not_broken(
     line = "resnet18: the whole model is not measured; run opcost measure-models resnet18"
     print_line(line, command="opcost measure-models resnet18")
     assert "  opcost measure-models resnet18" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("width", ["", "40", "80"])
+def test_no_line_of_a_table_ends_in_spaces(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    columns = [Column("operator", "left", wraps=10), Column("flags", "left")]
+    print_table("Costs", columns, [["Conv2d 64→64, kernel 3", "uneven"], ["ReLU", ""]])
+    assert all(line == line.rstrip() for line in capsys.readouterr().out.splitlines())

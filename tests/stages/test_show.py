@@ -558,6 +558,17 @@ def test_the_arithmetic_is_that_of_the_conditions(changes: dict[str, Any], words
     assert arithmetic(replace(SIMULATED_CONDITIONS, **changes)) == words
 
 
+def test_a_narrow_table_of_operators_has_both_shares_and_the_roof_in_energy(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("resnet50", "swin_t", "vit_b_16"):
+        print_rankings(shown(name), "energy")
+        printed = capsys.readouterr().out
+        (left_out,) = re.findall(r"\nNot shown at this width: ([^;]*);", printed.partition("Kinds of operators")[0])
+        assert {"time share", "energy share", "energy roof"}.isdisjoint(" ".join(left_out.split()).split(", "))
+
+
 def test_without_a_terminal_a_table_has_all_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
