@@ -14,6 +14,7 @@ from claim_formats import days, percent
 from opcost.comparing.completed import Completion
 from opcost.comparing.ranking import ModelFigures, sum_errors
 from opcost.comparing.ranking_row import RankingSource
+from opcost.measuring.conditions import EAGER, GRAPH
 from opcost.operators.counts import OperatorCount, memory_bytes_of
 from opcost.prediction.port import KnownCost, known_costs
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, rates_of
@@ -28,13 +29,21 @@ QUANTILE = 0.95
 
 def held_out_kinds(root: Path) -> dict[str, str]:
     """Return the error of a predicted kind of operators that has no row, as a share of its predicted cost."""
-    data, figures = _data(root)
+    graph, eager = (
+        _held_out(*_data(root, execution), basis)
+        for execution, basis in ((GRAPH, EnergyBasis.NORMALISED), (EAGER, EnergyBasis.MEASURED))
+    )
+    return graph | {f"eager_{name}": figure for name, figure in eager.items()}
+
+
+def _held_out(data: RankingData, figures: Sequence[ModelFigures], basis: EnergyBasis) -> dict[str, str]:
     counts = data.operator_counts.values()
-    known = known_costs(counts, data.measurements, figures[0].conditions, EnergyBasis.NORMALISED)
+    known = known_costs(counts, data.measurements, figures[0].conditions, basis)
     kinds = sorted({one.count.operator.short_name for one in known})
     errors = np.array([error for kind in kinds for error in _errors(kind, known, figures)])
     time, energy = np.quantile(np.abs(errors), QUANTILE, axis=0, method="higher")
     return {
+        "held_out_models": str(len(figures)),
         "held_out_cases": str(len(errors)),
         "held_out_kinds": str(len(kinds)),
         "held_out_time_95": f"{time:.2f}",
@@ -70,7 +79,7 @@ def _largest_share(part: Sequence[OperatorCount], whole: Sequence[OperatorCount]
 
 def whitelisted_sums(root: Path) -> dict[str, str]:
     """Return how far sums are off whose operators outside of the shipped whitelist are predicted, not measured."""
-    data, figures = _data(root)
+    data, figures = _data(root, GRAPH)
     whitelist = Request((), root / "measurements", Database(root / "database")).whitelist()
     kept = [row for row in data.operator_rows if row.operator.rpartition(".")[2] in whitelist]
     filtered = replace(data, operator_rows=kept, measurements=Measurements(kept))
@@ -101,11 +110,13 @@ def whitelisted_sums(root: Path) -> dict[str, str]:
     }
 
 
-def _data(root: Path) -> tuple[RankingData, list[ModelFigures]]:
+def _data(root: Path, execution: str) -> tuple[RankingData, list[ModelFigures]]:
     """Return the committed rows, and the models of which all operators are measured, under the usual conditions."""
     request = Request((), root / "measurements", Database(root / "database"))
     data = read_ranking_data(request, request.configs(), ())
-    ((conditions, _),) = Counter(row.conditions for row in data.operator_rows).most_common(1)
+    ((conditions, _),) = Counter(
+        row.conditions for row in data.operator_rows if row.conditions.execution == execution
+    ).most_common(1)
     return data, [figure for figure in data.figures(conditions) if figure.is_complete]
 
 

@@ -21,7 +21,7 @@ from opcost.comparing.potential import Works, works_of
 from opcost.estimates import NORMAL_QUANTILE, Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_flagged, time_of
-from opcost.prediction.rates import PREDICTED_ERROR_RATIO
+from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.summation import ModelCost
 
@@ -123,7 +123,7 @@ class ModelFigures:
             return summed
         if summed is None or predicted is None:
             return None
-        error = PREDICTED_ERROR_RATIO / NORMAL_QUANTILE * predicted
+        error = PREDICTED_ERROR_RATIOS[self.conditions.execution] / NORMAL_QUANTILE * predicted
         return sum_of_independent([summed, Estimate(predicted, error)])
 
     @property

@@ -15,7 +15,7 @@ from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME, Deviations, Mo
 from opcost.comparing.roofline import Roofline
 from opcost.estimates import Estimate, standard_error_of, value_of
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
-from opcost.prediction.rates import PREDICTED_ERROR_RATIO
+from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
 
 Known = TypeVar("Known")
 Value = TypeVar("Value")
@@ -44,13 +44,24 @@ class RankingSource:
     def expected_time_error_ratio(self) -> float | None:
         """The expected error of a sum's time."""
         deviations = _if_known(self.errors, lambda errors: errors.time)
-        return _expected_error(deviations, self.model.time_s, self.predicted_time_s)
+        return self._expected_error(deviations, self.model.time_s, self.predicted_time_s)
 
     @property
     def expected_energy_error_ratio(self) -> float | None:
         """The expected error of a sum's energy."""
         deviations = _if_known(self.errors, lambda errors: errors.energy)
-        return _expected_error(deviations, self.model.energy_j, self.predicted_energy_j)
+        return self._expected_error(deviations, self.model.energy_j, self.predicted_energy_j)
+
+    def _expected_error(
+        self, deviations: Deviations | None, cost: Estimate | None, predicted: float | None
+    ) -> float | None:
+        """Return the error that 95 % of sums do not exceed, that of the predicted part of the cost included."""
+        if deviations is None:
+            return None
+        predicted_ratio = 0.0 if cost is None or predicted is None else predicted / cost.value
+        return math.hypot(
+            deviations.high_ratio, PREDICTED_ERROR_RATIOS[self.model.conditions.execution] * predicted_ratio
+        )
 
     @property
     def predicted_time_s(self) -> float | None:
@@ -92,14 +103,6 @@ class RankingSource:
         if self.model.whole is not None:
             return self.model.whole.measurement.energy_missing_reason
         return _if_known(self.model.cost, lambda cost: cost.energy_missing_reason or MISSING_OPERATORS)
-
-
-def _expected_error(deviations: Deviations | None, cost: Estimate | None, predicted: float | None) -> float | None:
-    """Return the error that 95 % of sums do not exceed, that of the predicted part of the cost included."""
-    if deviations is None:
-        return None
-    predicted_ratio = 0.0 if cost is None or predicted is None else predicted / cost.value
-    return math.hypot(deviations.high_ratio, PREDICTED_ERROR_RATIO * predicted_ratio)
 
 
 def _if_known(known: Known | None, get: Callable[[Known], Value | None]) -> Value | None:

@@ -191,7 +191,7 @@ def _print_taken(reports: Sequence[OperatorsReport] | Sequence[FullModelReport])
     taken_s = sum(report.taken_s for report in reports)
     besides_s = reports[0].besides_s if reports else 0.0
     steps = dict.fromkeys(step for report in reports for step in report.steps_s)
-    steps_s = {step: sum(report.steps_s.get(step, 0.0) for report in reports) for step in steps}
+    steps_s = {step.replace("_", " "): sum(report.steps_s.get(step, 0.0) for report in reports) for step in steps}
     if steps_s:
         steps_s["between measurements"] = taken_s - sum(steps_s.values())
     besides_parts_s = reports[0].besides_parts_s if taken_s else {}

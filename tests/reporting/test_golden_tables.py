@@ -199,7 +199,7 @@ def selections() -> None:
 
 def operator_measurements() -> None:
     failed = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.25 GiB. GPU 0 has 141 GiB in all",)
-    steps_s = {"building": 2480.0, "warming up": 1470.0, "looping": 3200.0, "reading meters": 140.0}
+    steps_s = {"building": 2480.0, "warming_up": 1470.0, "looping": 3200.0, "reading_meters": 140.0}
     parts_s = {"start": 15.0, "drift_checks": 31.0}
     numbers = (1100, 1148, 1010, 137, 1, 33, 20.0, 7530.0, steps_s, 46.0)
     print_operator_measurements(

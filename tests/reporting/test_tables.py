@@ -212,7 +212,7 @@ def test_a_dry_run_adds_up_the_time_that_is_needed(capsys: pytest.CaptureFixture
 def test_after_a_run_the_time_is_what_it_has_taken(capsys: pytest.CaptureFixture[str]) -> None:
     # Times below half a second, such as 1e-5 s for drift checks that a CPU has not, are no news.
     besides_s = {"start": 2.0, "drift_checks": 3.0, "cache_corrections": 1e-5}
-    steps_s = {"building": 100.0, "warming up": 0.1, "looping": 200.0}
+    steps_s = {"building": 100.0, "warming_up": 0.1, "looping": 200.0}
     report = replace(MEASURED, taken_s=330.0, steps_s=steps_s, besides_parts_s=besides_s)
     print_operator_measurements([report, replace(report, taken_s=90.0, steps_s={"building": 60.0})], dry_run=False)
     assert (

@@ -26,7 +26,7 @@ from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.prediction.rates import PREDICTED_ERROR_RATIO
+from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
 from opcost.reporting.show_lines import csv_lines, largest, print_csv, ranking_objects
 from opcost.reporting.show_notes import arithmetic
 from opcost.reporting.show_tables import print_rankings, print_remarks, table_of
@@ -814,16 +814,18 @@ def test_operators_that_the_whitelist_drops_have_a_predicted_cost_in_a_sum(
     assert row.energy_j == pytest.approx((row.sum_energy_j or 0.0) + (row.predicted_energy_j or 0.0))
     # The other models' wholes are 10 % larger than their sums.
     share = row.predicted_time_s / row.time_s
-    assert row.expected_time_error_ratio == pytest.approx(
-        math.hypot(1 - 1 / 1.1, PREDICTED_ERROR_RATIO * share), rel=1e-4
-    )
-    assert row.time_standard_error_s == pytest.approx(PREDICTED_ERROR_RATIO / 1.96 * row.predicted_time_s, rel=1e-3)
+    error = PREDICTED_ERROR_RATIOS[report.rankings[0].conditions.execution]
+    assert row.expected_time_error_ratio == pytest.approx(math.hypot(1 - 1 / 1.1, error * share), rel=1e-4)
+    assert row.time_standard_error_s == pytest.approx(error / 1.96 * row.predicted_time_s, rel=1e-3)
     print_rankings(report, "energy")
     printed = " ".join(capsys.readouterr().out.split())
     assert "~b" not in printed
     assert f"~{row.time_s * 1e3:.3f}" in printed
     measured = "83.3 % of its bytes and 83.3 % of its FLOPs measured"
-    assert f"~ b ({percent(share)} of the time predicted; {measured}; expected error 33.9 % in time, " in printed
+    assert (
+        f"~ b ({percent(share)} of the time predicted; {measured}; expected error "
+        f"{percent(row.expected_time_error_ratio)} in time, "
+    ) in printed
     assert "those without a row are predicted from FLOPs and bytes" in printed
 
 
