@@ -56,6 +56,9 @@ def test_what_is_wrong_is_reported_by_file_and_line(
     assert status(monkeypatch, "check", *folders) == 0
     assert capsys.readouterr().out == "4 files read, no mistakes\n"
     model = campaign.measurements / "a"
+    (campaign.measurements / "operator_whitelist.yml").write_text("operators: 3\n")
+    assert status(monkeypatch, "check", *folders) == 1
+    assert capsys.readouterr().out.endswith(" files read, 1 mistake\n")
     (model / "summary.yml").write_text((model / "summary.yml").read_text().replace("resnet18", "resnet18 19"))
     campaign.add_model("b", {RELU: 1})
     (campaign.measurements / "b" / "operators_filtered.pkl").write_bytes(b"damaged")

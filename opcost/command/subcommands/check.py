@@ -21,6 +21,7 @@ def check(arguments: Namespace) -> int:
     from opcost.stages.check_files import check_files
     from opcost.storage.database import Database
     from opcost.storage.model_folders import ModelFolders
+    from opcost.units import number_of
 
     report = check_files(ModelFolders.of(folders), Database.of(folders), arguments.repair)
     if arguments.json:
@@ -28,7 +29,8 @@ def check(arguments: Namespace) -> int:
     else:
         for line in (*report.repaired, *report.problems):
             print(line)
-        print(f"{report.files} files read, {len(report.problems) or 'no'} mistakes")
+        mistakes = number_of(len(report.problems), "mistake") if report.problems else "no mistakes"
+        print(f"{number_of(report.files, 'file')} read, {mistakes}")
     return int(bool(report.problems))
 
 
