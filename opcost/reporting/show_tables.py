@@ -109,10 +109,8 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
         with_incomplete: whether to name the models with an incomplete sum only.
     """
     for ranking in report.rankings:
-        for model in ranking.models if report.has_operators else ():
-            names = print_model(_title_of_model(model.row, ranking.differing), model, by, top)
-            for line in model_notes(model, ranking.boards, names):
-                print_line(line)
+        if report.has_operators:
+            _print_models(ranking, by, top)
         table = None if report.has_operators else table_of(ranking, by)
         if table is not None:
             left_out = print_table(table.title, table.columns, table.rows[:top])
@@ -125,6 +123,17 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
     print_not_measured(report)
     if report.rankings:
         print_origin()
+
+
+def _print_models(ranking: DeviceRanking, by: str, top: int | None) -> None:
+    """Print each model with its operators, and notes that hold for several models below the first of them."""
+    printed: set[str] = set()
+    for model in ranking.models:
+        names = print_model(_title_of_model(model.row, ranking.differing), model, by, top)
+        for line in model_notes(model, ranking.boards, names):
+            if line not in printed:
+                print_line(line)
+            printed.add(line)
 
 
 def print_remarks(report: ShowReport, reports: Sequence[ComparingReport]) -> None:

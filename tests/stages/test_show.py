@@ -401,6 +401,16 @@ def test_one_model_is_shown_with_its_operators(capsys: pytest.CaptureFixture[str
     assert "linear: the function, called outside of the module Linear." in printed
 
 
+def test_notes_that_hold_for_several_models_are_printed_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    print_rankings(shown("resnet50", "swin_t", "vgg16", choice=Choice(operators=True)), "energy", top=1)
+    printed = capsys.readouterr().out
+    assert [printed.count(note) for note in ("\nRoof: ", "\nWhole models were measured on")] == [1, 1]
+    assert printed.count("\nOperators by energy") == 3
+
+
 def test_flags_are_explained_where_they_are_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
