@@ -109,25 +109,19 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
             print_line(f"not in this time: whole models, which {whole} measures, a second run with its own start")
     else:
         _print_taken(reports)
-    print_origin(*_devices(reports))
+    print_origin(*_devices(reports, dry_run))
 
 
 def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None:
     """Print time and energy of each whole model; in a dry run also the plan and the device."""
-    columns = (
-        Column("model", "left"),
-        Column("time"),
-        Column("energy"),
-        Column("power", drop=2),
-        Column("measured", drop=1),
-        Column(_time_column(dry_run)),
-    )
+    # A plan of models without any row has no figures.
+    has_figures = not dry_run or any(report.time_s is not None for report in reports)
+    figures = (Column("time"), Column("energy"), Column("power", drop=2)) if has_figures else ()
+    columns = (Column("model", "left"), *figures, Column("measured", drop=1), Column(_time_column(dry_run)))
     rows = [
         (
             report.name,
-            milliseconds(report.time_s),
-            millijoules(report.energy_j),
-            watts(report.power_w),
+            *(_figures(report) if has_figures else ()),
             _when(report),
             _time_of(report, dry_run),
         )
@@ -141,11 +135,12 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
             print_line(f"{report.name}: {report.reason}")
     if not dry_run:
         _print_taken(reports)
-    print_origin(*_devices(reports))
+    print_origin(*_devices(reports, dry_run))
 
 
-def _devices(reports: Sequence[OperatorsReport] | Sequence[FullModelReport]) -> list[str]:
-    return sorted({report.device_product for report in reports})
+def _devices(reports: Sequence[OperatorsReport] | Sequence[FullModelReport], dry_run: bool) -> list[str]:
+    """Return the devices for the last line; none in a dry run, whose plan names them."""
+    return [] if dry_run else sorted({report.device_product for report in reports})
 
 
 def _time_column(dry_run: bool) -> str:
@@ -198,6 +193,10 @@ def _print_taken(reports: Sequence[OperatorsReport] | Sequence[FullModelReport])
     parts_s = {**steps_s, **{_PARTS[name]: time_s for name, time_s in besides_parts_s.items()}}
     parts = [f"{duration(time_s)} {what}" for what, time_s in parts_s.items() if round(time_s)]
     print_line(f"total time taken: {duration(taken_s + besides_s)}" + (f" ({', '.join(parts)})" if parts else ""))
+
+
+def _figures(report: FullModelReport) -> tuple[str, str, str]:
+    return milliseconds(report.time_s), millijoules(report.energy_j), watts(report.power_w)
 
 
 def _when(report: FullModelReport) -> str:

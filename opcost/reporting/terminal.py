@@ -120,10 +120,10 @@ def print_commands(commands: Sequence[tuple[str, str]]) -> None:
 
 
 def print_origin_line(command: str, facts: str) -> None:
-    """Print a dim line with the command that made a table, and with facts; on two lines if one is too short."""
+    """Print a dim line with the command that made a table, and with facts; facts begin a line if one is too short."""
     width = _width() if _has_width() else len(command) + len(facts) + 3
     line = f"{command} ({facts})" if facts else command
-    lines = [line] if len(line) <= width else [shortened(command, width), *wrapped(facts, width)]
+    lines = [line] if len(line) <= width else [*wrapped(command, width, hanging=2), *wrapped(facts, width)]
     _stdout().print(Text("\n".join(lines), "dim"), soft_wrap=True)
 
 

@@ -273,6 +273,18 @@ def comparing(*rows: ComparisonRow, remarks: tuple[Remark, ...] = ()) -> Compari
 WHOLE_SUM = replace(COMPARED, missing_operators=0, missing="", energy_missing_reason=None)
 
 
+def test_a_plan_has_no_figures_of_models_without_rows_and_names_the_device_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = replace(WHOLE, time_s=None, energy_j=None, power_w=None, newly_measured=False, expected_s=33.0)
+    print_full_models([missing], dry_run=True)
+    plan = capsys.readouterr().out
+    assert "Without a known value" not in plan
+    assert plan.count("NVIDIA H200") == 1
+    print_full_models([missing, WHOLE], dry_run=True)
+    assert "12.35 ms" in capsys.readouterr().out
+
+
 def test_a_comparison_shows_ratios_with_errors(capsys: pytest.CaptureFixture[str]) -> None:
     print_comparisons([comparing(WHOLE_SUM)], dry_run=False)
     output = capsys.readouterr().out

@@ -19,6 +19,7 @@ from opcost.reporting.terminal import (
     TimeLeft,
     print_commands,
     print_line,
+    print_origin_line,
     print_table,
     progress_on_stderr,
 )
@@ -327,3 +328,16 @@ def test_no_line_of_a_table_ends_in_spaces(
     columns = [Column("operator", "left", wraps=10), Column("flags", "left")]
     print_table("Costs", columns, [["Conv2d 64→64, kernel 3", "uneven"], ["ReLU", ""]])
     assert all(line == line.rstrip() for line in capsys.readouterr().out.splitlines())
+
+
+def test_the_command_that_made_a_table_is_wrapped_and_not_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    print_origin_line("opcost measure-models vit_b_16_32x3x224x224 vit_h_14_32x3x518x518", "NVIDIA H200")
+    assert capsys.readouterr().out.splitlines() == [
+        "opcost measure-models",
+        "  vit_b_16_32x3x224x224",
+        "  vit_h_14_32x3x518x518",
+        "NVIDIA H200",
+    ]
