@@ -107,6 +107,11 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
         if any(report.planned for report in reports):
             whole = command("measure-models")
             print_line(f"not in this time: whole models, which {whole} measures, a second run with its own start")
+        if reports and reports[0].later_s:
+            later = duration(reports[0].later_s)
+            print_line(
+                f"not in this time: cache corrections of this card ({later}), which the same command measures next"
+            )
     else:
         _print_taken(reports)
     print_origin(*_devices(reports, dry_run))

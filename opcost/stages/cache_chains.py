@@ -40,16 +40,34 @@ SECONDS_PER_SIDE_OF_OTHER_CARDS = 29.0
 On an H100, which has none, they took 345 s (2026-11-23)."""
 
 
+FIRST_LOOK_RATIO = 0.25
+"""A campaign that is expected to take less than this share of the time of the missing cache corrections is a first look
+at a card, which they would delay; the next run measures them."""
+
+
 @dataclass(frozen=True)
 class ChainTimes:
-    """The expected times to measure the cache corrections that a table does not have, and all of them."""
+    """The expected times to measure the cache corrections that a table does not have, and all of them.
+
+    ``are_later`` says that another run measures the missing ones.
+    """
 
     missing_s: float
     all_s: float
+    are_later: bool = False
 
 
-def chain_times(bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUAL) -> ChainTimes | None:
-    """Return the expected times to measure cache corrections; None if sums get none on this device."""
+def chain_times(
+    bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUAL, campaign_s: float = 0.0
+) -> ChainTimes | None:
+    """Return the expected times to measure cache corrections; None if sums get none on this device.
+
+    Args:
+        bench: the device.
+        table: the known cache corrections.
+        setting: how operators are run.
+        campaign_s: the expected time of the operators that are measured before, in s.
+    """
     conditions = bench.conditions(setting)
     if not bench.is_gpu or not is_corrected(conditions):
         return None
@@ -57,19 +75,29 @@ def chain_times(bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUA
     is_known = any(row.conditions.device_product == conditions.device_product for row in rows)
     side_s = SECONDS_PER_SIDE if is_known else SECONDS_PER_SIDE_OF_OTHER_CARDS
     missing = missing_sides(of_the_same_card(rows, conditions))
-    return ChainTimes(side_s * len(missing), side_s * len(missing_sides(())))
+    missing_s = side_s * len(missing)
+    return ChainTimes(missing_s, side_s * len(missing_sides(())), 0 < campaign_s < FIRST_LOOK_RATIO * missing_s)
 
 
-def measure_missing_chains(bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUAL) -> None:
+def measure_missing_chains(
+    bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUAL, campaign_s: float = 0.0
+) -> None:
     """Measure the cache corrections that the table does not have for this card and software.
 
-    A failure is logged, and the next run tries again: the rows of operators are written already.
+    After a first look at a card, only a message says that the next run measures them. A failure is logged, and the next
+    run tries again: the rows of operators are written already. The arguments are those of ``chain_times``.
     """
     conditions = bench.conditions(setting)
     log = logging.getLogger(__name__)
     try:
-        times = chain_times(bench, table, setting)
+        times = chain_times(bench, table, setting, campaign_s)
         if times is None or not times.missing_s:
+            return
+        if times.are_later:
+            text = (
+                "cache corrections of this card are not measured yet: the same command again measures them in about %s"
+            )
+            log.warning(text, duration(times.missing_s))
             return
         log.warning("measuring cache corrections (once per card): about %s", duration(times.missing_s))
         sides = missing_sides(of_the_same_card(table.rows(), conditions))

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from opcost.errors import UserError
 from opcost.invocation import command
@@ -35,9 +36,9 @@ class OperatorsReport:
     take, without those of an earlier model; ``taken_s`` is the time that those of this run took, and ``steps_s`` the
     part of each step of measurements in it. ``besides_s`` is the time of the whole run besides its models, and
     ``besides_parts_s`` has its parts: start, drift checks, cache corrections; in a dry run they are expected.
-    ``device`` is the torch device, ``device_product`` its product name.
-    ``planned`` has the number of measurements to make for each reason, and ``assumed`` the versions on a device that is
-    not here.
+    ``device`` is the torch device, ``device_product`` its product name. ``planned`` has the number of measurements to
+    make for each reason, and ``assumed`` the versions on a device that is not here. ``later_s`` is the time of cache
+    corrections that the next run measures.
     """
 
     name: str
@@ -60,6 +61,7 @@ class OperatorsReport:
     device_product: str
     besides_parts_s: Mapping[str, float] = field(default_factory=dict)
     assumed: AssumedVersions | None = None
+    later_s: float = 0.0
 
 
 def measure_operators(
@@ -93,6 +95,7 @@ def measure_operators(
         campaign = Campaign(bench, protocol, request, request.database.operator_measurements, works)
         product = bench.conditions(request.setting).device_product
         reports = []
+        campaign_s = sum(outcome.expected_s for outcome in campaign.outlook())
         is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None and bench.is_gpu
         for outcome in campaign.outlook() if request.dry_run else campaign.run(progress):
             config, kept = by_name[outcome.work.name]
@@ -103,7 +106,7 @@ def measure_operators(
         if request.dry_run:
             return _sorted(_with_besides(reports, bench, campaign, request))
         chains_begin_s = time.monotonic()
-        measure_missing_chains(bench, request.database.calls_in_chains, request.setting)
+        measure_missing_chains(bench, request.database.calls_in_chains, request.setting, campaign_s)
         chains_s = time.monotonic() - chains_begin_s
     besides_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
     parts_s = campaign.besides_taken_s(besides_s, chains_s)
@@ -115,16 +118,22 @@ def _sorted(reports: Iterable[OperatorsReport]) -> list[OperatorsReport]:
 
 
 def _with_besides(
-    reports: Iterable[OperatorsReport], bench: Bench, campaign: Campaign, request: Request
+    reports: Sequence[OperatorsReport], bench: Bench, campaign: Campaign, request: Request
 ) -> list[OperatorsReport]:
     """Return plans with the expected times besides the measurements, and with the versions that they assume."""
-    parts_s, corrections_s = campaign.besides_parts_s, 0.0
-    times = chain_times(bench, request.database.calls_in_chains, request.setting)
+    parts_s, corrections_s, later_s = campaign.besides_parts_s, 0.0, 0.0
+    needed_s = sum(report.expected_s for report in reports)
+    times = chain_times(bench, request.database.calls_in_chains, request.setting, needed_s)
     if times is not None:
-        parts_s["cache_corrections"], corrections_s = times.missing_s, times.all_s
+        corrections_s = times.all_s
+        if times.are_later:
+            later_s = times.missing_s
+        else:
+            parts_s["cache_corrections"] = times.missing_s
     assumed = assumed_versions(bench, request.setting, corrections_s)
     besides_s = sum(parts_s.values())
-    return [replace(one, besides_s=besides_s, besides_parts_s=parts_s, assumed=assumed) for one in reports]
+    plan = partial(replace, besides_s=besides_s, besides_parts_s=parts_s, assumed=assumed, later_s=later_s)
+    return [plan(one) for one in reports]
 
 
 def _shipped(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:

@@ -209,6 +209,14 @@ def test_a_dry_run_adds_up_the_time_that_is_needed(capsys: pytest.CaptureFixture
     assert output.count("A tuple on several kinds of input data") == 1
 
 
+def test_a_plan_names_the_cache_corrections_that_the_next_run_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    print_operator_measurements([replace(MEASURED, later_s=348.0)], dry_run=True)
+    said = "not in this time: cache corrections of this card (5 min 48 s), which the same command measures next\n"
+    assert said in capsys.readouterr().out
+    print_operator_measurements([MEASURED], dry_run=True)
+    assert "cache corrections" not in capsys.readouterr().out
+
+
 def test_after_a_run_the_time_is_what_it_has_taken(capsys: pytest.CaptureFixture[str]) -> None:
     # Times below half a second, such as 1e-5 s for drift checks that a CPU has not, are no news.
     besides_s = {"start": 2.0, "drift_checks": 3.0, "cache_corrections": 1e-5}

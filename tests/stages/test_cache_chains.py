@@ -413,6 +413,7 @@ def found_in(campaign: SimulatedCampaign, flags: Flags = (), blocks: int = BLOCK
 @pytest.fixture
 def one_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_chains, "SIDES", (8,))
+    monkeypatch.setattr("opcost.stages.cache_chains.FIRST_LOOK_RATIO", 0.0)
 
 
 def built_for(side: int, blocks: int = BLOCKS) -> list[OperatorTuple]:
@@ -546,13 +547,31 @@ def measure_model(campaign: SimulatedCampaign, dry_run: bool = False) -> list[Op
     return measure_operators(campaign.request(dry_run=dry_run), lambda _: protocol, open_graphs, RecordedProgress())
 
 
-def test_block_2_finds_it_out_after_it_has_measured_something(tmp_path: Path, one_size: None) -> None:
+def test_block_2_measures_them_after_its_operators(tmp_path: Path, one_size: None) -> None:
     campaign = campaign_in(tmp_path)
     campaign.add_model("a", {RELU: 1})
-    measure_model(campaign, dry_run=True)
+    (plan,) = measure_model(campaign, dry_run=True)
     assert campaign.built == []
+    assert (plan.besides_parts_s["cache_corrections"], plan.later_s) == (29.0, 0.0)
     measure_model(campaign)
     assert campaign.built == [RELU, *built_for(8)]
+    measure_model(campaign)
+    assert campaign.built == [RELU, *built_for(8)]
+
+
+def test_a_first_look_at_a_card_leaves_them_to_the_next_run(
+    tmp_path: Path, one_size: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opcost.stages.cache_chains.FIRST_LOOK_RATIO", 0.25)
+    campaign = campaign_in(tmp_path)
+    campaign.add_model("a", {RELU: 1})
+    (plan,) = measure_model(campaign, dry_run=True)
+    assert ("cache_corrections" in plan.besides_parts_s, plan.later_s) == (False, 29.0)
+    measure_model(campaign)
+    assert campaign.built == [RELU]
+    assert "not measured yet: the same command again measures them in about 29 s" in caplog.text
+    (plan,) = measure_model(campaign, dry_run=True)
+    assert (plan.besides_parts_s["cache_corrections"], plan.later_s) == (29.0, 0.0)
     measure_model(campaign)
     assert campaign.built == [RELU, *built_for(8)]
 
