@@ -62,30 +62,36 @@ def extracted(folders: Iterable[Path]) -> tuple[pd.DataFrame, pd.DataFrame]:
     return pd.DataFrame(loops), pd.concat(samples)
 
 
-def power_until(trace: PowerTrace, end_s: float) -> MeanPower:
-    """Return the mean power from the loop's begin until a moment."""
-    seen = trace.epoch_s <= end_s
-    return mean_power(
-        trace_of_power(trace.source, trace.epoch_s[seen], trace.power_w[seen]), trace.epoch_s[0], Window(0.0, end_s)
+def mean_within(trace: PowerTrace, window: Window) -> MeanPower:
+    """Return the mean power in a window, from the samples until its end."""
+    seen = trace.epoch_s <= window.end_s
+    return mean_power(trace_of_power(trace.source, trace.epoch_s[seen], trace.power_w[seen]), trace.epoch_s[0], window)
+
+
+def is_precise(power: MeanPower) -> bool:
+    """Return whether a mean power is precise enough to end a loop."""
+    return (
+        power.estimate_w is not None
+        and half_width_ratio(power.estimate_w, power.readings) <= STOP_RATIO * RELATIVE_ERROR
     )
 
 
-def ended_again(trace: PowerTrace, loop_s: float) -> float:
-    """Return the time in s at which a loop would end by the precision of its power."""
-    checks = precise = 0
+def ended_again(trace: PowerTrace, loop_s: float) -> Window:
+    """Return the window of a loop that ends by the precision of its power, or of its later half's."""
+    checks = precise = precise_halves = 0
     check_s = FIRST_CHECK_S
     while check_s < loop_s:
-        power = power_until(trace, check_s)
+        whole, half = Window(0.0, check_s), Window(check_s / 2, check_s)
         checks += 1
-        is_precise = (
-            power.estimate_w is not None
-            and half_width_ratio(power.estimate_w, power.readings) <= STOP_RATIO * RELATIVE_ERROR
-        )
-        precise = precise + 1 if is_precise else 0
+        precise = precise + 1 if is_precise(mean_within(trace, whole)) else 0
         if precise and precise >= min(checks, CHECKS_IN_A_ROW):
-            return check_s
+            return whole
+        is_half = not precise and half.duration_s >= FIRST_CHECK_S and is_precise(mean_within(trace, half))
+        precise_halves = precise_halves + 1 if is_half else 0
+        if precise_halves >= CHECKS_IN_A_ROW:
+            return half
         check_s *= CHECK_GROWTH
-    return loop_s
+    return Window(0.0, loop_s)
 
 
 def evaluated(loops: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
@@ -93,15 +99,15 @@ def evaluated(loops: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     found = []
     for (_, loop), (_, own) in zip(loops.iterrows(), samples.groupby("loop"), strict=True):
         trace = trace_of_power(QUALIFIED, own.moment_s.to_numpy(), own.power_w.to_numpy())
-        ended_s = ended_again(trace, loop.loop_time_s)
-        early, whole = power_until(trace, ended_s), power_until(trace, loop.loop_time_s)
+        window = ended_again(trace, loop.loop_time_s)
+        early, whole = mean_within(trace, window), mean_within(trace, Window(0.0, loop.loop_time_s))
         assert early.estimate_w is not None
         assert whole.estimate_w is not None
         ratio = early.estimate_w.value / whole.estimate_w.value - 1
         repeatability_w = GPU_REPEATABILITY.power_ratio * early.estimate_w.value
         error_ratio = early.estimate_w.with_error(repeatability_w).standard_error / early.estimate_w.value
         held = abs(ratio) <= student_quantile(min(early.readings, BATCHES) - 1) * error_ratio
-        found.append({"ended_s": ended_s, "ratio": ratio, "held": held})
+        found.append({"ended_s": window.end_s, "ratio": ratio, "held": held})
     return loops.join(pd.DataFrame(found))
 
 

@@ -14,7 +14,7 @@ from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
 from opcost.power.mean import MeteredPower, power_and_check
 from opcost.power.ports import ClockReading
-from opcost.power.trace import DeviceState, Window, device_state
+from opcost.power.trace import DeviceState, PowerTrace, Window, device_state
 
 MINIMUM_PRECISE_CHUNKS = 10
 """The fewest chunks whose spread may end a loop by its precision."""
@@ -58,7 +58,7 @@ class Loop:
     """The raw result of a loop: two or more consecutive chunks between two clock readings, and the load's begin.
 
     ``chunk_iterations`` are the numbers of iterations of the chunks. ``placements`` is the number of memory placements
-    in which chunks ran in turn.
+    in which chunks ran in turn. ``moments`` are the readings before, between and after the chunks, empty if not kept.
     """
 
     load_begin: ClockReading
@@ -67,6 +67,7 @@ class Loop:
     chunk_durations_s: tuple[float, ...]
     chunk_iterations: tuple[int, ...]
     placements: int = 1
+    moments: tuple[ClockReading, ...] = ()
 
     @property
     def iterations(self) -> int:
@@ -101,6 +102,20 @@ class Loop:
             np.array(self.chunk_durations_s), np.array(self.chunk_iterations), self.placements
         )
         return replace(self, chunk_durations_s=tuple(map(float, left_s)), placements=1)
+
+    @property
+    def later_half(self) -> Loop | None:
+        """The loop without its first half, whole rounds of placements; None if few chunks would be left."""
+        skipped = math.ceil(len(self.chunk_durations_s) / 2 / self.placements) * self.placements
+        if not self.moments or len(self.chunk_durations_s) - skipped < MINIMUM_PRECISE_CHUNKS:
+            return None
+        return replace(
+            self,
+            begin=self.moments[skipped],
+            chunk_durations_s=self.chunk_durations_s[skipped:],
+            chunk_iterations=self.chunk_iterations[skipped:],
+            moments=self.moments[skipped:],
+        )
 
     @property
     def duration_s(self) -> float:
@@ -152,11 +167,12 @@ def _now(instruments: Instruments) -> ClockReading:
 def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, instruments: Instruments) -> Loop:
     """Return a loop as soon as it has reached its target precision, will not reach it, or is throttled.
 
+    If only its later half has reached it, the first half is left out: it had a disturbance, or a load that settled.
     Differences between placements are not considered, because a longer loop does not reduce them.
     """
     relative_error, check_s = STOP_RATIO * (protocol.relative_error or 0.0), FIRST_CHECK_S
     forecast = Forecast(relative_error, protocol.loop_s)
-    checks = precise_checks = 0
+    checks = precise_checks = precise_halves = 0
     while True:
         loop = next(loops)
         if _is_long(loop, protocol.loop_s):
@@ -177,9 +193,18 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, instrume
             precise_checks = precise_checks + 1 if is_enough else 0
             if precise_checks and precise_checks >= min(checks, CHECKS_IN_A_ROW):
                 return loop
+            half = None if is_enough else loop.later_half
+            precise_halves = precise_halves + 1 if half and _is_half_precise(half, trace, relative_error) else 0
+            if half and precise_halves >= CHECKS_IN_A_ROW:
+                return half
             if forecast.is_hopeless(loop.in_one_placement, power):
                 return loop
             check_s = loop.duration_s * (UNLIKELY_CHECK_GROWTH if forecast.is_unlikely else CHECK_GROWTH)
+
+
+def _is_half_precise(half: Loop, trace: PowerTrace, relative_error: float) -> bool:
+    power, _ = power_and_check(trace, half.load_begin.epoch_s, half.window)
+    return is_precise(half.in_one_placement, power, relative_error)
 
 
 def _is_long(loop: Loop, loop_s: float) -> bool:
@@ -273,16 +298,19 @@ def _growing_loop(
     """Run chunk after chunk; yield the loop so far after each chunk from the second on."""
     for observer in instruments.observers:
         observer.before_loop()
-    begin = now = _now(instruments)
+    now = _now(instruments)
+    moments = [now]
     durations_s: list[float] = []
     iterations: list[int] = []
     while True:
         ended = workload.run(rounds)
         previous, now = now, _now(instruments)
+        moments.append(now)
         durations_s.append(_ended_s(workload, previous, now))
         iterations.append(ended * workload.iterations_per_round)
         if len(durations_s) > 1:
-            yield Loop(load_begin, begin, now, tuple(durations_s), tuple(iterations), workload.placements)
+            chunks = tuple(durations_s), tuple(iterations)
+            yield Loop(load_begin, moments[0], now, *chunks, workload.placements, tuple(moments))
 
 
 def _warm_up(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> int:

@@ -539,6 +539,44 @@ def test_a_throttled_loop_ends_at_the_first_look_if_full_clocks_are_wanted():
     assert may_be_throttled(as_it_is)
 
 
+class Stalling:
+    """A workload whose host stalls once: the device idles before a chunk."""
+
+    def __init__(self, machine: SimulatedMachine, chunk: int) -> None:
+        self._machine = machine
+        self._chunks_before = chunk
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._machine, name)
+
+    def run(self, rounds: int) -> int:
+        self._chunks_before -= 1
+        if self._chunks_before == 0:
+            self._machine.idle(0.06)
+        return self._machine.run(rounds)
+
+
+@pytest.mark.parametrize("chunk", [12, 14, 16])
+def test_a_stall_at_the_begin_of_a_loop_is_left_out(chunk: int) -> None:
+    machine = SimulatedMachine(LOAD, Device(white_noise_w=2.0), RING)
+    result = measure(Stalling(machine, chunk), machine.instruments(), PRECISE)
+    assert result.flags == ()
+    assert result.time_s == pytest.approx(LOAD.time_s, rel=0.01)
+    assert result.power_w == pytest.approx(LOAD.power_w, rel=0.005)
+    assert result.loop_time_s < 0.5
+    assert result.iterations * result.time_s == pytest.approx(result.loop_time_s, rel=0.01)
+
+
+def test_a_later_half_has_whole_rounds_of_placements_and_its_own_begin() -> None:
+    moments = tuple(ClockReading(float(second), float(second)) for second in range(45))
+    loop = Loop(moments[0], moments[0], moments[44], (1.0,) * 44, (10,) * 44, 10, moments)
+    half = loop.later_half
+    assert half is not None
+    assert (half.begin, half.end, len(half.chunk_durations_s)) == (moments[30], moments[44], 14)
+    assert half.later_half is None
+    assert replace(loop, moments=()).later_half is None
+
+
 def test_a_load_that_is_throttled_at_once_ends_as_soon_as_its_power_is_known():
     machine = SimulatedMachine(CAPPED, replace(CAPPING, capping_delay_s=0.1), RING)
     result = measure(machine, machine.instruments(LIMITED), replace(PRECISE, at_full_clocks=True))
