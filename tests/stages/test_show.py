@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,15 @@ ROOT = Path(__file__).parents[2]
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
 
 
-def shown(*names: str, choice: Choice = USUAL_CHOICE, database: Path = ROOT / "database") -> ShowReport:
-    return show(Request(names, ROOT / "measurements", Database(database)), choice)
+@cache
+def committed() -> Database:
+    """Return the committed database, whose tables are read once for all tests."""
+    return Database(ROOT / "database").read_once()
+
+
+def shown(*names: str, choice: Choice = USUAL_CHOICE, database: Path | None = None) -> ShowReport:
+    tables = committed() if database is None else Database(database)
+    return show(Request(names, ROOT / "measurements", tables), choice)
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +220,7 @@ def add_broken(folder: Path) -> None:
 
 
 def shown_in(folder: Path, *names: str, shipped: Path | None = None) -> ShowReport:
-    return show(Request(names, folder, Database(ROOT / "database"), shipped_measurements=shipped))
+    return show(Request(names, folder, committed(), shipped_measurements=shipped))
 
 
 def test_the_roof_is_that_of_the_device_whichever_configs_there_are(everything: ShowReport, own_folder: Path) -> None:
