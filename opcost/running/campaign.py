@@ -90,6 +90,11 @@ class Campaign:
             }
 
     @property
+    def expected_s(self) -> float:
+        """The expected time of all items in s."""
+        return sum(self._expected_s.values())
+
+    @property
     def besides_parts_s(self) -> dict[str, float]:
         """The expected times that the campaign takes besides its items, in s; empty without items."""
         if not self.plan.items:

@@ -95,7 +95,6 @@ def measure_operators(
         campaign = Campaign(bench, protocol, request, request.database.operator_measurements, works)
         product = bench.conditions(request.setting).device_product
         reports = []
-        campaign_s = sum(outcome.expected_s for outcome in campaign.outlook())
         is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None and bench.is_gpu
         for outcome in campaign.outlook() if request.dry_run else campaign.run(progress):
             config, kept = by_name[outcome.work.name]
@@ -106,7 +105,7 @@ def measure_operators(
         if request.dry_run:
             return _sorted(_with_besides(reports, bench, campaign, request))
         chains_begin_s = time.monotonic()
-        measure_missing_chains(bench, request.database.calls_in_chains, request.setting, campaign_s)
+        measure_missing_chains(bench, request.database.calls_in_chains, request.setting, campaign.expected_s)
         chains_s = time.monotonic() - chains_begin_s
     besides_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
     parts_s = campaign.besides_taken_s(besides_s, chains_s)
@@ -122,8 +121,7 @@ def _with_besides(
 ) -> list[OperatorsReport]:
     """Return plans with the expected times besides the measurements, and with the versions that they assume."""
     parts_s, corrections_s, later_s = campaign.besides_parts_s, 0.0, 0.0
-    needed_s = sum(report.expected_s for report in reports)
-    times = chain_times(bench, request.database.calls_in_chains, request.setting, needed_s)
+    times = chain_times(bench, request.database.calls_in_chains, request.setting, campaign.expected_s)
     if times is not None:
         corrections_s = times.all_s
         if times.are_later:
