@@ -53,11 +53,11 @@ chains() {
     "$python" benchmarks/calls_in_chains.py --evaluate "$output/database/calls_in_chains.csv"
 }
 
-# Whole models built again and again: do all builds take the same time?
+# Whole models built in fresh processes: on what do their two states depend?
 builds() {
-    "$python" benchmarks/whole_builds.py --output "$output/whole_builds.csv" \
-        mobilenet_v3_large_32x3x224x224 efficientnet_b0_32x3x224x224
-    "$python" benchmarks/whole_builds.py --evaluate "$output/whole_builds.csv"
+    "$python" benchmarks/whole_states.py --output "$output/whole_states.csv" \
+        efficientnet_b0_32x3x224x224 mobilenet_v3_large_32x3x224x224
+    "$python" benchmarks/whole_states.py --evaluate "$output/whole_states.csv"
 }
 
 fast() {

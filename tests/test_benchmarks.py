@@ -31,7 +31,6 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.running.workloads import Workloads
 from opcost.storage.database import Database
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -55,7 +54,7 @@ def benchmark(monkeypatch):
         "estimates",
         "calls_in_chains",
         "million_rows",
-        "whole_builds",
+        "whole_states",
         "claims",
     ],
 )
@@ -495,27 +494,97 @@ def test_samples_are_compared_with_those_that_have_settled(benchmark, tmp_path):
     assert "-0.12" not in said
 
 
-# Whole models built again
+# Whole models with two states
 
 
-def test_whole_models_are_built_again_and_again_in_turn(benchmark, monkeypatch):
-    builds = benchmark("whole_builds")
-    monkeypatch.setattr(builds, "BUILDS", 2)
-    monkeypatch.setattr(builds, "LOOK", MeasurementProtocol(warm_up_s=0.01, loop_s=0.05))
-    monkeypatch.setattr(builds, "LARGEST_BYTES", 1000)
+def test_builds_of_a_process_run_at_once_and_again_after_all(benchmark, monkeypatch):
+    states = benchmark("whole_states")
+    monkeypatch.setattr(states, "LOOK", MeasurementProtocol(warm_up_s=0.01, loop_s=0.05))
     names = {"a": "squeezenet1_1", "b": "alexnet"}
-    models = {config: model_operator(name, None, (1, 3, 64, 64)) for config, name in names.items()}
-    found = list(builds.rows(models, Workloads("cpu"), seed=0))
-    assert [(row["config"], row["build"]) for row in found] == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+    models = [(config, model_operator(names[config], None, (1, 3, 64, 64))) for config in "aba"]
+    found = list(states.process_rows(models, states.Builder("cpu", "plain", seed=0), lambda _: None))
+    assert [(row["config"], row["build"], row["look"]) for row in found] == [
+        *(("a", 0, 0), ("b", 1, 0), ("a", 2, 0)),
+        *(("a", 0, 1), ("b", 1, 1), ("a", 2, 1)),
+    ]
     assert all(row["time_s"] > 0 and row["executed_as"] == "eager" and row["board"] == "cpu" for row in found)
+    assert len({row["weights_address"] for row in found}) == 3
 
 
-def test_builds_are_reported_with_their_spread(benchmark):
-    rows = pd.DataFrame({"config": "a", "time_s": [1.0e-3, 1.1e-3, 1.2e-3, 5e-3], "time_standard_error_s": 1.1e-6})
-    rows = rows.assign(board=["GPU-1234567"] * 3 + ["GPU-b"], process="2026-11-22T20:00:00Z")
-    lines = benchmark("whole_builds").report(rows).splitlines()
-    assert lines[2] == "| a | GPU-1234 | 2026-11-22T20:00:00Z | 3 | 1.1 ms | ±9.09% | -9.09% | +9.09% | ±0.10% |"
-    assert lines[3].startswith("| a | GPU-b | 2026-11-22T20:00:00Z | 1 | 5 ms |")
+def test_kernels_have_the_medians_of_their_times_and_gaps(benchmark):
+    events = [{"name": "fill", "ts": 0.0, "dur": 1.0, "args": {}}]
+    for round_us in (10.0, 30.0, 50.0):
+        events.append({"name": "a", "ts": round_us, "dur": 4.0, "args": {"grid": [2, 1, 1], "block": [32, 1, 1]}})
+        events.append({"name": "b", "ts": round_us + 5, "dur": 10.0, "args": {}})
+    found = list(benchmark("whole_states").medians(events, iterations=3))
+    assert [(one["kernel"], one["name"], one["grid_and_block"]) for one in found] == [
+        (0, "a", "2x1x1x32x1x1"),
+        (1, "b", ""),
+    ]
+    assert [one["kernel_time_s"] for one in found] == pytest.approx([4e-6, 10e-6])
+    assert [one["gap_s"] for one in found] == pytest.approx([1e-6, 5e-6])
+
+
+def rows_of_builds(*builds):
+    """Return the table of builds in processes of their own, each with its state's time at once and again."""
+    rows = [
+        {"config": "m", "board": "GPU-1", "preparation": preparation, "process": number, "build": build, "look": look}
+        | {"time_s": time_s, "chunk_times_s": "|".join([str(time_s)] * 6), "iterations_per_replay": 1}
+        for number, (preparation, build, *times_s) in enumerate(builds)
+        for look, time_s in enumerate(times_s)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_states_are_reported_with_what_they_depend_on(benchmark):
+    rows = rows_of_builds(("plain", 0, 1.000, 1.001), ("plain", 1, 1.03, 1.0), ("late", 0, 1.031, 1.03))
+    rows.loc[1, "chunk_times_s"] = "1.0|1.0|1.0|1.03|1.03|1.03"
+    said = benchmark("states_of_builds").report(rows)
+    assert "| m | GPU-1 | long | 3 | 1030 ms | ±0.06% | 0 |  | 1 |" in said
+    assert "| m | GPU-1 | short | 3 | 1000 ms | ±0.06% | 1 |  | 1 |" in said
+    assert "| m | late | 0 of 1 | 0 of 0 | 0 of 0 | 0 of 1 | 1 of 1 |" in said
+    assert "| m | plain | 1 of 1 | 0 of 1 | 0 of 0 | 2 of 2 | 1 of 2 |" in said
+
+
+def test_builds_that_agree_have_one_state(benchmark):
+    said = benchmark("states_of_builds").report(rows_of_builds(("plain", 0, 1.0, 1.001), ("plain", 1, 1.005, 1.004)))
+    assert "short |" not in said
+    assert "| m | plain | 0 of 1 | 0 of 1 |" in said
+
+
+def kernels_of(process, *kernels):
+    build = {"config": "m", "board": "GPU-1", "process": process, "build": 0}
+    names = ("kernel", "name", "name_hash", "grid_and_block", "kernel_time_s", "gap_s")
+    return [build | dict(zip(names, (number, *kernel), strict=True)) for number, kernel in enumerate(kernels)]
+
+
+def test_kernels_that_take_longer_in_the_long_state_are_named(benchmark):
+    rows = rows_of_builds(("plain", 0, 1.0, 1.0), ("late", 0, 1.03, 1.03))
+    kernels = pd.DataFrame(
+        [
+            *kernels_of(0, ("copy", "h1", "1x1", 4e-6, 1e-6), ("conv", "h2", "8x1", 20e-6, 1e-6)),
+            *kernels_of(1, ("copy", "h1", "1x1", 4e-6, 1e-6), ("conv", "h2", "8x1", 23e-6, 1.5e-6)),
+        ]
+    )
+    said = benchmark("states_of_builds").report(rows, kernels)
+    assert (
+        "1 different lists of kernels with their grids in 2 builds; 1 in the long state; 1 in the short state" in said
+    )
+    assert "| all |  |  |  | +3.00 µs | +0.50 µs |\n| 1 | conv | 8x1 | 20.00 µs | +3.00 µs | +0.50 µs |" in said
+
+
+def test_kernels_that_run_in_one_state_only_are_named(benchmark):
+    rows = rows_of_builds(("plain", 0, 1.0, 1.0), ("late", 0, 1.03, 1.03))
+    one, other = ("slow", "h1", "1x1", 9e-6, 1e-6), ("fast", "h2", "1x1", 5e-6, 1e-6)
+    said = benchmark("states_of_builds").report(rows, pd.DataFrame([*kernels_of(0, other), *kernels_of(1, one)]))
+    assert "2 different lists of kernels" in said
+    assert "| 0 | slow | 1x1 | 0.00 µs | +9.00 µs | +1.00 µs |" in said
+    assert "| 0 | fast | 1x1 | 5.00 µs | -5.00 µs | -1.00 µs |" in said
+
+
+def test_the_former_table_of_builds_is_evaluated(benchmark):
+    said = benchmark("states_of_builds").report_of(BENCHMARKS.parent / "docs" / "data" / "whole_builds.csv")
+    assert "| efficientnet_b0_32x3x224x224 | buffers | 2 of 2 | 1 of 2 | 0 of 14 | 0 of 0 | 0 of 0 |" in said
 
 
 # Calls in chains
