@@ -20,7 +20,7 @@ from growing_csv import append, growing_parser, known, parsed
 from operators_in_turn import by_length, counts_of
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.procedure import SLOWED_FOR_S, measure
+from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.measuring.record import Measurement, leaves_clocks_low, may_be_throttled
 from opcost.measuring.setting import USUAL
@@ -64,7 +64,8 @@ def on_one_build(
             asked = replace(protocol, duty_cycle=share)
             found.append(measure(workload, apparatus.instruments(f"loop-{number}"), asked))
             if leaves_clocks_low(found[-1]):
-                apparatus.pause(SLOWED_FOR_S)
+                apparatus.rest.begin()
+                apparatus.rest.end()
         return found
 
 

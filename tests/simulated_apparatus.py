@@ -19,6 +19,7 @@ from opcost.measuring.conditions import Circumstances, Conditions, is_gpu
 from opcost.measuring.known_device import known_beforehand
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.rest import Rest
 from opcost.measuring.setting import Setting
 from opcost.meters.opening import Meters, no_meters
 from opcost.operators.cases import Case
@@ -117,6 +118,7 @@ class SimulatedCampaign:
             has_meter=self.has_meter,
             known=known_beforehand(is_gpu(self.device), self.conditions.device_power_limit_w),
             pause=self.machine.idle,
+            rest=Rest(self.machine, self.machine.idle),
             drift_case=self.drift_case,
         )
 

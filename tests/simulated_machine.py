@@ -229,6 +229,7 @@ class SimulatedWorkload:
     execution = EAGER
     iterations_per_round = 1
     overhead: Workload | None = None
+    only_waits = False
     ended_s: float | None = None
     _pause_s = 0.0
 
@@ -266,6 +267,7 @@ class SimulatedPause:
     execution = EAGER
     placements = 1
     overhead = None
+    only_waits = True
     ended_s = None
 
     def __init__(self, machine: SimulatedMachine, pause_s: float, iterations_per_round: int) -> None:

@@ -14,7 +14,7 @@ from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
 from opcost.power.mean import MeteredPower, power_and_check
 from opcost.power.ports import ClockReading
-from opcost.power.trace import DeviceState, PowerTrace, Window, device_state
+from opcost.power.trace import DeviceState, PowerTrace, Window, device_state, fresh_readings
 
 MINIMUM_PRECISE_CHUNKS = 10
 """The fewest chunks whose spread may end a loop by its precision."""
@@ -44,6 +44,10 @@ error that stays above has slow drift, such as launches from Python, whose mean 
 HARDLY_THROTTLED_RATIO = 0.02
 """Throttling for this share of a loop changes its time by 0.7 % at most, because clocks fall by a quarter at most
 (H200). In a short loop a single row of the log is a larger share."""
+
+TOO_LIGHT_RATIO = 0.9
+"""Share of the power limit below which a load cannot be throttled by it. If its clocks are low, the load before was
+throttled."""
 
 NO_KERNEL_S = 5e-8
 """Calls that take less than this time launch no kernel: the shortest takes 20 times as long (H200, in a graph)."""
@@ -182,12 +186,12 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, instrume
         if not is_due and not is_young:
             continue
         trace = instruments.log()
-        power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
-        # Without its power it is unknown whether a young load is throttled, or still the load before.
-        is_known = is_due or power.mean.estimate_w is not None
+        # While its power is unknown, or light, the flags may be those of the load before.
+        is_known = is_due or _is_heavy(trace, loop.window, instruments.device.power_limit_w)
         if protocol.at_full_clocks and is_known and is_throttled(device_state(trace, loop.window)):
             return loop
         if is_due:
+            power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
             checks += len(loop.chunk_durations_s) >= MINIMUM_PRECISE_CHUNKS
             is_enough = is_precise(loop.in_one_placement, power, relative_error)
             precise_checks = precise_checks + 1 if is_enough else 0
@@ -209,6 +213,12 @@ def _is_half_precise(half: Loop, trace: PowerTrace, relative_error: float) -> bo
 
 def _is_long(loop: Loop, loop_s: float) -> bool:
     return loop.duration_s >= loop_s and len(loop.chunk_durations_s) >= MINIMUM_CHUNKS
+
+
+def _is_heavy(trace: PowerTrace, window: Window, power_limit_w: float | None) -> bool:
+    """Return whether the last reading in a window is of a load that the power limit may throttle."""
+    readings_w = fresh_readings(trace, window)
+    return power_limit_w is not None and len(readings_w) > 0 and readings_w[-1] >= TOO_LIGHT_RATIO * power_limit_w
 
 
 def is_throttled(state: DeviceState) -> bool:

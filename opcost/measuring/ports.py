@@ -35,6 +35,10 @@ class Workload(Protocol):
         """The part of each iteration that is not to be measured, as a workload of its own; None if there is none."""
 
     @property
+    def only_waits(self) -> bool:
+        """Whether it does nothing but wait, so that its power is the same for all operators."""
+
+    @property
     def ended_s(self) -> float | None:
         """The time of the rounds that ended last, by the device's clock; None if it has none."""
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from opcost.errors import CannotMeasureError
+from opcost.estimates import Estimate
 from opcost.measuring.duty_cycle import DUTY_CYCLES
 from opcost.measuring.evaluation import Execution, evaluate, with_repeatability
 from opcost.measuring.flags import Flag, Flags, joined_notes
@@ -24,9 +25,8 @@ from opcost.measuring.retries import RETRIES, repeated
 from opcost.power.mean import power_and_check
 from opcost.power.trace import PowerTrace
 
-SLOWED_FOR_S = 0.2
-"""Rest after a load that was throttled. Clocks stay low for 0.3 s on an H200; building and warming up the next load
-takes at least another 0.15 s."""
+TIMING = MeasurementProtocol(warm_up_s=0.0, loop_s=0.02)
+"""The loop of an overhead of which only the time is measured."""
 
 
 def undisturbed(
@@ -68,16 +68,54 @@ def measure(workload: Workload, instruments: Instruments, protocol: MeasurementP
     Raises:
         CannotMeasureError: the overhead alone takes at least as long.
     """
-    # The overhead comes first, so that the meter's last log is the workload's.
-    overhead = None
-    if workload.overhead is not None:
-        measure_overhead = partial(_measure, workload.overhead, instruments, protocol)
-        overhead = repeated(measure_overhead, lambda one: Flag.CLOCKS_STILL_LOW not in one.flags, RETRIES.overhead)
-    measurement = _measure(workload, instruments, protocol)
-    if overhead is not None:
-        measurement = without_overhead(measurement, overhead, protocol.relative_error)
+    if workload.overhead is None:
+        measurement = _measure(workload, instruments, protocol)
+    else:
+        measurement = _measured_without(workload.overhead, workload, instruments, protocol)
     # This comes last because workload and overhead are of the same build and run.
     return with_repeatability(measurement, instruments.device.repeatability)
+
+
+def _measured_without(
+    overhead: Workload, workload: Workload, instruments: Instruments, protocol: MeasurementProtocol
+) -> Measurement:
+    """Measure a workload and subtract its overhead.
+
+    The overhead is measured, too, or only timed if it waits and the power of waiting is known.
+    """
+    waiting = instruments.waiting_power.recent(_now_s(instruments)) if overhead.only_waits else None
+    if waiting is None:
+        # The overhead comes first, so that the meter's last log is the workload's.
+        less = _measured_overhead(overhead, instruments, protocol)
+        measurement = _measure(workload, instruments, protocol)
+    else:
+        measurement = _measure(workload, instruments, protocol)
+        # The overhead comes last, because clocks are full after the workload.
+        less = waiting.lasting(_timed(overhead, instruments))
+    return without_overhead(measurement, less, protocol.relative_error)
+
+
+def _measured_overhead(overhead: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Measurement:
+    measure_once = partial(_measure, overhead, instruments, protocol)
+    measurement = repeated(measure_once, lambda one: Flag.CLOCKS_STILL_LOW not in one.flags, RETRIES.overhead)
+    if overhead.only_waits:
+        instruments.waiting_power.remember(measurement, _now_s(instruments))
+    return measurement
+
+
+def _now_s(instruments: Instruments) -> float:
+    return instruments.clock.read().monotonic_s
+
+
+def _timed(overhead: Workload, instruments: Instruments) -> Estimate:
+    """Return the time of an iteration."""
+    for observer in instruments.observers:
+        observer.before_start()
+    try:
+        return run_loop(overhead, instruments, TIMING).time_s
+    finally:
+        for observer in instruments.observers:
+            observer.after_finish()
 
 
 def _measure(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Measurement:

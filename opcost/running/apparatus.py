@@ -8,7 +8,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from typing import TypeAlias
@@ -29,10 +29,12 @@ from opcost.measuring.conditions import (
 from opcost.measuring.instruments import Instruments
 from opcost.measuring.known_device import KnownDevice, known_beforehand
 from opcost.measuring.observers import Observer, ProcessWatch
-from opcost.measuring.procedure import SLOWED_FOR_S, measure, undisturbed
+from opcost.measuring.procedure import measure, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, leaves_clocks_low
+from opcost.measuring.rest import Rest
 from opcost.measuring.setting import Setting
+from opcost.measuring.waiting_power import WaitingPower
 from opcost.meters.clock import SystemClock
 from opcost.meters.cpu_facts import cpu_product
 from opcost.meters.cpu_load import OtherLoad
@@ -57,8 +59,8 @@ class Apparatus:
     """A device that is ready to measure: implements ``Bench`` in this process.
 
     ``has_meter`` says whether the device has a meter of energy, even if none was asked for. ``known`` is known of the
-    device beforehand; ``observers`` accompany each measurement, in this order. ``pause`` does nothing for some seconds.
-    A campaign measures ``drift_case`` repeatedly.
+    device beforehand; ``observers`` accompany each measurement, in this order. ``pause`` does nothing for some seconds;
+    ``rest`` follows a throttled load. A campaign measures ``drift_case`` repeatedly.
     """
 
     device: str
@@ -68,10 +70,12 @@ class Apparatus:
     conditions_of: Callable[[Setting], Conditions]
     circumstances: Callable[[MeasurementProtocol], Circumstances]
     known: KnownDevice
+    rest: Rest
     observers: tuple[Observer, ...] = ()
     has_meter: bool = True
     drift_case: Case | None = None
     pause: Callable[[float], None] = time.sleep
+    waiting_power: WaitingPower = field(default_factory=WaitingPower)
 
     @property
     def is_gpu(self) -> bool:
@@ -97,7 +101,7 @@ class Apparatus:
     def instruments(self, log_name: str, meter_name: str = AUTO) -> Instruments:
         """Return the instruments of one measurement: a named raw power log, and the meter that its energy is from."""
         known = replace(self.known, meters=replace(self.known.meters, chosen=meter_name))
-        return Instruments(self.meters.meter(log_name), self.clock, known, self.observers)
+        return Instruments(self.meters.meter(log_name), self.clock, known, self.observers, self.waiting_power)
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure an operator or a model; its raw power log gets a name.
@@ -111,9 +115,10 @@ class Apparatus:
             for observer in self.observers:
                 observer.before_build()
             with self.workload(case, setting, protocol.duty_cycle) as workload:
+                self.rest.end()
                 measurement = measure(workload, self.instruments(next(names), setting.meter), protocol)
             if leaves_clocks_low(measurement):
-                self.pause(SLOWED_FOR_S)
+                self.rest.begin()
             return measurement
 
         # A model that reaches the power limit does so in use, too.
@@ -148,9 +153,11 @@ def open_apparatus(device_name: str | None, database: Database, with_meter: bool
             meters = open_meters(device, facts, database.power_logs, stack) if with_meter else no_meters(device)
             watch = _process_watch(facts, stack) if with_meter else None
             background = _background_load(device, stack) if with_meter else None
+            clock = SystemClock()
             yield Apparatus(
                 device=device,
-                clock=SystemClock(),
+                clock=clock,
+                rest=Rest(clock, time.sleep),
                 meters=meters,
                 workload=Workloads(device, background),
                 conditions_of=partial(_conditions, device, facts),

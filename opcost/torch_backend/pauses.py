@@ -50,6 +50,7 @@ def with_pauses_of(calls: Calls, device: str, cycles: int, pause_s: float) -> Ca
         flags=calls.flags,
         notes=calls.notes,
         overhead=pause if calls.overhead is None else paused(calls.overhead),
+        overhead_only_waits=calls.overhead is None,
         relocated=None if relocated is None else lambda: paused(relocated()),
     )
 

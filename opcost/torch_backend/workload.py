@@ -110,18 +110,22 @@ class EagerWorkload:
     Args:
         calls: the calls.
         device: the device that they run on.
+        only_waits: whether they do nothing but wait.
     """
 
     execution = EAGER
     placements = 1
 
-    def __init__(self, calls: Calls, device: str) -> None:
+    def __init__(self, calls: Calls, device: str, only_waits: bool = False) -> None:
         self.calls = calls
         self.device = device
         self.flags = calls.flags
         self.notes = calls.notes
         self.iterations_per_round = calls.period
-        self.overhead = None if calls.overhead is None else EagerWorkload(Calls(calls.overhead, calls.period), device)
+        self.only_waits = only_waits
+        self.overhead = None
+        if calls.overhead is not None:
+            self.overhead = EagerWorkload(Calls(calls.overhead, calls.period), device, calls.overhead_only_waits)
         self._queue = DeviceQueue(device)
 
     def annotated(self, note: str = "", flags: Flags = ()) -> EagerWorkload:
@@ -168,6 +172,7 @@ class GraphWorkload:
         self.flags = (*eager.flags, *captured.flags)
         self.notes = joined_notes(eager.notes, captured.notes)
         self.placements = len(captured.graphs)
+        self.only_waits = eager.only_waits
         self.overhead = overhead
         self.iterations_per_round = captured.cycles * eager.iterations_per_round
         self._captured = captured

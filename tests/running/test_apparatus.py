@@ -11,9 +11,9 @@ from simulated_machine import Device, Load, simulated_row
 
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.observers import ProcessWatch
-from opcost.measuring.procedure import SLOWED_FOR_S
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import is_flagged, leaves_clocks_low, may_be_throttled
+from opcost.measuring.rest import SLOWED_FOR_S, Rest
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
@@ -25,13 +25,16 @@ TOO_MUCH = Load(time_s=0.001, power_w=800.0)
 
 
 def test_a_device_rests_after_a_load_that_its_clocks_went_down_under(tmp_path: Path) -> None:
+    """What the next workload's build takes is a part of the rest."""
     campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001, power_w=300.0), HEAVY: TOO_MUCH})
+    built_in_s = 0.15
+    campaign.before = lambda _: campaign.machine.idle(built_in_s)
     pauses_s: list[float] = []
     with campaign.open_apparatus(None, campaign.database, True) as opened:
-        apparatus = replace(opened, pause=pauses_s.append)
-        for operator in (RELU, HEAVY):
+        apparatus = replace(opened, rest=Rest(opened.clock, pauses_s.append))
+        for operator in (RELU, HEAVY, RELU, RELU):
             apparatus.measure(Case(operator), Setting("fp32"), MeasurementProtocol(0.5, 1.0), "log")
-    assert pauses_s == [SLOWED_FOR_S]
+    assert pauses_s == [pytest.approx(SLOWED_FOR_S - built_in_s)]
 
 
 def test_an_operator_is_measured_at_full_clocks_and_a_model_as_it_runs(tmp_path: Path) -> None:

@@ -1,0 +1,35 @@
+"""The rest of a device after a load that was throttled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opcost.power.ports import Clock
+
+SLOWED_FOR_S = 0.2
+"""Shortest time from the end of a throttled load to the warm-up of the next one. Clocks stay low for 0.3 s on an H200;
+the warm-up takes at least another 0.1 s."""
+
+
+class Rest:
+    """A time in which nothing is measured. What is built meanwhile is a part of it.
+
+    Args:
+        clock: any.
+        pause: does nothing for some seconds.
+    """
+
+    def __init__(self, clock: Clock, pause: Callable[[float], None]) -> None:
+        self._clock = clock
+        self._pause = pause
+        self._end_s = 0.0
+
+    def begin(self) -> None:
+        """Begin a rest of ``SLOWED_FOR_S``."""
+        self._end_s = self._clock.read().monotonic_s + SLOWED_FOR_S
+
+    def end(self) -> None:
+        """Wait until the rest is over, if there is one."""
+        left_s = self._end_s - self._clock.read().monotonic_s
+        if left_s > 0:
+            self._pause(left_s)
