@@ -12,7 +12,7 @@ the warm-up takes at least another 0.1 s."""
 
 
 class Rest:
-    """A time in which nothing is measured. What is built meanwhile is a part of it.
+    """A time in which nothing is measured. Builds in that time are a part of it.
 
     Args:
         clock: any.

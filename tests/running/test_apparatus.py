@@ -25,7 +25,7 @@ TOO_MUCH = Load(time_s=0.001, power_w=800.0)
 
 
 def test_a_device_rests_after_a_load_that_its_clocks_went_down_under(tmp_path: Path) -> None:
-    """What the next workload's build takes is a part of the rest."""
+    """The next workload's build is a part of the rest."""
     campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001, power_w=300.0), HEAVY: TOO_MUCH})
     built_in_s = 0.15
     campaign.before = lambda _: campaign.machine.idle(built_in_s)
