@@ -40,7 +40,9 @@ LONGEST_END_S = 3.0
 STARTED, REPORTED = b"s", b"."
 """Reports of processes, byte by byte."""
 
-KILLED, INTERRUPTED = -signal.SIGKILL, 128 + signal.SIGINT
+KILLED = -signal.SIGKILL
+INTERRUPTED = {128 + signal.SIGINT, -signal.SIGINT}
+"""The second after its main has ended. A shell sees the same status for both."""
 
 
 class PipedProgress(RecordedProgress):
@@ -89,6 +91,8 @@ class KilledCampaign:
         try:
             os.close(reading)
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (the process ends with it)
+            # A shell's background jobs ignore it.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             run(lambda: self._run(names, writing, file_bytes))
         except SystemExit as request:
             os._exit(int(request.code or 0))
@@ -237,8 +241,8 @@ def _interrupted(campaign: KilledCampaign, chance: random.Random, tally: Tally) 
     process = campaign.started()
     process.wait_for_its_start()
     status = process.status_after(chance.uniform(0, 0.2), signal.SIGINT)
-    assert status in (0, INTERRUPTED), f"status {status}"
-    tally.interrupted += status == INTERRUPTED
+    assert status in {0, *INTERRUPTED}, f"status {status}"
+    tally.interrupted += status in INTERRUPTED
     campaign.note(process)
 
 

@@ -67,10 +67,8 @@ def run(main: Callable[[], int]) -> NoReturn:
 
     A ``UserError`` or a missing dependency becomes a line on stderr and status 2. The status is 130 after Ctrl-C, 143
     after SIGTERM, 129 after SIGHUP, and 141 if the reader of stdout has gone (``| head``). Any other exception is a bug
-    and shows its traceback. The status is logged.
+    and shows its traceback. The status is logged. After ``main`` has ended, these signals end the program at once.
     """
-    _interrupt_on(signal.SIGTERM, signal.SIGHUP)
-    _accept_all_characters()
     log = logging.getLogger(__name__)
     try:
         status = _flushed(_status(main))
@@ -83,7 +81,9 @@ def run(main: Callable[[], int]) -> NoReturn:
 
 def _status(main: Callable[[], int]) -> int | str | None:
     try:
-        return main()
+        with _interrupts():
+            _accept_all_characters()
+            return main()
     except SystemExit as request:
         return request.code
     except UserError as error:
@@ -181,11 +181,24 @@ def _is_reader_gone() -> bool:
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
-def _interrupt_on(*signals: signal.Signals) -> None:
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    """Raise ``KeyboardInterrupt`` on SIGINT, SIGTERM and SIGHUP meanwhile; from then on, they end the program.
+
+    An interrupt of what follows would be an exception that no one handles, and look like a bug.
+    """
+    try:
+        _on({signal.SIGTERM, signal.SIGHUP}, _raise_terminated)
+        yield
+    finally:
+        _on({signal.SIGINT, signal.SIGTERM, signal.SIGHUP}, signal.SIG_DFL)
+
+
+def _on(signals: set[signal.Signals], action: Callable[[int, FrameType | None], NoReturn] | signal.Handlers) -> None:
     for number in signals:
         # nohup ignores SIGHUP, and it stays ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _raise_terminated)
+            signal.signal(number, action)
 
 
 def _raise_terminated(signal_number: int, frame: FrameType | None) -> NoReturn:

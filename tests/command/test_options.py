@@ -43,13 +43,13 @@ PARSER = "parser = Parser()\nadd_options(parser, *PIPELINE)\n"
 SPACE_REMEDY = "while writing a file; free some space, or use folders on another disk"
 
 
-def write_script(folder: Path, body: str) -> list[str]:
-    """Write a script with this body of ``main`` and return the command that runs it."""
+def write_script(folder: Path, body: str, before: str = "") -> list[str]:
+    """Write a script with this body of ``main``, and code before it; return the command that runs it."""
     script = folder / "script.py"
     script.write_text(
         f"import errno, os, subprocess, sys, time\nsys.path.insert(0, {str(ROOT)!r})\n"
         "from opcost.command.options import PIPELINE, Parser, add_options\nfrom opcost.command.run import run\n"
-        "from opcost.errors import UserError\n\n"
+        f"from opcost.errors import UserError\n\n{textwrap.dedent(before)}\n"
         f"def main():\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n\nrun(main)\n"
     )
     return [sys.executable, str(script)]
@@ -219,6 +219,52 @@ def test_an_interrupted_script_cleans_up_and_says_how_to_go_on(tmp_path: Path, n
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, output) == (status, "cleaned up\n")
     assert errors == "interrupted; run the same command again to continue\n"
+
+
+SIGNALLING = """
+    import atexit, io, logging, signal
+
+    class Signalling(io.TextIOWrapper):
+        # Sends the program a signal whenever one of its methods is called.
+        def __init__(self, stream, method):
+            super().__init__(stream.buffer, errors="strict")
+            def signalling(*arguments, **more):
+                os.kill(os.getpid(), {number})
+                return getattr(io.TextIOWrapper, method)(self, *arguments, **more)
+            setattr(self, method, signalling)
+
+    class SignallingHandler(logging.Handler):
+        def emit(self, record):
+            os.kill(os.getpid(), {number})
+"""
+"""Places from which a signal arrives at a known moment."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+@pytest.mark.parametrize(
+    "body",
+    [
+        "sys.stdout = Signalling(sys.stdout, 'flush')",
+        "logging.basicConfig(level=logging.INFO, handlers=[SignallingHandler()])",
+        "atexit.register(os.kill, os.getpid(), {number})",
+        "sys.stderr = Signalling(sys.stderr, 'write')\nraise UserError('a mistake')",
+        "sys.stderr = Signalling(sys.stderr, 'write')\nos.kill(os.getpid(), {number})",
+    ],
+    ids=["while it flushes", "while it logs", "at exit", "while it prints an error", "while it prints of an interrupt"],
+)
+def test_a_signal_after_main_has_ended_ends_the_script_quietly(tmp_path: Path, number: int, body: str) -> None:
+    command = write_script(tmp_path, f"{body.format(number=number)}\nreturn 0", SIGNALLING.format(number=number))
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (-number, "")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str)
+def test_a_signal_before_main_is_an_interrupt(tmp_path: Path, number: int, status: int) -> None:
+    before = SIGNALLING.format(number=number) + "    sys.stdout = Signalling(sys.stdout, 'reconfigure')\n"
+    command = write_script(tmp_path, "print('main runs')\nreturn 0", before)
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout) == (status, "")
+    assert result.stderr == "interrupted; run the same command again to continue\n"
 
 
 def test_a_script_under_nohup_outlives_the_terminal(tmp_path: Path) -> None:
