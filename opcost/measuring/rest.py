@@ -10,6 +10,10 @@ SLOWED_FOR_S = 0.2
 """Shortest time from the end of a throttled load to the warm-up of the next one. Clocks stay low for 0.3 s on an H200;
 the warm-up takes at least another 0.1 s."""
 
+IDLE_S = 0.3
+"""Idle time after which a load above the power limit is tried again. The limit holds for a mean over about a second, so
+what the device did before decides how long such a load runs at full clocks."""
+
 
 class Rest:
     """A time in which nothing is measured. Builds in that time are a part of it.
