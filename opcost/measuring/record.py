@@ -76,6 +76,24 @@ class Measurement(Columns):
 
 
 @dataclass(frozen=True)
+class StepTimes(Columns):
+    """The time that a measurement took, with all its loops, and the time of each step.
+
+    Steps are unknown if they ran in the process of the campaign. All are empty in rows of versions before 0.3.
+    """
+
+    taken_s: Annotated[float | None, Column("time that the measurement took, with everything it repeated", FROM_0)] = (
+        None
+    )
+    building_s: Annotated[float | None, Column("part of it: building, first calls, and rests of the GPU", FROM_0)] = (
+        None
+    )
+    warming_up_s: Annotated[float | None, Column("part of it: warm-up", FROM_0)] = None
+    looping_s: Annotated[float | None, Column("part of it: loops", FROM_0)] = None
+    reading_meters_s: Annotated[float | None, Column("part of it: last readings and evaluation", FROM_0)] = None
+
+
+@dataclass(frozen=True)
 class MeasurementRow(Columns):
     """One measurement of an operator or a whole model, with its conditions and circumstances.
 
@@ -93,6 +111,7 @@ class MeasurementRow(Columns):
     order_seed: Annotated[int | None, Column("seed of the campaign's random order; empty: the model's order")]
     conditions: Conditions
     circumstances: Circumstances
+    step_times: StepTimes = StepTimes()
 
 
 def time_of(row: MeasurementRow) -> Estimate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -10,9 +11,10 @@ from typing import Protocol, TypeAlias
 
 from opcost.measuring.conditions import Circumstances, Conditions, measurement_key
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import Measurement, MeasurementRow
+from opcost.measuring.record import Measurement, MeasurementRow, StepTimes
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
+from opcost.running.spent_time import SpentTime
 from opcost.storage.database import Database
 
 
@@ -68,7 +70,13 @@ def measured_row(
     conditions = bench.conditions(setting)
     key = measurement_key(case, conditions)
     log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
-    measurement = bench.measure(case, setting, protocol, log_name)
+    spent = SpentTime(bench)
+    try:
+        with spent:
+            measurement = bench.measure(case, setting, protocol, log_name)
+    finally:
+        steps = ", ".join(f"{name.replace('_', ' ')} {time_s:.3f} s" for name, time_s in spent.steps_s.items())
+        logging.getLogger(__name__).info("took %.3f s: %s", spent.total_s, steps or "in one step")
     return MeasurementRow(
         key=key,
         operator=case.operator.operator,
@@ -80,6 +88,7 @@ def measured_row(
         order_seed=protocol.order_seed,
         conditions=conditions,
         circumstances=circumstances,
+        step_times=StepTimes(spent.total_s, **{f"{name}_s": time_s for name, time_s in spent.steps_s.items()}),
     )
 
 

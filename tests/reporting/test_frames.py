@@ -35,7 +35,8 @@ TABLES = {
 def test_a_table_has_the_rows_and_columns_of_its_file(name: str, file: str) -> None:
     frame = getattr(opcost.load(ROOT / "database"), name)
     as_read = pandas.read_csv(ROOT / "database" / file, low_memory=False).drop(columns="checksum")
-    assert list(frame.columns) == list(as_read.columns)
+    # A file of an earlier version has fewer.
+    assert [column for column in frame.columns if column in as_read] == list(as_read.columns)
     assert len(frame) == len(as_read)
     for column in as_read.dropna(axis="columns", how="all").select_dtypes("float").columns:
         assert frame[column].astype(float).equals(as_read[column].astype(float)), column

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,8 +25,10 @@ from fatal_bench import (
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS
 
+from opcost.columns import values_of
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.record import StepTimes
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.running import worker_bench
@@ -150,6 +152,10 @@ def test_what_hangs_costs_the_limit_of_its_step_and_what_takes_long_is_measured(
     assert report.steps_s[BUILDING] >= 1.0
     assert report.steps_s[LOOPING] >= 4 * LIFE_S + 8 * LIFE_S
     assert sum(report.steps_s.values()) <= report.taken_s
+    (row,) = campaign.database.operator_measurements.rows()
+    taken_s, *steps_s = (time_s or 0.0 for time_s in values_of(row.step_times))
+    assert row.step_times.looping_s == pytest.approx(8 * LIFE_S, rel=0.5)
+    assert sum(steps_s) == pytest.approx(taken_s, rel=0.1)
     # A long case takes eight signs of life.
     assert time.monotonic() - begin_s < 30
     assert (report.measured, report.failed) == (1, 2)
@@ -159,6 +165,10 @@ def test_what_hangs_costs_the_limit_of_its_step_and_what_takes_long_is_measured(
         "torch.nn.HangingWhileBuilt": f"{ended} {BUILDING}",
         "torch.nn.HangingInItsLoop": f"{ended} {LOOPING}",
     }
+
+
+def test_a_row_has_a_column_for_each_step() -> None:
+    assert {field.name for field in fields(StepTimes)} == {f"{step.replace(' ', '_')}_s" for step in ("taken", *STEPS)}
 
 
 def test_a_hang_costs_three_minutes_at_most_on_a_gpu_and_models_may_be_downloaded() -> None:
@@ -210,6 +220,7 @@ from opcost.stages import measure_operators
 from opcost.running.worker_bench import Opening, Question
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.record import StepTimes
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.storage.database import Database
