@@ -48,13 +48,14 @@ precision: {precision}
 class SimulatedCampaign:
     """Folders with models, one simulated machine, and a record of what was built on it.
 
-    ``loads`` are those on normal values, ``loads_on`` those on others. ``before`` is called with each operator before
-    it is built; it may raise.
+    ``loads`` are those on normal values, ``loads_on`` those on others. ``state_ratios`` are the times of an operator's
+    builds over its declared time, in turn. ``before`` is called with each operator before it is built; it may raise.
     """
 
     folder: Path
     loads: Mapping[OperatorTuple, Load]
     loads_on: Mapping[Case, Load] = field(default_factory=dict)
+    state_ratios: Mapping[OperatorTuple, Sequence[float]] = field(default_factory=dict)
     device: str = "cuda:0"
     conditions: Conditions = SIMULATED_CONDITIONS
     meter: MeterModel = field(default_factory=MeterModel)
@@ -130,8 +131,11 @@ class SimulatedCampaign:
     def _workload(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
         self.settings.append(setting)
         self.before(case.operator)
+        load = self.loads_on.get(case, self.loads[case.operator])
+        states = self.state_ratios.get(case.operator, (1.0,))
+        state_ratio = states[self.built.count(case.operator) % len(states)]
         self.built.append(case.operator)
-        yield self.machine.workload(self.loads_on.get(case, self.loads[case.operator]), duty_cycle)
+        yield self.machine.workload(replace(load, time_s=state_ratio * load.time_s), duty_cycle)
 
 
 def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:

@@ -514,6 +514,11 @@ def test_block_2_measures_a_model_and_its_parts_on_the_gpu(
         assert 30 < row.measurement.power_w < 1000
         assert (database.power_logs / str(row.measurement.power_log)).is_file()
         assert row.conditions.device_type == "cuda"
+    (whole,) = database.full_model_measurements.rows()
+    assert whole.measurement.builds == 3
+    assert whole.measurement.builds_time_range_ratio is not None
+    assert 0 < whole.measurement.builds_time_range_ratio < 0.1
+    assert (database.power_logs / str(whole.measurement.power_log)).is_file()
     (compared,) = database.sum_vs_full.rows()
     assert compared.missing_operators == 0
     assert compared.time_ratio is not None

@@ -127,6 +127,11 @@ WORDINGS: Mapping[RemarkKind, Wording] = {
         "a part of the launch time is assumed: no loop of those kinds of operators is launch-bound",
         "{launch_time_ratio}",
     ),
+    RemarkKind.BUILDS_DIFFER: Wording(
+        "builds of the whole model differ in time, and the median counts",
+        "{range_ratio}",
+        "another run of the whole may take another time",
+    ),
     RemarkKind.FLAGGED_WHOLE: Wording(
         "the whole model's measurement is flagged", "{flags}", "a flagged row can be off by any factor"
     ),

@@ -11,6 +11,7 @@ from opcost.comparing.comparison import Comparison
 from opcost.comparing.kernel_times import KernelErrors
 from opcost.comparing.remarks import Figure, Remark, RemarkKind
 from opcost.estimates import total_if_known
+from opcost.measuring.builds import are_different
 from opcost.measuring.conditions import WARM, Circumstances
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.record import MeasurementRow, is_flagged, quality_flags, time_of
@@ -46,6 +47,7 @@ def remarks_on(found: Comparison, measurements: Measurements) -> tuple[Remark, .
         *_circumstances(found),
         *_throttled(found),
         *_eager(found),
+        *_builds(found),
         *_flagged(found),
         *_not_precise(found),
         *_uncorrected(found),
@@ -175,6 +177,14 @@ def _eager(found: Comparison) -> Iterator[Remark]:
     yield Remark(RemarkKind.LAUNCH_BOUND if eager.is_launch_bound else RemarkKind.DEVICE_BOUND, figures)
     if eager.assumed_ratio:
         yield Remark(RemarkKind.ASSUMED_LAUNCHES, {"launch_time_ratio": eager.assumed_ratio})
+
+
+def _builds(found: Comparison) -> Iterator[Remark]:
+    """Remark on builds of the whole model that differ in time."""
+    whole = found.full.measurement
+    if are_different(whole.builds_time_range_ratio):
+        figures: dict[str, Figure] = {"builds": whole.builds, "range_ratio": whole.builds_time_range_ratio}
+        yield Remark(RemarkKind.BUILDS_DIFFER, figures)
 
 
 def _flagged(found: Comparison) -> Iterator[Remark]:

@@ -30,6 +30,7 @@ class RemarkKind(str, Enum):
     LAUNCH_BOUND = "launch-bound"
     DEVICE_BOUND = "device-bound"
     ASSUMED_LAUNCHES = "assumed-launches"
+    BUILDS_DIFFER = "builds-differ"
     FLAGGED_WHOLE = "flagged-whole"
     FLAGGED_OPERATORS = "flagged-operators"
     NOT_PRECISE = "not-precise"
@@ -78,6 +79,7 @@ TEXTS: Mapping[RemarkKind, str] = {
     RemarkKind.ASSUMED_LAUNCHES: (
         "{launch_time_ratio} of the launch time is assumed: no loop of those kinds of operators is launch-bound"
     ),
+    RemarkKind.BUILDS_DIFFER: "{builds} builds of the whole model differ by {range_ratio} in time; the median counts",
     RemarkKind.FLAGGED_WHOLE: "the whole model's measurement is flagged: {flags}",
     RemarkKind.FLAGGED_OPERATORS: (
         "{time_ratio} of the summed time is of flagged measurements, such as {operator}: {flags}; the next run of "

@@ -31,6 +31,9 @@ SHORT_WARM_UP_S = 0.1
 0.3 % of their final value 0.06 s after an operator's begin (mean of 549 operators on an H200,
 ``docs/log/meters.md``)."""
 
+BUILDS = 3
+"""Builds of a whole model: the fewest whose median one outlier does not change."""
+
 
 @dataclass(frozen=True)
 class MeasurementProtocol:
@@ -39,7 +42,7 @@ class MeasurementProtocol:
     With a ``relative_error`` the loop ends as soon as the 95 % intervals of time and energy are within it, and after
     ``loop_s`` at the latest. ``order_seed`` shuffles the cases of a campaign; None keeps the model's order. With
     ``at_full_clocks`` a loop also ends when the load is throttled, and is run again with pauses. ``duty_cycle`` is the
-    largest share of time at work.
+    largest share of time at work. A whole model is measured in a number of ``builds``, each in a loop of its own.
     """
 
     warm_up_s: float
@@ -48,6 +51,7 @@ class MeasurementProtocol:
     order_seed: int | None = None
     at_full_clocks: bool = False
     duty_cycle: float = 1.0
+    builds: int = BUILDS
 
     @property
     def chunk_s(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from opcost.columns import ABOVE_0, COUNT, FROM_0, MOMENT, SHARE, SIGNED, Column, Columns, one_of
+from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, SHARE, SIGNED, Column, Columns, one_of
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import EXECUTIONS, Circumstances, Conditions
 from opcost.measuring.flags import CASTING_DOUBT, LEAVING_CLOCKS_LOW, POSSIBLY_THROTTLED, Flag, Flags
@@ -31,7 +31,8 @@ class Measurement(Columns):
     Energy and power are None if no meter gave enough readings. Outliers are beyond three standard deviations. With few
     ``power_readings`` (3 to 10), intervals need Student's factor. ``busy_ratio`` is a mean of readings over about 0.2 s
     each. Beside the ``power_log``, the files ``…-samples.csv`` and ``…-counter.csv`` hold NVML's samples and the energy
-    counter's ticks. Programs read flags only; notes are for people.
+    counter's ticks. Programs read flags only; notes are for people. ``builds`` are of whole models only (None: one, by
+    a former version); one build has no range.
     """
 
     time_s: Annotated[float, Column("time per iteration", ABOVE_0)]
@@ -73,6 +74,15 @@ class Measurement(Columns):
     duty_cycle: Annotated[float | None, Column("largest share of the time at work; empty: no pauses", SHARE)]
     flags: Annotated[Flags, Column("named properties of the measurement, see [flags](#flags)")]
     notes: Annotated[str, Column("free text for people, such as differences from the run in the model")]
+    builds: Annotated[
+        int | None, Column("builds of a whole model, of which this is the one with the median time", COUNT_FROM_1)
+    ] = None
+    builds_time_range_ratio: Annotated[
+        float | None, Column("longest minus shortest time of the builds, over their median", FROM_0)
+    ] = None
+    builds_energy_range_ratio: Annotated[
+        float | None, Column("the same for their energies, normalised if all are known", FROM_0)
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +108,7 @@ class MeasurementRow(Columns):
     """One measurement of an operator or a whole model, with its conditions and circumstances.
 
     Rows with equal keys repeat a measurement. Sums prefer rows with energy, then rows that are not flagged, then
-    rows of the whole model's board, then the longest loop, then the newest row.
+    rows of the whole model's board, then those of the most builds, then the longest loop, then the newest row.
     """
 
     key: Annotated[str, Column("hashes of operator tuple, input data and conditions")]

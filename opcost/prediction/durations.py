@@ -1,8 +1,10 @@
 """The expected duration of measurements.
 
-An attempt at a measurement takes its building, its warm-up and its loop, whose lengths follow from the protocol and
-from the time of one iteration. Disturbed attempts are repeated, and loops to a target precision depend on the device.
-Rows show both: the time from the end of the row before to the end of a row is what the measurement took altogether.
+An attempt at a measurement takes its building, its warm-up and its loop, for a whole model once for each build. Their
+lengths follow from the protocol and from the time of one iteration. Disturbed attempts are repeated, and loops to a
+target precision depend on the device. Rows show both: the time from the end of the row before to the end of a row is
+what the measurement took altogether (on average for whole models, whose rows are of the first, a later, or the last
+build).
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ PRIOR_ITEMS = 5
 """The weight of the more general ratio against rows of similar time, in rows."""
 
 BREAK_S = 5.0
-"""Time between two rows, beyond three attempts, that belongs to no measurement: a campaign ends, another one starts."""
+"""Time between two rows, beyond all attempts, that belongs to no measurement: a campaign ends, another one starts."""
 
 DEFAULT_RATES = {"cpu": Rates(3.3e-11, 2e-10, 1e-5)}
 """Conservative rates of a device without rows. On a CPU 30 GFLOP/s for each thread, 5 GB/s, 10 us for each call: half
@@ -91,8 +93,13 @@ def default_rates(device_type: str, threads: int | None) -> Rates:
 
 
 def attempt_s(item: Item, protocol: MeasurementProtocol, device_type: str) -> float:
-    """Return the time of one attempt at a measurement in s."""
-    return _building_s(item, device_type) + run_s(item.time_s, protocol, _loop_s(item, protocol), device_type == "cpu")
+    """Return the time of one attempt at a measurement in s, for a model with all its builds."""
+    running_s = run_s(item.time_s, protocol, _loop_s(item, protocol), device_type == "cpu")
+    return _builds(item, protocol) * (_building_s(item, device_type) + running_s)
+
+
+def _builds(item: Item, protocol: MeasurementProtocol) -> int:
+    return protocol.builds if item.is_model else 1
 
 
 def run_s(time_s: float, protocol: MeasurementProtocol, loop_s: float, is_synchronous: bool) -> float:
@@ -211,13 +218,14 @@ def measured_durations(
         end_s = datetime.fromisoformat(row.measurement.ended_at).timestamp()
         before_s, ended[board] = ended.get(board, -math.inf), end_s
         protocol = protocol_of(row)
-        longest_s = BREAK_S + RETRIES.at_once * (protocol.warm_up_s + row.measurement.loop_time_s)
-        if 0 < end_s - before_s <= longest_s:
-            size = sizes.get(row.key.partition("-")[0], UNKNOWN_SIZE)
-            yield end_s - before_s, Item(row.measurement.time_s, row.conditions.execution, size, are_models), protocol
+        size = sizes.get(row.key.partition("-")[0], UNKNOWN_SIZE)
+        item = Item(row.measurement.time_s, row.conditions.execution, size, are_models)
+        attempts = _builds(item, protocol) + RETRIES.at_once - 1
+        if 0 < end_s - before_s <= BREAK_S + attempts * (protocol.warm_up_s + row.measurement.loop_time_s):
+            yield end_s - before_s, item, protocol
 
 
 def protocol_of(row: MeasurementRow) -> MeasurementProtocol:
-    """Return the protocol of a row."""
-    asked = row.circumstances
-    return MeasurementProtocol(asked.warm_up_s, asked.loop_s or FULL_LOOP_S, asked.relative_error)
+    """Return the protocol of a row; rows of former versions are of one build."""
+    asked, builds = row.circumstances, row.measurement.builds or 1
+    return MeasurementProtocol(asked.warm_up_s, asked.loop_s or FULL_LOOP_S, asked.relative_error, builds=builds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opcost.invocation import command
+from opcost.measuring.builds import are_different
 from opcost.measuring.meter_quality import MeterQuality, QualificationRow
 from opcost.reporting.tables import dry_run_note, print_origin
 from opcost.reporting.terminal import Column, print_line, print_table
@@ -138,6 +139,9 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
+        if are_different(report.builds_time_range_ratio):
+            difference = percent(report.builds_time_range_ratio)
+            print_line(f"{report.name}: {report.builds} builds differ by {difference} in time; the median counts")
     if not dry_run:
         _print_taken(reports)
     print_origin(*_devices(reports, dry_run))

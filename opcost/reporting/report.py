@@ -38,8 +38,9 @@ TRACE_GRID = 1000
 SHOWN_APART = (
     *("time_s", "time_standard_error_s", "energy_j", "energy_standard_error_j", "energy_at_reference_j", "power_w"),
     *("energy_missing_reason", "power_log", "flags"),
+    *("builds", "builds_time_range_ratio", "builds_energy_range_ratio"),
 )
-"""Columns of a measurement that the report shows separately."""
+"""Columns of a measurement that the report shows separately, and those of whole models."""
 
 FACTS = tuple(field.name for field in columns_of(Measurement) if field.name not in SHOWN_APART)
 """The other columns, which are listed for each tuple under their names."""

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from opcost import __version__
 from opcost.errors import UserError
+from opcost.measuring.builds import median_of_builds
 from opcost.measuring.conditions import (
     COLD,
     EAGER,
@@ -104,7 +105,7 @@ class Apparatus:
         return Instruments(self.meters.meter(log_name), self.clock, known, self.observers, self.waiting_power)
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
-        """Measure an operator or a model; its raw power log gets a name.
+        """Measure an operator, or a model in several builds; the raw power log gets a name, each further one a number.
 
         Raises:
             CannotMeasureError: it cannot be measured here.
@@ -124,9 +125,10 @@ class Apparatus:
                 self.rest.begin()
             return measurement
 
-        # A model that reaches the power limit does so in use, too.
-        at_full_clocks = protocol.relative_error is not None and not case.operator.is_model
-        return undisturbed(once, replace(protocol, at_full_clocks=at_full_clocks))
+        if case.operator.is_model:
+            # A model that reaches the power limit does so in use, too.
+            return median_of_builds(partial(once, replace(protocol, at_full_clocks=False)), protocol.builds)
+        return undisturbed(once, replace(protocol, at_full_clocks=protocol.relative_error is not None))
 
     def _idle(self) -> None:
         """Keep the device idle, without the background load, for ``IDLE_S``."""

@@ -29,7 +29,8 @@ class FullModelReport:
     it took in this run, and ``steps_s`` the part of each step of the measurement in it. ``besides_s`` is the time of
     the whole run besides its models, and ``besides_parts_s`` has its parts: start and drift checks; in a dry run they
     are expected. ``device`` is the torch device, ``device_product`` its product name. ``planned`` has the number of
-    measurements to make for each reason, and ``assumed`` the versions on a device that is not here.
+    measurements to make for each reason, and ``assumed`` the versions on a device that is not here. ``builds`` and
+    ``builds_time_range_ratio`` are those of the row.
     """
 
     name: str
@@ -48,6 +49,8 @@ class FullModelReport:
     device_product: str
     besides_parts_s: Mapping[str, float] = field(default_factory=dict)
     assumed: AssumedVersions | None = None
+    builds: int | None = None
+    builds_time_range_ratio: float | None = None
 
 
 def measure_full_models(
@@ -96,4 +99,6 @@ def _full_model_report(outcome: Outcome, device: str, device_product: str) -> Fu
         planned=outcome.work.reasons,
         device=device,
         device_product=device_product,
+        builds=row.measurement.builds if row else None,
+        builds_time_range_ratio=row.measurement.builds_time_range_ratio if row else None,
     )

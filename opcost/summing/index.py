@@ -71,7 +71,8 @@ class Measurements:
 def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[str, MeasurementRow]:
     """Return the best row for each key.
 
-    Rows are preferred in this order: with energy, not flagged, of the given board, the longest loop, the last.
+    Rows are preferred in this order: with energy, not flagged, of the given board, most builds, the longest
+    loop, the last.
     """
     of_key: dict[str, list[MeasurementRow]] = {}
     for row in rows:
@@ -93,7 +94,9 @@ def _of_best_quality(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
     for row in rows:
         quality = (EnergyBasis.MEASURED.is_known(row), not is_flagged(row.measurement))
         of_quality.setdefault(quality, []).append(row)
-    return sorted(of_quality[max(of_quality)], key=lambda row: row.measurement.loop_time_s)
+    return sorted(
+        of_quality[max(of_quality)], key=lambda row: (row.measurement.builds or 1, row.measurement.loop_time_s)
+    )
 
 
 def _preferred(rows: Sequence[MeasurementRow], board: str | None) -> MeasurementRow:

@@ -237,6 +237,15 @@ def test_flagged_measurements_are_remarked_on_with_their_share_of_the_summed_tim
     )
 
 
+def test_builds_that_differ_are_remarked_on():
+    def said(range_ratio):
+        measured = replace(FULL.measurement, builds=3, builds_time_range_ratio=range_ratio)
+        return remarks_of(compared(CONVOLUTION_ROW, RELU_ROW, full=replace(FULL, measurement=measured)))
+
+    assert said(0.026) == ("3 builds of the whole model differ by 2.6 % in time; the median counts",)
+    assert said(0.004) == said(None) == ()
+
+
 def test_time_at_the_power_limit_is_reported_of_sum_and_whole():
     slowed, whole = (replace(row.measurement, power_capped_ratio=0.5) for row in (RELU_ROW, FULL))
     rows = (CONVOLUTION_ROW, replace(RELU_ROW, measurement=slowed))

@@ -248,6 +248,13 @@ def test_a_dry_run_says_what_is_to_be_measured_and_why(dry_run: bool, capsys: py
     assert "b: to be" not in output
 
 
+def test_builds_of_a_whole_that_differ_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    print_full_models([replace(WHOLE, builds=3, builds_time_range_ratio=0.026)], dry_run=False)
+    assert "resnet50: 3 builds differ by 2.6 % in time; the median counts" in capsys.readouterr().out
+    print_full_models([replace(WHOLE, builds=3, builds_time_range_ratio=0.004)], dry_run=False)
+    assert "builds differ" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("report", "cells"),
     [

@@ -203,7 +203,8 @@ def test_a_request_says_how_models_are_run_and_configs_their_precision(campaign:
     request = replace(campaign.request(), setting=Setting(cache="chained"))
     measure_operators(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
     measure_full_models(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
-    assert campaign.settings == [Setting("fp32", cache="chained")] * 2
+    assert set(campaign.settings) == {Setting("fp32", cache="chained")}
+    assert campaign.built == [RELU, *3 * [MODEL]]
 
 
 def test_a_row_of_a_shorter_loop_does_not_do(campaign: SimulatedCampaign) -> None:
@@ -465,18 +466,18 @@ def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("opcost.running.drift_check.EVERY", 2)
-    campaign = SimulatedCampaign(tmp_path, LOADS, drift_case=Case(MODEL))
+    campaign = SimulatedCampaign(tmp_path, LOADS, drift_case=Case(LINEAR))
     campaign.add_model("a", {RELU: 1, GELU: 1, SILU: 1})
     (report,) = run(campaign)
     assert [built.short_name for built in campaign.built] == [
-        "resnet18",
+        "Linear",
         "ReLU",
         "GELU",
-        "resnet18",
+        "Linear",
         "SiLU",
-        "resnet18",
+        "Linear",
     ]
-    assert [row.operator for row in campaign.database.sentinel_measurements.rows()] == [MODEL.operator] * 3
+    assert [row.operator for row in campaign.database.sentinel_measurements.rows()] == [LINEAR.operator] * 3
     assert len(rows(campaign)) == 3
     assert min(report.besides_parts_s["start"], report.besides_parts_s["drift_checks"]) > 0
     assert sum(report.besides_parts_s.values()) == pytest.approx(report.besides_s)
@@ -489,15 +490,15 @@ def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
 def test_a_sentinel_that_cannot_be_measured_does_not_hold_up_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    campaign = SimulatedCampaign(tmp_path, LOADS, drift_case=Case(MODEL))
-    campaign.before = fail_on(MODEL, error=CannotMeasureError("out of memory"))
+    campaign = SimulatedCampaign(tmp_path, LOADS, drift_case=Case(LINEAR))
+    campaign.before = fail_on(LINEAR, error=CannotMeasureError("out of memory"))
     campaign.add_model("a", {RELU: 1, GELU: 1})
     assert run(campaign)[0].measured == 2
     assert caplog.text.count("no drift check: out of memory") == 1
 
 
 def test_a_device_that_drifts_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    campaign = SimulatedCampaign(tmp_path, LOADS, drift_case=Case(MODEL))
+    campaign = SimulatedCampaign(tmp_path, LOADS, drift_case=Case(LINEAR))
     campaign.machine.device = Device(cold_power_ratio=0.8, warming_time_s=5.0, white_noise_w=1.0)
     campaign.add_model("a", {RELU: 1, GELU: 1, SILU: 1})
     run(campaign)
@@ -512,7 +513,7 @@ AT_ONCE = MeasurementProtocol(warm_up_s=0.15, loop_s=30.0, relative_error=0.02)
 def test_a_wrong_meter_is_seen_by_the_sentinel_where_loops_are_too_short_for_it(
     tmp_path: Path, scale: float, is_reported: bool
 ) -> None:
-    campaign = SimulatedCampaign(tmp_path, LOADS, meter=replace(RING, scale=scale), drift_case=Case(MODEL))
+    campaign = SimulatedCampaign(tmp_path, LOADS, meter=replace(RING, scale=scale), drift_case=Case(LINEAR))
     campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
     campaign.add_model("a", {RELU: 1, GELU: 1})
     run(campaign, protocol=AT_ONCE)
@@ -523,7 +524,7 @@ def test_a_wrong_meter_is_seen_by_the_sentinel_where_loops_are_too_short_for_it(
 
 
 def test_a_row_with_a_check_of_its_own_needs_no_sentinel(tmp_path: Path) -> None:
-    campaign = SimulatedCampaign(tmp_path, LOADS, meter=replace(RING, scale=1.03), drift_case=Case(MODEL))
+    campaign = SimulatedCampaign(tmp_path, LOADS, meter=replace(RING, scale=1.03), drift_case=Case(LINEAR))
     campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
 
     def fix(operator: OperatorTuple) -> None:
@@ -542,7 +543,7 @@ def test_what_was_measured_before_a_meter_went_wrong_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("opcost.running.drift_check.EVERY", 1)
-    campaign = SimulatedCampaign(tmp_path, LOADS, meter=RING, drift_case=Case(MODEL))
+    campaign = SimulatedCampaign(tmp_path, LOADS, meter=RING, drift_case=Case(LINEAR))
     campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
 
     def go_wrong(operator: OperatorTuple) -> None:
@@ -883,6 +884,58 @@ def test_a_whole_model_that_does_not_fit_is_a_failure(campaign: SimulatedCampaig
     (report,) = run_full(campaign, protocol=FULL)
     assert (report.failed, report.time_s, report.reason) == (True, None, "out of GPU memory")
     assert failures(campaign)[0].operator == "torchvision.models.resnet18"
+
+
+def test_a_whole_model_is_the_median_of_three_builds(campaign: SimulatedCampaign) -> None:
+    """Every third build is in the short state, as EfficientNet-B0's on an H200."""
+    campaign.state_ratios = {MODEL: (0.974, 1.0, 1.0)}
+    campaign.add_model("a", {RELU: 1})
+    (report,) = run_full(campaign)
+    (row,) = campaign.database.full_model_measurements.rows()
+    assert campaign.built == 3 * [MODEL]
+    assert report.time_s == row.measurement.time_s == pytest.approx(0.02, rel=1e-6)
+    assert (report.builds, row.measurement.builds) == (3, 3)
+    assert report.builds_time_range_ratio == pytest.approx(0.026, rel=1e-3)
+    assert row.measurement.builds_energy_range_ratio == pytest.approx(0.026, abs=0.01)
+    assert row.measurement.time_standard_error_s == pytest.approx(0.011 * 0.02, rel=0.05)
+
+
+def test_an_operator_has_one_build(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1})
+    run(campaign)
+    assert (campaign.built, rows(campaign)[0].measurement.builds) == ([RELU], None)
+
+
+def test_a_whole_model_whose_second_build_does_not_fit_keeps_the_first(campaign: SimulatedCampaign) -> None:
+    def before(_: OperatorTuple) -> None:
+        if campaign.built:
+            raise CannotMeasureError("out of GPU memory")
+
+    campaign.add_model("a", {RELU: 1})
+    campaign.before = before
+    (report,) = run_full(campaign)
+    assert (report.failed, report.builds, report.builds_time_range_ratio) == (False, 1, None)
+    assert report.time_s == pytest.approx(0.02)
+
+
+def test_three_builds_are_expected_of_a_whole_model(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("a", {RELU: 1})
+    three, one = (
+        run_full(campaign, protocol=replace(SHORT, builds=builds), dry_run=True)[0].expected_s for builds in (3, 1)
+    )
+    assert three == pytest.approx(3 * one)
+    assert one > SHORT.warm_up_s + SHORT.loop_s
+
+
+def test_rows_of_three_builds_say_how_long_the_next_whole_takes(campaign: SimulatedCampaign) -> None:
+    """Their times contain all builds already."""
+    for number in range(4):
+        campaign.add_model(f"m{number}", {RELU: 1}, batch=2 + number)
+    campaign.loads = {**LOADS, **{model_operator("resnet18", None, (2 + n, 3, 8, 8)): LOADS[MODEL] for n in range(4)}}
+    names = [f"m{number}" for number in range(3)]
+    run_full(campaign, *names)
+    (report,) = run_full(campaign, "m3", dry_run=True)
+    assert report.expected_s == pytest.approx(3 * (SHORT.warm_up_s + SHORT.loop_s), rel=0.5)
 
 
 def test_reports_are_plain_data_without_nan(campaign: SimulatedCampaign) -> None:

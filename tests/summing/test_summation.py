@@ -164,6 +164,12 @@ def test_a_row_with_energy_is_better_than_a_longer_or_later_one_without(row_of):
     assert best_rows([without, with_energy, without]) == {with_energy.key: with_energy}
 
 
+def test_a_whole_of_three_builds_is_better_than_a_longer_loop_of_one(row_of):
+    short, long = row_of(RELU, loop_s=1.0), row_of(RELU, loop_s=30.0)
+    median = replace(short, measurement=replace(short.measurement, builds=3))
+    assert best_rows([median, long]) == {long.key: median}
+
+
 def test_what_is_not_measured_is_named_and_left_out(row_of):
     counts = counts_of(OperatorCount(CONVOLUTION, 3, 100, 1), OperatorCount(RELU, 4, 10, 1))
     cost = summed(counts, [row_of(RELU), row_of(LINEAR)])
