@@ -9,13 +9,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PYTHONPATH=.${PYTHONPATH:+:$PYTHONPATH}
 python=${PYTHON:-python3}
 model=resnet50_32x3x224x224
-models="$model vit_l_16_32x3x224x224 efficientnet_b0_32x3x224x224 swin_t_32x3x224x224 r3d_18_8x3x16x112x112"
-models="$models vgg19_32x3x224x224 deeplabv3_resnet101_32x3x520x520"
 mkdir -p "$output"
 
 count() {
-    # shellcheck disable=SC2086
-    "$python" general_pipeline_block0.py $models
+    "$python" general_pipeline_block0.py "$model"
     "$python" general_pipeline_block1.py "$model"
 }
 
@@ -61,8 +58,8 @@ builds() {
 }
 
 fast() {
-    # shellcheck disable=SC2086
-    "$python" benchmarks/fast_vs_reference.py --database "$output/database" --output "$output/fast_vs_reference.csv" $models
+    "$python" benchmarks/fast_vs_reference.py --database "$output/database" --drawn-from database \
+        --output "$output/fast_vs_reference.csv"
     "$python" benchmarks/fast_vs_reference.py --evaluate "$output/fast_vs_reference.csv"
 }
 

@@ -1,8 +1,8 @@
 """Operators measured to within 1 % and, right after that, in long loops -> a CSV file, to which later runs add
 
-The operators are those of some models that block 0 has counted, of all lengths and many kinds. Nothing else may run on
-the GPU.
-Example: PYTHONPATH=. python benchmarks/fast_vs_reference.py --output fast_vs_reference.csv resnet50_32x3x224x224
+The operators are drawn at random from the rows of a database, of all lengths and many kinds. The short measurement is
+made on the same board right before the long loop. Nothing else may run on the GPU.
+Example: PYTHONPATH=. python benchmarks/fast_vs_reference.py --database run --output fast_vs_reference.csv
          PYTHONPATH=. python benchmarks/fast_vs_reference.py --evaluate fast_vs_reference.csv
 """
 
@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pandas as pd
-from agreement import report
-from growing_csv import append, growing_parser, known, parsed
-from operators_in_turn import by_length, counts_of
+from agreement import LONG, LONGEST, SAME_BUILD, SUSTAINED, report
+from agreement import SHORT as SHORT_LOOP
+from growing_csv import append, growing_parser, known
+from operators_in_turn import drawn, usual_cases
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.measuring.record import Measurement, leaves_clocks_low, may_be_throttled
+from opcost.measuring.rest import IDLE_S
 from opcost.measuring.setting import USUAL
 from opcost.operators.cases import Case
 from opcost.running.apparatus import Apparatus, open_apparatus
@@ -63,10 +65,21 @@ def on_one_build(
         for number, protocol in enumerate(protocols):
             asked = replace(protocol, duty_cycle=share)
             found.append(measure(workload, apparatus.instruments(f"loop-{number}"), asked))
+            if asked.at_full_clocks and share == 1 and may_be_throttled(found[-1]):
+                # As block 2 does.
+                idle(apparatus)
+                found[-1] = measure(workload, apparatus.instruments(f"loop-{number}-again"), asked)
             if leaves_clocks_low(found[-1]):
                 apparatus.rest.begin()
                 apparatus.rest.end()
         return found
+
+
+def idle(apparatus: Apparatus) -> None:
+    """Keep the device idle before a load above the power limit is tried again."""
+    for observer in apparatus.observers:
+        observer.before_start()
+    apparatus.pause(IDLE_S)
 
 
 def mean_of(loops: Sequence[Measurement]) -> Measurement:
@@ -96,35 +109,54 @@ def _if_known(value: float) -> float | None:
 def compared(apparatus: Apparatus, case: Case, reference_s: float, long_s: float | None) -> dict[str, object]:
     """Measure an operator as block 2 does; then, built once more, in the same short loop, a long and a longer one.
 
-    What runs in a duty cycle does so in all of these. Of what is slowed down only where it lasts many short loops are
-    the reference.
+    Operators in a duty cycle have one in all of these. For those that are throttled only if the load lasts, the
+    reference is many short loops. An operator that has no reference gets a row with the reason.
     """
     fast, wall_s = timed(apparatus, case)
     share = duty_cycle(fast)
-    long_loops = [MeasurementProtocol(SHORT_WARM_UP_S, loop_s) for loop_s in (reference_s, long_s) if loop_s]
-    same, slow, *longest = on_one_build(apparatus, case, share, [AT_FULL_CLOCKS, *long_loops])
-    sustained = None
-    if share == 1 and may_be_throttled(slow):
-        sustained = slow
-        slow, longest = mean_of(on_one_build(apparatus, case, share, [AT_FULL_CLOCKS] * SHORT_LOOPS)), []
-    is_checked = slow.check_power_w is not None and slow.power_w is not None
+    loops: dict[str, Measurement | None] = dict.fromkeys((SAME_BUILD, LONG, LONGEST, SUSTAINED))
+    left_out = ""
+    try:
+        long_loops = [MeasurementProtocol(SHORT_WARM_UP_S, loop_s) for loop_s in (reference_s, long_s) if loop_s]
+        same, slow, *longest = on_one_build(apparatus, case, share, [AT_FULL_CLOCKS, *long_loops])
+        loops |= {SAME_BUILD: same, LONG: slow, LONGEST: longest[0] if longest else None}
+        if share == 1 and may_be_throttled(slow):
+            loops |= {LONG: None, LONGEST: None, SUSTAINED: slow}
+            loops[LONG] = mean_of(on_one_build(apparatus, case, share, [AT_FULL_CLOCKS] * SHORT_LOOPS))
+    except CannotMeasureError as error:
+        left_out = str(error)
+    conditions, circumstances = apparatus.conditions(USUAL), apparatus.circumstances(SHORT)
     return {
         "operator": text(case),
         "wall_s": wall_s,
-        **figures("", fast),
-        **figures("_same_build", same),
-        **figures("_reference", slow),
-        **figures("_long_reference", longest[0] if longest else None),
-        **figures("_sustained", sustained),
-        "power_readings": fast.power_readings,
-        "power_capped_ratio": fast.power_capped_ratio,
-        "power_capped_reference_ratio": slow.power_capped_ratio,
-        "check_power_ratio_reference": slow.check_power_w / slow.power_w if is_checked else None,
-        "check_meter_reference": slow.check_meter,
-        "device_uuid": apparatus.circumstances(SHORT).device_uuid,
-        "flags": "|".join(flag.value for flag in fast.flags),
-        "flags_reference": "|".join(flag.value for flag in slow.flags),
+        **row_of(fast, loops),
+        "device_product": conditions.device_product,
+        "device_uuid": circumstances.device_uuid,
+        "left_out": left_out,
     }
+
+
+def row_of(fast: Measurement, loops: Mapping[str, Measurement | None]) -> dict[str, object]:
+    """Return the cells of the loops of one operator."""
+    slow = loops[LONG]
+    is_checked = slow is not None and slow.check_power_w is not None and slow.power_w is not None
+    figures_of = [figures(name, measurement) for name, measurement in ({SHORT_LOOP: fast} | dict(loops)).items()]
+    return {
+        **{column: value for cells in figures_of for column, value in cells.items()},
+        "power_readings": fast.power_readings,
+        "duty_cycle": fast.duty_cycle,
+        "power_capped_ratio": fast.power_capped_ratio,
+        "power_capped_reference_ratio": getattr(slow, "power_capped_ratio", None),
+        "check_power_ratio_reference": slow.check_power_w / slow.power_w if is_checked else None,
+        "check_meter_reference": getattr(slow, "check_meter", None),
+        "flags": flags_text(fast),
+        "flags_reference": flags_text(slow),
+    }
+
+
+def flags_text(measurement: Measurement | None) -> str:
+    """Return a measurement's flags as a cell."""
+    return "" if measurement is None else "|".join(flag.value for flag in measurement.flags)
 
 
 def figures(name: str, measurement: Measurement | None) -> dict[str, object]:
@@ -142,7 +174,7 @@ def figures(name: str, measurement: Measurement | None) -> dict[str, object]:
 
 
 def add_rows(path: Path, database: Path, wanted: dict[Case, float | None], reference_s: float, limit_s: float) -> None:
-    """Measure the operators that a file lacks, each with the length of its longest loop if it has one."""
+    """Measure the operators that a file does not have, each with the length of its longest loop if it has one."""
     begin_s = time.monotonic()
     done = known(path, "operator")
     with qualified(open_apparatus, "cuda", Database(database), True) as apparatus:
@@ -157,16 +189,21 @@ def add_rows(path: Path, database: Path, wanted: dict[Case, float | None], refer
 
 
 def main() -> int:
-    parser = growing_parser(__doc__, "print how well the loops agree")
-    parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--operators", type=int, default=60, help="how many the file is to have in the end")
+    parser = growing_parser(__doc__, "print how well the loops agree, card by card", several=True)
+    drawn_from = "database from whose rows the operators are drawn (default: --database)"
+    parser.add_argument("--drawn-from", type=Path, metavar="DIR", help=drawn_from)
+    parser.add_argument("--operators", type=int, default=60, help="how many are drawn")
     parser.add_argument("--reference-seconds", type=float, default=10.0)
-    parser.add_argument("--long-references", type=int, default=8, help="how many get a still longer loop")
+    parser.add_argument("--long-references", type=int, default=0, help="how many get a still longer loop")
     parser.add_argument("--long-reference-seconds", type=float, default=30.0)
-    arguments = parsed(parser, report)
-    if arguments is None:
+    arguments = parser.parse_args()
+    if arguments.evaluate:
+        print(report(pd.concat(map(pd.read_csv, arguments.evaluate), ignore_index=True)))
         return 0
-    cases = by_length(counts_of(arguments.names), arguments.seed)[: arguments.operators]
+    rows = Database(arguments.drawn_from or arguments.database).operator_measurements.rows()
+    cases = drawn(usual_cases(rows), arguments.seed)[: arguments.operators]
+    if not cases:
+        parser.error("--drawn-from: no row of an operator in CUDA graphs; run block 2 first")
     longest_s = dict.fromkeys(cases[: arguments.long_references], arguments.long_reference_seconds)
     wanted = {case: longest_s.get(case) for case in cases}
     add_rows(arguments.output, arguments.database, wanted, arguments.reference_seconds, arguments.limit_seconds)

@@ -4,40 +4,29 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-
-import pandas as pd
 
 from opcost.command.options import folder_option
 
 
-def growing_parser(description: str | None, evaluate_help: str, *, qualifies: bool = True) -> argparse.ArgumentParser:
+def growing_parser(
+    description: str | None, evaluate_help: str, *, qualifies: bool = True, several: bool = False
+) -> argparse.ArgumentParser:
     """Return a parser for a program that adds to a file until a time is up, or evaluates it.
 
-    It yields ``output`` or ``evaluate`` (Path), ``limit_seconds`` (float), ``seed`` (int), and ``database`` (Path) of a
-    program that qualifies a board's meters.
+    It yields ``output`` or ``evaluate`` (Path, or a list of them if it evaluates several), ``limit_seconds`` (float),
+    ``seed`` (int), and ``database`` (Path) of a program that qualifies a board's meters.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--output", type=Path, help="measure what this file does not have, and add it")
-    what.add_argument("--evaluate", type=Path, metavar="FILE", help=evaluate_help)
+    what.add_argument("--evaluate", type=Path, metavar="FILE", nargs="+" if several else None, help=evaluate_help)
     parser.add_argument("--limit-seconds", type=float, default=480.0, help="begin nothing more after that")
     if qualifies:
         folder_option("--database", "where the qualification of the board's meters is kept").add_to(parser)
     parser.add_argument("--seed", type=int, default=0)
     return parser
-
-
-def parsed(parser: argparse.ArgumentParser, report: Callable[[pd.DataFrame], str]) -> argparse.Namespace | None:
-    """Return the arguments of a program, with a name where it takes ``names``; None after an evaluation."""
-    arguments = parser.parse_args()
-    if arguments.evaluate:
-        print(report(pd.read_csv(arguments.evaluate)))
-        return None
-    if "names" in arguments and not arguments.names:
-        parser.error("--output: name the models whose operators are wanted")
-    return arguments
 
 
 def known(path: Path, column: str) -> set[str]:

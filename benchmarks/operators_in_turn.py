@@ -1,4 +1,4 @@
-"""Choose operators of some models to measure: of all lengths and of many kinds"""
+"""Draw measured operators at random: of all lengths and of many kinds"""
 
 from __future__ import annotations
 
@@ -6,41 +6,38 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 
-from opcost.operators.cases import CAPTURED, Case, cases_of
-from opcost.operators.counts import OperatorCount
-from opcost.running.request import COUNTS
-from opcost.storage.model_folders import load_configs
+from opcost.measuring.conditions import GRAPH, TORCH_DEFAULT, WARM
+from opcost.measuring.flags import Flag
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import Case
+from opcost.operators.texts import parse_operator
+from opcost.operators.values import parse_input_data
 
 SHORTEST_S = 1e-6
-"""Of what ``expected_s`` says: a kernel takes 1 us more than its bytes do, so this is 2 us on an H200."""
-
-LONGEST_S = 5e-3
+"""Shorter operators are of the first octave."""
 
 
-def counts_of(names: list[str]) -> list[OperatorCount]:
-    """Return the counts of block 0 for these models, without calls that move no bytes."""
-    configs = load_configs(Path("measurements"), names)
-    return [count for config in configs for count in COUNTS.read(config).counts if count.memory_bytes]
+def usual_cases(rows: Iterable[MeasurementRow]) -> dict[Case, float]:
+    """Return the cases of rows in CUDA graphs with the usual setting, and the time of each in s."""
+    return {
+        _case(row): row.measurement.time_s
+        for row in rows
+        if (row.conditions.execution, row.conditions.cache, row.conditions.precision) == (GRAPH, WARM, TORCH_DEFAULT)
+        and Flag.NO_KERNEL not in row.measurement.flags
+    }
 
 
-def expected_s(count: OperatorCount) -> float:
-    """Return roughly what a call takes on an H200 (60 TFLOP/s, 4 TB/s), to distinguish short from long ones."""
-    return max(count.flop / 60e12, count.memory_bytes / 4e12)
+def drawn(times_s: dict[Case, float], seed: int) -> list[Case]:
+    """Return cases in an order that only the seed decides; any beginning has all lengths and many kinds.
 
-
-def by_length(counts: Iterable[OperatorCount], seed: int) -> list[Case]:
-    """Return the cases of the counts, ordered so that any beginning has operators of all lengths and many kinds.
-
-    Cases with an expected time below ``SHORTEST_S`` or above ``LONGEST_S`` are left out. Each octave of lengths gives
-    one case in turn, of the kind that came least often so far.
+    Each octave of lengths gives one case in turn, of the kind that came least often so far.
     """
-    shuffled, expected = _shuffled(counts, seed)
+    shuffled = sorted(times_s, key=lambda case: case.key)
+    random.Random(seed).shuffle(shuffled)
     octaves: dict[int, list[Case]] = {}
     for case in shuffled:
-        if SHORTEST_S <= expected[case] <= LONGEST_S:
-            octaves.setdefault(int(math.log2(expected[case] / SHORTEST_S)), []).append(case)
+        octaves.setdefault(int(math.log2(max(times_s[case] / SHORTEST_S, 1.0))), []).append(case)
     taken: Counter[str] = Counter()
     ordered = []
     while any(octaves.values()):
@@ -53,11 +50,6 @@ def by_length(counts: Iterable[OperatorCount], seed: int) -> list[Case]:
     return ordered
 
 
-def _shuffled(counts: Iterable[OperatorCount], seed: int) -> tuple[list[Case], dict[Case, float]]:
-    """Return the cases of the counts in an order that only the seed decides, and their expected times."""
-    found: dict[Case, float] = {}
-    for count in counts:
-        found |= dict.fromkeys(cases_of([count], CAPTURED), expected_s(count))
-    shuffled = sorted(found, key=lambda case: case.key)
-    random.Random(seed).shuffle(shuffled)
-    return shuffled, found
+def _case(row: MeasurementRow) -> Case:
+    operator = parse_operator(row.operator, row.parameters, row.inputs, row.training_mode)
+    return Case(operator, parse_input_data(row.input_data))

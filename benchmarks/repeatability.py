@@ -15,12 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from agreement import AT_THE_LIMIT
 from tables import SIZES, markdown, sizes
 
 from opcost.estimates import NORMAL_QUANTILE
 
 TABLE = "operator_measurements.csv"
+AT_THE_LIMIT = "the power limit|power-limit|power-cap"
+"""In the flags (in early tables the notes) of a loop that was throttled, or would be if it lasted."""
+
 FIGURES = {
     "time": ("time_s", "time_standard_error_s"),
     "energy as measured": ("energy_j", "energy_standard_error_j"),

@@ -19,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from simulated_apparatus import SimulatedCampaign
-from simulated_machine import RING, Device, Load, SimulatedMachine, simulated_row
+from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, SimulatedMachine, simulated_row
 
 from opcost.comparing.cache_chains import SIDES
 from opcost.errors import CannotMeasureError
@@ -31,6 +31,7 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.values import parse_input_data
 from opcost.storage.database import Database
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -281,17 +282,35 @@ def count_of(name, side, memory_bytes):
     return OperatorCount(OperatorTuple(name, inputs=(TensorSpec((side,), "float32"),)), 1, 0, memory_bytes)
 
 
-def test_operators_of_all_lengths_come_first_and_of_these_many_kinds(benchmark):
+def test_operators_are_drawn_of_all_lengths_and_of_these_many_kinds(benchmark):
     module = benchmark("operators_in_turn")
-    # Of 1 us to 4 ms, from 0.25 us on to 16 ms, each length as two kinds; 4 TB/s.
-    bytes_of = {kind: [round(4e6 * 2**octave) for octave in range(-2, 15)] for kind in ("ReLU", "SiLU")}
-    counts = [count_of(f"torch.nn.{kind}", size, size) for kind, sizes in bytes_of.items() for size in sizes]
+    # Each length of 1 us to 4 ms as two kinds; what is shorter counts to the first octave.
+    lengths = [2.0**octave for octave in range(13)]
+    times_s = {
+        Case(OperatorTuple(f"torch.nn.{kind}", inputs=(TensorSpec((number,), "float32"),))): 1.01e-6 * length
+        for kind in ("ReLU", "SiLU")
+        for number, length in enumerate([*lengths, 0.1])
+    }
     for seed in range(4):
-        cases = module.by_length(counts, seed)
-        lengths = [case.operator.inputs[0].shape[0] / 4e6 for case in cases]
-        assert sorted(lengths[:13]) == [2.0**octave for octave in range(13)] == sorted(lengths[13:])
+        cases = module.drawn(times_s, seed)
+        assert len(cases) == len(times_s)
+        found = [max(times_s[case] / 1.01e-6, 1.0) for case in cases]
+        assert sorted(found[:13]) == pytest.approx(lengths)
         kinds = [case.operator.short_name for case in cases[:13]]
         assert abs(kinds.count("ReLU") - kinds.count("SiLU")) == 1
+    assert module.drawn(times_s, 1) == module.drawn(times_s, 1) != module.drawn(times_s, 2)
+
+
+def test_operators_are_drawn_from_rows_in_the_usual_setting(benchmark):
+    data = parse_input_data("captured: 0.5 zeros")
+    operator = OperatorTuple("torch.nn.ReLU", (("inplace", True),), (TensorSpec((2, 3), "float32"),))
+    graph = replace(SIMULATED_CONDITIONS, execution="graph")
+    good = simulated_row(operator, Load(time_s=0.002), conditions=graph, input_data=data)
+    without_kernel = replace(good.measurement, flags=(Flag.NO_KERNEL,))
+    others = (replace(good, inputs="float32[3]", conditions=replace(graph, execution="eager")),)
+    others += (replace(good, inputs="float32[4]", measurement=without_kernel),)
+    found = benchmark("operators_in_turn").usual_cases([good, *others])
+    assert found == {Case(operator, data): pytest.approx(0.002, rel=0.01)}
 
 
 def test_an_operator_is_measured_three_times_if_that_is_asked_for(benchmark, monkeypatch, tmp_path):
@@ -349,57 +368,85 @@ def test_too_few_loops_at_full_clocks_are_no_reference(benchmark):
 
 
 def pairs_of(**columns):
-    """Return a table of two ReLUs and a capped product."""
+    """Return a table of two ReLUs and a product."""
     given = {
         "operator": ["torch.nn.ReLU(inplace=True) on a", "torch.nn.ReLU() on b", "torch.matmul(a, b)"],
         "wall_s": [0.5, 0.6, 2.0],
         "time_s": [2e-6, 1.002e-3, 1.0],
+        "time_standard_error_s": [1e-9, 1e-6, 0.01],
         "time_reference_s": [2e-6, 1e-3, 1.1],
+        "time_reference_standard_error_s": [1e-9, 1e-6, 0.06],
         "energy_j": [1.005, 1.0, 2.0],
+        "energy_standard_error_j": [0.01, 0.01, 0.01],
         "energy_reference_j": [1.0, 1.0, 1.0],
-        "energy_as_measured_j": [1.02, 1.0, 1.0],
-        "energy_reference_as_measured_j": [1.0, 1.0, 1.0],
-        "power_capped_ratio": [0.0, math.nan, 0.0],
-        "power_capped_reference_ratio": [0.0, 0.0, 0.4],
-        "notes": [math.nan, "", ""],
+        "energy_reference_standard_error_j": [0.01, 0.01, 0.01],
+        "power_readings": [10, 10, 3],
     }
     return pd.DataFrame(given | columns)
 
 
-def test_agreement_is_reported_of_all_and_of_what_was_never_capped(benchmark):
+def test_agreement_is_reported_by_length_with_the_share_of_intervals_that_hold_the_long_loop(benchmark):
     said = benchmark("agreement").report(pairs_of())
-    assert said.startswith("3 operators of 2 kinds, 2 us to 1.1e+03 ms; ")
-    assert "0.60 s in the median, 2.00 s at worst" in said
-    assert "| time, all | 0.3% | 66.7% | +0.000% | 3 | 0.200% | 8.202% | 9.091% |" in said
-    assert "| time, never at the power limit | 0.3% | 100.0% | +0.100% | 2 |" in said
-    assert "| energy at the reference temperature, never at the power limit | 1.0% | 100.0% |" in said
-    assert "| energy as measured, never at the power limit | 1.0% | 50.0% |" in said
-    assert "long loop against longest" not in said
+    assert "3 operators of 2 kinds, 2 us to 1.1e+03 ms; " in said
+    assert "1.03 s on average, 0.60 s in the median, 2.00 s at worst" in said
+    line = "| time, another build, all | 0.3% | 66.7% | +0.000% | 3 | 0.200% | 8.202% | 9.091% | 100.0% | 33.3% |"
+    assert line in said
+    assert "| time, another build, below 8 us | 0.3% | 100.0% | +0.000% | 1 |" in said
+    assert "8 us to 30 us" not in said
+    assert "| energy, another build, 30 us and more | 1.0% | 50.0% | +50.000% | 2 |" in said
+    assert "same build, all" not in said
+    assert "30 s on this build" not in said
+
+
+def test_few_readings_have_wider_intervals(benchmark):
+    off = benchmark("agreement").deviations(pairs_of(), "energy", "", "_reference")
+    assert off["alone"].tolist() == pytest.approx([0.0226, 0.0226, 0.0430], rel=0.02)
+    assert benchmark("agreement").deviations(pairs_of(), "time", "", "_reference")["alone"][0] == pytest.approx(
+        0.00098, rel=1e-3
+    )
+
+
+def test_operators_beyond_a_limit_are_listed_with_what_is_known_of_them(benchmark):
+    columns = {
+        "time_same_build_s": [2e-6, 1e-3, 1.2],
+        "flags": ["", "", "duty-cycle"],
+        "duty_cycle": [math.nan, math.nan, 0.75],
+        "temperature_c": 50.0,
+        "temperature_reference_c": 56.0,
+        "device_uuid": "GPU-1234-5",
+    }
+    said = benchmark("agreement").misses(pairs_of(**columns))
+    (line,) = said.splitlines()[2:]
+    assert line.startswith("| torch.matmul(a, b) | 1.1e+06 us | -9.09% ± 10.84% | +9.09% | +100.00% ± 4.70% (!) |  |")
+    assert line.endswith("| GPU-1234; with pauses; +6 K in the long loop; short: duty-cycle |")
+
+
+def test_each_card_has_a_report_of_its_own_and_operators_without_a_reference_are_counted(benchmark):
+    times_s = [math.nan, 1e-3, 1.1]
+    columns = {"device_product": ["A", "A", "B"], "time_reference_s": times_s, "left_out": ["throttled", "", ""]}
+    said = benchmark("agreement").report(pairs_of(**columns).replace("", math.nan))
+    first, other = said.split("**B**")
+    assert "**A**, 0 boards: 1 operators of 1 kinds" in first
+    assert "left out, 1: throttled" in first
+    assert "left out" not in other
 
 
 def test_another_short_loop_on_the_build_of_the_long_one_is_reported_apart(benchmark):
-    same = {"time_same_build_s": [2e-6, 1e-3, 1.1], "energy_same_build_j": 1.0, "energy_same_build_as_measured_j": 1.0}
-    said = benchmark("agreement").report(pairs_of(**same))
-    assert "| time, the same build | 0.3% | 100.0% | +0.000% | 3 |" in said
-    assert "| time, all | 0.3% | 66.7% |" in said
+    said = benchmark("agreement").report(pairs_of(time_same_build_s=[2e-6, 1e-3, 1.1]))
+    assert "| time, same build, all | 0.3% | 100.0% | +0.000% | 3 |" in said
+    assert "| time, another build, all | 0.3% | 66.7% |" in said
 
 
 def test_agreement_of_long_loops_and_of_meters_is_reported_where_it_is_known(benchmark):
     columns = {
         "time_long_reference_s": [2e-6, math.nan, math.nan],
         "energy_long_reference_j": [0.8, math.nan, math.nan],
-        "energy_long_reference_as_measured_j": math.nan,
         "check_power_ratio_reference": [1.01, 0.99, math.nan],
         "check_meter_reference": ["log", "log", math.nan],
     }
     said = benchmark("agreement").report(pairs_of(**columns))
-    assert "| energy at the reference temperature, long loop against longest | 1.0% | 0.0% | +25.000% | 1 |" in said
+    assert "| energy, 30 s on this build, all | 1.0% | 0.0% | +25.000% | 1 |" in said
     assert "| log | +0.000% | 2 | 1.000% | 1.000% | 1.000% |" in said
-
-
-def test_what_is_noted_to_be_at_the_limit_is_not_below_it(benchmark):
-    table = pairs_of(notes=["at the power limit of 700 W", math.nan, ""])
-    assert list(benchmark("agreement").below_the_limit(table)["time_reference_s"]) == [1e-3]
 
 
 # Sums and wholes
