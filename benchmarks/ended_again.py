@@ -18,7 +18,8 @@ from tables import markdown
 
 from opcost.estimates import BATCHES, half_width_ratio, student_quantile
 from opcost.measuring.known_device import GPU_REPEATABILITY
-from opcost.measuring.loop import CHECK_GROWTH, CHECKS_IN_A_ROW, FIRST_CHECK_S, STOP_RATIO
+from opcost.measuring.loop import CHECK_GROWTH, FIRST_CHECK_S, STOP_RATIO
+from opcost.measuring.precision import CHECKS_IN_A_ROW
 from opcost.meters.nvml_samples import SAMPLES_SOURCE
 from opcost.power.mean import MeanPower, mean_power
 from opcost.power.trace import PowerTrace, Window, trace_of_power

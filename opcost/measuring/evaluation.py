@@ -14,8 +14,10 @@ from opcost.estimates import Estimate, mean_without_outliers, median, standard_e
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.flags import Flag, Flags, flags_of, joined_notes
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
-from opcost.measuring.loop import TOO_LIGHT_RATIO, Loop, energy_of_iteration_j, is_throttled
+from opcost.measuring.precision import energy_of_iteration_j
 from opcost.measuring.record import COEFFICIENT_SPREAD_PER_KELVIN, REFERENCE_TEMPERATURE_C, Measurement
+from opcost.measuring.recorded_loop import Loop
+from opcost.measuring.throttling import is_throttled
 from opcost.power.mean import MeanPower, MeteredPower, power_and_check
 from opcost.power.trace import DeviceState, PowerTrace, device_state, no_trace
 
@@ -34,6 +36,10 @@ period."""
 AT_THE_LIMIT_RATIO = 0.98
 """Share of the power limit from which a lasting load is throttled (H200: 686 of 700 W; throttled loads draw 690 W in
 long loops and 679 to 752 W in short ones). A loop of 0.3 s runs at full clocks up to 700 to 740 W."""
+
+TOO_LIGHT_RATIO = 0.9
+"""Share of the power limit below which a load cannot be throttled by it. If its clocks are low, the load before was
+throttled."""
 
 
 @dataclass(frozen=True)

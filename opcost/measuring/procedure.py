@@ -16,11 +16,13 @@ from opcost.measuring.duty_cycle import DUTY_CYCLES
 from opcost.measuring.evaluation import Execution, evaluate, with_repeatability
 from opcost.measuring.flags import Flag, Flags, joined_notes
 from opcost.measuring.instruments import Instruments
-from opcost.measuring.loop import Loop, is_precise, run_loop
+from opcost.measuring.loop import run_loop
 from opcost.measuring.overhead import without_overhead
 from opcost.measuring.ports import Workload
+from opcost.measuring.precision import is_precise
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, is_flagged, may_be_throttled
+from opcost.measuring.recorded_loop import Loop
 from opcost.measuring.retries import RETRIES, repeated
 from opcost.power.mean import power_and_check
 from opcost.power.trace import PowerTrace

@@ -14,6 +14,10 @@ IDLE_S = 0.3
 """Idle time after which a load above the power limit is tried again. The limit holds for a mean over about a second, so
 what the device did before decides how long such a load runs at full clocks."""
 
+BRIEF_RATIO = 1.09
+"""Share of the power limit up to which loads run at full clocks for at least 0.3 s after idling; heavier ones were
+throttled after 0.1 s to 0.2 s (a dozen operators on an H100, ``docs/log/power_limit.md``)."""
+
 
 class Rest:
     """A time in which nothing is measured. Builds in that time are a part of it.

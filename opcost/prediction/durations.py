@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from opcost.measuring.conditions import EAGER, GRAPH
-from opcost.measuring.loop import FIRST_CHECK_S, MINIMUM_PRECISE_CHUNKS
+from opcost.measuring.loop import FIRST_CHECK_S
 from opcost.measuring.protocol import FULL_LOOP_S, MINIMUM_CHUNKS, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
+from opcost.measuring.recorded_loop import MINIMUM_PRECISE_CHUNKS
 from opcost.measuring.retries import RETRIES
 from opcost.prediction.rates import Rates
 

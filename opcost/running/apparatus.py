@@ -33,7 +33,7 @@ from opcost.measuring.observers import Observer, ProcessWatch
 from opcost.measuring.procedure import measure, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, leaves_clocks_low, may_be_throttled
-from opcost.measuring.rest import IDLE_S, Rest
+from opcost.measuring.rest import BRIEF_RATIO, IDLE_S, Rest
 from opcost.measuring.setting import Setting
 from opcost.measuring.waiting_power import WaitingPower
 from opcost.meters.clock import SystemClock
@@ -118,7 +118,7 @@ class Apparatus:
             with self.workload(case, setting, protocol.duty_cycle) as workload:
                 self.rest.end()
                 measurement = measure(workload, self.instruments(next(names), setting.meter), protocol)
-                if protocol.at_full_clocks and protocol.duty_cycle == 1 and may_be_throttled(measurement):
+                if protocol.at_full_clocks and protocol.duty_cycle == 1 and self._may_run_after_idling(measurement):
                     self._idle()
                     measurement = measure(workload, self.instruments(next(names), setting.meter), protocol)
             if leaves_clocks_low(measurement):
@@ -129,6 +129,12 @@ class Apparatus:
             # A model that reaches the power limit does so in use, too.
             return median_of_builds(partial(once, replace(protocol, at_full_clocks=False)), protocol.builds)
         return undisturbed(once, replace(protocol, at_full_clocks=protocol.relative_error is not None))
+
+    def _may_run_after_idling(self, measurement: Measurement) -> bool:
+        """Return whether a load was throttled and draws so little that it may run at full clocks for a while."""
+        limit_w, power_w = self.known.power_limit_w, measurement.power_w
+        is_little = limit_w is None or power_w is None or power_w <= BRIEF_RATIO * limit_w
+        return is_little and may_be_throttled(measurement)
 
     def _idle(self) -> None:
         """Keep the device idle, without the background load, for ``IDLE_S``."""
