@@ -263,8 +263,11 @@ class BarProgress:
         self._name = ""
 
     def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
-        """Show the bar."""
+        """Show the bar, without those of earlier pieces of work."""
         self._time_left = TimeLeft(items, expected_s, self._now)
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+            self._task = None
         if items:
             self._task = self._bar.add_task("", total=items, left=self._time_left.text())
             self._bar.start()

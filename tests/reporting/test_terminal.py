@@ -187,6 +187,19 @@ def test_the_bar_shows_what_runs_and_above_it_what_has_finished() -> None:
     assert "Linear" in shown(console)
 
 
+def test_a_second_piece_of_work_has_a_bar_without_the_first() -> None:
+    console = terminal()
+    bar = BarProgress(console)
+    for name in ("operators", "chains"):
+        drawn_before = len(shown(console))
+        bar.start(1, [60.0])
+        bar.begin(name)
+        bar.end()
+    second = shown(console)[drawn_before:]
+    assert "chains" in second
+    assert "operators" not in second
+
+
 LONG = "Conv2d(64, 64, kernel_size=(3, 3), padding=(1, 1), bias=False) on float32[32, 64, 56, 56] (3 of 10 zeros)"
 
 
