@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -20,12 +20,12 @@ from opcost.estimates import BATCHES, half_width_ratio, student_quantile
 from opcost.measuring.known_device import GPU_REPEATABILITY
 from opcost.measuring.loop import CHECK_GROWTH, FIRST_CHECK_S, STOP_RATIO
 from opcost.measuring.precision import CHECKS_IN_A_ROW
+from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.meters.nvml_samples import SAMPLES_SOURCE
 from opcost.power.mean import MeanPower, mean_power
 from opcost.power.trace import PowerTrace, Window, trace_of_power
 from opcost.storage.database import Database
 
-RELATIVE_ERROR = 0.01
 SHORTEST_S = 0.4
 """Length of a loop that is worth ending again."""
 
@@ -69,25 +69,32 @@ def mean_within(trace: PowerTrace, window: Window) -> MeanPower:
     return mean_power(trace_of_power(trace.source, trace.epoch_s[seen], trace.power_w[seen]), trace.epoch_s[0], window)
 
 
-def is_precise(power: MeanPower) -> bool:
-    """Return whether a mean power is precise enough to end a loop."""
-    return (
-        power.estimate_w is not None
-        and half_width_ratio(power.estimate_w, power.readings) <= STOP_RATIO * RELATIVE_ERROR
-    )
+@dataclass(frozen=True)
+class Rule:
+    """The target precision of a loop, and its longest time in s."""
+
+    relative_error: float = 0.01
+    longest_s: float = FULL_LOOP_S
+
+    def is_precise(self, power: MeanPower) -> bool:
+        """Return whether a mean power is precise enough to end a loop."""
+        if power.estimate_w is None:
+            return False
+        return half_width_ratio(power.estimate_w, power.readings) <= STOP_RATIO * self.relative_error
 
 
-def ended_again(trace: PowerTrace, loop_s: float) -> Window:
-    """Return the window of a loop that ends by the precision of its power, or of its later half's."""
+def ended_again(trace: PowerTrace, recorded_s: float, rule: Rule) -> Window:
+    """Return the window of a recorded loop that ends by the precision of its power, or of its later half's."""
+    loop_s = min(recorded_s, rule.longest_s)
     checks = precise = precise_halves = 0
     check_s = FIRST_CHECK_S
     while check_s < loop_s:
         whole, half = Window(0.0, check_s), Window(check_s / 2, check_s)
         checks += 1
-        precise = precise + 1 if is_precise(mean_within(trace, whole)) else 0
+        precise = precise + 1 if rule.is_precise(mean_within(trace, whole)) else 0
         if precise and precise >= min(checks, CHECKS_IN_A_ROW):
             return whole
-        is_half = not precise and half.duration_s >= FIRST_CHECK_S and is_precise(mean_within(trace, half))
+        is_half = not precise and half.duration_s >= FIRST_CHECK_S and rule.is_precise(mean_within(trace, half))
         precise_halves = precise_halves + 1 if is_half else 0
         if precise_halves >= CHECKS_IN_A_ROW:
             return half
@@ -95,12 +102,12 @@ def ended_again(trace: PowerTrace, loop_s: float) -> Window:
     return Window(0.0, loop_s)
 
 
-def evaluated(loops: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
+def evaluated(loops: pd.DataFrame, samples: pd.DataFrame, rule: Rule) -> pd.DataFrame:
     """Return loops with the time at which each would end, its mean's deviation, and whether the interval holds."""
     found = []
     for (_, loop), (_, own) in zip(loops.iterrows(), samples.groupby("loop"), strict=True):
         trace = trace_of_power(QUALIFIED, own.moment_s.to_numpy(), own.power_w.to_numpy())
-        window = ended_again(trace, loop.loop_time_s)
+        window = ended_again(trace, loop.loop_time_s, rule)
         early, whole = mean_within(trace, window), mean_within(trace, Window(0.0, loop.loop_time_s))
         assert early.estimate_w is not None
         assert whole.estimate_w is not None
@@ -135,13 +142,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="has loops.csv and samples.csv")
     parser.add_argument("--extract", type=Path, nargs="+", help="databases with power_logs/; the folder is written")
+    parser.add_argument("--relative-error", type=float, default=0.01, help="of the energy, at which loops end")
+    parser.add_argument("--longest", type=float, default=FULL_LOOP_S, metavar="SECONDS", help="time of a loop")
     arguments = parser.parse_args()
     if arguments.extract:
         loops, samples = extracted(arguments.extract)
         loops.to_csv(arguments.folder / "loops.csv", index=False)
         samples.to_csv(arguments.folder / "samples.csv", index=False)
     loops, samples = (pd.read_csv(arguments.folder / name) for name in ("loops.csv", "samples.csv"))
-    print(markdown(HEADER, lines_of(evaluated(loops, samples))))
+    rule = Rule(arguments.relative_error, arguments.longest)
+    print(markdown(HEADER, lines_of(evaluated(loops, samples, rule))))
 
 
 if __name__ == "__main__":
