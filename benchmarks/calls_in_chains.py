@@ -16,18 +16,18 @@ import pandas as pd
 from tables import markdown
 
 from opcost.command.options import Parser
-from opcost.comparing.cache_chains import BLOCKS, SIDES
-from opcost.running.apparatus import open_apparatus
-from opcost.running.qualification import qualified
-from opcost.stages.cache_chains import measure_chains
+from opcost.comparing.cache_chains import BLOCKS, SIDES, chains_of
+from opcost.reporting.terminal import progress_on_stderr
+from opcost.running.worker_bench import open_child_bench
+from opcost.stages.cache_chains import ChainBench
 from opcost.storage.database import Database
 
 
 def add_rows(database: Database, blocks: int) -> None:
     """Measure chains of this number of blocks on images of all sizes."""
-    with qualified(open_apparatus, "cuda", database, True) as apparatus:
-        for side in SIDES:
-            measure_chains(apparatus, database.calls_in_chains, side, blocks)
+    chains = [chain for side in SIDES for chain in chains_of(side, blocks)]
+    with open_child_bench("cuda", database, True) as bench:
+        ChainBench(bench).measure(chains, database.calls_in_chains, progress_on_stderr())
 
 
 def report(table: pd.DataFrame) -> str:

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from opcost.comparing.cache_chains import missing_sides, of_the_same_card
+from opcost.comparing.cache_chain_rows import missing_sides, of_the_same_card
 from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
 from opcost.errors import UserError
 from opcost.measuring.protocol import protocol_for

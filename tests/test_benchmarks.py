@@ -21,7 +21,7 @@ import pytest
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, SimulatedMachine, simulated_row
 
-from opcost.comparing.cache_chains import SIDES
+from opcost.comparing.cache_chains import COARSE_SIDES, SIDES
 from opcost.errors import CannotMeasureError
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import measurement_key
@@ -54,6 +54,7 @@ def benchmark(monkeypatch):
         "settling",
         "estimates",
         "calls_in_chains",
+        "chain_sizes",
         "million_rows",
         "whole_states",
         "claims",
@@ -593,27 +594,6 @@ def test_states_are_reported_with_what_they_depend_on(benchmark):
     assert "| m | plain | 1 of 1 | 0 of 1 | 0 of 0 | 2 of 2 | 1 of 2 |" in said
 
 
-def test_a_build_runs_again_after_each_event(benchmark, monkeypatch):
-    states = benchmark("whole_states")
-    monkeypatch.setattr(states, "LOOK", MeasurementProtocol(warm_up_s=0.01, loop_s=0.05))
-    for name in ("IDLE_S", "FILLED_BYTES", "ELEMENTS"):
-        monkeypatch.setattr(states, name, 1)
-    model = "a", model_operator("squeezenet1_1", None, (1, 3, 64, 64))
-    happening = ("nothing", "profile", "buffer", "eager", "idle")
-    found = states.event_rows(model, states.Builder("cpu", "events", seed=0), lambda _: None, happening)
-    assert [(row["look"], row["event"]) for row in found] == list(enumerate(("", *happening)))
-
-
-def test_changes_of_a_build_are_counted_by_the_event_before(benchmark):
-    times_s = (1.0, 1.001, 1.03, 1.031, 1.0)
-    rows = rows_of_builds(("events", 0, *times_s), ("events", 0, 1.0, 1.03)).assign(
-        event=["", "idle", "graph", "idle", "idle", "", "graph"]
-    )
-    said = benchmark("states_of_builds").report(rows)
-    assert "| m | graph | 0 | 2 | 0 | 0 |\n| m | idle | 1 | 0 | 1 | 1 |" in said
-    assert "Loops in the short state" not in said
-
-
 def test_builds_that_agree_have_one_state(benchmark):
     said = benchmark("states_of_builds").report(rows_of_builds(("plain", 0, 1.0, 1.001), ("plain", 1, 1.005, 1.004)))
     assert "short |" not in said
@@ -621,7 +601,7 @@ def test_builds_that_agree_have_one_state(benchmark):
 
 
 def kernels_of(process, *kernels):
-    build = {"config": "m", "board": "GPU-1", "process": process, "build": 0, "look": 1}
+    build = {"config": "m", "board": "GPU-1", "process": process, "build": 0}
     names = ("kernel", "name", "name_hash", "grid_and_block", "kernel_time_s", "gap_s")
     return [build | dict(zip(names, (number, *kernel), strict=True)) for number, kernel in enumerate(kernels)]
 
@@ -679,14 +659,23 @@ def test_cache_corrections_are_shown_by_kind_size_and_blocks(benchmark):
 
 def test_chains_of_so_many_blocks_are_measured_at_all_sizes(benchmark, monkeypatch, tmp_path):
     chains, seen = benchmark("calls_in_chains"), []
-    monkeypatch.setattr(chains, "qualified", lambda *arguments: nullcontext("the card"))
-    monkeypatch.setattr(chains, "measure_chains", lambda *arguments: seen.append(arguments))
+    monkeypatch.setattr(chains, "open_child_bench", lambda *arguments: nullcontext("the card"))
+    monkeypatch.setattr(chains.ChainBench, "__init__", lambda self, card: seen.append(card))
+    monkeypatch.setattr(chains.ChainBench, "measure", lambda self, *arguments: seen.append(arguments))
     monkeypatch.setattr(sys, "argv", ["calls_in_chains.py", "--blocks", "12", str(tmp_path)])
     assert chains.main() == 0
-    assert [(card, table.path, blocks) for card, table, _, blocks in seen] == 12 * [
-        ("the card", tmp_path / "calls_in_chains.csv", 12)
-    ]
-    assert [side for _, _, side, _ in seen] == list(SIDES)
+    card, (asked, table, _) = seen
+    assert (card, table.path) == ("the card", tmp_path / "calls_in_chains.csv")
+    assert list(dict.fromkeys((chain.side, chain.blocks) for chain in asked)) == [(side, 12) for side in SIDES]
+
+
+def test_sums_by_the_coarse_sizes_are_near_those_by_all(benchmark):
+    sizes, database = benchmark("chain_sizes"), Database(BENCHMARKS.parent / "database")
+    lines = list(sizes.lines_of(database.calls_in_chains.rows(), sizes.corrected(database)))
+    assert [int(line[1]) for line in lines] == [0, 40, 56, 72, 88, 104, 112, 120, 128, 136, 144]
+    coarse = lines[len(COARSE_SIDES) - sizes.FEWEST + 1]
+    assert all(float(cell.rstrip("%")) < 0.6 for cell in coarse[2:])
+    assert lines[-1][2:] == 4 * ["0.00%"]
 
 
 def test_what_was_refused_is_left_out(benchmark, tmp_path):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from opcost.comparing.cache_chains import missing_sides
+from opcost.comparing.cache_chain_rows import missing_sides
 from opcost.comparing.comparison import OperatorRuns
 from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import MeasurementProtocol

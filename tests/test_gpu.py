@@ -18,6 +18,7 @@ from simulated_apparatus import RecordedProgress
 from torchvision.models import get_model
 
 from opcost.__main__ import main
+from opcost.comparing.cache_chains import BLOCKS, ELEMENTWISE, KINDS, SHORTER_STREAMS, chains_of
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.calls import Call, Calls
 from opcost.measuring.conditions import CHAINED, COLD, WARM, Conditions
@@ -34,12 +35,13 @@ from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
+from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.qualification import qualified
 from opcost.running.request import Request
 from opcost.running.worker_bench import open_child_bench
 from opcost.stages import measure_operators
-from opcost.stages.cache_chains import measure_chains
+from opcost.stages.cache_chains import ChainBench
 from opcost.stages.kernels import compare_kernels
 from opcost.storage.database import Database
 from opcost.torch_backend.background_load import BackgroundLoad
@@ -541,7 +543,9 @@ def test_tuples_alone_run_the_kernels_of_their_model(tmp_path: Path) -> None:
 
 
 def test_small_operators_take_longer_in_chains_of_others(apparatus: Apparatus, tmp_path: Path) -> None:
-    elementwise, norm, depthwise, matrix, filters = measure_chains(apparatus, Database(tmp_path).calls_in_chains, 8)
+    table = Database(tmp_path).calls_in_chains
+    found = ChainBench(apparatus).measure(chains_of(8), table, progress_on_stderr())
+    elementwise, norm, depthwise, matrix, filters = found
     assert 0 < elementwise.time_s < norm.time_s < filters.time_s < 3e-6
     assert elementwise.time_s < depthwise.time_s < filters.time_s
     assert elementwise.time_s < matrix.time_s < filters.time_s
@@ -550,3 +554,18 @@ def test_small_operators_take_longer_in_chains_of_others(apparatus: Apparatus, t
     assert filters.energy_j is not None
     assert filters.energy_standard_error_j is not None
     assert filters.energy_j > -4 * filters.energy_standard_error_j
+
+
+def test_behind_a_stream_that_fits_into_caches_small_operators_take_hardly_longer(
+    apparatus: Apparatus, tmp_path: Path
+) -> None:
+    # An H100 and an H200 have a cache of 50 MB.
+    shortest, _, longest = SHORTER_STREAMS
+    chains = [chain for stream in (shortest, longest) for chain in chains_of(8, BLOCKS, stream)]
+    found = ChainBench(apparatus).measure(chains, Database(tmp_path).calls_in_chains, progress_on_stderr())
+    near, far = found[: len(KINDS)], found[len(KINDS) :]
+    for one, other in zip(near, far, strict=True):
+        assert one.time_s is not None
+        assert other.time_s is not None
+        if one.kind != ELEMENTWISE:
+            assert one.time_s < other.time_s

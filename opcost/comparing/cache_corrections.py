@@ -7,20 +7,23 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from opcost.comparing.cache_chain_rows import ChainRow, Excess, is_corrected, missing_sides, of_the_same_card
 from opcost.comparing.cache_chains import (
+    COARSE_SIDES,
     DEPTHWISE,
-    DESIGN,
     ELEMENTWISE,
     FILTER,
+    KINDS,
     MATRIX,
     NORM,
-    SIZES,
-    ChainRow,
-    Excess,
-    is_corrected,
-    missing_sides,
-    of_the_same_card,
+    SHORTER_STREAMS,
+    SIDES,
+    SMALL_SIDES,
+    STREAM_BYTES,
+    Chain,
+    chains_of,
 )
 from opcost.estimates import Estimate, combined, sum_of_independent
 from opcost.measuring.conditions import Conditions
@@ -28,7 +31,7 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec, tensor_specs
 
 WHOLE_RATIO = 0.75
-"""Share of a kind's sizes that must be known for a curve."""
+"""Share of a kind's sizes that must be known for a curve, of those that were tried."""
 
 WITH_WEIGHTS = ("linear", "conv", "addmm", "baddbmm")
 """Prefixes of the names of functions that take weights as inputs."""
@@ -101,19 +104,38 @@ class Curve:
 
     def shares(self, memory_bytes: int) -> Mapping[int, float]:
         """Return the indices of the points next to a size, with their weights."""
-        sizes = [size for size, _ in self.points]
-        upper = bisect_right(sizes, memory_bytes)
-        if upper in (0, len(sizes)):
-            return {max(upper - 1, 0): 1.0}
-        share = math.log(memory_bytes / sizes[upper - 1]) / math.log(sizes[upper] / sizes[upper - 1])
-        return {upper - 1: 1 - share, upper: share}
+        return shares_between([size for size, _ in self.points], memory_bytes)
+
+
+Curves: TypeAlias = Mapping[str, Curve]
+"""A curve for each kind of operator."""
 
 
 @dataclass(frozen=True)
 class Corrections:
-    """The cache corrections of a card, one curve for each kind of operator."""
+    """The cache corrections of a card.
 
-    curves: Mapping[str, Curve]
+    ``curves`` are those of models that move more than ``STREAM_BYTES``. ``shorter`` has those behind shorter streams,
+    with the bytes of each stream, the shortest first; it is empty if they are unknown.
+    """
+
+    curves: Curves
+    shorter: tuple[tuple[int, Curves], ...] = ()
+
+    def in_model(self, moved_bytes: int) -> Corrections | None:
+        """Return the corrections in a model that moves a number of bytes, None if unknown.
+
+        A model that moves less than ``STREAM_BYTES`` leaves in caches as much as a stream of that length does. Between
+        two streams the correction is linear in the logarithm of their length, and constant below the shortest one.
+        """
+        if moved_bytes > STREAM_BYTES:
+            return self
+        if not self.shorter:
+            return None
+        streams = (*self.shorter, (STREAM_BYTES, self.curves))
+        shares = shares_between([stream_bytes for stream_bytes, _ in streams], moved_bytes)
+        curves = {kind: _blended([(streams[i][1][kind], share) for i, share in shares.items()]) for kind in self.curves}
+        return Corrections(curves)
 
     def of(self, counts: Iterable[OperatorCount]) -> Excess:
         """Return the correction of all calls of these operators. Calls share the errors of the chains' points."""
@@ -130,32 +152,96 @@ class Corrections:
 def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
     """Return the corrections for a card with its software; repeated measurements are averaged.
 
-    They are None unless each size was measured or finally refused, the smallest and the largest of each kind were
-    measured, and few were refused: half a curve makes sums worse. The precision (TF32 or fp32) is ignored, because the
-    cost of fetching data does not depend on it.
+    They are None unless each of ``COARSE_SIDES`` was measured or finally refused, the smallest and the largest size of
+    each kind were measured, and few were refused: half a curve makes sums worse. The precision (TF32 or fp32) is
+    ignored, because the cost of fetching data does not depend on it.
     """
     if not is_corrected(conditions):
         return None
-    rows = [row for row in of_the_same_card(rows, conditions) if row.design == DESIGN]
-    if missing_sides(rows):
+    rows = of_the_same_card(rows, conditions)
+    missing = missing_sides(rows)
+    if not set(COARSE_SIDES).isdisjoint(missing):
         return None
-    found: dict[str, dict[int, list[Excess]]] = {kind: {} for kind in SIZES}
+    tried = [chain for side in SIDES if side not in missing for chain in chains_of(side)]
+    found = _excesses(rows, tried)
+    sizes = {kind: [chain.memory_bytes for chain in tried if chain.kind == kind] for kind in KINDS}
+    if not all(_is_whole(found[kind], sizes[kind]) for kind in KINDS):
+        return None
+    curves = {kind: _curve(found[kind]) for kind in KINDS}
+    return Corrections(curves, _behind_shorter_streams(rows, curves))
+
+
+def _excesses(rows: Iterable[ChainRow], chains: Sequence[Chain]) -> dict[str, dict[int, list[Excess]]]:
+    """Return what was measured of some chains, by kind and size."""
+    wanted = {(chain.kind, chain.design, chain.memory_bytes) for chain in chains}
+    found: dict[str, dict[int, list[Excess]]] = {chain.kind: {} for chain in chains}
     for row in rows:
-        if row.excess is not None and row.memory_bytes in SIZES.get(row.kind, ()):
+        if row.excess is not None and (row.kind, row.design, row.memory_bytes) in wanted:
             found[row.kind].setdefault(row.memory_bytes, []).append(row.excess)
-    if not all(_is_whole(by_size, SIZES[kind]) for kind, by_size in found.items()):
-        return None
-    return Corrections({kind: _curve(by_size) for kind, by_size in found.items()})
+    return found
+
+
+def curves_through(rows: Iterable[ChainRow], chains: Sequence[Chain]) -> Curves:
+    """Return a curve for each kind of these chains, through the means of their rows."""
+    return {kind: _curve(by_size) for kind, by_size in _excesses(rows, chains).items()}
+
+
+def _behind_shorter_streams(rows: Sequence[ChainRow], full: Curves) -> tuple[tuple[int, Curves], ...]:
+    """Return the curves behind each shorter stream, the shortest first; none unless all of their chains were measured.
+
+    Larger images evict from caches themselves what a shorter stream leaves: their points are those of the full stream.
+    """
+    behind = []
+    for stream in SHORTER_STREAMS:
+        chains = [chain for side in SMALL_SIDES for chain in chains_of(side, stream_elements=stream)]
+        small = curves_through(rows, chains)
+        if sum(len(curve.points) for curve in small.values()) < len(chains):
+            return ()
+        largest = max(chain.memory_bytes for chain in chains)
+        large = {kind: tuple(point for point in curve.points if point[0] > largest) for kind, curve in full.items()}
+        behind.append((chains[0].stream_bytes, {kind: Curve((*small[kind].points, *large[kind])) for kind in full}))
+    return tuple(behind)
 
 
 def _is_whole(known: Collection[int], sizes: Sequence[int]) -> bool:
-    """Return whether enough sizes of a kind are known, including the smallest and the largest."""
+    """Return whether enough of the sizes of a kind are known, including the smallest and the largest."""
     return {min(sizes), max(sizes)} <= set(known) and len(known) >= WHOLE_RATIO * len(sizes)
 
 
 def _curve(by_size: Mapping[int, Sequence[Excess]]) -> Curve:
     """Return the curve through the mean at each size, perhaps over several boards."""
     return Curve(tuple((size, _pooled(excesses, combined)) for size, excesses in sorted(by_size.items())))
+
+
+def _blended(parts: Sequence[tuple[Curve, float]]) -> Curve:
+    """Return the weighted mean of curves at the sizes that all have; points that they share keep their error."""
+    if len(parts) == 1:
+        return parts[0][0]
+    points = [(dict(curve.points), share) for curve, share in parts]
+    sizes = sorted(set.intersection(*(set(known) for known, _ in points)))
+    return Curve(tuple((size, _mean([(known[size], share) for known, share in points])) for size in sizes))
+
+
+def _mean(parts: Sequence[tuple[Excess, float]]) -> Excess:
+    """Return the weighted mean of corrections; the weights are a whole."""
+    first = parts[0][0]
+    if all(excess is first for excess, _ in parts):
+        return first
+    return _pooled([excess.times(share) for excess, share in parts], sum_of_independent)
+
+
+def shares_between(sizes: Sequence[int], size: int) -> Mapping[int, float]:
+    """Return the indices of the sizes next to one, with their weights by the logarithm; the nearest beyond the ends.
+
+    Args:
+        sizes: ordered, above 0.
+        size: above 0 if it is between the ends.
+    """
+    upper = bisect_right(sizes, size)
+    if upper in (0, len(sizes)):
+        return {max(upper - 1, 0): 1.0}
+    share = math.log(size / sizes[upper - 1]) / math.log(sizes[upper] / sizes[upper - 1])
+    return {upper - 1: 1 - share, upper: share}
 
 
 def _pooled(excesses: Sequence[Excess], pool: Callable[[Sequence[Estimate]], Estimate]) -> Excess:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from opcost.comparing.cache_chains import STREAM_BYTES, ChainRow
+from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.cache_corrections import Corrections, corrections_under
 from opcost.comparing.comparison import USUAL_RUNS, Comparison, OperatorRuns
 from opcost.comparing.eager_regime import eager_cost
@@ -89,9 +89,9 @@ def _predictor(
 def corrections_of(counts: OperatorCounts, found: Corrections | None) -> Corrections | None:
     """Return the cache corrections of a model's operators: those that are found for the card, None if unknown.
 
-    They do not apply to a model that moves less than the chains' stream, because its data may stay in caches.
+    A model that moves less than the chains' stream has others, because its data may stay in caches.
     """
-    return found if counts.total_memory_bytes > STREAM_BYTES else None
+    return None if found is None else found.in_model(counts.total_memory_bytes)
 
 
 def _counted(selection: Selection, runs: OperatorRuns) -> Selection:

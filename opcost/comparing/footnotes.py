@@ -147,7 +147,8 @@ WORDINGS: Mapping[RemarkKind, Wording] = {
         "{time_ratio}",
     ),
     RemarkKind.UNCORRECTED_SMALL: Wording(
-        "no cache correction: a model that moves less than {stream_bytes} may keep its data in caches",
+        "no cache correction: that of models that move less than {stream_bytes} is not measured for this card and its "
+        "software; block 2 measures it",
         "{moved_bytes}",
         "the sum may be off by 10 %",
     ),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opcost.comparing.cache_chains import Excess
+from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.cache_corrections import Corrections
 from opcost.estimates import total_if_known, value_of
 from opcost.measuring.record import MeasurementRow

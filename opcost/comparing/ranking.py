@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from opcost.comparing.cache_chains import Excess
+from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.doubts import FLAGGED_RATIO, Doubt, SumFacts, doubts_of
 from opcost.comparing.gap import Piece
 from opcost.comparing.potential import Works, works_of

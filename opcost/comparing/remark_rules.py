@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 
-from opcost.comparing.cache_chains import STREAM_BYTES, is_corrected
+from opcost.comparing.cache_chain_rows import is_corrected
+from opcost.comparing.cache_chains import STREAM_BYTES
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.kernel_times import KernelErrors
 from opcost.comparing.remarks import Figure, Remark, RemarkKind

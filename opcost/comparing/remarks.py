@@ -89,7 +89,8 @@ TEXTS: Mapping[RemarkKind, str] = {
         "{time_ratio} of the summed time is of measurements that did not reach their target precision"
     ),
     RemarkKind.UNCORRECTED_SMALL: (
-        "no cache correction: the model moves {moved_bytes}, and below {stream_bytes} data may stay in caches"
+        "no cache correction: the model moves {moved_bytes}, and below {stream_bytes} it is not measured for this card "
+        "and its software; block 2 measures it"
     ),
     RemarkKind.UNCORRECTED_UNKNOWN: (
         "no cache correction: not measured for this card and its software; block 2 measures it"

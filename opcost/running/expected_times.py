@@ -114,9 +114,9 @@ def expected_times(
     """
     sizes = sizes_in(database.model_operators) | {key: size for work in works for key, size in work.sizes.items()}
     are_models = all(case.operator.is_model for work in works for case in work.cases)
-    all_rows = _all_rows(table) or rows
+    all_rows = rows_if_few(table) or rows
     is_known = any(row.conditions.device_product == conditions.device_product for row in all_rows)
-    operator_rows = _all_rows(database.operator_measurements) if are_models and not is_known else ()
+    operator_rows = rows_if_few(database.operator_measurements) if are_models and not is_known else ()
     return ExpectedTimes(conditions, all_rows, sizes, are_models, operator_rows)
 
 
@@ -135,7 +135,7 @@ def _similar(rows: Sequence[MeasurementRow], conditions: Conditions) -> tuple[li
     return [row for row in rows if row.conditions.device_type == conditions.device_type], True
 
 
-def _all_rows(table: CsvTable[MeasurementRow]) -> list[MeasurementRow]:
+def rows_if_few(table: CsvTable[MeasurementRow]) -> list[MeasurementRow]:
     """Return the rows of a table, none if it is large."""
     return table.rows() if table.size_bytes <= WHOLLY_READ_BYTES else []
 

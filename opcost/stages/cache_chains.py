@@ -3,42 +3,47 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import partial
 
-from opcost.comparing.cache_chains import (
-    BLOCKS,
+from opcost.comparing.cache_chain_rows import (
     ChainRow,
-    before,
     chain_row,
-    chains_of,
     excess_of_call,
     is_corrected,
-    missing_sides,
+    missing_chains,
     of_the_same_card,
     refusal,
     refused_row,
 )
+from opcost.comparing.cache_chains import ELEMENTWISE, SIDES, STREAM_BYTES, Chain
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measuring.protocol import protocol_for
+from opcost.measuring.conditions import GRAPH, Conditions
+from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple
+from opcost.prediction.durations import Size
+from opcost.progress import Progress
 from opcost.running.bench import Bench, measured_row
+from opcost.running.expected_times import ExpectedTimes, rows_if_few
+from opcost.running.spent_time import SpentTime
+from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
-from opcost.units import duration
+from opcost.units import duration, percent
 
-RELATIVE_ERROR = 0.005
-"""Half of the usual target precision: the result is a small difference of two large figures."""
+RELATIVE_ERROR = 0.01
+LONGEST_LOOP_S = 1.0
+"""Loops of chains are no longer or more precise than those of most operators. Runs differ by 0.2 % in time and by 0.4 %
+in power anyway, so that half of this target reduces the errors of corrections by 2 %, and takes 25 % more time
+(``docs/log/cache.md``)."""
 
-SECONDS_PER_SIDE = 12.5
-SECONDS_PER_SIDE_OF_OTHER_CARDS = 29.0
-"""Time of a dozen measurements: on an H200, which has rows, the 144 of all sides took 150 s (two boards, 2026-11-22).
-On an H100, which has none, they took 345 s (2026-11-23)."""
-
+BUDGET_S = 150.0
+"""The longest time that a run spends on cache corrections; the next run goes on. All 180 measurements take 110 s to
+150 s on cards where a measurement takes 0.6 s to 0.85 s."""
 
 FIRST_LOOK_RATIO = 0.25
 """A campaign that is expected to take less than this share of the time of the missing cache corrections is a first look
@@ -46,116 +51,200 @@ at a card, which they would delay; the next run measures them."""
 
 
 @dataclass(frozen=True)
+class Before:
+    """The campaign before: its expected time in s, and the mean time that its measurements took, None if unknown."""
+
+    expected_s: float = 0.0
+    measurement_s: float | None = None
+
+
+@dataclass(frozen=True)
 class ChainTimes:
-    """The expected times to measure the cache corrections that a table does not have, and all of them.
+    """The expected times to measure the missing cache corrections: in this run, in later ones, and all of the card."""
 
-    ``are_later`` says that another run measures the missing ones.
-    """
-
-    missing_s: float
+    now_s: float
+    later_s: float
     all_s: float
-    are_later: bool = False
 
 
 def chain_times(
-    bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUAL, campaign_s: float = 0.0
+    bench: Bench, database: Database, setting: Setting = USUAL, before: Before = Before()
 ) -> ChainTimes | None:
     """Return the expected times to measure cache corrections; None if sums get none on this device.
 
     Args:
         bench: the device.
-        table: the known cache corrections.
+        database: has the known cache corrections, and rows that show how long measurements take.
         setting: how operators are run.
-        campaign_s: the expected time of the operators that are measured before, in s.
+        before: the operators that are measured before.
     """
     conditions = bench.conditions(setting)
     if not bench.is_gpu or not is_corrected(conditions):
         return None
-    rows = table.rows()
-    is_known = any(row.conditions.device_product == conditions.device_product for row in rows)
-    side_s = SECONDS_PER_SIDE if is_known else SECONDS_PER_SIDE_OF_OTHER_CARDS
-    missing = missing_sides(of_the_same_card(rows, conditions))
-    missing_s = side_s * len(missing)
-    return ChainTimes(missing_s, side_s * len(missing_sides(())), 0 < campaign_s < FIRST_LOOK_RATIO * missing_s)
+    one_s = before.measurement_s or _expected_s(database, conditions)
+    missing = missing_chains(of_the_same_card(database.calls_in_chains.rows(), conditions))
+    missing_s, all_s = (one_s * sum(_new_parts(chains)) for chains in (missing, missing_chains(())))
+    now_s = min(missing_s, BUDGET_S)
+    if 0 < before.expected_s < FIRST_LOOK_RATIO * now_s:
+        now_s = 0.0
+    return ChainTimes(now_s, missing_s - now_s, all_s)
 
 
 def measure_missing_chains(
-    bench: Bench, table: CsvTable[ChainRow], setting: Setting = USUAL, campaign_s: float = 0.0
+    bench: Bench, database: Database, progress: Progress, setting: Setting = USUAL, before: Before = Before()
 ) -> None:
-    """Measure the cache corrections that the table does not have for this card and software.
+    """Measure the cache corrections that the database does not have for this card and software, within ``BUDGET_S``.
 
     After a first look at a card, only a message says that the next run measures them. A failure is logged, and the next
-    run tries again: the rows of operators are written already. The arguments are those of ``chain_times``.
+    run tries again: the rows of operators are written already. The other arguments are those of ``chain_times``.
     """
-    conditions = bench.conditions(setting)
-    log = logging.getLogger(__name__)
+    log, table = logging.getLogger(__name__), database.calls_in_chains
     try:
-        times = chain_times(bench, table, setting, campaign_s)
-        if times is None or not times.missing_s:
+        missing = missing_chains(of_the_same_card(table.rows(), bench.conditions(setting)))
+        times = chain_times(bench, database, setting, before) if missing else None
+        if times is None:
             return
-        if times.are_later:
+        if not times.now_s:
             text = (
                 "cache corrections of this card are not measured yet: the same command again measures them in about %s"
             )
-            log.warning(text, duration(times.missing_s))
+            log.warning(text, duration(min(times.later_s, BUDGET_S)))
             return
-        log.warning("measuring cache corrections (once per card): about %s", duration(times.missing_s))
-        sides = missing_sides(of_the_same_card(table.rows(), conditions))
-        for side in sides:
-            measure_chains(bench, table, side, setting=setting)
+        log.warning("measuring cache corrections (once per card): about %s", duration(times.now_s))
+        one_s = (times.now_s + times.later_s) / sum(_new_parts(missing))
+        found = ChainBench(bench, setting).measure(missing, table, progress, one_s, BUDGET_S)
+        if len(found) < len(missing):
+            text = "cache corrections: %d of %d are measured; the next run measures the others"
+            log.warning(text, len(found), len(missing))
     except UserError as error:
         log.warning("no cache corrections: %s", error)
 
 
-def measure_chains(
-    bench: Bench, table: CsvTable[ChainRow], side: int, blocks: int = BLOCKS, setting: Setting = USUAL
-) -> list[ChainRow]:
-    """Measure the cache corrections for images of one side; append the rows to a table and return them.
+class ChainBench:
+    """Measures chains on a bench, each of their operators once, and logs the time that each step takes."""
 
-    A correction that cannot be measured gets a row with the reason.
-    """
-    elementwise, *others = chains_of(side, blocks)
-    measured: dict[OperatorTuple, MeasurementRow | str] = {}
-    found: list[ChainRow] = []
-    for chain in (elementwise, *others):
-        wanted = (*elementwise.operators, before(side), elementwise.behind_a_stream, *chain.own, chain.behind_a_stream)
-        rows = _rows(partial(_measured, bench, setting), dict.fromkeys(wanted), measured)
+    def __init__(self, bench: Bench, setting: Setting = USUAL) -> None:
+        self._bench = bench
+        self._setting = setting
+        self._protocol = _protocol()
+        self._known: dict[OperatorTuple, MeasurementRow | str] = {}
+        self._spent = SpentTime(bench)
+
+    def measure(
+        self,
+        chains: Sequence[Chain],
+        table: CsvTable[ChainRow],
+        progress: Progress,
+        one_s: float = 0.0,
+        budget_s: float = math.inf,
+    ) -> list[ChainRow]:
+        """Measure chains in this order; append the rows to a table and return them.
+
+        A chain that cannot be measured gets a row with the reason. The first chain is always measured.
+
+        Args:
+            chains: without repetition.
+            table: gets each row as soon as it is known.
+            progress: gets a chain as an item.
+            one_s: the expected time of one measurement in s, 0 if unknown.
+            budget_s: the time in which all must end; the others are left out.
+        """
+        new_parts = _new_parts(chains)
+        progress.start(len(chains), [one_s * parts for parts in new_parts] if one_s else ())
+        found: list[ChainRow] = []
+        try:
+            for chain, parts in zip(chains, new_parts, strict=True):
+                if found and self._expected_s(parts) > budget_s:
+                    break
+                found.append(self._measured(chain, progress))
+                table.append(found[-1])
+        finally:
+            progress.end()
+            self._log_spent()
+        return found
+
+    def _expected_s(self, parts: int) -> float:
+        """Return the expected time of all measurements so far with a number of further ones, in s."""
+        return self._spent.total_s * (1 + parts / len(self._known))
+
+    def _measured(self, chain: Chain, progress: Progress) -> ChainRow:
+        progress.begin(_name(chain))
+        rows = self._rows(chain.parts)
         if isinstance(rows, str):
-            text = "no cache correction of %s operators on images of %d pixels a side: %s"
-            logging.getLogger(__name__).warning(text, chain.kind, side, rows)
+            progress.fail(rows)
             now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            found.append(refused_row(chain, rows, bench.conditions(setting), now))
-            continue
-        less = before(side) if chain == elementwise else elementwise.behind_a_stream
-        whole = rows[chain.behind_a_stream]
+            return refused_row(chain, rows, self._bench.conditions(self._setting), now)
+        less = chain.before if chain == chain.elementwise else chain.elementwise.behind_a_stream
         own = [rows[operator] for operator in chain.own]
-        found.append(chain_row(chain, whole, excess_of_call(whole, rows[less], own, blocks)))
-    table.append_missing(found)
-    return found
+        row = chain_row(
+            chain,
+            rows[chain.behind_a_stream],
+            excess_of_call(rows[chain.behind_a_stream], rows[less], own, chain.blocks),
+        )
+        energy = "no energy" if row.energy_j is None else f"{1e3 * row.energy_j:+.3f} mJ"
+        progress.finish("" if row.time_s is None else f"{1e6 * row.time_s:+.2f} µs  {energy}")
+        return row
+
+    def _rows(self, wanted: Iterable[OperatorTuple]) -> dict[OperatorTuple, MeasurementRow] | str:
+        """Return the rows of operators, measured if not known, or why one of them is refused."""
+        rows = {}
+        for operator in wanted:
+            if operator not in self._known:
+                with self._spent:
+                    self._known[operator] = self._row(operator)
+            row = self._known[operator]
+            if isinstance(row, str):
+                return row
+            rows[operator] = row
+        return rows
+
+    def _row(self, operator: OperatorTuple) -> MeasurementRow | str:
+        """Return the row of an operator, or why it is refused."""
+        circumstances = self._bench.circumstances(self._protocol)
+        try:
+            row = measured_row(self._bench, Case(operator), self._setting, self._protocol, circumstances)
+        except CannotMeasureError as error:
+            return f"{operator.operator}: {error}"
+        measured = row.measurement
+        text = "%s: %.2f µs, a loop of %.2f s, error of the time %s and of the energy %s"
+        errors = [
+            percent(None if error is None or not value else error / value, digits=2)
+            for value, error in (
+                (measured.time_s, measured.time_standard_error_s),
+                (measured.energy_j, measured.energy_standard_error_j),
+            )
+        ]
+        name = operator.short_name
+        logging.getLogger(__name__).info(text, name, 1e6 * measured.time_s, measured.loop_time_s, *errors)
+        return refusal(row) or row
+
+    def _log_spent(self) -> None:
+        steps = "".join(f", {name.replace('_', ' ')} {time_s:.1f} s" for name, time_s in self._spent.steps_s.items())
+        text = "cache corrections: %d measurements in %.1f s%s"
+        logging.getLogger(__name__).info(text, len(self._known), self._spent.total_s, steps)
 
 
-def _rows(
-    measure: Callable[[OperatorTuple], MeasurementRow | str],
-    wanted: Iterable[OperatorTuple],
-    known: dict[OperatorTuple, MeasurementRow | str],
-) -> dict[OperatorTuple, MeasurementRow] | str:
-    """Return the rows of operators, measured if not known, or why one of them is refused."""
-    rows = {}
-    for operator in wanted:
-        if operator not in known:
-            known[operator] = measure(operator)
-        row = known[operator]
-        if isinstance(row, str):
-            return row
-        rows[operator] = row
-    return rows
+def _protocol() -> MeasurementProtocol:
+    return replace(protocol_for(True, relative_error=RELATIVE_ERROR), loop_s=LONGEST_LOOP_S)
 
 
-def _measured(bench: Bench, setting: Setting, operator: OperatorTuple) -> MeasurementRow | str:
-    """Return an operator's row, or why it is refused."""
-    protocol = protocol_for(True, relative_error=RELATIVE_ERROR)
-    try:
-        row = measured_row(bench, Case(operator), setting, protocol, bench.circumstances(protocol))
-    except CannotMeasureError as error:
-        return f"{operator.operator}: {error}"
-    return refusal(row) or row
+def _new_parts(chains: Iterable[Chain]) -> list[int]:
+    """Return the number of measurements that each chain needs besides those of the chains before it."""
+    known: set[OperatorTuple] = set()
+    numbers = []
+    for chain in chains:
+        numbers.append(len(set(chain.parts) - known))
+        known.update(chain.parts)
+    return numbers
+
+
+def _expected_s(database: Database, conditions: Conditions) -> float:
+    """Return the expected time of one measurement of a chain, from rows of operators."""
+    times = ExpectedTimes(conditions, rows_if_few(database.operator_measurements), {})
+    sizes = [Chain(ELEMENTWISE, side).memory_bytes for side in SIDES]
+    return sum(times.unmeasured_s(Size(0, size), GRAPH, _protocol()) for size in sizes) / len(sizes)
+
+
+def _name(chain: Chain) -> str:
+    stream = f" behind {1e-6 * chain.stream_bytes:.0f} MB" if chain.stream_bytes < STREAM_BYTES else ""
+    return f"cache correction: {chain.kind}, {1e-6 * chain.memory_bytes:.1f} MB{stream}"

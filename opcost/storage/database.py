@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opcost.comparing.cache_chains import ChainRow
+from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.kernel_times import KernelTimeRow
 from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
