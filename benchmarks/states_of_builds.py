@@ -14,6 +14,8 @@ GAP = 1.01
 SHORT, LONG = "short", "long"
 BUILD = ["board", "process", "build"]
 SHOWN_KERNELS = 12
+BETWEEN_EVENTS = "events"
+"""Processes with one build, which runs again after each of several events."""
 
 
 def report_of(path: Path) -> str:
@@ -25,7 +27,10 @@ def report_of(path: Path) -> str:
 def report(table: pd.DataFrame, kernels: pd.DataFrame | None = None) -> str:
     """Return what the states of each model depend on, and which kernels differ, in Markdown."""
     table = with_states(table)
-    parts = [states(table), dependences(table)]
+    is_between = table["preparation"] == BETWEEN_EVENTS
+    parts = [states(table)]
+    parts += [] if is_between.all() else [dependences(table[~is_between])]
+    parts += [events(table[is_between])] if is_between.any() else []
     if kernels is not None:
         parts += [f"{name}:\n\n{text}" for name, text in differences(table, kernels).items()]
     return "\n\n".join(parts)
@@ -86,16 +91,27 @@ def dependences(table: pd.DataFrame) -> str:
     return "Loops in the short state:\n\n" + markdown(header, lines)
 
 
+def events(table: pd.DataFrame) -> str:
+    """Return how often each event was followed by a change of a build's state."""
+    ordered = table.sort_values("look")
+    ordered = ordered.assign(before=ordered.groupby(BUILD)["state"].shift()).dropna(subset="before")
+    header = ("model", "event", "short, and stays so", "becomes long", "long, and stays so", "becomes short")
+    lines = []
+    for (config, event), own in ordered.groupby(["config", "event"]):
+        changes = ((SHORT, SHORT), (SHORT, LONG), (LONG, LONG), (LONG, SHORT))
+        numbers = (((own["before"] == before) & (own["state"] == after)).sum() for before, after in changes)
+        lines.append([str(config), str(event), *map(str, numbers)])
+    return "Builds between two loops, by the event between them:\n\n" + markdown(header, lines)
+
+
 def shorts(found: pd.Series) -> str:
     return f"{(found == SHORT).sum()} of {len(found)}"
 
 
 def differences(table: pd.DataFrame, kernels: pd.DataFrame) -> dict[str, str]:
     """Return for each model and board how its lists of kernels and their times differ between the states."""
-    last = table[table["look"] == table["look"].max()].set_index(BUILD)["state"]
-    kernels = kernels.join(last, on=BUILD, how="inner").assign(
-        launch=kernels["name_hash"] + " " + kernels["grid_and_block"].fillna("")
-    )
+    kernels = kernels.assign(launch=kernels["name_hash"] + " " + kernels["grid_and_block"].fillna(""))
+    kernels = kernels.join(table.set_index([*BUILD, "look"])["state"], on=[*BUILD, "look"], how="inner")
     return {
         f"{config} on {str(board)[:8]}": kernel_differences(own)
         for (config, board), own in kernels.groupby(["config", "board"])

@@ -9,6 +9,9 @@ expandable  torch's allocator maps small segments (expandable_segments) instead 
 full        a buffer that leaves 12 GB of the memory free
 late        5 s of additions: a device that is warm, and a process that is not young
 
+With --events each process builds one model, and runs it again after each of these events, in another order each time:
+nothing, 1 s of idling, filling another buffer, eager additions, additions in another graph, a profile of the model.
+
 Rows are kept at once; the kernels of each build lie beside them in FILE.kernels.csv. Nothing else may run on the GPU.
 Example: PYTHONPATH=. python benchmarks/whole_states.py --output states.csv --limit-seconds 100 \\
              efficientnet_b0_32x3x224x224 mobilenet_v3_large_32x3x224x224
@@ -33,7 +36,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from growing_csv import append, growing_parser
-from states_of_builds import kernels_beside, report_of
+from states_of_builds import BETWEEN_EVENTS, kernels_beside, report_of
 from torch.profiler import ProfilerActivity, profile
 
 from opcost.measuring.calls import Calls
@@ -48,16 +51,19 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.running.request import model_tuple
 from opcost.sources.models import resolve
 from opcost.storage.model_folders import load_configs
-from opcost.torch_backend.background_load import additions
+from opcost.torch_backend.background_load import ELEMENTS, additions
 from opcost.torch_backend.workload import EagerWorkload, GraphWorkload, as_graph
 
 PREPARATIONS = ("plain", "buffer", "expandable", "full", "late")
+EVENTS = ("profile", "graph", "eager", "buffer", "idle", "nothing")
 LOOK = MeasurementProtocol(warm_up_s=0.2, loop_s=0.5)
 """States are 2.6 % apart; a loop of 0.5 s shows a time to 0.1 %."""
 
 FREE_BYTES = 12 * 2**30
 LARGEST_BYTES = 8 * 2**30
 LATE_S = 5.0
+IDLE_S = 1.0
+FILLED_BYTES = 2**30
 PROFILED_REPLAYS = 20
 ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 
@@ -102,8 +108,8 @@ class Builder:
         self._begin_s = time.monotonic()
         self._kept = self._prepare(preparation, random.Random(seed))
 
-    def _prepare(self, preparation: str, sizes: random.Random) -> torch.Tensor | None:
-        """Do what precedes the first build; return a buffer to keep, if any."""
+    def _prepare(self, preparation: str, sizes: random.Random) -> list[object]:
+        """Do what precedes the first build; return the buffers to keep."""
         size_bytes = 0
         if preparation == "buffer":
             size_bytes = sizes.randrange(LARGEST_BYTES)
@@ -115,7 +121,7 @@ class Builder:
             while time.monotonic() < end_s:
                 load.run(1)
             load.finish()
-        return torch.empty(size_bytes, dtype=torch.uint8, device=self.device) if size_bytes else None
+        return [torch.empty(size_bytes, dtype=torch.uint8, device=self.device)] if size_bytes else []
 
     def build(self, operator: OperatorTuple) -> tuple[EagerWorkload | GraphWorkload, dict[str, object]]:
         """Return the workload of a model, and where it lies in memory."""
@@ -148,6 +154,29 @@ class Builder:
             **self._gauge.last,
         }
 
+    def kernels(self, workload: EagerWorkload | GraphWorkload) -> Iterator[dict[str, object]]:
+        """Yield the kernels of one iteration of a workload on a GPU."""
+        if self.is_gpu:
+            workload.run(1)
+            workload.finish()
+            iterations = PROFILED_REPLAYS * workload.iterations_per_round
+            yield from medians(traced(partial(workload.run, PROFILED_REPLAYS)), iterations)
+
+    def happen(self, event: str) -> None:
+        """Let an event happen on the device; what it allocates is kept."""
+        if event == "idle":
+            time.sleep(IDLE_S)
+        elif event == "buffer":
+            self._kept.append(torch.full((FILLED_BYTES,), 1, dtype=torch.uint8, device=self.device))
+        elif event == "eager":
+            one = torch.ones(ELEMENTS, device=self.device)
+            self._kept += [one + one for _ in range(100)][:1]
+        elif event == "graph":
+            load = additions(self.device)
+            load.run(10)
+            load.finish()
+            self._kept.append(load)
+
 
 def process_rows(
     models: Sequence[tuple[str, OperatorTuple]], builder: Builder, keep_kernel: Callable[[Mapping[str, object]], None]
@@ -158,15 +187,31 @@ def process_rows(
         workload, memory = builder.build(operator)
         name = {"config": config, **builder.process, "build": number}
         built.append((name, workload, memory))
-        yield {**name, "look": 0, **builder.look(workload), **memory}
+        yield {**name, "look": 0, "event": "", **builder.look(workload), **memory}
     for name, workload, memory in built:
-        yield {**name, "look": 1, **builder.look(workload), **memory}
-    for name, workload, _ in built if builder.is_gpu else ():
-        workload.run(1)
-        workload.finish()
-        iterations = PROFILED_REPLAYS * workload.iterations_per_round
-        for row in medians(traced(partial(workload.run, PROFILED_REPLAYS)), iterations):
-            keep_kernel({**name, **row})
+        yield {**name, "look": 1, "event": "others", **builder.look(workload), **memory}
+    for name, workload, _ in built:
+        for row in builder.kernels(workload):
+            keep_kernel({**name, "look": 1, **row})
+
+
+def event_rows(
+    model: tuple[str, OperatorTuple],
+    builder: Builder,
+    keep_kernel: Callable[[Mapping[str, object]], None],
+    events: Sequence[str],
+) -> Iterator[dict[str, object]]:
+    """Yield a row for a loop of one build, and for another one after each event; hand over its kernels if profiled."""
+    workload, memory = builder.build(model[1])
+    name = {"config": model[0], **builder.process, "build": 0}
+    yield {**name, "look": 0, "event": "", **builder.look(workload), **memory}
+    for number, event in enumerate(events):
+        if event == "profile":
+            for row in builder.kernels(workload):
+                keep_kernel({**name, "look": number, **row})
+        else:
+            builder.happen(event)
+        yield {**name, "look": number + 1, "event": event, **builder.look(workload), **memory}
 
 
 def medians(kernels: list[dict], iterations: int) -> Iterator[dict[str, object]]:
@@ -208,15 +253,24 @@ def add_process(output: Path, names: Sequence[str], preparation: str, seed: int)
     operators = {config.name: model_tuple(config) for config in load_configs(Path("measurements"), sorted(set(names)))}
     sys.stdin.readline()
     models = [(name, operators[name]) for name in names]
-    for row in process_rows(models, Builder("cuda", preparation, seed), partial(append, kernels_beside(output))):
+    builder, keep_kernel = Builder("cuda", preparation, seed), partial(append, kernels_beside(output))
+    if preparation == BETWEEN_EVENTS:
+        first = seed % len(EVENTS)
+        rows = event_rows(models[0], builder, keep_kernel, (*EVENTS[first:], *EVENTS[:first]))
+    else:
+        rows = process_rows(models, builder, keep_kernel)
+    for row in rows:
         append(output, row)
-        print(preparation, row["config"], row["build"], row["look"], f"{1e3 * row['time_s']:.4f} ms", flush=True)
+        shown = (row["config"], f"build {row['build']}", f"look {row['look']} {row['event']}".strip())
+        print(preparation, *shown, f"{1e3 * row['time_s']:.4f} ms", flush=True)
 
 
-def started(output: Path, names: Sequence[str], number: int, seed: int) -> subprocess.Popen[str]:
+def started(
+    output: Path, names: Sequence[str], number: int, seed: int, preparations: Sequence[str] = PREPARATIONS
+) -> subprocess.Popen[str]:
     """Start the process of a number: preparations take turns, then the models' order."""
-    preparation = PREPARATIONS[number % len(PREPARATIONS)]
-    first = number // len(PREPARATIONS) % len(names)
+    preparation = preparations[number % len(preparations)]
+    first = number // len(preparations) % len(names)
     order = [*names[first:], *names[:first], names[first]]
     own = ["--in-this-process", preparation, "--output", str(output), "--seed", str(seed + number)]
     setting = {ALLOCATOR: "expandable_segments:True"} if preparation == "expandable" else {}
@@ -225,14 +279,14 @@ def started(output: Path, names: Sequence[str], number: int, seed: int) -> subpr
     return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, text=True)
 
 
-def add_processes(output: Path, names: Sequence[str], seed: int, limit_s: float) -> None:
+def add_processes(start: Callable[[int], subprocess.Popen[str]], limit_s: float) -> None:
     """Run process after process until a time is up; the next one loads its libraries meanwhile, and waits."""
     end_s, longest_s, number = time.monotonic() + limit_s, 0.0, 0
-    waiting = started(output, names, number, seed)
+    waiting = start(number)
     try:
         while time.monotonic() + longest_s < end_s:
             number, running, begin_s = number + 1, waiting, time.monotonic()
-            waiting = started(output, names, number, seed)
+            waiting = start(number)
             running.communicate("begin\n")
             # The first one waits for its libraries, too.
             longest_s = time.monotonic() - begin_s if number < 3 else max(longest_s, time.monotonic() - begin_s)
@@ -245,7 +299,8 @@ def main() -> int:
     evaluate = "print the states of builds, and what they depend on"
     parser = growing_parser(__doc__, evaluate, qualifies=False)
     own = "only one process, which is this, after a preparation and a line on standard input"
-    parser.add_argument("--in-this-process", choices=PREPARATIONS, help=own)
+    parser.add_argument("--in-this-process", choices=(*PREPARATIONS, BETWEEN_EVENTS), help=own)
+    parser.add_argument("--events", action="store_true", help="run one build again after events, in each process")
     parser.add_argument("names", nargs="*", metavar="NAME", help="the first model, the second, ...")
     arguments = parser.parse_args()
     if arguments.evaluate:
@@ -255,7 +310,9 @@ def main() -> int:
     elif arguments.in_this_process:
         add_process(arguments.output, arguments.names, arguments.in_this_process, arguments.seed)
     else:
-        add_processes(arguments.output, arguments.names, arguments.seed, arguments.limit_seconds)
+        preparations = (BETWEEN_EVENTS,) if arguments.events else PREPARATIONS
+        output, names, seed = arguments.output, arguments.names, arguments.seed
+        add_processes(lambda number: started(output, names, number, seed, preparations), arguments.limit_seconds)
     return 0
 
 

@@ -594,6 +594,27 @@ def test_states_are_reported_with_what_they_depend_on(benchmark):
     assert "| m | plain | 1 of 1 | 0 of 1 | 0 of 0 | 2 of 2 | 1 of 2 |" in said
 
 
+def test_a_build_runs_again_after_each_event(benchmark, monkeypatch):
+    states = benchmark("whole_states")
+    monkeypatch.setattr(states, "LOOK", MeasurementProtocol(warm_up_s=0.01, loop_s=0.05))
+    for name in ("IDLE_S", "FILLED_BYTES", "ELEMENTS"):
+        monkeypatch.setattr(states, name, 1)
+    model = "a", model_operator("squeezenet1_1", None, (1, 3, 64, 64))
+    happening = ("nothing", "profile", "buffer", "eager", "idle")
+    found = states.event_rows(model, states.Builder("cpu", "events", seed=0), lambda _: None, happening)
+    assert [(row["look"], row["event"]) for row in found] == list(enumerate(("", *happening)))
+
+
+def test_changes_of_a_build_are_counted_by_the_event_before(benchmark):
+    times_s = (1.0, 1.001, 1.03, 1.031, 1.0)
+    rows = rows_of_builds(("events", 0, *times_s), ("events", 0, 1.0, 1.03)).assign(
+        event=["", "idle", "graph", "idle", "idle", "", "graph"]
+    )
+    said = benchmark("states_of_builds").report(rows)
+    assert "| m | graph | 0 | 2 | 0 | 0 |\n| m | idle | 1 | 0 | 1 | 1 |" in said
+    assert "Loops in the short state" not in said
+
+
 def test_builds_that_agree_have_one_state(benchmark):
     said = benchmark("states_of_builds").report(rows_of_builds(("plain", 0, 1.0, 1.001), ("plain", 1, 1.005, 1.004)))
     assert "short |" not in said
@@ -601,7 +622,7 @@ def test_builds_that_agree_have_one_state(benchmark):
 
 
 def kernels_of(process, *kernels):
-    build = {"config": "m", "board": "GPU-1", "process": process, "build": 0}
+    build = {"config": "m", "board": "GPU-1", "process": process, "build": 0, "look": 1}
     names = ("kernel", "name", "name_hash", "grid_and_block", "kernel_time_s", "gap_s")
     return [build | dict(zip(names, (number, *kernel), strict=True)) for number, kernel in enumerate(kernels)]
 
