@@ -712,6 +712,23 @@ def test_block_2_measures_them_after_its_operators(tmp_path: Path, one_size: Non
     assert campaign.built == [RELU, *built_for(8)]
 
 
+@pytest.mark.parametrize(("operators", "relative_error"), [(19, 0.01), (20, 0.01), (20, None)])
+def test_their_expected_time_follows_from_that_of_the_operators_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operators: int, relative_error: float | None
+) -> None:
+    seen: list[Before] = []
+    monkeypatch.setattr("opcost.stages.measure_operators.measure_missing_chains", lambda *given: seen.append(given[-1]))
+    relus = [replace(RELU, inputs=(TensorSpec((size,), "float32"),)) for size in range(1, 1 + operators)]
+    campaign = SimulatedCampaign(tmp_path, dict.fromkeys(relus, ALONE), conditions=GRAPHS)
+    campaign.add_model("a", dict.fromkeys(relus, 1))
+    protocol = MeasurementProtocol(0.5, 1.0, relative_error)
+    (report,) = measure_operators(campaign.request(), lambda _: protocol, campaign.open_apparatus, RecordedProgress())
+    (before,) = seen
+    is_known = operators == 20 and relative_error is not None
+    assert before.measurement_s == (report.taken_s / 20 if is_known else None)
+    assert before.expected_s > 0
+
+
 def test_a_first_look_at_a_card_leaves_them_to_the_next_run(
     tmp_path: Path, one_size: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
