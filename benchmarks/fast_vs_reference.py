@@ -21,6 +21,7 @@ from growing_csv import append, growing_parser, known
 from operators_in_turn import drawn, usual_cases
 
 from opcost.errors import CannotMeasureError
+from opcost.measuring.evaluation import with_repeatability
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.measuring.record import Measurement, leaves_clocks_low, may_be_throttled
@@ -122,7 +123,9 @@ def compared(apparatus: Apparatus, case: Case, reference_s: float, long_s: float
         loops |= {SAME_BUILD: same, LONG: slow, LONGEST: longest[0] if longest else None}
         if share == 1 and may_be_throttled(slow):
             loops |= {LONG: None, LONGEST: None, SUSTAINED: slow}
-            loops[LONG] = mean_of(on_one_build(apparatus, case, share, [AT_FULL_CLOCKS] * SHORT_LOOPS))
+            mean = mean_of(on_one_build(apparatus, case, share, [AT_FULL_CLOCKS] * SHORT_LOOPS))
+            # All of these loops share a build, whose error the scatter of the loops does not show.
+            loops[LONG] = with_repeatability(mean, apparatus.known.repeatability)
     except CannotMeasureError as error:
         left_out = str(error)
     conditions, circumstances = apparatus.conditions(USUAL), apparatus.circumstances(SHORT)
