@@ -21,13 +21,15 @@ import pytest
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, SimulatedMachine, simulated_row
 
-from opcost.comparing.cache_chains import COARSE_SIDES, SIDES
+from opcost.comparing.cache_chain_rows import refused_row
+from opcost.comparing.cache_chains import COARSE_SIDES, SIDES, chains_of
 from opcost.errors import CannotMeasureError
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.record import StepTimes
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
@@ -53,6 +55,7 @@ def benchmark(monkeypatch):
         "sum_vs_full",
         "settling",
         "estimates",
+        "time_spent",
         "calls_in_chains",
         "chain_sizes",
         "million_rows",
@@ -540,6 +543,46 @@ def test_samples_are_compared_with_those_that_have_settled(benchmark, tmp_path):
     assert "| -0.02 s | 1 | -10.00% | -10.00% | -10.00% |" in said
     assert "| +0.00 s | 1 | +0.00% | +0.00% | +0.00% |" in said
     assert "-0.12" not in said
+
+
+# The time of campaigns
+
+
+def timed_row(name, end, times_s, **more):
+    """Return a row whose loop ended so many s after the begin of 2026-11-23."""
+    row = simulated_row(OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((1,), "float32"),)))
+    ended_at = (datetime(2026, 11, 23, tzinfo=timezone.utc) + timedelta(seconds=end)).isoformat(timespec="milliseconds")
+    key = measurement_key(Case(OperatorTuple(f"torch.nn.{name}{end}")), row.conditions)
+    measurement = replace(row.measurement, ended_at=ended_at, **more)
+    return replace(row, key=key, measurement=measurement, step_times=StepTimes(*times_s))
+
+
+def test_the_time_of_a_campaign_is_accounted_for(benchmark, tmp_path):
+    database = Database(tmp_path)
+    short, long = (0.5, 0.1, 0.1, 0.2, 0.05), (3.0, 0.5, 0.5, 1.9, 0.1)
+    operators = [
+        timed_row("ReLU", 11, short),
+        timed_row("ReLU", 12, short),
+        timed_row("Linear", 15, long, duty_cycle=0.75),
+    ]
+    without = replace(timed_row("ReLU", 13, short), step_times=StepTimes())
+    database.operator_measurements.append_missing([*operators, without, timed_row("ReLU", 900, short)])
+    database.sentinel_measurements.append_missing([timed_row("add", 8, (1.5, 0.2, 0.2, 1.0, 0.1))])
+    refused = refused_row(chains_of(8)[0], "refused", SIMULATED_CONDITIONS, "2026-11-23T00:00:18.000+00:00")
+    database.calls_in_chains.append_missing([refused])
+    (tmp_path / "run_logs").mkdir()
+    log = tmp_path / "run_logs" / "20261123T000000Z-block2.log"
+    log.write_text(
+        "2026-11-23T00:00:01.000Z INFO opcost: begins\nTraceback (most recent call last):\n"
+        "2026-11-23T00:00:20.000Z INFO opcost: ended\n"
+    )
+    said = benchmark("time_spent").report([database])
+    assert said.startswith("4 measurements of operators; 1 without the time that they took")
+    steps = "0.20 s | 0.20 s | 0.62 s | 0.06 s | 0.04 s |"
+    assert f"| simulated machine, all | 4 | 1.12 s | 0.50 s | 2.62 s | 3.00 s | 75.0% | {steps}" in said
+    assert "| simulated machine, without pauses | 3 | 0.50 s |" in said
+    assert "| simulated machine, with pauses | 1 | 3.00 s |" in said
+    assert "| 20261123T000000Z-block2 | 19.0 s | 4.0 s (3) |  | 1.5 s (1) | 2.9 s (1) | 5.6 s (1) | 5.0 s |" in said
 
 
 # Whole models with two states
