@@ -18,6 +18,7 @@ from simulated_apparatus import RecordedProgress
 from torchvision.models import get_model
 
 from opcost.__main__ import main
+from opcost.columns import values_of
 from opcost.comparing.cache_chains import BLOCKS, ELEMENTWISE, KINDS, SHORTER_STREAMS, chains_of
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.calls import Call, Calls
@@ -516,6 +517,9 @@ def test_block_2_measures_a_model_and_its_parts_on_the_gpu(
         assert 30 < row.measurement.power_w < 1000
         assert (database.power_logs / str(row.measurement.power_log)).is_file()
         assert row.conditions.device_type == "cuda"
+        taken_s, *steps_s = (float(time_s or 0.0) for time_s in values_of(row.step_times))
+        assert row.measurement.loop_time_s < taken_s < 30
+        assert sum(steps_s) == pytest.approx(taken_s, rel=0.1)
     (whole,) = database.full_model_measurements.rows()
     assert whole.measurement.builds == 3
     assert whole.measurement.builds_time_range_ratio is not None
