@@ -25,7 +25,6 @@ from opcost.measuring.evaluation import with_repeatability
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import SHORT_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.measuring.record import Measurement, leaves_clocks_low, may_be_throttled
-from opcost.measuring.rest import IDLE_S
 from opcost.measuring.setting import USUAL
 from opcost.operators.cases import Case
 from opcost.running.apparatus import Apparatus, open_apparatus
@@ -36,6 +35,10 @@ SHORT = protocol_for(is_gpu=True, relative_error=0.01)
 AT_FULL_CLOCKS = replace(SHORT, at_full_clocks=True)
 SHORT_LOOPS = 20
 """How many loops, each ended before clocks go down, stand in for a long one in which they would."""
+
+IDLE_S = 0.3
+"""How long a device is idle before a throttled loop is tried again: loads of 720 to 763 W then run at full clocks for
+0.3 s and more (H100)."""
 
 FEWEST_LOOPS = 5
 """Of these, without which there is no reference: clocks went down in the others."""
@@ -67,7 +70,6 @@ def on_one_build(
             asked = replace(protocol, duty_cycle=share)
             found.append(measure(workload, apparatus.instruments(f"loop-{number}"), asked))
             if asked.at_full_clocks and share == 1 and may_be_throttled(found[-1]):
-                # As block 2 does.
                 idle(apparatus)
                 found[-1] = measure(workload, apparatus.instruments(f"loop-{number}-again"), asked)
             if leaves_clocks_low(found[-1]):

@@ -32,21 +32,31 @@ TIMING = MeasurementProtocol(warm_up_s=0.0, loop_s=0.02)
 
 
 def undisturbed(
-    measure_once: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol
+    measure_once: Callable[[MeasurementProtocol], Measurement],
+    protocol: MeasurementProtocol,
+    longest_duty_cycle: float = 1.0,
 ) -> Measurement:
     """Return the first measurement that is not flagged, or the last one after ``RETRIES.at_once``.
 
     If the protocol asks for full clocks and the load was throttled by the power limit, it is measured again with lower
     duty cycles, and finally without the request for full clocks.
 
+    Args:
+        measure_once: builds and measures by a protocol.
+        protocol: the one to begin with.
+        longest_duty_cycle: the first one to try; below 1 for a load that is known to be throttled at longer ones.
+
     Raises:
         CannotMeasureError: the first measurement failed.
     """
-    measurement = _tried(measure_once, protocol)
-    with_pauses = [replace(protocol, duty_cycle=duty_cycle) for duty_cycle in DUTY_CYCLES]
+    if not protocol.at_full_clocks:
+        return _tried(measure_once, protocol)
+    duty_cycles = [duty_cycle for duty_cycle in (1.0, *DUTY_CYCLES) if duty_cycle <= longest_duty_cycle]
+    first, *others = [replace(protocol, duty_cycle=duty_cycle) for duty_cycle in duty_cycles]
+    measurement = _tried(measure_once, first)
     # The last protocol does not end its loop when the load is throttled.
-    for other in (*with_pauses, replace(protocol, at_full_clocks=False)):
-        if not (protocol.at_full_clocks and may_be_throttled(measurement)):
+    for other in (*others, replace(protocol, at_full_clocks=False)):
+        if not may_be_throttled(measurement):
             break
         with suppress(CannotMeasureError):
             measurement = _tried(measure_once, other)

@@ -6,17 +6,9 @@ from collections.abc import Callable
 
 from opcost.power.ports import Clock
 
-SLOWED_FOR_S = 0.2
-"""Shortest time from the end of a throttled load to the warm-up of the next one. Clocks stay low for 0.3 s on an H200;
-the warm-up takes at least another 0.1 s."""
-
-IDLE_S = 0.3
-"""Idle time after which a load above the power limit is tried again. The limit holds for a mean over about a second, so
-what the device did before decides how long such a load runs at full clocks."""
-
-BRIEF_RATIO = 1.09
-"""Share of the power limit up to which loads run at full clocks for at least 0.3 s after idling; heavier ones were
-throttled after 0.1 s to 0.2 s (a dozen operators on an H100, ``docs/log/power_limit.md``)."""
+SLOWED_FOR_S = 0.3
+"""Shortest time from the end of a throttled load to the warm-up of the next one. After it an H100 reports throttling
+for another 0.1 s at most, within the warm-up."""
 
 
 class Rest:

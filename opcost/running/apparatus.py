@@ -32,8 +32,8 @@ from opcost.measuring.known_device import KnownDevice, known_beforehand
 from opcost.measuring.observers import Observer, ProcessWatch
 from opcost.measuring.procedure import measure, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import Measurement, leaves_clocks_low, may_be_throttled
-from opcost.measuring.rest import BRIEF_RATIO, IDLE_S, Rest
+from opcost.measuring.record import Measurement, leaves_clocks_low
+from opcost.measuring.rest import Rest
 from opcost.measuring.setting import Setting
 from opcost.measuring.waiting_power import WaitingPower
 from opcost.meters.clock import SystemClock
@@ -61,7 +61,8 @@ class Apparatus:
 
     ``has_meter`` says whether the device has a meter of energy, even if none was asked for. ``known`` is known of the
     device beforehand; ``observers`` accompany each measurement, in this order. ``pause`` does nothing for some seconds;
-    ``rest`` follows a throttled load. A campaign measures ``drift_case`` repeatedly.
+    ``rest`` follows a throttled load. ``duty_cycles`` has that of each measured operator tuple by its key, since it
+    holds for other input data, too. A campaign measures ``drift_case`` repeatedly.
     """
 
     device: str
@@ -76,6 +77,7 @@ class Apparatus:
     has_meter: bool = True
     drift_case: Case | None = None
     pause: Callable[[float], None] = time.sleep
+    duty_cycles: dict[str, float] = field(default_factory=dict)
     waiting_power: WaitingPower = field(default_factory=WaitingPower)
 
     @property
@@ -118,9 +120,6 @@ class Apparatus:
             with self.workload(case, setting, protocol.duty_cycle) as workload:
                 self.rest.end()
                 measurement = measure(workload, self.instruments(next(names), setting.meter), protocol)
-                if protocol.at_full_clocks and protocol.duty_cycle == 1 and self._may_run_after_idling(measurement):
-                    self._idle()
-                    measurement = measure(workload, self.instruments(next(names), setting.meter), protocol)
             if leaves_clocks_low(measurement):
                 self.rest.begin()
             return measurement
@@ -128,19 +127,11 @@ class Apparatus:
         if case.operator.is_model:
             # A model that reaches the power limit does so in use, too.
             return median_of_builds(partial(once, replace(protocol, at_full_clocks=False)), protocol.builds)
-        return undisturbed(once, replace(protocol, at_full_clocks=protocol.relative_error is not None))
-
-    def _may_run_after_idling(self, measurement: Measurement) -> bool:
-        """Return whether a load was throttled and draws so little that it may run at full clocks for a while."""
-        limit_w, power_w = self.known.power_limit_w, measurement.power_w
-        is_little = limit_w is None or power_w is None or power_w <= BRIEF_RATIO * limit_w
-        return is_little and may_be_throttled(measurement)
-
-    def _idle(self) -> None:
-        """Keep the device idle, without the background load, for ``IDLE_S``."""
-        for observer in self.observers:
-            observer.before_start()
-        self.pause(IDLE_S)
+        at_full_clocks = replace(protocol, at_full_clocks=protocol.relative_error is not None)
+        key = case.operator.key
+        measurement = undisturbed(once, at_full_clocks, self.duty_cycles.get(key, 1.0))
+        self.duty_cycles[key] = measurement.duty_cycle or 1.0
+        return measurement
 
 
 OpenApparatus: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Apparatus]]

@@ -735,7 +735,7 @@ B, C, D = (Flag.NOT_FINITE,), (Flag.MODIFIES_INPUT,), (Flag.RAN_WARM,)
 """Flags that are no reason to measure again."""
 
 
-def tried(*flags, protocol=PRECISE, error_at=None):
+def tried(*flags, protocol=PRECISE, error_at=None, longest=1.0):
     """Return the flags of what ``undisturbed`` makes of measurements with such flags, and the duty cycles asked for."""
     base = measured()
     duty_cycles = []
@@ -746,7 +746,7 @@ def tried(*flags, protocol=PRECISE, error_at=None):
         duty_cycles.append(asked.duty_cycle)
         return replace(base, flags=flags[len(duty_cycles) - 1])
 
-    return undisturbed(once, protocol).flags, duty_cycles
+    return undisturbed(once, protocol, longest).flags, duty_cycles
 
 
 def test_what_is_undisturbed_is_measured_once():
@@ -776,6 +776,15 @@ def test_what_the_power_limit_holds_back_is_measured_in_lower_duty_cycles():
     assert tried(slowed) == (slowed, [1.0])
     drawn = (Flag.AT_POWER_LIMIT,)
     assert tried(drawn, protocol=full) == (drawn, [1.0])
+
+
+def test_an_operator_that_is_known_to_be_throttled_begins_with_pauses():
+    full = replace(PRECISE, at_full_clocks=True)
+    slowed = (Flag.POWER_CAPPED,)
+    assert tried(B, protocol=full, longest=0.75) == (B, [0.75])
+    assert tried(slowed, B, protocol=full, longest=0.75) == (B, [0.75, 0.5])
+    assert tried(slowed, B, protocol=full, longest=0.5) == (B, [0.5, 1.0])
+    assert tried(B, longest=0.5) == (B, [1.0])
 
 
 def test_what_was_measured_stays_where_a_repetition_fails():

@@ -17,6 +17,7 @@ from opcost.measuring.rest import SLOWED_FOR_S, Rest
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.values import ZEROS, InputData
 
 MEANWHILE = "another process came meanwhile"
 RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
@@ -53,6 +54,21 @@ def test_an_operator_is_measured_at_full_clocks_and_a_model_as_it_runs(tmp_path:
     assert may_be_throttled(whole)
     assert may_be_throttled(long)
     assert long.time_s == pytest.approx(TOO_MUCH.time_s * 8 / 7, rel=0.003)
+
+
+def test_an_operator_that_needed_pauses_begins_with_them_on_other_data(tmp_path: Path) -> None:
+    zeros = Case(HEAVY, InputData((ZEROS,)))
+    campaign = SimulatedCampaign(tmp_path, {HEAVY: TOO_MUCH}, {zeros: TOO_MUCH})
+    campaign.machine.device = Device(white_noise_w=2.0, capping_delay_s=0.2)
+    precise = MeasurementProtocol(0.15, 30.0, relative_error=0.01)
+    builds = []
+    with campaign.open_apparatus(None, campaign.database, True) as apparatus:
+        for case in (Case(HEAVY), zeros):
+            before = len(campaign.built)
+            measurement = apparatus.measure(case, Setting("fp32"), precise, "log")
+            assert (measurement.duty_cycle, measurement.flags) == (0.75, (Flag.DUTY_CYCLE,))
+            builds.append(len(campaign.built) - before)
+    assert builds == [2, 1]
 
 
 @pytest.mark.parametrize(("device", "is_gpu"), [("cuda:0", True), ("cpu", False)])
