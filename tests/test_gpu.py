@@ -321,6 +321,48 @@ def test_what_waits_for_the_gpu_runs_as_it_is_and_says_why() -> None:
     workload.finish()
 
 
+def test_a_call_that_waits_in_its_midst_is_captured_in_pieces_and_computes_the_same() -> None:
+    x, table, index = torch.randn(2048, 2048, device=GPU), torch.randn(64, 2048, device=GPU), torch.arange(32)
+    outputs: list[torch.Tensor] = []
+
+    def call() -> None:
+        scale = float(x.abs().max().item())
+        chosen = table[index].add_(1)
+        outputs[:] = [torch.relu(x @ x)[:32] * scale + chosen]
+
+    captured = capture_calls(Calls(call), GPU)
+    assert captured.waits == 2
+    (output,) = outputs
+    for _ in range(2):
+        captured.replay(2)
+        torch.cuda.synchronize()
+        replayed = output.clone()
+        with torch.inference_mode():
+            call()
+        torch.testing.assert_close(replayed, outputs[0])
+        # The scale is a number of the capture; that of the new data is the same.
+        x.neg_()
+
+
+def test_a_model_that_waits_is_captured_in_pieces() -> None:
+    model = get_model("mvit_v2_s", weights=None).eval().to(GPU)
+    x = torch.randn(2, 3, 16, 224, 224, device=GPU)
+    outputs: list[torch.Tensor] = []
+
+    def call() -> None:
+        outputs[:] = [model(x)]
+
+    captured = capture_calls(Calls(call), GPU)
+    # Each of 16 blocks selects its relative positions in height, width and time.
+    assert captured.waits == 48
+    (output,) = outputs
+    x.normal_()
+    captured.replay(1)
+    torch.cuda.synchronize()
+    with torch.inference_mode():
+        torch.testing.assert_close(output, model(x))
+
+
 def test_a_graph_whose_output_is_not_finite_says_so() -> None:
     graph = as_graph(operator_workload(OperatorTuple("torch.sqrt", inputs=RELU.inputs, mode=None), GPU))
     assert (graph.execution, graph.flags) == ("graph", (Flag.NOT_FINITE,))

@@ -10,17 +10,18 @@ model. A short call is therefore captured in several memory placements, one grap
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 
 from opcost.measuring.calls import Call, Calls
 from opcost.measuring.flags import Flag, Flags
+from opcost.torch_backend.graph_recorder import GraphRecorder
 from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.pieces import Graph, Pieces, SynchronisationRefusal, captured_in_pieces
 
 REPLAY_S = 0.01
 """Length of a replay with one graph."""
@@ -54,26 +55,26 @@ UNUSED_SHARE = 0.1
 FREE_PLACEMENTS = 2
 """Memory that must be free for another placement, as a multiple of the first placement's."""
 
-RAISE_ON_SYNCHRONISATION = 2
-"""Mode of ``torch.cuda.set_sync_debug_mode`` in which a synchronisation with the device raises an error."""
+SHORTEST_BETWEEN_WAITS_S = 1e-4
+"""Smallest mean time between two waits of a call that is captured in pieces. With more waits it is practically eager:
+each wait takes 10 to 30 us."""
 
-
-class CaptureRefusal(Exception):  # noqa: N818 (nothing is wrong: the call is made in a loop instead)
-    """A call cannot be captured; the message is the reason."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class CapturedCalls:
     """CUDA graphs of the same number of cycles of calls, each in its own memory placement.
 
-    ``kept`` are the calls, which keep the memory that they read alive. ``notes`` give the reason for missing
-    placements.
+    ``kept`` are the calls, which keep the memory that they read alive. ``waits`` is the number of synchronisations with
+    the device in a cycle, between the pieces of a graph. ``notes`` give the reason for missing placements.
     """
 
-    graphs: tuple[torch.cuda.CUDAGraph, ...]
+    graphs: tuple[Graph, ...]
     cycles: int
     stream: torch.cuda.Stream
     kept: tuple[Call, ...]
+    waits: int = 0
     flags: Flags = ()
     notes: str = ""
 
@@ -92,40 +93,62 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
     """Capture as many cycles of calls as take about ``REPLAY_S``, but at least one.
 
     Short calls that can be relocated are captured in ``PLACEMENTS`` memory placements of ``REPLAY_PER_PLACEMENT_S``
-    each, or in fewer if memory is short.
+    each, or in fewer if memory is short. One cycle of calls that synchronise with the device is captured in pieces.
 
     Raises:
-        CaptureRefusal: a call synchronises with the device, or has operations that a graph cannot capture.
+        CaptureRefusal: a call has operations that a graph cannot capture, or synchronises with the device too often.
         torch.OutOfMemoryError: there is not enough memory, even after torch has released its cache.
     """
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     make_room(device)
-    shortages, free = _shortages(device), _free_bytes(device)
+    shortages = _shortages(device)
     with torch.cuda.stream(stream), INFERENCE.context():
-        cycles, placements = _division(calls, stream)
-        kept = [calls.cycle]
-        graphs = [_captured_in_cleared_memory(calls.cycle, cycles, stream)]
-        taken = free - _free_bytes(device)
-        missing_reason = ""
         try:
-            while calls.relocated is not None and len(graphs) < placements:
-                if _free_bytes(device) < FREE_PLACEMENTS * taken:
-                    missing_reason = "not enough free memory"
-                    break
-                call = calls.relocated()
-                graphs.append(_captured_in_cleared_memory(call, cycles, stream))
-                kept.append(call)
-        except Exception as error:
-            reason = str(error).partition("\n")[0]
-            missing_reason = f"{type(error).__name__}: {reason}"
-    flags = (Flag.OUT_OF_MEMORY_IN_CAPTURE,) if _shortages(device) > shortages else ()
-    notes = f"in {len(graphs)} of {placements} memory placements: {missing_reason}" if missing_reason else ""
-    captured = CapturedCalls(tuple(graphs), cycles, stream, tuple(kept), flags, notes)
-    for placement in range(len(graphs)):
+            captured = _in_placements(calls, stream)
+        except SynchronisationRefusal as refusal:
+            captured = _in_pieces(calls.cycle, stream, refusal)
+    if _shortages(device) > shortages:
+        captured = replace(captured, flags=(Flag.OUT_OF_MEMORY_IN_CAPTURE,))
+    for placement in range(len(captured.graphs)):
         # The first launch uploads a graph to the device, which takes 1 us for each of its kernels.
         captured.replay(1, placement)
     return captured
+
+
+def _in_placements(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
+    device = str(stream.device)
+    free = _free_bytes(device)
+    cycles, placements = _division(calls, stream)
+    kept = [calls.cycle]
+    graphs = [_captured_in_cleared_memory(calls.cycle, cycles, stream)]
+    taken = free - _free_bytes(device)
+    missing_reason = ""
+    try:
+        while calls.relocated is not None and len(graphs) < placements:
+            if _free_bytes(device) < FREE_PLACEMENTS * taken:
+                missing_reason = "not enough free memory"
+                break
+            call = calls.relocated()
+            graphs.append(_captured_in_cleared_memory(call, cycles, stream))
+            kept.append(call)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        missing_reason = f"{type(error).__name__}: {reason}"
+    notes = f"in {len(graphs)} of {placements} memory placements: {missing_reason}" if missing_reason else ""
+    return CapturedCalls(tuple(graphs), cycles, stream, tuple(kept), notes=notes)
+
+
+def _in_pieces(call: Call, stream: torch.cuda.Stream, refusal: SynchronisationRefusal) -> CapturedCalls:
+    """Return one call, captured in pieces.
+
+    Raises:
+        CaptureRefusal: it cannot be captured, or has too many or only operations that wait.
+    """
+    pieces = _in_cleared_memory(partial(_pieces, call, stream), stream)
+    if pieces.waits * SHORTEST_BETWEEN_WAITS_S > device_time_s(pieces.replay, stream) or not pieces.graphs:
+        raise refusal
+    return CapturedCalls((pieces,), 1, stream, (call,), pieces.waits)
 
 
 def make_room(device: str) -> None:
@@ -166,30 +189,7 @@ def _warm_up(call: Call, stream: torch.cuda.Stream) -> float:
     """Make a few calls, then one that is timed (s) and must not synchronise, which would break a capture."""
     for _ in range(WARM_UP_CALLS):
         call()
-    return device_time_s(partial(_call_without_synchronisation, call), stream)
-
-
-def _call_without_synchronisation(call: Call) -> None:
-    try:
-        with _synchronisation_is_an_error():
-            call()
-    except RuntimeError as error:
-        if "synchronizing CUDA operation" not in str(error):
-            raise
-        raise CaptureRefusal("it synchronises with the GPU") from error
-
-
-@contextmanager
-def _synchronisation_is_an_error() -> Iterator[None]:
-    before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings():
-        # torch warns that it may miss a synchronisation; then the capture fails.
-        warnings.simplefilter("ignore", UserWarning)
-        torch.cuda.set_sync_debug_mode(RAISE_ON_SYNCHRONISATION)
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
+    return device_time_s(partial(GraphRecorder(stream).run_without_waiting, call), stream)
 
 
 def _probed_s(calls: Calls, stream: torch.cuda.Stream) -> float:
@@ -218,44 +218,35 @@ def _replayed_s(call: Call, calls: int, stream: torch.cuda.Stream) -> float:
 
 
 def _captured_in_cleared_memory(call: Call, calls: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
-    """Capture calls. If that is out of memory, release torch's cache and try again.
+    return _in_cleared_memory(partial(_captured, call, calls, stream), stream)
+
+
+def _in_cleared_memory(capture: Callable[[], T], stream: torch.cuda.Stream) -> T:
+    """Return a capture. If it is out of memory, release torch's cache and try again.
 
     Outside captures torch does this by itself.
     """
     try:
-        return _captured(call, calls, stream)
+        return capture()
     except torch.OutOfMemoryError:
         torch.cuda.synchronize(stream.device)
         torch.cuda.empty_cache()
-        return _captured(call, calls, stream)
+        return capture()
 
 
 def _captured(call: Call, calls: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
-    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-    # torch.cuda.graph() would synchronise and empty the cache, so that the GPU would idle and cool at every capture.
-    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-    try:
+    recorder = GraphRecorder(stream)
+    with recorder.refusing():
+        recorder.begin()
         for _ in range(calls):
             call()
-        graph.capture_end()
-    except BaseException as error:
-        _abandon(graph, pool, stream)
-        if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
-            reason = str(error).partition("\n")[0]
-            raise CaptureRefusal(f"a CUDA graph cannot capture it: {reason}") from error
-        raise
-    return graph
+        return recorder.end()
 
 
-def _abandon(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], stream: torch.cuda.Stream) -> None:
-    """End a failed capture, also in torch's allocator, which a failed end does not reset."""
-    with suppress(RuntimeError):
-        graph.capture_end()
-    # Some versions lack this function; in others the failed end has reset the allocator, and it raises.
-    end_allocating = getattr(torch._C, "_cuda_endAllocateToPool", None)
-    if end_allocating is not None:
-        with suppress(RuntimeError):
-            end_allocating(stream.device_index, pool)
+def _pieces(call: Call, stream: torch.cuda.Stream) -> Pieces:
+    recorder = GraphRecorder(stream)
+    with recorder.refusing():
+        return captured_in_pieces(call, recorder)
 
 
 def device_time_s(start: Callable[[], object], stream: torch.cuda.Stream) -> float:

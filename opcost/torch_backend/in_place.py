@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
 from opcost.measuring.flags import Flag
-from opcost.torch_backend.flops import is_composite, is_free
+from opcost.torch_backend.flops import is_composite, is_free, tensors_of
 from opcost.torch_backend.passes import INFERENCE
 
 WRITES_THE_SAME = frozenset({"zero_", "fill_", "copy_", "index_put_", "_index_put_impl_", "index_fill_"})
@@ -33,7 +33,7 @@ SAME_VALUES = "in place: writes the same values each time"
 
 @dataclass(frozen=True)
 class Operation:
-    """One ATen operation with the arguments that it was called with."""
+    """One ATen operation with the arguments that it was called with, which it keeps alive."""
 
     function: Any
     args: tuple[Any, ...]
@@ -49,6 +49,17 @@ class Operation:
         """Whether its result is its overwritten first argument."""
         returns = self.function._schema.returns
         return len(returns) == 1 and returns[0].alias_info is not None and bool(returns[0].alias_info.is_write)
+
+    @property
+    def written(self) -> list[torch.Tensor]:
+        """The arguments that it writes into."""
+        declared = self.function._schema.arguments
+        values = [*zip(declared, self.args, strict=False), *((one, self.kwargs.get(one.name)) for one in declared)]
+        return tensors_of([value for one, value in values if one.alias_info is not None and one.alias_info.is_write])
+
+    def run(self) -> Any:
+        """Run it with these arguments."""
+        return self.function(*self.args, **self.kwargs)
 
 
 def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Calls:
@@ -92,7 +103,7 @@ def _is_undone_by_itself(operation: Operation) -> bool:
     if operation.name not in ADDS:
         return False
     target, other = operation.args
-    is_itself = isinstance(other, torch.Tensor) and _storage(other) == _storage(target)
+    is_itself = isinstance(other, torch.Tensor) and storage_of(other) == storage_of(target)
     return target.dtype.is_floating_point and not is_itself
 
 
@@ -129,10 +140,10 @@ class _Observer(TorchDispatchMode):
     def __init__(self, inputs: Iterable[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[Operation] = []
-        self._storages = {_storage(tensor) for tensor in inputs}
+        self._storages = {storage_of(tensor) for tensor in inputs}
 
     def writes_into_input(self, operation: Operation) -> bool:
-        return operation.is_in_place and _storage(operation.args[0]) in self._storages
+        return operation.is_in_place and storage_of(operation.args[0]) in self._storages
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
         self, func, types, args=(), kwargs=None
@@ -149,6 +160,6 @@ class _Observer(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def storage_of(tensor: torch.Tensor) -> int:
     """Return an identifier that is equal for tensors that share memory, also on the meta device."""
     return int(tensor.untyped_storage()._cdata)

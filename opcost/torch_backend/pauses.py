@@ -10,8 +10,9 @@ import torch
 from opcost.measuring.calls import Call, Calls
 from opcost.measuring.duty_cycle import cycles_and_pause
 from opcost.measuring.flags import Flag
-from opcost.torch_backend.cuda_graph import CaptureRefusal, device_time_s, time_in_graph_s
+from opcost.torch_backend.cuda_graph import device_time_s, time_in_graph_s
 from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.pieces import CaptureRefusal
 
 PROBE_CALLS = 8
 PROBE_CLOCKS = 2_000_000

@@ -18,12 +18,13 @@ from opcost.measuring.conditions import EAGER, GRAPH, WARM, is_gpu
 from opcost.measuring.flags import Flags, joined_notes
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
-from opcost.torch_backend.cuda_graph import CapturedCalls, CaptureRefusal, capture_calls, elapsed_s
+from opcost.torch_backend.cuda_graph import CapturedCalls, capture_calls, elapsed_s
 from opcost.torch_backend.finite import flags_of_output
 from opcost.torch_backend.flops import ALLOCATIONS
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import build_operator
 from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.pieces import CaptureRefusal
 from opcost.torch_backend.relocation import Layer, device_memory, repeated
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)

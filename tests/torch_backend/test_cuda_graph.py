@@ -21,9 +21,10 @@ from opcost.torch_backend.cuda_graph import (
     MAXIMUM_CALLS,
     PLACEMENTS,
     REPLAY_PER_PLACEMENT_S,
-    CaptureRefusal,
     capture_calls,
 )
+from opcost.torch_backend.graph_recorder import RAISE_ON_SYNCHRONISATION, GraphRecorder
+from opcost.torch_backend.pieces import CaptureRefusal
 from opcost.torch_backend.workload import DeviceQueue, EagerWorkload, GraphWorkload, as_graph
 
 WAITS = RuntimeError("called a synchronizing CUDA operation")
@@ -42,12 +43,22 @@ class FakeCuda:
     free_bytes: int = 90
     reserved_bytes: int = 10
     shortages: int = 0
+    debug_mode: int = 0
 
     def call(self) -> None:
         if self.capturing is not None:
             self.capturing.calls += 1
         else:
             self.now_s += self.call_s
+
+    def set_debug_mode(self, mode: int) -> None:
+        self.debug_mode = mode
+        self.events.append(f"debug {mode}")
+
+    def wait(self) -> None:
+        """Wait for the device outside an operation."""
+        if self.debug_mode == RAISE_ON_SYNCHRONISATION:
+            raise WAITS
 
 
 class FakeGraph:
@@ -108,8 +119,8 @@ def played_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         "CUDAGraph": lambda: FakeGraph(fake),
         "Event": lambda enable_timing=False: FakeEvent(fake, enable_timing),
         "graph_pool_handle": lambda: (0, len(fake.graphs)),
-        "get_sync_debug_mode": lambda: 0,
-        "set_sync_debug_mode": lambda mode: fake.events.append(f"debug {mode}"),
+        "get_sync_debug_mode": lambda: fake.debug_mode,
+        "set_sync_debug_mode": fake.set_debug_mode,
         "synchronize": lambda *_: fake.events.append("synchronize"),
         "empty_cache": lambda: fake.events.append("empty_cache"),
         "mem_get_info": lambda _: (fake.free_bytes, 100),
@@ -295,19 +306,79 @@ def test_the_debug_mode_is_set_back(cuda: FakeCuda) -> None:
     assert [event for event in cuda.events if event.startswith("debug")] == ["debug 2", "debug 0"]
 
 
-def test_a_call_that_waits_for_the_device_is_not_captured(cuda: FakeCuda) -> None:
-    calls = 0
-
-    def waits() -> None:
-        nonlocal calls
-        calls += 1
-        if cuda.events:
-            raise WAITS
-
+def test_a_call_that_waits_outside_an_operation_is_not_captured(cuda: FakeCuda) -> None:
     with pytest.raises(CaptureRefusal, match="it synchronises with the GPU"):
-        capture_calls(Calls(waits), "cuda:0")
+        capture_calls(Calls(cuda.wait), "cuda:0")
     assert cuda.graphs == []
-    assert cuda.events == ["debug 2", "debug 0"]
+    assert cuda.debug_mode == 0
+
+
+@pytest.fixture
+def waiting(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., object]]:
+    """Return an operation on the CPU, which is the device here, that waits for it."""
+    monkeypatch.setattr(GraphRecorder, "device_type", "cpu")
+    library = torch.library.Library("opcost_test", "FRAGMENT")
+    library.define("wait(Tensor x) -> Tensor")
+
+    def wait(x: torch.Tensor) -> torch.Tensor:
+        assert cuda.capturing is None
+        cuda.wait()
+        return x.clone()
+
+    library.impl("wait", wait, "CPU")
+    yield torch.ops.opcost_test.wait
+    library._destroy()
+
+
+@pytest.mark.parametrize("waits", [1, 3])
+def test_a_call_that_waits_is_captured_in_pieces(cuda: FakeCuda, waiting: Callable[..., object], waits: int) -> None:
+    x = torch.ones(2)
+
+    def call() -> None:
+        for _ in range(waits):
+            torch.relu(x)
+            cuda.call()
+            waiting(x)
+
+    cuda.call_s = 1e-3
+    captured = capture_calls(Calls(call, relocated=lambda: call), "cuda:0")
+    assert (captured.waits, captured.cycles, len(captured.graphs), len(cuda.graphs)) == (waits, 1, 1, waits)
+    begin_s = cuda.now_s
+    captured.replay(2)
+    assert cuda.now_s - begin_s == pytest.approx(2 * waits * 1e-3)
+    assert cuda.debug_mode == 0
+
+
+@pytest.mark.parametrize(("call_s", "work"), [(0.9e-4, True), (1e-3, False)])
+def test_a_call_with_too_many_waits_or_nothing_else_is_not_captured(
+    cuda: FakeCuda, waiting: Callable[..., object], call_s: float, work: bool
+) -> None:
+    x = torch.ones(2)
+    cuda.call_s = call_s
+
+    def call() -> None:
+        if work:
+            torch.relu(x)
+        cuda.call()
+        waiting(x)
+
+    workload = as_graph(EagerWorkload(Calls(call), "cuda:0"))
+    assert (workload.execution, workload.notes) == ("eager", "eager: it synchronises with the GPU")
+
+
+def test_a_piece_that_cannot_be_captured_leaves_no_capture_open(cuda: FakeCuda, waiting: Callable[..., object]) -> None:
+    x = torch.ones(2)
+
+    def call() -> None:
+        waiting(torch.relu(x))
+        torch.relu(x)
+        if len(cuda.graphs) == 2:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    workload = as_graph(EagerWorkload(Calls(call), "cuda:0"))
+    assert workload.notes == "eager: a CUDA graph cannot capture it: operation not permitted when stream is capturing"
+    assert cuda.capturing is None
+    assert "end allocating" in cuda.events
 
 
 def in_capture(cuda: FakeCuda, error: BaseException, times: int = 10**9) -> Callable[[], None]:

@@ -11,8 +11,8 @@ from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
 from opcost.measuring.flags import Flag
 from opcost.torch_backend import pauses
-from opcost.torch_backend.cuda_graph import CaptureRefusal
 from opcost.torch_backend.pauses import with_pauses
+from opcost.torch_backend.pieces import CaptureRefusal
 
 CLOCK_HZ = 2e9
 

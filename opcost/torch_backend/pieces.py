@@ -1,0 +1,207 @@
+"""Capture in pieces of a call that synchronises with its device: graphs, with the operations that wait between them.
+
+A graph cannot capture an operation that waits for the device, such as ``item()`` or an index that is on the host. The
+capture ends before such an operation, which runs outside, and the next capture begins after it. A replay repeats both
+in this order, so the device is idle only where the model itself waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from opcost.measuring.calls import Call
+from opcost.torch_backend.flops import tensors_of
+from opcost.torch_backend.in_place import Operation, storage_of
+from opcost.torch_backend.passes import INFERENCE
+
+
+class CaptureRefusal(Exception):  # noqa: N818 (nothing is wrong: the call is made in a loop instead)
+    """A call cannot be captured; the message is the reason."""
+
+
+class SynchronisationRefusal(CaptureRefusal):
+    """A call cannot be captured because it waits for the device."""
+
+
+class Graph(Protocol):
+    """Captured work."""
+
+    def replay(self) -> None:
+        """Launch the work."""
+
+
+class Recorder(Protocol):
+    """Captures the work that is launched on a device of type ``device_type``."""
+
+    device_type: str
+
+    def run_without_waiting(self, call: Call) -> object:
+        """Make a call outside a capture and return its result.
+
+        Raises:
+            SynchronisationRefusal: it waits for the device; it has not run to its end.
+        """
+
+    def run_waiting(self, call: Call) -> object:
+        """Make a call that may wait, within ``run_without_waiting``, and return its result."""
+
+    def begin(self) -> None:
+        """Begin a capture: what is launched from now on is captured and does not run."""
+
+    def end(self) -> Graph:
+        """End a capture and return what it captured."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The steps of a call in order: replays of graphs, and operations that wait for the device.
+
+    ``graphs`` and ``waits`` are the numbers of both.
+    """
+
+    steps: tuple[Call, ...]
+    graphs: int
+    waits: int
+
+    def replay(self) -> None:
+        """Repeat the call."""
+        with INFERENCE.context():
+            for step in self.steps:
+                step()
+
+
+def captured_in_pieces(call: Call, recorder: Recorder) -> Pieces:
+    """Capture one call in pieces.
+
+    Raises:
+        CaptureRefusal: its operations differ from call to call, or it waits for the device outside an operation.
+    """
+    survey = _Survey(recorder)
+    with survey:
+        recorder.run_without_waiting(call)
+    capture = _Capture(recorder, survey.operations)
+    with capture:
+        call()
+    return capture.finished()
+
+
+@dataclass
+class _Wait:
+    """An operation that waits for the device, and its output, which later operations read.
+
+    A repetition leaves the output as it is, because the operation's inputs are the same, unless ``is_modified``: a
+    graph writes into it.
+    """
+
+    operation: Operation
+    output: object
+    is_modified: bool = False
+
+    def repeat(self) -> None:
+        output = self.operation.run()
+        if self.is_modified:
+            for kept, value in zip(tensors_of(self.output), tensors_of(output), strict=True):
+                kept.copy_(value)
+
+
+class _DeviceMode(TorchDispatchMode):
+    """Observes the operations that may launch work on a device."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler, which takes seconds and is not needed here."""
+        return False
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.recorder = recorder
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ) -> Any:
+        operation = Operation(func, args, kwargs or {})
+        return self.observed(operation) if may_launch_on(self.recorder.device_type, operation) else operation.run()
+
+    def observed(self, operation: Operation) -> Any:
+        """Return the result of an operation."""
+        raise NotImplementedError
+
+
+class _Survey(_DeviceMode):
+    """Notes each operation of a call on the device, and whether it waits."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder)
+        self.operations: list[tuple[object, bool]] = []
+
+    def observed(self, operation: Operation) -> Any:
+        try:
+            result, waits = self.recorder.run_without_waiting(operation.run), False
+        except SynchronisationRefusal:
+            result, waits = self.recorder.run_waiting(operation.run), True
+        self.operations.append((operation.function, waits))
+        return result
+
+
+class _Capture(_DeviceMode):
+    """Captures the operations of a call, and runs those that wait between two captures."""
+
+    def __init__(self, recorder: Recorder, operations: Iterable[tuple[object, bool]]) -> None:
+        super().__init__(recorder)
+        self._expected = iter(operations)
+        self._is_capturing = False
+        self._steps: list[Call] = []
+        self._waits: list[_Wait] = []
+
+    def observed(self, operation: Operation) -> Any:
+        function, waits = next(self._expected, (None, False))
+        if function is not operation.function:
+            raise CaptureRefusal("its operations differ from call to call")
+        written = set(map(storage_of, operation.written))
+        for wait in self._waits:
+            wait.is_modified |= not written.isdisjoint(map(storage_of, tensors_of(wait.output)))
+        if waits:
+            return self._run_between(operation)
+        if not self._is_capturing:
+            self.recorder.begin()
+            self._is_capturing = True
+        return operation.run()
+
+    def finished(self) -> Pieces:
+        """Return the pieces, after the end of the last."""
+        self._end()
+        waits = len(self._waits)
+        return Pieces(tuple(self._steps), len(self._steps) - waits, waits)
+
+    def _run_between(self, operation: Operation) -> Any:
+        self._end()
+        wait = _Wait(operation, operation.run())
+        self._waits.append(wait)
+        self._steps.append(wait.repeat)
+        return wait.output
+
+    def _end(self) -> None:
+        """End the capture, if any, and run what it captured, whose values the next operation may need."""
+        if not self._is_capturing:
+            return
+        graph = self.recorder.end()
+        self._is_capturing = False
+        graph.replay()
+        self._steps.append(graph.replay)
+
+
+def may_launch_on(device_type: str, operation: Operation) -> bool:
+    """Return whether an operation may launch work on a device: it is no view, and an argument is on it or names it."""
+    leaves = tree_leaves((operation.args, operation.kwargs))
+    devices = (leaf.device if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
+    is_there = any(isinstance(device, torch.device) and device.type == device_type for device in devices)
+    # A composite operation that is declared as a view may copy (reshape).
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    is_view = operation.function.is_view and not operation.function.has_kernel_for_dispatch_key(composite)
+    return is_there and not is_view
