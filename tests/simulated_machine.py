@@ -122,6 +122,7 @@ class Load:
     swing_w: float = 0.0
     swing_period_s: float = 0.1
     placements: int = 1
+    waits: int | None = None
     placement_spread_ratio: float = 0.0
     stray_ratio: float = 0.0
 
@@ -236,6 +237,7 @@ class SimulatedWorkload:
     def __init__(self, machine: SimulatedMachine, load: Load, duty_cycle: float = 1.0) -> None:
         self.load = load
         self.placements = load.placements
+        self.waits = load.waits
         if duty_cycle < 1:
             self.iterations_per_round, self._pause_s = cycles_and_pause(load.time_s, duty_cycle)
             self.flags = (Flag.DUTY_CYCLE,)
@@ -266,6 +268,7 @@ class SimulatedPause:
     notes = ""
     execution = EAGER
     placements = 1
+    waits = None
     overhead = None
     only_waits = True
     ended_s = None

@@ -231,6 +231,7 @@ class Counting:
 
     iterations_per_round = 2
     placements = 1
+    waits = None
     ended_s = None
 
     def __init__(self):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.cache_corrections import Corrections, corrections_under
-from opcost.comparing.comparison import USUAL_RUNS, Comparison, OperatorRuns
+from opcost.comparing.comparison import USUAL_RUNS, Comparison, OperatorRuns, conditions_of_sum
 from opcost.comparing.eager_regime import eager_cost
 from opcost.comparing.gap import Constants, gap
 from opcost.comparing.remark_rules import remarks_on
@@ -41,7 +41,7 @@ def compare(
     runs: OperatorRuns = USUAL_RUNS,
     cost: ModelCost | None = None,
 ) -> Comparison:
-    """Compare a model's summed operators with the whole model, under the whole model's conditions.
+    """Compare a model's summed operators with the whole model, under the whole model's conditions and execution.
 
     Args:
         selection: the model's counts, split into summed and dropped operators.
@@ -53,7 +53,7 @@ def compare(
     cost = summed(selection, full, evidence, runs) if cost is None else cost
     evidence = evidence.preferring(full.circumstances.device_uuid)
     selection = _counted(selection, runs)
-    measurements, conditions = evidence.measurements, replace(full.conditions, cache=runs.cache)
+    measurements, conditions = evidence.measurements, conditions_of_sum(full, runs)
     left_out = sum_operators(selection.dropped, measurements, conditions, runs.input_data, cost.basis)
     constants = Constants(
         predictor=_predictor(selection, (cost, left_out), measurements, conditions),
@@ -66,8 +66,8 @@ def compare(
 
 def summed(selection: Selection, full: MeasurementRow, evidence: Evidence, runs: OperatorRuns) -> ModelCost:
     """Return the sum of operators in a comparison, see ``compare``."""
-    conditions = replace(full.conditions, cache=runs.cache)
-    return sum_beside(full, _counted(selection, runs).kept, evidence.measurements, conditions, runs.input_data)
+    kept = _counted(selection, runs).kept
+    return sum_beside(full, kept, evidence.measurements, conditions_of_sum(full, runs), runs.input_data)
 
 
 def _predictor(

@@ -53,8 +53,8 @@ class Comparison:
 
     @property
     def conditions(self) -> Conditions:
-        """The conditions of the summed operators. Their ``cache`` may differ from the whole model's."""
-        return replace(self.full.conditions, cache=self.runs.cache)
+        """The conditions of the summed operators."""
+        return conditions_of_sum(self.full, self.runs)
 
     @property
     def full_energy_j(self) -> Estimate | None:
@@ -76,6 +76,14 @@ class Comparison:
             parts = ((part.occurrences, part.row) for part in self.cost.parts)
             sum_j = sum_j.with_error(self.cost.basis.coefficient_error_j(parts, self.full))
         return sum_j.divided_by(full_j)
+
+
+def conditions_of_sum(full: MeasurementRow, runs: OperatorRuns) -> Conditions:
+    """Return the conditions of the operators to sum: the whole model's, in the execution that it really had.
+
+    A sum of graphs has no launches, so it is not compared with a whole that ran eagerly. ``cache`` is that of ``runs``.
+    """
+    return replace(full.conditions, execution=full.measurement.executed_as, cache=runs.cache)
 
 
 @dataclass(frozen=True)

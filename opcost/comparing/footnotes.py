@@ -132,6 +132,16 @@ WORDINGS: Mapping[RemarkKind, Wording] = {
         "{range_ratio}",
         "another run of the whole may take another time",
     ),
+    RemarkKind.EAGER_WHOLE: Wording(
+        "the whole model ran eagerly, because a CUDA graph cannot capture it, so eager operators are summed; measure "
+        "them with --execution eager",
+        reason="sums of graphs have no launches",
+    ),
+    RemarkKind.WAITS: Wording(
+        "the whole model was captured in pieces, because it waits for the device",
+        "{waits} waits",
+        "the idle time in waits is in no sum",
+    ),
     RemarkKind.FLAGGED_WHOLE: Wording(
         "the whole model's measurement is flagged", "{flags}", "a flagged row can be off by any factor"
     ),

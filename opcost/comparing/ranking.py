@@ -20,7 +20,7 @@ from opcost.comparing.gap import Piece
 from opcost.comparing.potential import Works, works_of
 from opcost.estimates import NORMAL_QUANTILE, Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.record import MeasurementRow, is_flagged, time_of
+from opcost.measuring.record import MeasurementRow, is_flagged, ran_as_requested, time_of
 from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.summation import ModelCost
@@ -145,6 +145,9 @@ class ModelFigures:
 
     def _over_whole(self, summed: Estimate | None, whole: Estimate | None) -> float | None:
         if self.whole is None or not self.is_complete or summed is None or whole is None:
+            return None
+        if not ran_as_requested(self.whole):
+            # The sum is of the requested execution: launches are in one of both only.
             return None
         return summed.value / whole.value
 

@@ -15,7 +15,7 @@ from opcost.estimates import total_if_known
 from opcost.measuring.builds import are_different
 from opcost.measuring.conditions import WARM, Circumstances
 from opcost.measuring.flags import Flag, Flags
-from opcost.measuring.record import MeasurementRow, is_flagged, quality_flags, time_of
+from opcost.measuring.record import MeasurementRow, is_flagged, quality_flags, ran_as_requested, time_of
 from opcost.operators.cases import CAPTURED, LEAF
 from opcost.operators.tuples import META
 from opcost.summing.energy import EnergyBasis
@@ -49,6 +49,7 @@ def remarks_on(found: Comparison, measurements: Measurements) -> tuple[Remark, .
         *_throttled(found),
         *_eager(found),
         *_builds(found),
+        *_execution_of_the_whole(found.full),
         *_flagged(found),
         *_not_precise(found),
         *_uncorrected(found),
@@ -186,6 +187,14 @@ def _builds(found: Comparison) -> Iterator[Remark]:
     if are_different(whole.builds_time_range_ratio):
         figures: dict[str, Figure] = {"builds": whole.builds, "range_ratio": whole.builds_time_range_ratio}
         yield Remark(RemarkKind.BUILDS_DIFFER, figures)
+
+
+def _execution_of_the_whole(full: MeasurementRow) -> Iterator[Remark]:
+    """Remark on a whole model that a CUDA graph cannot capture, or only in pieces."""
+    if not ran_as_requested(full):
+        yield Remark(RemarkKind.EAGER_WHOLE)
+    if full.measurement.waits is not None:
+        yield Remark(RemarkKind.WAITS, {"waits": full.measurement.waits})
 
 
 def _flagged(found: Comparison) -> Iterator[Remark]:

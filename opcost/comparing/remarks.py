@@ -31,6 +31,8 @@ class RemarkKind(str, Enum):
     DEVICE_BOUND = "device-bound"
     ASSUMED_LAUNCHES = "assumed-launches"
     BUILDS_DIFFER = "builds-differ"
+    EAGER_WHOLE = "eager-whole"
+    WAITS = "waits"
     FLAGGED_WHOLE = "flagged-whole"
     FLAGGED_OPERATORS = "flagged-operators"
     NOT_PRECISE = "not-precise"
@@ -80,6 +82,14 @@ TEXTS: Mapping[RemarkKind, str] = {
         "{launch_time_ratio} of the launch time is assumed: no loop of those kinds of operators is launch-bound"
     ),
     RemarkKind.BUILDS_DIFFER: "{builds} builds of the whole model differ by {range_ratio} in time; the median counts",
+    RemarkKind.EAGER_WHOLE: (
+        "the whole model ran eagerly, because a CUDA graph cannot capture it, so eager operators are summed "
+        "(measured with --execution eager)"
+    ),
+    RemarkKind.WAITS: (
+        "the whole model was captured in pieces, because it waits for the device {waits} times; the idle time is not "
+        "in the sum"
+    ),
     RemarkKind.FLAGGED_WHOLE: "the whole model's measurement is flagged: {flags}",
     RemarkKind.FLAGGED_OPERATORS: (
         "{time_ratio} of the summed time is of flagged measurements, such as {operator}: {flags}; the next run of "

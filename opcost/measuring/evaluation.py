@@ -48,6 +48,7 @@ class Execution:
 
     executed_as: str = EAGER
     duty_cycle: float | None = None
+    waits: int | None = None
     flags: Flags = ()
     notes: str = ""
 
@@ -85,6 +86,7 @@ def evaluate(
             ]
         ),
         notes=joined_notes(execution.notes, unevenness, disagreement),
+        waits=execution.waits,
     )
 
 

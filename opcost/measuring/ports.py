@@ -23,6 +23,10 @@ class Workload(Protocol):
         """The number of memory placements, which successive calls of ``run`` use in turn."""
 
     @property
+    def waits(self) -> int | None:
+        """The number of waits for the GPU in a round that is captured in pieces; None if it is not."""
+
+    @property
     def flags(self) -> Flags:
         """The flags of the workload."""
 

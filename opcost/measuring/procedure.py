@@ -146,6 +146,7 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
     execution = Execution(
         executed_as=workload.execution,
         duty_cycle=protocol.duty_cycle if Flag.DUTY_CYCLE in workload.flags else None,
+        waits=workload.waits,
         flags=(
             *workload.flags,
             *_imprecision(loop, trace, protocol),

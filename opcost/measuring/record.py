@@ -83,6 +83,9 @@ class Measurement(Columns):
     builds_energy_range_ratio: Annotated[
         float | None, Column("the same for their energies, normalised if all are known", FROM_0)
     ] = None
+    waits: Annotated[
+        int | None, Column("waits for the device between the pieces of a graph; empty: not in pieces", COUNT_FROM_1)
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,11 @@ class MeasurementRow(Columns):
 def time_of(row: MeasurementRow) -> Estimate:
     """Return a row's time per iteration in s."""
     return Estimate(row.measurement.time_s, row.measurement.time_standard_error_s)
+
+
+def ran_as_requested(row: MeasurementRow) -> bool:
+    """Return whether a row has the requested execution; what a CUDA graph cannot capture ran eagerly."""
+    return row.measurement.executed_as == row.conditions.execution
 
 
 def is_flagged(measurement: Measurement) -> bool:

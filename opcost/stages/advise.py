@@ -27,7 +27,7 @@ from opcost.estimates import FloatArray, value_of
 from opcost.invocation import command
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.named_device import is_meant, refuse_unknown
-from opcost.measuring.record import MeasurementRow
+from opcost.measuring.record import MeasurementRow, ran_as_requested
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import names_kept
@@ -202,10 +202,11 @@ def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
 def _wholes(
     request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]], conditions: Conditions
 ) -> tuple[MeasurementRow, ...]:
-    """Return the rows of whole models under these conditions, one for each board."""
+    """Return the rows of whole models under these conditions that ran in their execution, one for each board."""
     operators = of_operators(counts.model for _, counts in models)
     rows = request.database.full_model_measurements.rows(operators)
-    return tuple(row for row in best_of_each_board(rows) if row.conditions.key == conditions.key)
+    own = (row for row in best_of_each_board(rows) if row.conditions.key == conditions.key)
+    return tuple(filter(ran_as_requested, own))
 
 
 @dataclass(frozen=True)

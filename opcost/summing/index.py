@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.record import MeasurementRow, is_flagged
+from opcost.measuring.record import MeasurementRow, is_flagged, ran_as_requested
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts, memory_bytes_of
 from opcost.operators.values import InputData, parse_input_data
@@ -71,8 +71,8 @@ class Measurements:
 def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[str, MeasurementRow]:
     """Return the best row for each key.
 
-    Rows are preferred in this order: with energy, not flagged, of the given board, most builds, the longest
-    loop, the last.
+    Rows are preferred in this order: with energy, not flagged, run as requested, of the given board, most builds, the
+    longest loop, the last.
     """
     of_key: dict[str, list[MeasurementRow]] = {}
     for row in rows:
@@ -86,13 +86,13 @@ def best_row(rows: Sequence[MeasurementRow], board: str | None = None) -> Measur
 
 
 def _of_best_quality(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
-    """Return those of some rows with one key that have energy and are not flagged, as far as possible, the best last.
+    """Return the best of some rows with one key, as far as possible: with energy, not flagged, run as requested.
 
-    Boards are not considered.
+    The one of most builds, and of these the longest loop, is last. Boards are not considered.
     """
-    of_quality: dict[tuple[bool, bool], list[MeasurementRow]] = {}
+    of_quality: dict[tuple[bool, bool, bool], list[MeasurementRow]] = {}
     for row in rows:
-        quality = (EnergyBasis.MEASURED.is_known(row), not is_flagged(row.measurement))
+        quality = (EnergyBasis.MEASURED.is_known(row), not is_flagged(row.measurement), ran_as_requested(row))
         of_quality.setdefault(quality, []).append(row)
     return sorted(
         of_quality[max(of_quality)], key=lambda row: (row.measurement.builds or 1, row.measurement.loop_time_s)

@@ -57,7 +57,7 @@ FREE_PLACEMENTS = 2
 
 SHORTEST_BETWEEN_WAITS_S = 1e-4
 """Smallest mean time between two waits of a call that is captured in pieces. With more waits it is practically eager:
-each wait takes 10 to 30 us."""
+each wait takes 50 us (H100, ``docs/log/sums.md``)."""
 
 T = TypeVar("T")
 
@@ -67,14 +67,14 @@ class CapturedCalls:
     """CUDA graphs of the same number of cycles of calls, each in its own memory placement.
 
     ``kept`` are the calls, which keep the memory that they read alive. ``waits`` is the number of synchronisations with
-    the device in a cycle, between the pieces of a graph. ``notes`` give the reason for missing placements.
+    the device in a cycle that is captured in pieces. ``notes`` give the reason for missing placements.
     """
 
     graphs: tuple[Graph, ...]
     cycles: int
     stream: torch.cuda.Stream
     kept: tuple[Call, ...]
-    waits: int = 0
+    waits: int | None = None
     flags: Flags = ()
     notes: str = ""
 

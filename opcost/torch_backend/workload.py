@@ -116,6 +116,7 @@ class EagerWorkload:
 
     execution = EAGER
     placements = 1
+    waits = None
 
     def __init__(self, calls: Calls, device: str, only_waits: bool = False) -> None:
         self.calls = calls
@@ -173,6 +174,7 @@ class GraphWorkload:
         self.flags = (*eager.flags, *captured.flags)
         self.notes = joined_notes(eager.notes, captured.notes)
         self.placements = len(captured.graphs)
+        self.waits = captured.waits
         self.only_waits = eager.only_waits
         self.overhead = overhead
         self.iterations_per_round = captured.cycles * eager.iterations_per_round

@@ -199,6 +199,38 @@ def test_another_execution_than_the_whole_s_is_reported():
     assert remark == Remark(RemarkKind.OTHER_CIRCUMSTANCE, figures)
 
 
+IN_GRAPHS = replace(SIMULATED_CONDITIONS, execution="graph")
+
+
+def not_captured(row):
+    """Return a whole that ran eagerly although a graph was requested."""
+    return replace(row, conditions=IN_GRAPHS)
+
+
+def test_an_eager_whole_is_compared_with_eager_operators():
+    graphs = [row_of(operator, (0.5, 0.0), (1.0, 0.0), IN_GRAPHS) for operator in (CONVOLUTION, RELU)]
+    comparison = compared(*graphs, CONVOLUTION_ROW, RELU_ROW, full=not_captured(FULL))
+    assert comparison.cost == compared(CONVOLUTION_ROW, RELU_ROW).cost
+    assert comparison.conditions == SIMULATED_CONDITIONS
+    assert Remark(RemarkKind.EAGER_WHOLE) in comparison.remarks
+
+
+def test_a_sum_of_graphs_is_not_compared_with_an_eager_whole():
+    graphs = [row_of(operator, (0.5, 0.0), (1.0, 0.0), IN_GRAPHS) for operator in (CONVOLUTION, RELU)]
+    comparison = compared(*graphs, full=not_captured(FULL))
+    assert comparison.time_ratio is comparison.energy_ratio is comparison.gap.unexplained.time_s is None
+    differences = {"operators": 2, "differences": ("execution: graph / eager",)}
+    assert comparison.remarks == (
+        Remark(RemarkKind.OTHER_CONDITIONS, differences),
+        Remark(RemarkKind.EAGER_WHOLE),
+    )
+
+
+def test_waits_of_a_whole_that_was_captured_in_pieces_are_remarked_on():
+    full = replace(FULL, measurement=replace(FULL.measurement, waits=48))
+    assert compared(CONVOLUTION_ROW, RELU_ROW, full=full).remarks == (Remark(RemarkKind.WAITS, {"waits": 48}),)
+
+
 SEEN = tuple((InputStatistics(ratio, 0.0, 1.0),) for ratio in (0.0, 0.5, 0.5, 1.0))
 LOOKED_AT = replace(COUNTS, counts=(COUNTS.counts[0], replace(COUNTS.counts[1], statistics=SEEN)))
 
@@ -329,7 +361,8 @@ MUCH = replace(COUNTS, total_memory_bytes=STREAM_BYTES + 1)
 
 
 def in_graphs(row):
-    return replace(row, conditions=replace(row.conditions, execution="graph"))
+    measurement = replace(row.measurement, executed_as="graph")
+    return replace(row, conditions=replace(row.conditions, execution="graph"), measurement=measurement)
 
 
 def gap_knowing(counts, chains=(), cache="warm"):

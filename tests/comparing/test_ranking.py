@@ -24,7 +24,7 @@ from opcost.comparing.ranking import (
 )
 from opcost.comparing.ranking_row import RankingRow, RankingSource, ranked, ranking_row
 from opcost.comparing.roofline import Roofline
-from opcost.measuring.conditions import measurement_key
+from opcost.measuring.conditions import GRAPH, measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
@@ -90,6 +90,17 @@ def test_the_smallest_comes_first_and_the_unknown_last(models: list[tuple[float,
 
 def with_sum(cost: ModelCost) -> ModelFigures:
     return ModelFigures("m", (2, 3), SIMULATED_CONDITIONS, None, cost)
+
+
+def test_an_eager_whole_has_no_ratio_to_a_sum_of_graphs() -> None:
+    cost = sum_of({RELU: 1}, row_of(RELU, 1.0, 1.0))
+    compared = replace(whole("m", 2.0, 2.0), cost=cost)
+    assert (compared.corrected_time_ratio, compared.corrected_energy_ratio) == (0.5, 0.5)
+    assert compared.whole is not None
+    row = replace(compared.whole, conditions=replace(compared.whole.conditions, execution=GRAPH))
+    eager = replace(compared, whole=row)
+    assert eager.corrected_time_ratio is eager.corrected_energy_ratio is None
+    assert eager.time_s == compared.time_s
 
 
 @given(costs, costs, costs, costs, st.integers(1, 9))

@@ -28,6 +28,7 @@ RELU, GELU, SILU, LINEAR, ERF, VIEW = (
 )
 FIRST, SECOND = (model_operator("resnet18", None, (batch, 3, 8, 8)) for batch in (1, 2))
 MEASURED = simulated_row(RELU)
+IN_GRAPHS = replace(SIMULATED_CONDITIONS, execution=GRAPH)
 TIMES_S = {RELU: 0.001, GELU: 0.002, SILU: 0.004, FIRST: 0.01, SECOND: 0.02}
 
 
@@ -35,8 +36,8 @@ def row_of(operator: OperatorTuple, **measured: Any) -> MeasurementRow:
     measurement = replace(
         MEASURED.measurement, **{"time_s": TIMES_S[operator], "energy_j": 0.5, "executed_as": GRAPH, **measured}
     )
-    key = measurement_key(Case(operator), SIMULATED_CONDITIONS)
-    return replace(MEASURED, key=key, operator=operator.operator, measurement=measurement)
+    key = measurement_key(Case(operator), IN_GRAPHS)
+    return replace(MEASURED, key=key, operator=operator.operator, measurement=measurement, conditions=IN_GRAPHS)
 
 
 def counts_of(model: OperatorTuple, **calls: int) -> OperatorCounts:

@@ -40,6 +40,7 @@ class Script:
     execution = EAGER
     iterations_per_round = 1
     placements = 1
+    waits = None
     notes = ""
     overhead: Workload | None = None
     ended_s: float | None = None

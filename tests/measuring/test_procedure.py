@@ -1324,6 +1324,10 @@ def test_flags_and_notes_of_the_workload_go_with_the_figure():
     assert (result.notes, result.flags) == ("eager instead of a graph", B)
 
 
+def test_waits_of_a_workload_that_was_captured_in_pieces_go_with_the_figure():
+    assert [measured(replace(LOAD, waits=waits)).waits for waits in (None, 48)] == [None, 48]
+
+
 def test_one_machine_measures_several_loads_one_after_the_other():
     machine = SimulatedMachine(device=QUIET)
     loads = [Load(time_s=0.001, power_w=300.0), Load(time_s=0.01, power_w=650.0)]

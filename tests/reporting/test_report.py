@@ -122,7 +122,7 @@ def test_nasty_names_stay_text(campaign: SimulatedCampaign) -> None:
     change_rows(campaign, notes="<img src=x onerror=alert(1)></script>")
     text = report_of(campaign)
     assert "<img" not in text
-    assert tuples_of(text)[0]["facts"][-1] == "<img src=x onerror=alert(1)></script>"
+    assert "<img src=x onerror=alert(1)></script>" in tuples_of(text)[0]["facts"]
 
 
 def test_without_energies_times_are_shown_and_the_reason(tmp_path: Path) -> None:

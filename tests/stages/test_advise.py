@@ -12,6 +12,7 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign, compare_mod
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
 from opcost.errors import UserError
+from opcost.measuring.conditions import GRAPH
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount, OperatorCounts
@@ -99,6 +100,16 @@ def test_shares_are_of_all_operators_and_of_the_measured_whole(campaign: Simulat
     assert not first.is_reached
     assert [addition.operator for addition in first.additions] == ["ReLU"]
     assert advice.conditions.device_product == "simulated machine"
+
+
+def test_a_whole_that_could_not_be_captured_has_no_shares(campaign: SimulatedCampaign) -> None:
+    for table in (campaign.database.operator_measurements, campaign.database.full_model_measurements):
+        rows = [replace(row, conditions=replace(row.conditions, execution=GRAPH)) for row in table.rows()]
+        table.path.unlink()
+        table.append_missing([replace(row, key=f"{row.key.rpartition('-')[0]}-{row.conditions.key}") for row in rows])
+    _, first = advised(campaign, 0.85)
+    assert first.time_ratio == pytest.approx(0.6, rel=0.01)
+    assert first.whole_time_ratio is first.whole_energy_ratio is None
 
 
 def test_of_several_boards_sum_and_whole_are_of_the_one_that_the_comparison_takes(campaign: SimulatedCampaign) -> None:

@@ -263,6 +263,13 @@ def test_of_several_rows_the_longest_loop_counts_and_then_the_last(row_of):
     assert best_rows([first, last, short]) == {last.key: last}
 
 
+def test_a_row_that_ran_as_requested_is_preferred_to_a_longer_one(row_of):
+    eager, graph = row_of(RELU, 2.0, loop_s=30.0), row_of(RELU, 1.0, loop_s=3.0)
+    graph = replace(graph, measurement=replace(graph.measurement, executed_as="graph"))
+    eager, graph = (replace(row, conditions=replace(row.conditions, execution="graph")) for row in (eager, graph))
+    assert best_rows([graph, eager]) == {graph.key: graph}
+
+
 @given(st.permutations([CONVOLUTION, RELU, LINEAR]), st.lists(st.integers(1, 1000), min_size=3, max_size=3))
 def test_a_sum_does_not_depend_on_the_order_of_rows_or_counts(measured, order, occurrences):
     rows = [replace(measured, key=measurement_key(Case(operator), SIMULATED_CONDITIONS)) for operator in order]

@@ -21,6 +21,7 @@ class Recorded:
     execution = "eager"
     iterations_per_round = 1
     placements = 1
+    waits = None
     flags = ()
     notes = ""
     ended_s = None
