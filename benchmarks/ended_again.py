@@ -18,7 +18,7 @@ from tables import markdown
 
 from opcost.estimates import BATCHES, half_width_ratio, student_quantile
 from opcost.measuring.known_device import GPU_REPEATABILITY
-from opcost.measuring.loop import CHECK_GROWTH, FIRST_CHECK_S, STOP_RATIO
+from opcost.measuring.loop import CHECK_GROWTH, FIRST_CHECK_S, NEXT_CHECK_GROWTH, STOP_RATIO
 from opcost.measuring.precision import CHECKS_IN_A_ROW
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.meters.nvml_samples import SAMPLES_SOURCE
@@ -98,7 +98,7 @@ def ended_again(trace: PowerTrace, recorded_s: float, rule: Rule) -> Window:
         precise_halves = precise_halves + 1 if is_half else 0
         if precise_halves >= CHECKS_IN_A_ROW:
             return half
-        check_s *= CHECK_GROWTH
+        check_s *= NEXT_CHECK_GROWTH if precise or precise_halves else CHECK_GROWTH
     return Window(0.0, loop_s)
 
 

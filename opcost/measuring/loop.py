@@ -19,9 +19,10 @@ CHECK_GROWTH = 1.3
 """Time of the first check of a loop's precision, and the factor from one check to the next. Checks become rarer because
 each one takes a millisecond of the host and is another chance to stop by coincidence."""
 
-UNLIKELY_CHECK_GROWTH = 1.1
-"""The factor after a check that found the target precision out of reach. Loops of about 10 s that cannot reach
-it then end a quarter earlier; no other loops are ended early (simulated, ``docs/log/eager.md``)."""
+NEXT_CHECK_GROWTH = 1.1
+"""The factor after a check that found the target precision reached, or out of reach: the next check may end the loop.
+Loops of about 10 s that cannot reach it end a quarter earlier; no other loops are ended early (simulated,
+``docs/log/eager.md``)."""
 
 STOP_RATIO = 0.9
 """A loop stops at this share of the target relative error, at its first check or after two successive ones. Repeated
@@ -92,7 +93,8 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, instrume
                 return half
             if forecast.is_hopeless(loop.in_one_placement, power):
                 return loop
-            check_s = loop.duration_s * (UNLIKELY_CHECK_GROWTH if forecast.is_unlikely else CHECK_GROWTH)
+            is_near = precise_checks or precise_halves or forecast.is_unlikely
+            check_s = loop.duration_s * (NEXT_CHECK_GROWTH if is_near else CHECK_GROWTH)
 
 
 def _before_throttling(loop: Loop, trace: PowerTrace, protocol: MeasurementProtocol) -> Loop | None:

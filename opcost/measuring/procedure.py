@@ -12,7 +12,7 @@ from functools import partial
 
 from opcost.errors import CannotMeasureError
 from opcost.estimates import Estimate
-from opcost.measuring.duty_cycle import DUTY_CYCLES
+from opcost.measuring.duty_cycle import DUTY_CYCLES, LONGEST_LOOP_S
 from opcost.measuring.evaluation import Execution, evaluate, with_repeatability
 from opcost.measuring.flags import Flag, Flags, joined_notes
 from opcost.measuring.instruments import Instruments
@@ -52,7 +52,7 @@ def undisturbed(
     if not protocol.at_full_clocks:
         return _tried(measure_once, protocol)
     duty_cycles = [duty_cycle for duty_cycle in (1.0, *DUTY_CYCLES) if duty_cycle <= longest_duty_cycle]
-    first, *others = [replace(protocol, duty_cycle=duty_cycle) for duty_cycle in duty_cycles]
+    first, *others = [_with_duty_cycle(protocol, duty_cycle) for duty_cycle in duty_cycles]
     measurement = _tried(measure_once, first)
     # The last protocol does not end its loop when the load is throttled.
     for other in (*others, replace(protocol, at_full_clocks=False)):
@@ -61,6 +61,11 @@ def undisturbed(
         with suppress(CannotMeasureError):
             measurement = _tried(measure_once, other)
     return measurement
+
+
+def _with_duty_cycle(protocol: MeasurementProtocol, duty_cycle: float) -> MeasurementProtocol:
+    loop_s = protocol.loop_s if duty_cycle == 1 else min(protocol.loop_s, LONGEST_LOOP_S)
+    return replace(protocol, duty_cycle=duty_cycle, loop_s=loop_s)
 
 
 def _tried(measure_once: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol) -> Measurement:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from opcost.power.ports import Clock
 
-SLOWED_FOR_S = 0.3
-"""Shortest time from the end of a throttled load to the warm-up of the next one. After it an H100 reports throttling
-for another 0.1 s at most, within the warm-up."""
+SLOWED_FOR_S = 0.25
+"""Shortest time from the measurement of a throttled load to the warm-up of the next one; reading the meters takes 0.05
+s before. After it an H100 reports throttling for another 0.1 s at most, within the warm-up."""
 
 
 class Rest:
