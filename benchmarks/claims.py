@@ -69,7 +69,8 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
         Claim(
             "Small inputs: ResNet-34 at 56x56 ({resnet34_small_whole}) {resnet34_small_ratio}, corrected "
             "{resnet34_small_corrected_ratio} (energy {resnet34_small_energy_corrected_ratio}); ResNet-18 at 32x32 "
-            "({resnet18_small_whole}) {resnet18_small_ratio}, not corrected",
+            "({resnet18_small_whole}) {resnet18_small_ratio}, corrected {resnet18_small_corrected_ratio} "
+            "(energy {resnet18_small_energy_corrected_ratio})",
             GRAPHS,
             "{small_inputs_days}",
             (SUMS,),

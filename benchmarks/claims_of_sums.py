@@ -84,6 +84,8 @@ def short_kernels(root: Path) -> dict[str, str]:
         "resnet34_small_corrected_ratio": f"{corrected[small]:.3f}",
         "resnet34_small_energy_corrected_ratio": f"{corrected_energy[small]:.3f}",
         "resnet18_small_ratio": f"{plain[smallest]:.3f}",
+        "resnet18_small_corrected_ratio": f"{corrected[smallest]:.3f}",
+        "resnet18_small_energy_corrected_ratio": f"{corrected_energy[smallest]:.3f}",
         "small_inputs_days": days_of_sums(root, rows.loc[[small, smallest]]),
         "small_kernels_time": percent(1 - plain.min()),
         "small_kernels_energy": percent(1 - energy.min()),

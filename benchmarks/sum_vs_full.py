@@ -29,7 +29,7 @@ Made by `PYTHONPATH=. python benchmarks/sum_vs_full.py --models > docs/accuracy/
 [committed comparisons](../../database/sum_vs_full.csv); the conditions are those of [accuracy](../accuracy.md), and no
 operator is left out.
 
-`corrected` is with the cache correction. Eager runs are not corrected, nor are models that move less than 268 MB.
+`corrected` is with the cache correction. Eager runs are not corrected.
 """
 
 

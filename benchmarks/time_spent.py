@@ -2,6 +2,7 @@
 
 Example: python general_pipeline_block2.py swin_t --relative-error 0.01 --database run
          PYTHONPATH=. python benchmarks/time_spent.py run
+         PYTHONPATH=. python benchmarks/time_spent.py --page docs/data/four_models/* > docs/accuracy/time_spent.md
 """
 
 from __future__ import annotations
@@ -33,6 +34,16 @@ def frame(rows: Sequence[MeasurementRow]) -> pd.DataFrame:
     ended_s = table["ended_at"].map(_seconds).astype(float)
     end_s = ended_s + table["reading_meters_s"].astype(float).fillna(0.0)
     return table.assign(end_s=end_s, begin_s=end_s - table["taken_s"])
+
+
+PAGE = """# Where the time of campaigns goes
+
+Made by `PYTHONPATH=. python benchmarks/time_spent.py --page docs/data/four_models/* > docs/accuracy/time_spent.md` from
+rows of EfficientNet-B5, RegNetX-8GF, Swin-B and ResNeXt-101 32x8d ([data](../data/README.md)): four models that no run
+had measured, `--relative-error 0.01`, in CUDA graphs, 2026-11-23. A time is that of an operator with all that it
+repeated. The [log](../log/speed.md#2026-11-23-where-the-time-goes-column-by-column) says what was changed since.
+
+"""
 
 
 def of_measurements(table: pd.DataFrame) -> str:
@@ -111,7 +122,7 @@ def _seconds(moment: str) -> float:
 
 def report(databases: Sequence[Database]) -> str:
     """Return all tables."""
-    rows = [row for database in databases for row in database.operator_measurements.rows()]
+    rows = _rows(databases)
     table = frame(rows)
     return "\n\n".join(
         (
@@ -122,10 +133,22 @@ def report(databases: Sequence[Database]) -> str:
     )
 
 
+def page_of(databases: Sequence[Database]) -> str:
+    """Return the page of measurements."""
+    return PAGE + of_measurements(frame(_rows(databases))) + "\n"
+
+
+def _rows(databases: Sequence[Database]) -> list[MeasurementRow]:
+    return [row for database in databases for row in database.operator_measurements.rows()]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("databases", nargs="+", type=Path, metavar="DATABASE")
-    print(report([Database(folder) for folder in parser.parse_args().databases]))
+    parser.add_argument("--page", action="store_true", help="print the page of docs/accuracy")
+    arguments = parser.parse_args()
+    databases = [Database(folder) for folder in arguments.databases]
+    print(page_of(databases), end="") if arguments.page else print(report(databases))
     return 0
 
 
