@@ -135,7 +135,9 @@ class SimulatedCampaign:
         states = self.state_ratios.get(case.operator, (1.0,))
         state_ratio = states[self.built.count(case.operator) % len(states)]
         self.built.append(case.operator)
-        yield self.machine.workload(replace(load, time_s=state_ratio * load.time_s), duty_cycle)
+        workload = self.machine.workload(replace(load, time_s=state_ratio * load.time_s), duty_cycle)
+        workload.execution = self._conditions(setting).execution
+        yield workload
 
 
 def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:

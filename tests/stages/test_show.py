@@ -660,7 +660,7 @@ def test_all_remarks_are_printed_when_asked_for(capsys: pytest.CaptureFixture[st
     print_remarks(report, reports_of(request, find_comparisons(request)))
     printed = capsys.readouterr().out
     assert "swin_t_32x3x224x224 (graph): " in printed or "swin_t_32x3x224x224: " in printed
-    assert "no cache correction: the model moves" in printed
+    assert "resnet18_32x3x32x32: kernel time of operators alone: " in printed
     assert "(eager)" not in printed
 
 
