@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from opcost.estimates import FloatArray
 from opcost.power.trace import DeviceState, PowerTrace, Window
 
@@ -31,8 +35,6 @@ def _first_slow_s(trace: PowerTrace, window: Window) -> float:
     inside = (trace.epoch_s >= window.begin_s) & (trace.epoch_s <= window.end_s)
     epoch_s: FloatArray = trace.epoch_s[inside]
     clock_hz: FloatArray = trace.sm_clock_hz[inside]
-    # Comparisons with an unknown value are False.
-    slow = trace.power_capped[inside] > 0
-    if len(clock_hz):
-        slow |= clock_hz < max(clock_hz)
+    # The highest of the known clocks; comparisons with an unknown value are False.
+    slow = (trace.power_capped[inside] > 0) | (clock_hz < np.fmax.reduce(clock_hz, initial=-math.inf))
     return float(epoch_s[slow][0]) if slow.any() else window.end_s + STATE_PERIOD_S
