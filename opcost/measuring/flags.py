@@ -80,8 +80,9 @@ CASTING_DOUBT = frozenset(
 POSSIBLY_THROTTLED = frozenset({Flag.POWER_CAPPED, Flag.POWER_CAP_UNKNOWN})
 """Flags of a load that was throttled by the power limit, or may have been."""
 
-LEAVING_CLOCKS_LOW = frozenset({Flag.POWER_CAPPED, Flag.CLOCKS_STILL_LOW})
-"""Flags after which clocks may still be low, so that the next measurement should wait."""
+LEAVING_CLOCKS_LOW = frozenset({Flag.POWER_CAPPED, Flag.AT_POWER_LIMIT, Flag.CLOCKS_STILL_LOW})
+"""Flags after which clocks may still be low, so that the next measurement should wait. A loop at the power limit may be
+one that was cut where throttling began."""
 
 _OF_AN_OVERHEAD = CASTING_DOUBT | POSSIBLY_THROTTLED | {Flag.IMPRECISE, Flag.AT_POWER_LIMIT}
 

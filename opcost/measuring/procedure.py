@@ -44,16 +44,22 @@ def undisturbed(
     Args:
         measure_once: builds and measures by a protocol.
         protocol: the one to begin with.
-        longest_duty_cycle: the first one to try; below 1 for a load that is known to be throttled at longer ones.
+        longest_duty_cycle: the first one to try; below 1 for a load that is known to be throttled at longer ones. If
+            it fails, all are tried.
 
     Raises:
-        CannotMeasureError: the first measurement failed.
+        CannotMeasureError: the first measurement without pauses failed.
     """
     if not protocol.at_full_clocks:
         return _tried(measure_once, protocol)
     duty_cycles = [duty_cycle for duty_cycle in (1.0, *DUTY_CYCLES) if duty_cycle <= longest_duty_cycle]
     first, *others = [_with_duty_cycle(protocol, duty_cycle) for duty_cycle in duty_cycles]
-    measurement = _tried(measure_once, first)
+    try:
+        measurement = _tried(measure_once, first)
+    except CannotMeasureError:
+        if longest_duty_cycle == 1:
+            raise
+        return undisturbed(measure_once, protocol)
     # The last protocol does not end its loop when the load is throttled.
     for other in (*others, replace(protocol, at_full_clocks=False)):
         if not may_be_throttled(measurement):

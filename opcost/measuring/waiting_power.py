@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of
+from opcost.measuring.flags import Flag
 from opcost.measuring.record import Measurement, is_flagged, may_be_throttled
 
 LASTS_S = 60.0
@@ -54,8 +55,9 @@ class WaitingPower:
         self._last: Waiting | None = None
 
     def remember(self, measurement: Measurement, now_s: float) -> None:
-        """Remember a measurement that has just ended, unless it is doubtful or has no energy."""
-        if measurement.energy_j is not None and not is_flagged(measurement) and not may_be_throttled(measurement):
+        """Remember a measurement that has just ended, unless it is doubtful, imprecise or has no energy."""
+        is_doubtful = is_flagged(measurement) or may_be_throttled(measurement) or Flag.IMPRECISE in measurement.flags
+        if measurement.energy_j is not None and not is_doubtful:
             self._last = Waiting(measurement, now_s)
 
     def recent(self, now_s: float) -> Waiting | None:

@@ -61,8 +61,8 @@ class Apparatus:
 
     ``has_meter`` says whether the device has a meter of energy, even if none was asked for. ``known`` is known of the
     device beforehand; ``observers`` accompany each measurement, in this order. ``pause`` does nothing for some seconds;
-    ``rest`` follows a throttled load. ``duty_cycles`` has that of each measured operator tuple by its key, since it
-    holds for other input data, too. A campaign measures ``drift_case`` repeatedly.
+    ``rest`` follows a throttled load. ``duty_cycles`` has that of each measured operator tuple (its key) in each
+    setting, since it holds for other input data, too. A campaign measures ``drift_case`` repeatedly.
     """
 
     device: str
@@ -77,7 +77,7 @@ class Apparatus:
     has_meter: bool = True
     drift_case: Case | None = None
     pause: Callable[[float], None] = time.sleep
-    duty_cycles: dict[str, float] = field(default_factory=dict)
+    duty_cycles: dict[tuple[str, Setting], float] = field(default_factory=dict)
     waiting_power: WaitingPower = field(default_factory=WaitingPower)
 
     @property
@@ -128,7 +128,7 @@ class Apparatus:
             # A model that reaches the power limit does so in use, too.
             return median_of_builds(partial(once, replace(protocol, at_full_clocks=False)), protocol.builds)
         at_full_clocks = replace(protocol, at_full_clocks=protocol.relative_error is not None)
-        key = case.operator.key
+        key = case.operator.key, setting
         measurement = undisturbed(once, at_full_clocks, self.duty_cycles.get(key, 1.0))
         self.duty_cycles[key] = measurement.duty_cycle or 1.0
         return measurement

@@ -39,7 +39,7 @@ from opcost.measuring.procedure import measure, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import is_flagged, may_be_throttled
 from opcost.measuring.recorded_loop import Loop
-from opcost.measuring.waiting_power import LASTS_S
+from opcost.measuring.waiting_power import LASTS_S, WaitingPower
 from opcost.power.ports import ClockReading
 from opcost.power.trace import PowerSource, no_trace
 
@@ -528,6 +528,13 @@ def test_a_doubtful_power_of_pauses_is_not_used_again():
     assert instruments.waiting_power.recent(machine.read().monotonic_s) is not None
 
 
+def test_an_imprecise_power_of_pauses_is_not_used_again():
+    """It would flag all operators of the next minute."""
+    waiting = WaitingPower()
+    waiting.remember(replace(measured(), flags=(Flag.IMPRECISE,)), 0.0)
+    assert waiting.recent(0.0) is None
+
+
 def test_an_overhead_that_does_more_than_wait_is_measured_each_time():
     machine = SimulatedMachine(EVICTED, QUIET, RING)
     workload = machine.workload(EVICTED)
@@ -742,7 +749,9 @@ def tried(*flags, protocol=PRECISE, error_at=None, longest=1.0):
     duty_cycles = []
 
     def once(asked):
+        nonlocal error_at
         if len(duty_cycles) == error_at:
+            error_at = None
             raise CannotMeasureError("no more")
         duty_cycles.append(asked.duty_cycle)
         return replace(base, flags=flags[len(duty_cycles) - 1])
@@ -786,6 +795,12 @@ def test_an_operator_that_is_known_to_be_throttled_begins_with_pauses():
     assert tried(slowed, B, protocol=full, longest=0.75) == (B, [0.75, 0.5])
     assert tried(slowed, B, protocol=full, longest=0.5) == (B, [0.5, 1.0])
     assert tried(B, longest=0.5) == (B, [1.0])
+
+
+def test_an_operator_that_cannot_begin_with_pauses_is_measured_from_the_full_duty_cycle_on():
+    """On other data its calls may be too long for pauses."""
+    full = replace(PRECISE, at_full_clocks=True)
+    assert tried(B, protocol=full, longest=0.75, error_at=0) == (B, [1.0])
 
 
 def test_what_was_measured_stays_where_a_repetition_fails():

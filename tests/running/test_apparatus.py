@@ -38,6 +38,19 @@ def test_a_device_rests_after_a_load_that_its_clocks_went_down_under(tmp_path: P
     assert pauses_s == [pytest.approx(SLOWED_FOR_S - built_in_s)]
 
 
+def test_a_device_rests_after_a_loop_that_was_cut_where_clocks_went_down(tmp_path: Path) -> None:
+    """The loop is at full clocks; the device is not when it ends."""
+    campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001, power_w=300.0), HEAVY: TOO_MUCH})
+    campaign.machine.device = Device(white_noise_w=25.0, capping_delay_s=0.9)
+    precise = MeasurementProtocol(0.15, 30.0, relative_error=0.008)
+    pauses_s: list[float] = []
+    with campaign.open_apparatus(None, campaign.database, True) as opened:
+        apparatus = replace(opened, rest=Rest(opened.clock, pauses_s.append))
+        cut = apparatus.measure(Case(HEAVY), Setting("fp32"), precise, "log")
+        apparatus.measure(Case(RELU), Setting("fp32"), precise, "log")
+    assert (cut.flags, pauses_s) == ((Flag.AT_POWER_LIMIT,), [pytest.approx(SLOWED_FOR_S)])
+
+
 def test_an_operator_is_measured_at_full_clocks_and_a_model_as_it_runs(tmp_path: Path) -> None:
     """Only where a loop is to be precise: a long one shows what becomes of a load that lasts."""
     model = model_operator("resnet18", None, (2, 3, 8, 8))
@@ -69,6 +82,17 @@ def test_an_operator_that_needed_pauses_begins_with_them_on_other_data(tmp_path:
             assert (measurement.duty_cycle, measurement.flags) == (0.75, (Flag.DUTY_CYCLE,))
             builds.append(len(campaign.built) - before)
     assert builds == [2, 1]
+
+
+def test_an_operator_that_needed_pauses_begins_without_them_in_another_setting(tmp_path: Path) -> None:
+    """Its power differs between precisions."""
+    campaign = SimulatedCampaign(tmp_path, {HEAVY: TOO_MUCH})
+    campaign.machine.device = Device(white_noise_w=2.0, capping_delay_s=0.2)
+    precise = MeasurementProtocol(0.15, 30.0, relative_error=0.01)
+    with campaign.open_apparatus(None, campaign.database, True) as apparatus:
+        for name in ("tf32", "fp32"):
+            apparatus.measure(Case(HEAVY), Setting(name), precise, "log")
+    assert [setting.precision for setting in campaign.settings] == ["tf32"] * 2 + ["fp32"] * 2
 
 
 @pytest.mark.parametrize(("device", "is_gpu"), [("cuda:0", True), ("cpu", False)])
@@ -105,7 +129,7 @@ def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
     [
         ((Flag.POWER_CAPPED,), True),
         ((Flag.CLOCKS_STILL_LOW,), True),
-        ((Flag.AT_POWER_LIMIT,), False),
+        ((Flag.AT_POWER_LIMIT,), True),
         ((), False),
     ],
 )
