@@ -93,7 +93,8 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
     """Capture as many cycles of calls as take about ``REPLAY_S``, but at least one.
 
     Short calls that can be relocated are captured in ``PLACEMENTS`` memory placements of ``REPLAY_PER_PLACEMENT_S``
-    each, or in fewer if memory is short. One cycle of calls that synchronise with the device is captured in pieces.
+    each, or in fewer if memory is short. One cycle of calls that synchronise with the device is captured in pieces, unless
+    they have an overhead.
 
     Raises:
         CaptureRefusal: a call has operations that a graph cannot capture, or synchronises with the device too often.
@@ -107,6 +108,9 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
         try:
             captured = _in_placements(calls, stream)
         except SynchronisationRefusal as refusal:
+            if calls.overhead is not None:
+                # A pause is no operation of torch: a replay in pieces would leave it out.
+                raise
             captured = _in_pieces(calls.cycle, stream, refusal)
     if _shortages(device) > shortages:
         captured = replace(captured, flags=(Flag.OUT_OF_MEMORY_IN_CAPTURE,))

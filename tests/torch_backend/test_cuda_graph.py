@@ -366,6 +366,23 @@ def test_a_call_with_too_many_waits_or_nothing_else_is_not_captured(
     assert (workload.execution, workload.notes) == ("eager", "eager: it synchronises with the GPU")
 
 
+def test_a_call_that_waits_runs_eagerly_with_pauses(cuda: FakeCuda, waiting: Callable[..., object]) -> None:
+    """A pause is no operation of torch, so a pause after the last piece would not be captured."""
+    x = torch.ones(2)
+
+    def call() -> None:
+        torch.relu(x)
+        cuda.call()
+        waiting(x)
+        cuda.call()
+
+    cuda.call_s = 1e-3
+    workload = as_graph(EagerWorkload(Calls(call, overhead=cuda.call, overhead_only_waits=True), "cuda:0"))
+    assert (workload.execution, workload.notes) == ("eager", "eager: it synchronises with the GPU")
+    assert workload.overhead is not None
+    assert (workload.overhead.execution, workload.overhead.only_waits) == ("eager", True)
+
+
 def test_a_piece_that_cannot_be_captured_leaves_no_capture_open(cuda: FakeCuda, waiting: Callable[..., object]) -> None:
     x = torch.ones(2)
 
