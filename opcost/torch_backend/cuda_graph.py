@@ -93,11 +93,12 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
     """Capture as many cycles of calls as take about ``REPLAY_S``, but at least one.
 
     Short calls that can be relocated are captured in ``PLACEMENTS`` memory placements of ``REPLAY_PER_PLACEMENT_S``
-    each, or in fewer if memory is short. One cycle of calls that synchronise with the device is captured in pieces, unless
-    they have an overhead.
+    each, or in fewer if memory is short. One cycle of calls that synchronise with the device, and have no overhead, is
+    captured in pieces.
 
     Raises:
-        CaptureRefusal: a call has operations that a graph cannot capture, or synchronises with the device too often.
+        CaptureRefusal: a call has operations that a graph cannot capture, or synchronises with the device too often, or
+            has an overhead and synchronises.
         torch.OutOfMemoryError: there is not enough memory, even after torch has released its cache.
     """
     stream = torch.cuda.Stream(device)
