@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 
 from opcost.measuring.conditions import GRAPH
+from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.prediction.durations import (
     MODEL_BUILDING_S,
     OPERATOR_BUILDING_S,
+    PRECISE_AT,
     PRECISE_EXTRA_S,
     SECONDS_PER_PARAMETER,
     Item,
     measured_durations,
 )
-from opcost.running.expected_times import sizes_in
+from opcost.running.expected_times import ExpectedTimes, sizes_in
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +50,21 @@ def test_campaigns_took_as_long_as_expected(monkeypatch: pytest.MonkeyPatch) -> 
     assert large["expected / actual"].between(0.55, 1.4).all()
     assert large["expected (s)"].sum() == pytest.approx(large["actual (s)"].sum(), rel=0.05)
     assert items[items.execution == GRAPH].ratio.median() < 1.5
+
+
+def test_operators_of_unmeasured_models_took_as_long_as_expected_on_a_known_card_and_on_another() -> None:
+    """They took a fifth less, because loops end sooner than those of the committed rows did."""
+    known = COMMITTED.operator_measurements.rows()
+    protocol = protocol_for(is_gpu=True, relative_error=PRECISE_AT)
+    ratios = {}
+    for card in ("h100", "h200"):
+        database = Database(ROOT / "docs" / "data" / "four_models" / card)
+        rows, sizes = database.operator_measurements.rows(), sizes_in(database.model_operators)
+        expected = ExpectedTimes(rows[0].conditions, known, sizes)
+        expected_s = sum(expected.unmeasured_s(sizes[row.key.partition("-")[0]], GRAPH, protocol) for row in rows)
+        ratios[card] = sum(row.step_times.taken_s or 0.0 for row in rows) / expected_s
+    assert ratios["h200"] == pytest.approx(0.8, abs=0.05)
+    assert ratios["h100"] == pytest.approx(ratios["h200"], rel=0.05)
 
 
 def test_the_time_to_build_is_that_of_the_rows() -> None:

