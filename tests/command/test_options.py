@@ -224,6 +224,9 @@ def test_an_interrupted_script_cleans_up_and_says_how_to_go_on(tmp_path: Path, n
 SIGNALLING = """
     import atexit, io, logging, signal
 
+    # A job in the background, or under nohup, inherits ignored signals.
+    signal.signal({number}, signal.default_int_handler if {number} == signal.SIGINT else signal.SIG_DFL)
+
     class Signalling(io.TextIOWrapper):
         # Sends the program a signal whenever one of its methods is called.
         def __init__(self, stream, method):
