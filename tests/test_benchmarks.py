@@ -589,9 +589,15 @@ def test_the_time_of_a_campaign_is_accounted_for(benchmark, tmp_path):
 # Whole models with two states
 
 
-def test_builds_of_a_process_run_at_once_and_again_after_all(benchmark, monkeypatch):
-    states = benchmark("whole_states")
-    monkeypatch.setattr(states, "LOOK", MeasurementProtocol(warm_up_s=0.01, loop_s=0.05))
+@pytest.fixture
+def states(benchmark, monkeypatch):
+    """Return the benchmark of states, with short loops."""
+    module = benchmark("whole_states")
+    monkeypatch.setattr(module, "LOOK", MeasurementProtocol(warm_up_s=0.01, loop_s=0.05))
+    return module
+
+
+def test_builds_of_a_process_run_at_once_and_again_after_all(states):
     names = {"a": "squeezenet1_1", "b": "squeezenet1_0"}
     models = [(config, model_operator(names[config], None, (1, 3, 64, 64))) for config in "aba"]
     found = list(states.process_rows(models, states.Builder("cpu", "plain", seed=0), lambda _: None))
@@ -638,9 +644,7 @@ def test_states_are_reported_with_what_they_depend_on(benchmark):
     assert "| m | plain | 1 of 1 | 0 of 1 | 0 of 0 | 2 of 2 | 1 of 2 |" in said
 
 
-def test_a_build_runs_again_after_each_event(benchmark, monkeypatch):
-    states = benchmark("whole_states")
-    monkeypatch.setattr(states, "LOOK", MeasurementProtocol(warm_up_s=0.01, loop_s=0.05))
+def test_a_build_runs_again_after_each_event(states, monkeypatch):
     for name in ("IDLE_S", "FILLED_BYTES", "ELEMENTS"):
         monkeypatch.setattr(states, name, 1)
     model = "a", model_operator("squeezenet1_1", None, (1, 3, 64, 64))

@@ -88,7 +88,7 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, instrume
             if precise_checks and precise_checks >= min(checks, CHECKS_IN_A_ROW):
                 return loop
             half = None if is_enough else loop.later_half
-            precise_halves = precise_halves + 1 if half and _is_half_precise(half, trace, relative_error) else 0
+            precise_halves = precise_halves + 1 if half and _is_part_precise(half, trace, relative_error) else 0
             if half and precise_halves >= CHECKS_IN_A_ROW:
                 return half
             if forecast.is_hopeless(loop.in_one_placement, power):
@@ -100,15 +100,12 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, instrume
 def _before_throttling(loop: Loop, trace: PowerTrace, protocol: MeasurementProtocol) -> Loop | None:
     """Return the part of a loop at full clocks, None if it is too short to be as precise as the protocol asks for."""
     before = loop.until(full_clocks_until_s(trace, loop.window))
-    if before is None:
-        return None
-    power, _ = power_and_check(trace, before.load_begin.epoch_s, before.window)
-    return before if is_precise(before.in_one_placement, power, protocol.relative_error or 0.0) else None
+    return before if before and _is_part_precise(before, trace, protocol.relative_error or 0.0) else None
 
 
-def _is_half_precise(half: Loop, trace: PowerTrace, relative_error: float) -> bool:
-    power, _ = power_and_check(trace, half.load_begin.epoch_s, half.window)
-    return is_precise(half.in_one_placement, power, relative_error)
+def _is_part_precise(part: Loop, trace: PowerTrace, relative_error: float) -> bool:
+    power, _ = power_and_check(trace, part.load_begin.epoch_s, part.window)
+    return is_precise(part.in_one_placement, power, relative_error)
 
 
 def _is_long(loop: Loop, loop_s: float) -> bool:

@@ -74,25 +74,24 @@ class Loop:
         skipped = math.ceil(len(self.chunk_durations_s) / 2 / self.placements) * self.placements
         if not self.moments or len(self.chunk_durations_s) - skipped < MINIMUM_PRECISE_CHUNKS:
             return None
-        return replace(
-            self,
-            begin=self.moments[skipped],
-            chunk_durations_s=self.chunk_durations_s[skipped:],
-            chunk_iterations=self.chunk_iterations[skipped:],
-            moments=self.moments[skipped:],
-        )
+        return self._chunks(skipped, len(self.chunk_durations_s))
 
     def until(self, epoch_s: float) -> Loop | None:
         """Return the chunks that had ended at a moment; None if they are few."""
         chunks = sum(moment.epoch_s <= epoch_s for moment in self.moments[1:])
         if chunks < MINIMUM_PRECISE_CHUNKS:
             return None
+        return self._chunks(0, chunks)
+
+    def _chunks(self, first: int, end: int) -> Loop:
+        """Return the loop of the chunks from the first to that before the end."""
         return replace(
             self,
-            end=self.moments[chunks],
-            chunk_durations_s=self.chunk_durations_s[:chunks],
-            chunk_iterations=self.chunk_iterations[:chunks],
-            moments=self.moments[: chunks + 1],
+            begin=self.moments[first],
+            end=self.moments[end],
+            chunk_durations_s=self.chunk_durations_s[first:end],
+            chunk_iterations=self.chunk_iterations[first:end],
+            moments=self.moments[first : end + 1],
         )
 
     @property

@@ -32,7 +32,7 @@ def full_clocks_until_s(trace: PowerTrace, window: Window) -> float:
 
 
 def _first_slow_s(trace: PowerTrace, window: Window) -> float:
-    inside = (trace.epoch_s >= window.begin_s) & (trace.epoch_s <= window.end_s)
+    inside = window.holds(trace.epoch_s)
     epoch_s: FloatArray = trace.epoch_s[inside]
     clock_hz: FloatArray = trace.sm_clock_hz[inside]
     # The highest of the known clocks; comparisons with an unknown value are False.

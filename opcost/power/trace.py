@@ -54,6 +54,11 @@ class Window:
     def duration_s(self) -> float:
         return self.end_s - self.begin_s
 
+    def holds(self, epoch_s: FloatArray) -> npt.NDArray[np.bool_]:
+        """Return which moments are inside, both ends included; shape (n,)."""
+        inside: npt.NDArray[np.bool_] = (epoch_s >= self.begin_s) & (epoch_s <= self.end_s)
+        return inside
+
 
 @dataclass(frozen=True, eq=False)
 class PowerTrace:
@@ -138,7 +143,7 @@ def fresh_rows(trace: PowerTrace, window: Window) -> tuple[FloatArray, FloatArra
     power_w: FloatArray = trace.power_w[known]
     if len(power_w) == 0:
         return epoch_s, power_w
-    inside = (epoch_s >= window.begin_s) & (epoch_s <= window.end_s)
+    inside = window.holds(epoch_s)
     if trace.source.repeats_values:
         inside &= _is_fresh(epoch_s, power_w, trace.source.update_period_s or math.inf)
     return epoch_s[inside], power_w[inside]
@@ -163,7 +168,7 @@ def device_state(trace: PowerTrace, window: Window) -> DeviceState:
 
     Values that the trace's own meter does not report are taken from its checks.
     """
-    inside = (trace.epoch_s >= window.begin_s) & (trace.epoch_s <= window.end_s)
+    inside = window.holds(trace.epoch_s)
     state = DeviceState(
         temperature_c=_known_mean(trace.temperature_c[inside]),
         sm_clock_hz=_known_mean(trace.sm_clock_hz[inside]),

@@ -78,11 +78,20 @@ def chain_times(
         setting: how operators are run.
         before: the operators that are measured before.
     """
+    missing = _missing(bench, database, setting)
+    return None if missing is None else _times(missing, database, bench.conditions(setting), before)
+
+
+def _missing(bench: Bench, database: Database, setting: Setting) -> list[Chain] | None:
+    """Return the chains that the database does not have, None if sums get no corrections on this device."""
     conditions = bench.conditions(setting)
     if not bench.is_gpu or not is_corrected(conditions):
         return None
+    return missing_chains(of_the_same_card(database.calls_in_chains.rows(), conditions))
+
+
+def _times(missing: Sequence[Chain], database: Database, conditions: Conditions, before: Before) -> ChainTimes:
     one_s = before.measurement_s or _expected_s(database, conditions)
-    missing = missing_chains(of_the_same_card(database.calls_in_chains.rows(), conditions))
     missing_s, all_s = (one_s * sum(_new_parts(chains)) for chains in (missing, missing_chains(())))
     now_s = min(missing_s, BUDGET_S)
     if 0 < before.expected_s < FIRST_LOOK_RATIO * now_s:
@@ -100,10 +109,10 @@ def measure_missing_chains(
     """
     log, table = logging.getLogger(__name__), database.calls_in_chains
     try:
-        missing = missing_chains(of_the_same_card(table.rows(), bench.conditions(setting)))
-        times = chain_times(bench, database, setting, before) if missing else None
-        if times is None:
+        missing = _missing(bench, database, setting)
+        if not missing:
             return
+        times = _times(missing, database, bench.conditions(setting), before)
         if not times.now_s:
             text = (
                 "cache corrections of this card are not measured yet: the same command again measures them in about %s"
