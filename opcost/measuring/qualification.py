@@ -45,6 +45,10 @@ PLATEAU_S = 0.5
 MINIMUM_RISING = 3
 """The fewest readings between two powers for an estimate of the averaging time."""
 
+SHORTEST_AVERAGING_S = 0.1
+"""A load's own power takes 43 ms to 74 ms to rise (15 boards, H100 and H200), so a shorter rise does not show that the
+meter averages. The memory of its noise does (``correlation_time_s``)."""
+
 GOOD_RATIO = 0.02
 """The largest deviation of a good meter from the reference under a steady load."""
 
@@ -298,7 +302,7 @@ def _smoothing_s(trace: PowerTrace, timeline: Timeline, rise_time_s: float | Non
     """Return the lag of a meter after a step and its averaging time, both in s.
 
     Readings of a moving average rise on a straight line from the old power to the new one. Both are None if fewer than
-    ``MINIMUM_RISING`` readings are on that line, or it does not rise.
+    ``MINIMUM_RISING`` readings are on that line, or it does not take ``SHORTEST_AVERAGING_S``.
     """
     step = timeline.step
     before_w = fresh_readings(trace, timeline.pause)
@@ -312,4 +316,4 @@ def _smoothing_s(trace: PowerTrace, timeline: Timeline, rise_time_s: float | Non
     if np.count_nonzero(is_rising) < MINIMUM_RISING:
         return None, None
     slope, at_begin = np.polyfit(epoch_s[is_rising] - step.begin_s, share[is_rising], 1)
-    return (float(-at_begin / slope), float(1 / slope)) if slope > 0 else (None, None)
+    return (float(-at_begin / slope), float(1 / slope)) if 0 < slope <= 1 / SHORTEST_AVERAGING_S else (None, None)

@@ -109,6 +109,18 @@ def test_what_a_real_card_showed_after_a_step() -> None:
     assert by_name["samples"].rise_time_s == pytest.approx(0.06, abs=0.02)
 
 
+def test_a_load_whose_own_power_rises_slowly_is_no_average() -> None:
+    """Three samples of an H100 are between the two powers; successive samples of loads are independent."""
+    samples = pd.read_csv(Path(__file__).parents[1] / "recordings" / "step_580_h100_samples.csv")
+    epoch_s = samples["epoch_s"].to_numpy()
+    trace = recorded("samples", epoch_s, samples["power_w"].to_numpy())
+    step_s, end_s = 1795468190.545, epoch_s[-1]
+    timeline = Timeline(Window(epoch_s[0], step_s), Window(step_s, end_s), (), Window(end_s, end_s))
+    (quality,) = qualities(timeline, trace, None)
+    assert quality.averaging_time_s is quality.lag_s is None
+    assert quality.rise_time_s == pytest.approx(0.06, abs=0.02)
+
+
 def test_verdicts_distinguish_part_time_meters_from_whole_ones() -> None:
     by_name = found(SAMPLES, COUNTER, AVERAGE, INSTANT)
     verdicts = {name: quality.verdict for name, quality in by_name.items()}
