@@ -52,6 +52,9 @@ Times = TypeVar("Times", np.float64, FloatArray)
 POWER_STEP_S = 0.005
 """The device's power is constant within one step. One value of ``white_noise_w`` lasts as long."""
 
+REPORT_STEP_S = 0.02
+"""How finely a device remembers that it was throttled."""
+
 PARTS_OF_A_STEP = 50
 """How finely pauses within a step are seen."""
 
@@ -141,7 +144,8 @@ class Device:
     ``white_noise_w`` is the standard deviation of power from one step to the next; ``correlated_noise_w`` of a noise
     that forgets itself with ``correlation_time_s``. ``power_capped`` is 1 where power reaches ``power_limit_w``. A load
     that would draw more, on average over its pauses, draws that much on average from ``capping_delay_s`` after its
-    begin on, if that is declared, and takes so much longer that its energy stays. Clocks swing by
+    begin on, if that is declared, and takes so much longer that its energy stays. ``power_capped`` stays 1 for
+    ``capping_reported_s`` after that. Clocks swing by
     ``clock_swing_ratio`` to either side: where they are low, power is and time is not.
     """
 
@@ -155,6 +159,7 @@ class Device:
     correlation_time_s: float = 0.05
     power_limit_w: float = 700.0
     capping_delay_s: float = math.inf
+    capping_reported_s: float = 0.0
     clock_swing_ratio: float = 0.0
     clock_swing_period_s: float = 0.9
     sm_clock_hz: float = 1.98e9
@@ -374,7 +379,7 @@ class SimulatedMachine(SimulatedWorkload):
             temperature_c=self._temperature_c(row_s),
             memory_temperature_c=self._temperature_c(row_s) + MEMORY_WARMER_K,
             sm_clock_hz=np.full(len(row_s), self.device.sm_clock_hz),
-            power_capped=self._is_capped(row_s).astype(float),
+            power_capped=self._reports_capping(row_s).astype(float),
             thermal_slowdown=np.zeros(len(row_s)),
             busy_ratio=(self._warmth(row_s) > 0).astype(float),
             log_name="simulated.csv",
@@ -472,6 +477,12 @@ class SimulatedMachine(SimulatedWorkload):
         """Return where the power limit holds clocks down; where no delay is declared, wherever power is as large."""
         is_large: npt.NDArray[np.bool_] = self._steady_power_w(at_s) >= self.device.power_limit_w
         return is_large if math.isinf(self.device.capping_delay_s) else is_large & self._is_throttled(at_s)
+
+    def _reports_capping(self, at_s: FloatArray) -> npt.NDArray[np.bool_]:
+        """Return where the device is throttled, or was until a while ago."""
+        earlier_s = np.arange(0.0, self.device.capping_reported_s + REPORT_STEP_S, REPORT_STEP_S)
+        capped: npt.NDArray[np.bool_] = np.any([self._is_capped(np.maximum(at_s - s, 0.0)) for s in earlier_s], axis=0)
+        return capped
 
     def _readings_w(self, row_s: FloatArray, meter: MeterModel) -> FloatArray:
         """Return what a meter shows at each row."""

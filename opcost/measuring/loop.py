@@ -9,7 +9,7 @@ from opcost.measuring.ports import Workload
 from opcost.measuring.precision import CHECKS_IN_A_ROW, Forecast, is_precise
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
 from opcost.measuring.recorded_loop import MINIMUM_PRECISE_CHUNKS, Loop
-from opcost.measuring.throttling import full_clocks_until_s, is_throttled
+from opcost.measuring.throttling import RECOVERY_S, full_clocks_until_s, is_recovering, is_throttled
 from opcost.power.mean import power_and_check
 from opcost.power.ports import ClockReading
 from opcost.power.trace import PowerTrace, device_state
@@ -147,10 +147,17 @@ def _warm_up(workload: Workload, instruments: Instruments, protocol: Measurement
         if ended:
             per_round_s = max(_ended_s(workload, previous, now) / ended, 1e-9)
             wanted = max(1, round(protocol.chunk_s / per_round_s))
-            if now.monotonic_s - begin.monotonic_s >= protocol.warm_up_s and wanted <= 2 * ended:
+            is_warm = _is_warm(now.monotonic_s - begin.monotonic_s, instruments, protocol)
+            if is_warm and wanted <= 2 * ended:
                 workload.run(wanted)
                 return wanted
             rounds = min(wanted, 10 * rounds)
+
+
+def _is_warm(passed_s: float, instruments: Instruments, protocol: MeasurementProtocol) -> bool:
+    """Return whether a warm-up was long enough, also for the device to recover from the load before."""
+    recovers_s = protocol.warm_up_s + RECOVERY_S if protocol.at_full_clocks else 0.0
+    return passed_s >= protocol.warm_up_s and (passed_s >= recovers_s or not is_recovering(instruments.log()))
 
 
 def _ended_s(workload: Workload, previous: ClockReading, now: ClockReading) -> float:

@@ -16,10 +16,20 @@ HARDLY_THROTTLED_RATIO = 0.02
 STATE_PERIOD_S = 0.1
 """The longest time until a log shows a change of the clocks: nvidia-smi repeats their state for 0.1 s (H100, H200)."""
 
+RECOVERY_S = 0.4
+"""The longest extension of a warm-up. H100s report throttling until 0.24 s to 0.45 s after a throttled load, whether
+they then rest or run a load with pauses (12 of 14, ``docs/log/power_limit.md``)."""
+
 
 def is_throttled(state: DeviceState) -> bool:
     """Return whether the power limit throttled the device for a relevant share of the time; False if unknown."""
     return (state.power_capped_ratio or 0.0) > HARDLY_THROTTLED_RATIO
+
+
+def is_recovering(trace: PowerTrace) -> bool:
+    """Return whether a log begins with throttling, by the load before, and still reports it."""
+    capped = [logged.power_capped[~np.isnan(logged.power_capped)] for logged in (trace, *trace.checks)]
+    return any(len(known) > 0 and known[0] > 0 and known[-1] > 0 for known in capped)
 
 
 def full_clocks_until_s(trace: PowerTrace, window: Window) -> float:

@@ -39,9 +39,10 @@ from opcost.measuring.procedure import measure, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import is_flagged, may_be_throttled
 from opcost.measuring.recorded_loop import Loop
+from opcost.measuring.throttling import RECOVERY_S, is_throttled
 from opcost.measuring.waiting_power import LASTS_S, WaitingPower
 from opcost.power.ports import ClockReading
-from opcost.power.trace import PowerSource, no_trace
+from opcost.power.trace import PowerSource, device_state, no_trace
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=3.0)
 LOAD = Load(time_s=0.002, power_w=400.0, jitter_ratio=0.05)
@@ -389,6 +390,26 @@ def test_a_short_loop_that_ends_before_clocks_go_down_needs_no_pauses():
     assert result.energy_j == pytest.approx(CAPPED.energy_j, rel=0.005)
     assert result.flags == (Flag.AT_POWER_LIMIT,)
     assert not may_be_throttled(result)
+
+
+@pytest.mark.parametrize(
+    ("reported_s", "warm_up_s"), [(0.0, 0.1), (0.6, 0.3), (2.0, 0.1 + RECOVERY_S)], ids=["never", "0.6 s", "ever"]
+)
+def test_a_warm_up_lasts_until_the_log_no_longer_reports_the_throttling_of_the_load_before(reported_s, warm_up_s):
+    machine = SimulatedMachine(CAPPED, replace(CAPPING, capping_reported_s=reported_s), RING)
+    instruments, protocol = machine.instruments(LIMITED), replace(PRECISE, warm_up_s=0.1, at_full_clocks=True)
+    for share in (1.0, 0.75):
+        machine.start()
+        loop = run_loop(machine.workload(CAPPED, share), instruments, replace(protocol, duty_cycle=share))
+    assert loop.begin.monotonic_s - loop.load_begin.monotonic_s == pytest.approx(warm_up_s, abs=0.05)
+    assert is_throttled(device_state(machine.log(), loop.window)) == (reported_s > 1)
+
+
+def test_a_throttled_load_is_not_warmed_up_for_longer():
+    machine = SimulatedMachine(CAPPED, replace(CAPPING, capping_delay_s=0.05), RING)
+    machine.start()
+    loop = run_loop(machine, machine.instruments(LIMITED), replace(PRECISE, warm_up_s=0.1, at_full_clocks=True))
+    assert loop.begin.monotonic_s - loop.load_begin.monotonic_s == pytest.approx(0.1, abs=0.05)
 
 
 def test_pauses_that_are_too_few_do_not_help():
