@@ -147,17 +147,20 @@ def _warm_up(workload: Workload, instruments: Instruments, protocol: Measurement
         if ended:
             per_round_s = max(_ended_s(workload, previous, now) / ended, 1e-9)
             wanted = max(1, round(protocol.chunk_s / per_round_s))
-            is_warm = _is_warm(now.monotonic_s - begin.monotonic_s, instruments, protocol)
+            is_warm = _is_warm(begin, now, instruments, protocol)
             if is_warm and wanted <= 2 * ended:
                 workload.run(wanted)
                 return wanted
             rounds = min(wanted, 10 * rounds)
 
 
-def _is_warm(passed_s: float, instruments: Instruments, protocol: MeasurementProtocol) -> bool:
+def _is_warm(begin: ClockReading, now: ClockReading, instruments: Instruments, protocol: MeasurementProtocol) -> bool:
     """Return whether a warm-up was long enough, also for the device to recover from the load before."""
-    recovers_s = protocol.warm_up_s + RECOVERY_S if protocol.at_full_clocks else 0.0
-    return passed_s >= protocol.warm_up_s and (passed_s >= recovers_s or not is_recovering(instruments.log()))
+    passed_s = now.monotonic_s - begin.monotonic_s
+    longest_s = protocol.warm_up_s + (RECOVERY_S if protocol.at_full_clocks else 0.0)
+    if not protocol.warm_up_s <= passed_s < longest_s:
+        return passed_s >= longest_s
+    return not is_recovering(instruments.log(), begin.epoch_s)
 
 
 def _ended_s(workload: Workload, previous: ClockReading, now: ClockReading) -> float:

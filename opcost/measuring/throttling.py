@@ -26,10 +26,17 @@ def is_throttled(state: DeviceState) -> bool:
     return (state.power_capped_ratio or 0.0) > HARDLY_THROTTLED_RATIO
 
 
-def is_recovering(trace: PowerTrace) -> bool:
-    """Return whether a log begins with throttling, by the load before, and still reports it."""
-    capped = [logged.power_capped[~np.isnan(logged.power_capped)] for logged in (trace, *trace.checks)]
-    return any(len(known) > 0 and known[0] > 0 and known[-1] > 0 for known in capped)
+def is_recovering(trace: PowerTrace, load_begin_s: float) -> bool:
+    """Return whether a device was throttled when a load began (epoch), and the log still reports that."""
+    return any(_stays_capped(logged, load_begin_s) for logged in (trace, *trace.checks))
+
+
+def _stays_capped(trace: PowerTrace, load_begin_s: float) -> bool:
+    is_known = ~np.isnan(trace.power_capped)
+    capped = trace.power_capped[is_known] > 0
+    # The log may begin before the load, or one row after its begin.
+    at_begin = max(0, int(np.searchsorted(trace.epoch_s[is_known], load_begin_s, side="right")) - 1)
+    return bool(len(capped) and capped[at_begin] and capped[-1])
 
 
 def full_clocks_until_s(trace: PowerTrace, window: Window) -> float:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opcost.measuring.throttling import STATE_PERIOD_S, full_clocks_until_s
-from opcost.power.trace import NO_POWER_SOURCE, Window, trace_of_power
+from opcost.measuring.throttling import STATE_PERIOD_S, full_clocks_until_s, is_recovering
+from opcost.power.trace import NO_POWER_SOURCE, Window, joined, trace_of_power
 
 WINDOW = Window(0.0, 3.0)
 
@@ -27,3 +27,29 @@ def test_full_clocks_end_before_the_first_row_with_a_lower_clock(clocks_hz: list
     """A row without a clock says nothing about the others."""
     trace = replace(trace_of_power(NO_POWER_SOURCE, np.arange(4.0), np.ones(4)), sm_clock_hz=np.array(clocks_hz))
     assert full_clocks_until_s(trace, WINDOW) == pytest.approx(until_s)
+
+
+@pytest.mark.parametrize(
+    ("capped", "load_begin_s", "is_late"),
+    [
+        ([1, 1, 1, 1], 1.5, True),
+        ([0, 1, 1, 1], 1.5, True),
+        ([1, 0, 0, 0], 1.5, False),
+        ([1, 1, 1, 0], 1.5, False),
+        ([0, 0, 1, 1], 1.5, False),
+        ([0, math.nan, 1, 1], 1.5, False),
+        ([1, 1, 1, 1], -1.0, True),
+        ([0, 1, 1, 1], -1.0, False),
+        ([math.nan] * 4, 1.5, False),
+        ([], 1.5, False),
+    ],
+)
+def test_a_device_recovers_if_it_was_throttled_at_the_begin_and_still_is(
+    capped: list[float], load_begin_s: float, is_late: bool
+) -> None:
+    """A log may have rows of the second before the load."""
+    moments_s = np.arange(float(len(capped)))
+    plain = trace_of_power(NO_POWER_SOURCE, moments_s, np.ones(len(capped)))
+    log = replace(plain, power_capped=np.array(capped, dtype=float))
+    assert is_recovering(log, load_begin_s) == is_late
+    assert is_recovering(joined([plain, log]), load_begin_s) == is_late
