@@ -21,6 +21,7 @@ class Flag(Enum):
     IMPRECISE = "imprecise"
     POWER_CAPPED = "power-capped"
     POWER_CAP_UNKNOWN = "power-cap-unknown"
+    ABOVE_POWER_LIMIT = "above-power-limit"
     AT_POWER_LIMIT = "at-power-limit"
     DUTY_CYCLE = "duty-cycle"
     NO_KERNEL = "no-kernel"
@@ -54,6 +55,7 @@ _MEANINGS = {
     Flag.IMPRECISE: "target precision not reached",
     Flag.POWER_CAPPED: "throttled by the power limit",
     Flag.POWER_CAP_UNKNOWN: "at the power limit, clocks unknown",
+    Flag.ABOVE_POWER_LIMIT: "far above the power limit: ended before it was throttled",
     Flag.AT_POWER_LIMIT: "at the power limit: throttled if the load lasts",
     Flag.DUTY_CYCLE: "measured with pauses, below the power limit",
     Flag.NO_KERNEL: "launches no kernel",
@@ -77,8 +79,8 @@ CASTING_DOUBT = frozenset(
 )
 """Flags of figures that may be wrong."""
 
-POSSIBLY_THROTTLED = frozenset({Flag.POWER_CAPPED, Flag.POWER_CAP_UNKNOWN})
-"""Flags of a load that was throttled by the power limit, or may have been."""
+POSSIBLY_THROTTLED = frozenset({Flag.POWER_CAPPED, Flag.POWER_CAP_UNKNOWN, Flag.ABOVE_POWER_LIMIT})
+"""Flags of a load that was throttled by the power limit, may have been, or would have been."""
 
 LEAVING_CLOCKS_LOW = frozenset({Flag.POWER_CAPPED, Flag.AT_POWER_LIMIT, Flag.CLOCKS_STILL_LOW})
 """Flags after which clocks may still be low, so that the next measurement should wait. A loop at the power limit may be

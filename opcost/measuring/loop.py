@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from opcost.measuring.instruments import Instruments
 from opcost.measuring.ports import Workload
 from opcost.measuring.precision import CHECKS_IN_A_ROW, Forecast, is_precise
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
 from opcost.measuring.recorded_loop import MINIMUM_PRECISE_CHUNKS, Loop
-from opcost.measuring.throttling import RECOVERY_S, full_clocks_until_s, is_recovering, is_throttled
+from opcost.measuring.throttling import (
+    RECOVERY_S,
+    full_clocks_until_s,
+    is_far_above_limit,
+    is_recovering,
+    is_throttled,
+)
 from opcost.power.mean import power_and_check
 from opcost.power.ports import ClockReading
-from opcost.power.trace import PowerTrace, device_state
+from opcost.power.trace import PowerTrace, Window, device_state
 
 FIRST_CHECK_S = 0.2
 CHECK_GROWTH = 1.3
@@ -41,7 +48,9 @@ def run_loop(workload: Workload, instruments: Instruments, protocol: Measurement
     load_begin = _now(instruments)
     rounds = _warm_up(workload, instruments, protocol)
     loops = _growing_loop(workload, instruments, rounds, load_begin)
-    if protocol.relative_error is None:
+    if protocol.at_full_clocks and _is_too_heavy(load_begin, instruments):
+        loop = replace(next(loops), is_too_heavy=True)
+    elif protocol.relative_error is None:
         loop = next(loop for loop in loops if _is_long(loop, protocol.loop_s))
     else:
         loop = _precise_loop(loops, protocol, instruments)
@@ -152,6 +161,11 @@ def _warm_up(workload: Workload, instruments: Instruments, protocol: Measurement
                 workload.run(wanted)
                 return wanted
             rounds = min(wanted, 10 * rounds)
+
+
+def _is_too_heavy(load_begin: ClockReading, instruments: Instruments) -> bool:
+    load = Window(load_begin.epoch_s, instruments.clock.read().epoch_s)
+    return is_far_above_limit(instruments.log(), load, instruments.device.power_limit_w)
 
 
 def _is_warm(begin: ClockReading, now: ClockReading, instruments: Instruments, protocol: MeasurementProtocol) -> bool:

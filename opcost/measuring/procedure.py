@@ -161,6 +161,7 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
         flags=(
             *workload.flags,
             *_imprecision(loop, trace, protocol),
+            *([Flag.ABOVE_POWER_LIMIT] if loop.is_too_heavy else []),
             *(flag for finding in findings for flag in finding.flags),
         ),
         notes=joined_notes(workload.notes, *(finding.notes for finding in findings)),

@@ -153,8 +153,12 @@ def may_be_throttled(measurement: Measurement) -> bool:
 
 
 def leaves_clocks_low(measurement: Measurement) -> bool:
-    """Return whether clocks may still be low after a measurement, so that the next one should wait."""
-    return not LEAVING_CLOCKS_LOW.isdisjoint(measurement.flags)
+    """Return whether clocks may still be low after a measurement, so that the next one should wait.
+
+    They are not after a load that was ended before it was throttled.
+    """
+    is_ended_before = Flag.ABOVE_POWER_LIMIT in measurement.flags and Flag.POWER_CAPPED not in measurement.flags
+    return not is_ended_before and not LEAVING_CLOCKS_LOW.isdisjoint(measurement.flags)
 
 
 @dataclass(frozen=True)

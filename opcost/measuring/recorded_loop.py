@@ -24,6 +24,7 @@ class Loop:
 
     ``chunk_iterations`` are the numbers of iterations of the chunks. ``placements`` is the number of memory placements
     in which chunks ran in turn. ``moments`` are the readings before, between and after the chunks, empty if not kept.
+    A loop ``is_too_heavy`` if it was ended because it would be throttled.
     """
 
     load_begin: ClockReading
@@ -33,6 +34,7 @@ class Loop:
     chunk_iterations: tuple[int, ...]
     placements: int = 1
     moments: tuple[ClockReading, ...] = ()
+    is_too_heavy: bool = False
 
     @property
     def iterations(self) -> int:

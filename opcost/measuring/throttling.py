@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from opcost.estimates import FloatArray
-from opcost.power.trace import DeviceState, PowerTrace, Window
+from opcost.power.trace import DeviceState, PowerTrace, Window, fresh_readings
 
 HARDLY_THROTTLED_RATIO = 0.02
 """Throttling for this share of a loop changes its time by 0.7 % at most, because clocks fall by a quarter at most
@@ -19,6 +19,16 @@ STATE_PERIOD_S = 0.1
 RECOVERY_S = 0.4
 """The longest extension of a warm-up. H100s report throttling until 0.24 s to 0.45 s after a throttled load, whether
 they then rest or run a load with pauses (12 of 14, ``docs/log/power_limit.md``)."""
+
+FAR_ABOVE_LIMIT_RATIO = 1.14
+"""Share of the power limit above which a load is throttled at once. Some loads of up to 1.12 times the limit run at full
+clocks for 0.3 s (H100, H200; ``docs/log/power_limit.md``)."""
+
+
+def is_far_above_limit(trace: PowerTrace, load: Window, power_limit_w: float | None) -> bool:
+    """Return whether the two largest readings of a load are far above the power limit; False if that is unknown."""
+    readings_w = np.sort(fresh_readings(trace, load))
+    return power_limit_w is not None and bool((readings_w[:-1] >= FAR_ABOVE_LIMIT_RATIO * power_limit_w).any())
 
 
 def is_throttled(state: DeviceState) -> bool:

@@ -603,7 +603,7 @@ def test_another_meter_that_reads_more_does_not_end_a_loop(scale, is_wrong):
 
 
 def test_a_throttled_loop_ends_at_the_first_look_if_full_clocks_are_wanted():
-    noisy = replace(CAPPING, white_noise_w=200.0)
+    noisy = replace(CAPPING, white_noise_w=30.0)
     machine = SimulatedMachine(CAPPED, noisy, RING)
     wanted = replace(PRECISE, relative_error=0.001, at_full_clocks=True)
     result = measure(machine, machine.instruments(LIMITED), wanted)
@@ -658,6 +658,15 @@ def test_a_load_that_is_throttled_at_once_ends_as_soon_as_its_power_is_known():
     assert Flag.POWER_CAPPED in result.flags
     assert result.power_w is not None
     assert result.loop_time_s < 0.15
+
+
+@pytest.mark.parametrize(("power_w", "is_too_heavy"), [(780.0, False), (820.0, True)])
+def test_a_load_far_above_the_power_limit_ends_before_it_is_throttled(power_w, is_too_heavy):
+    machine = SimulatedMachine(replace(CAPPED, power_w=power_w), replace(CAPPING, capping_delay_s=0.5), RING)
+    protocol = replace(PRECISE, warm_up_s=0.1, at_full_clocks=True)
+    result = measure(machine, machine.instruments(LIMITED), protocol)
+    assert (Flag.ABOVE_POWER_LIMIT in result.flags) == may_be_throttled(result) == is_too_heavy
+    assert (result.loop_time_s < 0.1) == is_too_heavy
 
 
 def test_of_a_load_that_is_throttled_after_a_while_the_time_before_counts():

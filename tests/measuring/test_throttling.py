@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opcost.measuring.throttling import STATE_PERIOD_S, full_clocks_until_s, is_recovering
+from opcost.measuring.throttling import STATE_PERIOD_S, full_clocks_until_s, is_far_above_limit, is_recovering
 from opcost.power.trace import NO_POWER_SOURCE, Window, joined, trace_of_power
 
 WINDOW = Window(0.0, 3.0)
@@ -53,3 +53,22 @@ def test_a_device_recovers_if_it_was_throttled_at_the_begin_and_still_is(
     log = replace(plain, power_capped=np.array(capped, dtype=float))
     assert is_recovering(log, load_begin_s) == is_late
     assert is_recovering(joined([plain, log]), load_begin_s) == is_late
+
+
+@pytest.mark.parametrize(
+    ("readings_w", "limit_w", "is_far"),
+    [
+        ([500.0, 800.0, 801.0, 700.0], 700.0, True),
+        ([500.0, 900.0, 780.0, 780.0], 700.0, False),
+        ([900.0], 700.0, False),
+        ([900.0, 900.0], None, False),
+        ([], 700.0, False),
+    ],
+)
+def test_two_readings_show_that_a_load_is_far_above_the_limit(
+    readings_w: list[float], limit_w: float | None, is_far: bool
+) -> None:
+    """One reading may be disturbed."""
+    source = replace(NO_POWER_SOURCE, repeats_values=False)
+    trace = trace_of_power(source, np.arange(float(len(readings_w))), np.array(readings_w))
+    assert is_far_above_limit(trace, Window(0.0, 9.0), limit_w) == is_far

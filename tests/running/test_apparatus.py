@@ -130,6 +130,8 @@ def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
         ((Flag.POWER_CAPPED,), True),
         ((Flag.CLOCKS_STILL_LOW,), True),
         ((Flag.AT_POWER_LIMIT,), True),
+        ((Flag.ABOVE_POWER_LIMIT, Flag.AT_POWER_LIMIT), False),
+        ((Flag.POWER_CAPPED, Flag.ABOVE_POWER_LIMIT), True),
         ((), False),
     ],
 )
