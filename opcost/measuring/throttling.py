@@ -21,8 +21,8 @@ RECOVERY_S = 0.4
 they then rest or run a load with pauses (12 of 14, ``docs/log/power_limit.md``)."""
 
 FAR_ABOVE_LIMIT_RATIO = 1.14
-"""Share of the power limit above which a load is throttled at once. Some loads of up to 1.12 times the limit run at full
-clocks for 0.3 s (H100, H200; ``docs/log/power_limit.md``)."""
+"""Share of the power limit above which a load is throttled at once. Some loads of up to 1.12 run at full clocks for
+0.3 s (H100, H200; ``docs/log/power_limit.md``)."""
 
 
 def is_far_above_limit(trace: PowerTrace, load: Window, power_limit_w: float | None) -> bool:
