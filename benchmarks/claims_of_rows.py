@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from claim_formats import board_of, days, milliseconds
+from claim_formats import board_of, days, milliseconds, of_card
 
 CITED_BOARD = "cd1b"
 
@@ -26,7 +26,8 @@ def conditions(root: Path) -> dict[str, str]:
 
 def campaigns(root: Path) -> dict[str, str]:
     """Return the number of rows in graphs of each board and the days on which its operators were measured."""
-    wholes = pd.read_csv(root / "database" / "full_model_measurements.csv").query("execution == 'graph'")
+    wholes = pd.read_csv(root / "database" / "full_model_measurements.csv")
+    wholes = of_card(wholes).query("execution == 'graph'")
     found = {}
     for name, table in (("operators", in_graphs(root)), ("wholes", wholes)):
         for board, rows in table.groupby(table["device_uuid"].map(board_of)):
@@ -78,5 +79,6 @@ def cache_correction(root: Path) -> dict[str, str]:
 
 
 def in_graphs(root: Path) -> pd.DataFrame:
-    """Return the rows of operators as CUDA graphs."""
-    return pd.read_csv(root / "database" / "operator_measurements.csv", low_memory=False).query("execution == 'graph'")
+    """Return the rows of operators as CUDA graphs on the card of the figures."""
+    rows = pd.read_csv(root / "database" / "operator_measurements.csv", low_memory=False)
+    return of_card(rows).query("execution == 'graph'")

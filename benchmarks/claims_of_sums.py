@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from claim_formats import days, milliseconds, percent, percent_of, ratio_with_error, signed_percent
+from claim_formats import CARD, days, milliseconds, of_card, percent, percent_of, ratio_with_error, signed_percent
 
 from opcost.comparing.row import ComparisonRow
 from opcost.operators.cases import ALL, CAPTURED
@@ -54,8 +54,8 @@ def sums_against_wholes(root: Path) -> dict[str, str]:
 
 
 def complete_sums(root: Path) -> pd.DataFrame:
-    """Return the committed sums that lack no operator: in graphs, on values as in the model."""
-    table = pd.read_csv(root / "database" / "sum_vs_full.csv")
+    """Return the card's committed sums that lack no operator: in graphs, on values as in the model."""
+    table = of_card(pd.read_csv(root / "database" / "sum_vs_full.csv"))
     chosen = (table["execution"] == "graph") & (table["input_data"] == "captured") & (table["missing_operators"] == 0)
     return table[chosen].assign(is_published_size=lambda rows: ~rows["name"].isin(SMALL_INPUTS))
 
@@ -94,7 +94,8 @@ def short_kernels(root: Path) -> dict[str, str]:
 
 def other_runs(root: Path) -> dict[str, str]:
     """Return the differences of eager sums and eager wholes, and of sums on Gaussian inputs and wholes in graphs."""
-    table = pd.read_csv(root / "database" / "sum_vs_full.csv").query("counted == 'all' and missing_operators == 0")
+    table = of_card(pd.read_csv(root / "database" / "sum_vs_full.csv"))
+    table = table.query("counted == 'all' and missing_operators == 0")
     eager = table.query("execution == 'eager' and input_data == 'captured'")
     normal = table.query("execution == 'graph' and input_data == 'normal'")
     errors = {unit: eager[unit] / eager[f"full_{unit}"] - 1 for unit in ("time_s", "energy_j")}
@@ -173,7 +174,9 @@ def comparison_of(config: str, measurements: Path, database: Database) -> Compar
 
 
 def is_usual(row: ComparisonRow) -> bool:
-    return (row.conditions.execution, row.input_data, row.counted) == ("graph", CAPTURED, ALL)
+    condition = row.conditions
+    is_of_card = condition.device_product == CARD
+    return is_of_card and (condition.execution, row.input_data, row.counted) == ("graph", CAPTURED, ALL)
 
 
 def days_of_sums(root: Path, sums: pd.DataFrame) -> str:
