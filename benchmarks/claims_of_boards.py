@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 from claim_formats import MINUS, board_of, days, fine_percent, milliseconds, of_card, percent
+from claims_of_rows import WHOLES, in_graphs
 from claims_of_sums import SMALL_INPUTS
 from repeatability import FIGURES, apart, joined, variation
 
@@ -88,7 +89,7 @@ def boards(root: Path) -> dict[str, str]:
 
 def wholes_between_boards(root: Path) -> dict[str, str]:
     """Return how far the boards on which a whole model was measured are apart, from the least to the largest figure."""
-    rows = wholes_in_graphs(root)
+    rows = in_graphs(root, WHOLES)
     of_board = rows.groupby(["key", "device_uuid"])[["time_s", "energy_at_reference_j"]].median()
     of_model = of_board.dropna().groupby("key")
     several = of_model.size() > 1
@@ -105,14 +106,9 @@ def wholes_between_boards(root: Path) -> dict[str, str]:
     }
 
 
-def wholes_in_graphs(root: Path) -> pd.DataFrame:
-    """Return the rows of whole models as CUDA graphs on the card of the figures."""
-    return of_card(pd.read_csv(root / "database" / "full_model_measurements.csv")).query("execution == 'graph'")
-
-
 def wholes_on_boards(root: Path) -> dict[str, str]:
     """Return the times of MobileNetV3-Large and AlexNet on several boards."""
-    wholes = wholes_in_graphs(root)
+    wholes = in_graphs(root, WHOLES)
     large = wholes[wholes["operator"].str.endswith(".mobilenet_v3_large")]
     large_s = large.set_index(large["device_uuid"].map(board_of))["time_s"]
     others_s = large_s.drop(["0d8f", "31d1"])

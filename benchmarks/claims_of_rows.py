@@ -9,6 +9,9 @@ from claim_formats import board_of, days, milliseconds, of_card
 
 CITED_BOARD = "cd1b"
 
+OPERATORS = "operator_measurements.csv"
+WHOLES = "full_model_measurements.csv"
+
 
 def conditions(root: Path) -> dict[str, str]:
     """Return the conditions that all rows of operators in graphs share."""
@@ -26,10 +29,8 @@ def conditions(root: Path) -> dict[str, str]:
 
 def campaigns(root: Path) -> dict[str, str]:
     """Return the number of rows in graphs of each board and the days on which its operators were measured."""
-    wholes = pd.read_csv(root / "database" / "full_model_measurements.csv")
-    wholes = of_card(wholes).query("execution == 'graph'")
     found = {}
-    for name, table in (("operators", in_graphs(root)), ("wholes", wholes)):
+    for name, table in (("operators", in_graphs(root)), ("wholes", in_graphs(root, WHOLES))):
         for board, rows in table.groupby(table["device_uuid"].map(board_of)):
             found |= {f"{name}_{board}": f"{len(rows):,}", f"{name}_days_{board}": days(rows["started_at"])}
     return found
@@ -78,7 +79,7 @@ def cache_correction(root: Path) -> dict[str, str]:
     }
 
 
-def in_graphs(root: Path) -> pd.DataFrame:
-    """Return the rows of operators as CUDA graphs on the card of the figures."""
-    rows = pd.read_csv(root / "database" / "operator_measurements.csv", low_memory=False)
+def in_graphs(root: Path, table: str = OPERATORS) -> pd.DataFrame:
+    """Return the rows of a table that ran as CUDA graphs on the card of the figures."""
+    rows = pd.read_csv(root / "database" / table, low_memory=False)
     return of_card(rows).query("execution == 'graph'")

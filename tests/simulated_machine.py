@@ -145,8 +145,8 @@ class Device:
     that forgets itself with ``correlation_time_s``. ``power_capped`` is 1 where power reaches ``power_limit_w``. A load
     that would draw more, on average over its pauses, draws that much on average from ``capping_delay_s`` after its
     begin on, if that is declared, and takes so much longer that its energy stays. ``power_capped`` stays 1 for
-    ``capping_reported_s`` after that. Clocks swing by
-    ``clock_swing_ratio`` to either side: where they are low, power is and time is not.
+    ``capping_reported_s`` after that. Clocks swing by ``clock_swing_ratio`` to either side: where they are low, power
+    is and time is not.
     """
 
     idle_power_w: float = 80.0

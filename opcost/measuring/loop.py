@@ -156,8 +156,7 @@ def _warm_up(workload: Workload, instruments: Instruments, protocol: Measurement
         if ended:
             per_round_s = max(_ended_s(workload, previous, now) / ended, 1e-9)
             wanted = max(1, round(protocol.chunk_s / per_round_s))
-            is_warm = _is_warm(begin, now, instruments, protocol)
-            if is_warm and wanted <= 2 * ended:
+            if wanted <= 2 * ended and _is_warm(begin, now, instruments, protocol):
                 workload.run(wanted)
                 return wanted
             rounds = min(wanted, 10 * rounds)
@@ -171,10 +170,10 @@ def _is_too_heavy(load_begin: ClockReading, instruments: Instruments) -> bool:
 def _is_warm(begin: ClockReading, now: ClockReading, instruments: Instruments, protocol: MeasurementProtocol) -> bool:
     """Return whether a warm-up was long enough, also for the device to recover from the load before."""
     passed_s = now.monotonic_s - begin.monotonic_s
-    longest_s = protocol.warm_up_s + (RECOVERY_S if protocol.at_full_clocks else 0.0)
-    if not protocol.warm_up_s <= passed_s < longest_s:
-        return passed_s >= longest_s
-    return not is_recovering(instruments.log(), begin.epoch_s)
+    if passed_s < protocol.warm_up_s:
+        return False
+    may_recover = protocol.at_full_clocks and passed_s < protocol.warm_up_s + RECOVERY_S
+    return not (may_recover and is_recovering(instruments.log(), begin.epoch_s))
 
 
 def _ended_s(workload: Workload, previous: ClockReading, now: ClockReading) -> float:

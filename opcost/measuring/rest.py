@@ -8,7 +8,7 @@ from opcost.power.ports import Clock
 
 SLOWED_FOR_S = 0.25
 """Shortest time from the measurement of a throttled load to the warm-up of the next one; reading the meters takes 0.05
-s before. After it an H100 reports throttling for another 0.1 s at most, within the warm-up."""
+s before. After it H100s report throttling for another 0.15 s, and so long the warm-up lasts."""
 
 
 class Rest:

@@ -26,9 +26,10 @@ FAR_ABOVE_LIMIT_RATIO = 1.14
 
 
 def is_far_above_limit(trace: PowerTrace, load: Window, power_limit_w: float | None) -> bool:
-    """Return whether the two largest readings of a load are far above the power limit; False if that is unknown."""
-    readings_w = np.sort(fresh_readings(trace, load))
-    return power_limit_w is not None and bool((readings_w[:-1] >= FAR_ABOVE_LIMIT_RATIO * power_limit_w).any())
+    """Return whether two readings of a load or more are far above the power limit; False if that is unknown."""
+    if power_limit_w is None:
+        return False
+    return int(np.count_nonzero(fresh_readings(trace, load) >= FAR_ABOVE_LIMIT_RATIO * power_limit_w)) > 1
 
 
 def is_throttled(state: DeviceState) -> bool:
