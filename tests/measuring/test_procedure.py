@@ -377,8 +377,8 @@ def test_an_operator_that_draws_more_than_its_device_may_is_measured_with_pauses
     assert abs(result.energy_j - load.energy_j) < 3 * result.energy_standard_error_j
     assert result.power_w == pytest.approx(power_w, rel=0.01)
     assert not may_be_throttled(result)
-    # Two calls of 4.5 ms between pauses: a loop of 4 s does not reach 1 %.
-    flags = tuple(flag for flag in result.flags if time_s < 0.004 or flag != Flag.IMPRECISE)
+    # With few calls between pauses, samples scatter so much that a loop of 2 s does not reach 1 %.
+    flags = tuple(flag for flag in result.flags if time_s < 0.002 or flag != Flag.IMPRECISE)
     assert (flags, result.duty_cycle) == {680.0: ((), None), 735.0: (PAUSED, 0.75), 950.0: (PAUSED, 0.5)}[power_w]
     assert result.loop_time_s < LONGEST_LOOP_S + 0.1
 
