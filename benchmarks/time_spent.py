@@ -2,7 +2,7 @@
 
 Example: python general_pipeline_block2.py swin_t --relative-error 0.01 --database run
          PYTHONPATH=. python benchmarks/time_spent.py run
-         PYTHONPATH=. python benchmarks/time_spent.py --page docs/data/{four,three}_models/h?00 > time_spent.md
+         PYTHONPATH=. python benchmarks/time_spent.py --page docs/data/six_models/h* > time_spent.md
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ def frame(rows: Sequence[MeasurementRow]) -> pd.DataFrame:
 
 PAGE = """# Where the time of campaigns goes
 
-Made by `PYTHONPATH=. python benchmarks/time_spent.py --page docs/data/{four,three}_models/h?00 >
-docs/accuracy/time_spent.md` from rows of seven models that no run had measured ([data](../data/README.md)):
-EfficientNet-B5 and -B6, RegNetX-8GF and -16GF, ResNeXt-101 32x8d, Swin-B and Swin3D-S, `--relative-error 0.01`, in CUDA
-graphs, 2026-11-23. A time is that of an operator with all that it repeated. The
-[log](../log/speed.md#2026-11-23-where-the-time-goes-column-by-column) says what was changed after the first four.
+Made by `PYTHONPATH=. python benchmarks/time_spent.py --page docs/data/six_models/h* > docs/accuracy/time_spent.md` from
+rows of six models that no run had measured ([data](../data/README.md)): ConvNeXt-Large, EfficientNet-B7, R3D-18,
+RegNetX-32GF, ResNeXt-101 64x4d and Wide-ResNet-101-2, `--relative-error 0.01`, in CUDA graphs, 2026-11-24. Seven other
+models had half as many operators above the power limit
+([log](../log/speed.md#2026-11-24-six-models-more-with-twice-as-many-operators-above-the-power-limit)). A time is that of an
+operator with all that it repeated.
 
 """
 
