@@ -42,8 +42,8 @@ Made by `PYTHONPATH=. python benchmarks/time_spent.py --page docs/data/six_model
 rows of six models that no run had measured ([data](../data/README.md)): ConvNeXt-Large, EfficientNet-B7, R3D-18,
 RegNetX-32GF, ResNeXt-101 64x4d and Wide-ResNet-101-2, `--relative-error 0.01`, in CUDA graphs, 2026-11-24. Seven other
 models had half as many operators above the power limit
-([log](../log/speed.md#2026-11-24-six-models-more-with-twice-as-many-operators-above-the-power-limit)). A time is that of
-an operator with all that it repeated.
+([log](../log/speed.md#2026-11-24-six-models-more-with-twice-as-many-operators-above-the-power-limit)). A time is that
+of an operator with all that it repeated.
 
 """
 
