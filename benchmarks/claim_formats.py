@@ -6,14 +6,6 @@ import pandas as pd
 
 MINUS = "\N{MINUS SIGN}"
 
-CARD = "NVIDIA H200"
-"""The card that the figures are of, where nothing else is said: rows of other cards have figures of their own."""
-
-
-def of_card(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of that card."""
-    return table[table["device_product"] == CARD]
-
 
 def percent(ratio: float) -> str:
     """Return a ratio as a percentage: one decimal, none from 10 % on."""

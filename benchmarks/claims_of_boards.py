@@ -8,8 +8,8 @@ from itertools import groupby
 from pathlib import Path
 
 import pandas as pd
-from claim_formats import MINUS, board_of, days, fine_percent, milliseconds, of_card, percent
-from claims_of_rows import WHOLES, in_graphs
+from claim_formats import MINUS, board_of, days, fine_percent, milliseconds, percent
+from claims_of_rows import WHOLES, in_graphs, of_card
 from claims_of_sums import SMALL_INPUTS
 from repeatability import FIGURES, apart, joined, variation
 
@@ -76,7 +76,7 @@ def counted_models(database: Database) -> list[tuple[str, OperatorCounts]]:
 
 def boards(root: Path) -> dict[str, str]:
     """Return the differences of boards in the addition that is repeated throughout each campaign."""
-    rows = of_card(pd.read_csv(root / "database" / "sentinel_measurements.csv"))
+    rows = of_card(root, "sentinel_measurements.csv")
     table = rows.groupby("device_uuid")
     time_s, energy_j = (table[column].median() for column in ("time_s", "energy_at_reference_j"))
     return {

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from claim_formats import days, fine_percent, of_card, percent
+from claim_formats import days, fine_percent, percent
+from claims_of_rows import of_card
 
 CAMPAIGN_BOARD = "GPU-cd1b"
 SLOPE_ERROR = 0.001
@@ -71,7 +72,7 @@ def fast_against_long(root: Path) -> dict[str, str]:
 
 def meters(root: Path) -> dict[str, str]:
     """Return the deviations of NVML's power samples from its energy counter, and the temperature coefficients."""
-    table = of_card(pd.read_csv(root / "database" / "meter_qualifications.csv"))
+    table = of_card(root, "meter_qualifications.csv")
     samples = table[table["meter"] == "NVML power samples"]
     known = table[table["power_per_kelvin_standard_error_ratio"] <= SLOPE_ERROR]
     slopes = known.groupby("device_uuid")["power_per_kelvin_ratio"].last()

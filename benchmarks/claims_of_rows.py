@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from claim_formats import board_of, days, milliseconds, of_card
+from claim_formats import board_of, days, milliseconds
+
+CARD = "NVIDIA H200"
+"""The card that the figures are of, where nothing else is said: rows of other cards have figures of their own."""
 
 CITED_BOARD = "cd1b"
 
@@ -79,7 +82,12 @@ def cache_correction(root: Path) -> dict[str, str]:
     }
 
 
-def in_graphs(root: Path, table: str = OPERATORS) -> pd.DataFrame:
-    """Return the rows of a table that ran as CUDA graphs on the card of the figures."""
+def of_card(root: Path, table: str) -> pd.DataFrame:
+    """Return the rows of a committed table that are of the card of the figures."""
     rows = pd.read_csv(root / "database" / table, low_memory=False)
-    return of_card(rows).query("execution == 'graph'")
+    return rows[rows["device_product"] == CARD]
+
+
+def in_graphs(root: Path, table: str = OPERATORS) -> pd.DataFrame:
+    """Return those of them that ran as CUDA graphs."""
+    return of_card(root, table).query("execution == 'graph'")

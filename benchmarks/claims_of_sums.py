@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from claim_formats import CARD, days, milliseconds, of_card, percent, percent_of, ratio_with_error, signed_percent
+from claim_formats import days, milliseconds, percent, percent_of, ratio_with_error, signed_percent
+from claims_of_rows import CARD, of_card
 
 from opcost.comparing.row import ComparisonRow
 from opcost.operators.cases import ALL, CAPTURED
@@ -15,6 +16,8 @@ from opcost.storage.database import Database
 
 SMALL_INPUTS = ("resnet34_32x3x56x56", "resnet18_32x3x32x32")
 """The two models whose input is smaller than published."""
+
+SUMS = "sum_vs_full.csv"
 
 LONG_S = 2e-3
 EFFICIENTNET = "efficientnet_b0_32x3x224x224"
@@ -55,7 +58,7 @@ def sums_against_wholes(root: Path) -> dict[str, str]:
 
 def complete_sums(root: Path) -> pd.DataFrame:
     """Return the card's committed sums that lack no operator: in graphs, on values as in the model."""
-    table = of_card(pd.read_csv(root / "database" / "sum_vs_full.csv"))
+    table = of_card(root, SUMS)
     chosen = (table["execution"] == "graph") & (table["input_data"] == "captured") & (table["missing_operators"] == 0)
     return table[chosen].assign(is_published_size=lambda rows: ~rows["name"].isin(SMALL_INPUTS))
 
@@ -94,8 +97,7 @@ def short_kernels(root: Path) -> dict[str, str]:
 
 def other_runs(root: Path) -> dict[str, str]:
     """Return the differences of eager sums and eager wholes, and of sums on Gaussian inputs and wholes in graphs."""
-    table = of_card(pd.read_csv(root / "database" / "sum_vs_full.csv"))
-    table = table.query("counted == 'all' and missing_operators == 0")
+    table = of_card(root, SUMS).query("counted == 'all' and missing_operators == 0")
     eager = table.query("execution == 'eager' and input_data == 'captured'")
     normal = table.query("execution == 'graph' and input_data == 'normal'")
     errors = {unit: eager[unit] / eager[f"full_{unit}"] - 1 for unit in ("time_s", "energy_j")}
@@ -174,9 +176,8 @@ def comparison_of(config: str, measurements: Path, database: Database) -> Compar
 
 
 def is_usual(row: ComparisonRow) -> bool:
-    condition = row.conditions
-    is_of_card = condition.device_product == CARD
-    return is_of_card and (condition.execution, row.input_data, row.counted) == ("graph", CAPTURED, ALL)
+    kind = row.conditions.device_product, row.conditions.execution, row.input_data, row.counted
+    return kind == (CARD, "graph", CAPTURED, ALL)
 
 
 def days_of_sums(root: Path, sums: pd.DataFrame) -> str:
