@@ -15,8 +15,8 @@ pauses and 98 % of 700 W they allow for 868 and 1230 W. At 85 %, in cycles of 1.
 that loops took 10 to 20 s (H200)."""
 
 LONGEST_LOOP_S = 2.0
-"""Longest loop with pauses. Most reach 1 % within 1 s. Of nine that took more than 2 s, one reached it; the others were
-known to 1.8 % to 5 % (H200, ``docs/log/power_limit.md``)."""
+"""Longest loop with pauses. Most reach 1 % within 1 s. Of seven that took more than 2 s, one reached it; the others
+were known to 1.8 % to 5 % (H200, ``docs/log/speed.md``)."""
 
 SAMPLING_PERIOD_S = 0.8e-3
 """The interval at which the board seems to sample its power for one NVML power sample, or twice that interval. Pauses
