@@ -49,7 +49,7 @@ def test_the_page_of_all_models_follows_from_the_committed_rows(benchmark, pytes
 
 def test_the_page_of_the_time_spent_follows_from_its_rows(benchmark, pytestconfig):
     folders = sorted((ROOT / "docs" / "data" / "six_models").glob("h*"))
-    assert len(folders) == 3
+    assert len(folders) == 6
     page = benchmark("time_spent").page_of([Database(folder) for folder in folders])
     assert is_current(ROOT / "docs" / "accuracy" / "time_spent.md", page, pytestconfig)
 
