@@ -9,7 +9,7 @@ from enum import Enum
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.roofline import FP32, TF32, Roofline, Work, roofline_of
 from opcost.estimates import Estimate, value_of
-from opcost.measuring.conditions import EAGER, Conditions
+from opcost.measuring.conditions import AUTOCAST_DTYPES, EAGER, FP32_DTYPE, Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow, is_flagged, time_of
 from opcost.operators.cases import Case, cases_of_count
@@ -94,12 +94,13 @@ class TupleCost:
 
 
 def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
-    """Return the format of an operator's products: its first floating-point input's dtype, or TF32 if allowed.
+    """Return the format of an operator's products: that of autocast, its first floating-point input's, or TF32.
 
     torch has one TF32 switch for convolutions and one for all other products.
     """
-    dtype = next((spec.dtype for spec in operator.floating_inputs), "float32")
-    if dtype != "float32":
+    dtype = next((spec.dtype for spec in operator.floating_inputs), FP32_DTYPE)
+    dtype = AUTOCAST_DTYPES.get(conditions.precision, dtype)
+    if dtype != FP32_DTYPE:
         return dtype
     if conditions.device_type == "cpu":
         return FP32

@@ -6,10 +6,11 @@ Conditions must be equal for figures that are summed or compared. Circumstances 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Annotated, Final, Literal, TypeAlias
+from types import MappingProxyType
+from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
 from opcost.operators.cases import Case
@@ -22,8 +23,21 @@ GRAPH = "graph"
 EXECUTIONS = (GRAPH, EAGER)
 """How operators and models are run: as CUDA graphs if they can be captured, or called from Python."""
 
-Precision: TypeAlias = Literal["torch-default", "fp32", "tf32"]
+Precision: TypeAlias = Literal["torch-default", "fp32", "tf32", "bf16", "fp16", "amp-bf16"]
 """The precisions that a config may ask for; ``torch_backend.switches`` sets them."""
+
+FP32_DTYPE = "float32"
+DTYPES: Mapping[str, str] = MappingProxyType({"bf16": "bfloat16", "fp16": "float16"})
+"""The dtype of weights and inputs in a precision that is not ``float32``."""
+
+AUTOCAST_DTYPES: Mapping[str, str] = MappingProxyType({"amp-bf16": "bfloat16"})
+"""The dtype of autocast in a precision that uses it."""
+
+MemoryFormat: TypeAlias = Literal["contiguous", "channels_last"]
+"""The memory formats of inputs and weights that a config may ask for."""
+
+CONTIGUOUS: Final = "contiguous"
+CHANNELS_LAST: Final = "channels_last"
 
 TORCH_DEFAULT: Final = "torch-default"
 """torch's default precision: TF32 in cuDNN's convolutions, fp32 in matrix products."""
@@ -34,6 +48,11 @@ CHAINED = "chained"
 CACHES = (WARM, COLD, CHAINED)
 """Contents of the device's cache at each call of an operator in its loop: everything that the previous call used, the
 inputs but not the weights, or the output of a similar layer as the input. Whole models are always ``warm``."""
+
+ADDED_FIELDS = frozenset({"matmul_bf16_reduction", "matmul_fp16_reduction", "matmul_fp16_accumulation"})
+"""Fields of ``Conditions`` that former versions did not have. They are None at torch's default."""
+
+DEFAULTED = "; empty for torch's default"
 
 DEVICE_PRODUCT = Column("name of the device")
 DEVICE_UUID = Column("UUID of the board")
@@ -58,7 +77,7 @@ class Conditions(Columns):
     cuda_version: Annotated[str | None, Column("version of CUDA that torch was built with")]
     cudnn_version: Annotated[str | None, Column("version of cuDNN")]
     cpu_threads: Annotated[int | None, Column("threads of torch, on a CPU only", COUNT_FROM_1)]
-    precision: Annotated[str, Column("requested precision: `torch-default`, `fp32` or `tf32`")]
+    precision: Annotated[str, Column("requested precision", one_of(*get_args(Precision)))]
     matmul_tf32: Annotated[bool, Column("whether matrix products may use TF32")]
     cudnn_tf32: Annotated[bool, Column("whether cuDNN may use TF32")]
     cudnn_benchmark: Annotated[bool, Column("whether cuDNN chooses algorithms by timing them")]
@@ -71,11 +90,25 @@ class Conditions(Columns):
     mode: Annotated[str, Column("kind of pass: `inference`")] = "inference"
     execution: Annotated[str, Column("requested execution of operators and models", one_of(*EXECUTIONS))] = EAGER
     cache: Annotated[str, Column("contents of the device's cache at each call", one_of(*CACHES))] = WARM
+    matmul_bf16_reduction: Annotated[bool | None, Column(f"whether products in bf16 may reduce in bf16{DEFAULTED}")] = (
+        None
+    )
+    matmul_fp16_reduction: Annotated[bool | None, Column(f"whether products in fp16 may reduce in fp16{DEFAULTED}")] = (
+        None
+    )
+    matmul_fp16_accumulation: Annotated[
+        bool | None, Column(f"whether products in fp16 may accumulate in fp16{DEFAULTED}")
+    ] = None
 
     @cached_property
     def key(self) -> str:
-        """16 hexadecimal digits of a hash. Equal conditions have equal keys."""
-        return short_hash("\n".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self)))
+        """16 hexadecimal digits of a hash. Equal conditions have equal keys.
+
+        Fields of ``ADDED_FIELDS`` that are None are left out, so that rows from before they existed keep their keys.
+        """
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        hashed = {name: value for name, value in values.items() if value is not None or name not in ADDED_FIELDS}
+        return short_hash("\n".join(f"{name}={value!r}" for name, value in hashed.items()))
 
     def differences(self, other: Conditions) -> tuple[str, ...]:
         """Return one text for each field that differs: ``torch_version: 2.11.0 / 2.12.0``."""

@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TypeAlias, Union
 
@@ -182,7 +182,10 @@ class OperatorTuple:
 
 
 def model_operator(
-    model_name: str, weights_name: str | None, input_size: Sequence[int], seed: int = DEFAULT_SEED
+    model_name: str,
+    weights_name: str | None,
+    input_size: Sequence[int],
+    seed: int = DEFAULT_SEED,
 ) -> OperatorTuple:
     """Return the tuple that describes a whole model with its weights and its input, batch first.
 
@@ -195,6 +198,16 @@ def model_operator(
     source, _, name = model_name.rpartition(":")
     package = MODEL_PACKAGES.get(source, f"{source}.") if source else TORCHVISION_MODELS
     return OperatorTuple(package + name, weights + seeds, (TensorSpec(tuple(input_size), "float32"),))
+
+
+def stored_as(model: OperatorTuple, dtype: str, is_channels_last: bool) -> OperatorTuple:
+    """Return a whole model whose input and weights are stored in a dtype, channels last or contiguous.
+
+    Shapes without spatial dimensions are always contiguous.
+    """
+    (spec,) = tensor_specs(model.inputs)
+    strides = channels_last_strides(spec.shape) if is_channels_last else None
+    return replace(model, inputs=(replace(spec, dtype=dtype, strides=strides),))
 
 
 def seed_of(model: OperatorTuple) -> int:

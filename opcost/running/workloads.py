@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from opcost.measuring.calls import Calls
@@ -15,7 +16,8 @@ from opcost.operators.cases import Case
 from opcost.sources.models import resolve
 from opcost.torch_backend.background_load import BackgroundLoad
 from opcost.torch_backend.pauses import with_pauses
-from opcost.torch_backend.switches import precision
+from opcost.torch_backend.relocation import Layer
+from opcost.torch_backend.switches import autocast, precision
 from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
 
 
@@ -41,7 +43,7 @@ class Workloads:
     def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
         """Build a workload while the background load runs; pause the load until the end of the context."""
         with precision(setting.precision):
-            eager = self._eager(case, setting.cache)
+            eager = self._eager(case, setting)
             self.pause_background()
             try:
                 if duty_cycle < 1:
@@ -56,8 +58,9 @@ class Workloads:
         if self.background is not None:
             self.background.pause()
 
-    def _eager(self, case: Case, cache: str) -> EagerWorkload:
+    def _eager(self, case: Case, setting: Setting) -> EagerWorkload:
+        context = partial(autocast, setting.precision, self.device)
         if case.operator.is_model:
-            model, inputs = resolve(case.operator).with_inputs(self.device)
-            return EagerWorkload(Calls(lambda: model(*inputs)), self.device)
-        return operator_workload(case.operator, self.device, case.input_data, cache)
+            model = Layer(*resolve(case.operator).with_inputs(self.device), {}, context)
+            return EagerWorkload(Calls(model.call), self.device)
+        return operator_workload(case.operator, self.device, case.input_data, setting.cache, context)

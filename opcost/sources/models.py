@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from opcost.errors import CannotBuildError, CannotMeasureError
-from opcost.operators.tuples import META, OperatorTuple, seed_of
+from opcost.operators.tuples import META, OperatorTuple, seed_of, tensor_specs
 from opcost.sources.ports import ListedModel, ModelSource
 from opcost.sources.registry import source_of
 from opcost.torch_backend.inputs import DrawnInputs
 from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.weight_form import store_weights
 from opcost.torch_backend.workload import one_line
 
 
@@ -40,7 +42,7 @@ class ResolvedModel:
         """
         try:
             inputs = DrawnInputs(device, seed_of(self.operator), drawn_on="cpu")
-            model = self.source.build(self.operator, device)
+            model = like_its_input(self.source.build(self.operator, device), self.operator)
             values = inputs.values(self.source.input_values(self.operator))
             if self.listed.is_foreign:
                 self._try(model, values)
@@ -68,6 +70,12 @@ class ResolvedModel:
         if self.listed.is_data_dependent:
             INFERENCE.run_once(model, inputs)
         return model, inputs
+
+
+def like_its_input(model: nn.Module, operator: OperatorTuple) -> nn.Module:
+    """Return a model with weights in the dtype and memory format of the input in its tuple."""
+    (spec,) = tensor_specs(operator.inputs)
+    return store_weights(model, getattr(torch, spec.dtype), spec.strides is not None)
 
 
 def resolve(operator: OperatorTuple) -> ResolvedModel:

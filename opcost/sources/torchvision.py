@@ -208,7 +208,7 @@ def input_values(operator: OperatorTuple) -> tuple[PlainValue, ...]:
     (spec,) = tensor_specs(operator.inputs)
     task = _task_of(operator.short_name)
     if task == "optical_flow":
-        return tuple(TensorSpec(spec.shape, spec.dtype, identity=frame) for frame in range(2))
+        return tuple(TensorSpec(spec.shape, spec.dtype, spec.strides, frame) for frame in range(2))
     if task == "detection":
         return (tuple(TensorSpec(spec.shape[1:], spec.dtype, identity=image) for image in range(spec.shape[0])),)
     return (spec,)

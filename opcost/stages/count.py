@@ -27,6 +27,7 @@ from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
 from opcost.torch_backend.capture import capture
+from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.workload import REFUSALS, one_line
 
 COUNTING_RATES = {"cpu": Rates(2e-11, 5e-10, 0.3), "cuda": Rates(5e-14, 5e-13, 0.5), META: Rates(0.0, 0.0, 0.25)}
@@ -209,7 +210,8 @@ def _count(task: _Task) -> OperatorCounts:
     try:
         model, inputs = task.model.ready_to_count(task.device)
         _check_composites(config, model)
-        return capture(model, inputs, task.model.operator, config.composites)
+        with autocast(config.precision, task.device):
+            return capture(model, inputs, task.model.operator, config.composites)
     except UnknownOperationError as error:
         remedy = "add a formula, or the name to WITHOUT_PRODUCTS, in opcost/torch_backend/flops.py"
         raise UserError(f"{config.where('model_name')}: model_name: {config.model_name}: {error}; {remedy}") from error

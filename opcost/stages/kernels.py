@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -23,9 +24,9 @@ from opcost.sources.models import resolve
 from opcost.sources.registry import check_config
 from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.capture import watch
-from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.profiler import Kernel, Mark, profiled
-from opcost.torch_backend.switches import precision
+from opcost.torch_backend.switches import autocast, precision
 from opcost.torch_backend.workload import operator_workload
 from opcost.units import milliseconds, percent
 
@@ -129,7 +130,7 @@ def _rows(report: KernelsReport, config: ModelConfig, conditions: Conditions) ->
 
 def _compare(config: ModelConfig, device: str) -> KernelsReport:
     whole, calls = _in_model(config, device)
-    alone = _alone(list(calls), device)
+    alone = _alone(list(calls), device, partial(autocast, config.precision, device))
     kinds = tuple(_kinds(calls, alone))
     return KernelsReport(
         name=config.name,
@@ -161,16 +162,19 @@ def profiled_calls(
 def _in_model(config: ModelConfig, device: str) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
     """Return the kernels of a run of the model, and those of each call of each operator that launches any."""
     model, inputs = resolve(model_tuple(config)).with_inputs(device)
+    context = partial(autocast, config.precision, device)
     for _ in range(WARM_UP_RUNS):
-        INFERENCE.run_once(model, inputs)
-    operators, kernels = profiled_calls(model, inputs, config.composites)
+        with context():
+            INFERENCE.run_once(model, inputs)
+    with context():
+        operators, kernels = profiled_calls(model, inputs, config.composites)
     calls: dict[OperatorTuple, list[Launched]] = {}
     for mark, launched in _by_mark(kernels).items():
         calls.setdefault(operators[mark], []).append(Launched.of(launched))
     return Launched.of(kernels), calls
 
 
-def _alone(operators: list[OperatorTuple], device: str) -> dict[OperatorTuple, Launched | str]:
+def _alone(operators: list[OperatorTuple], device: str, context: Context) -> dict[OperatorTuple, Launched | str]:
     """Return the kernels of one call of each tuple alone, or why it does not run."""
     refused: dict[OperatorTuple, Launched | str] = {}
     calls: dict[OperatorTuple, int] = {}
@@ -178,7 +182,7 @@ def _alone(operators: list[OperatorTuple], device: str) -> dict[OperatorTuple, L
     def run(mark: Mark) -> None:
         for index, operator in enumerate(operators):
             try:
-                workload = operator_workload(operator, device)
+                workload = operator_workload(operator, device, context=context)
                 workload.run(1)
                 with mark(str(index)):
                     workload.run(REPETITIONS)

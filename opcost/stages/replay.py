@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 from opcost.errors import CannotMeasureError
+from opcost.measuring.conditions import AUTOCAST_DTYPES
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import META, OperatorTuple
 from opcost.progress import Progress
 from opcost.running.devices import choose_device
 from opcost.running.request import COUNTS, Request, counted
+from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.flops import CostCounter, OperationCost, total
 from opcost.torch_backend.meta_device import like_a_device
-from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.passes import INFERENCE, Context
+from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.values import plain_value
 from opcost.torch_backend.workload import REFUSALS, one_line, operator_call
 
@@ -43,27 +48,29 @@ def rebuild_operators(request: Request, progress: Progress) -> list[RebuildRepor
     """
     models = counted(request, request.configs(), COUNTS)
     device = choose_device(request.device)
-    seen: set[OperatorTuple] = set()
+    seen: set[tuple[str | None, OperatorTuple]] = set()
     reports = []
     progress.start(len(models))
     try:
         for config, counts in models:
             progress.begin(config.name)
-            new = [count for count in counts.counts if count.operator not in seen]
-            seen.update(count.operator for count in new)
-            reports.append(_report(config.name, new, META if counts.device_type == META else device))
+            dtype = AUTOCAST_DTYPES.get(config.precision)
+            new = [count for count in counts.counts if (dtype, count.operator) not in seen]
+            seen.update((dtype, count.operator) for count in new)
+            counted_on = META if counts.device_type == META else device
+            reports.append(_report(config, new, counted_on))
             progress.finish(f"{reports[-1].rebuilt} of {len(new)} new tuples rebuilt")
     finally:
         progress.end()
     return reports
 
 
-def difference(count: OperatorCount, device: str) -> str | None:
+def difference(count: OperatorCount, device: str, context: Context = nullcontext) -> str | None:
     """Run a counted operator alone; return how it differs from its count, None if it does not."""
     costs: list[OperationCost] = []
     try:
         function, args, kwargs = operator_call(count.operator, device)
-        with INFERENCE.context(), like_a_device(device), CostCounter(costs.append):
+        with INFERENCE.context(), context(), like_a_device(device), CostCounter(costs.append):
             outputs = plain_value(function(*args, **kwargs), {})
     except CannotMeasureError as error:
         return str(error)
@@ -75,11 +82,12 @@ def difference(count: OperatorCount, device: str) -> str | None:
     return None if flop == count.flop else f"{flop} FLOPs, not {count.flop}"
 
 
-def _report(name: str, counts: list[OperatorCount], device: str) -> RebuildReport:
-    differences = [(count.operator, difference(count, device)) for count in counts]
+def _report(config: ModelConfig, counts: list[OperatorCount], device: str) -> RebuildReport:
+    context = partial(autocast, config.precision, device)
+    differences = [(count.operator, difference(count, device, context)) for count in counts]
     different = [(operator, text) for operator, text in differences if text is not None]
     return RebuildReport(
-        name=name,
+        name=config.name,
         operators=len(counts),
         rebuilt=len(counts) - len(different),
         value_dependent=tuple(_line(*item) for item in different if item[0].short_name in VALUE_DEPENDENT),

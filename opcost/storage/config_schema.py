@@ -9,13 +9,13 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from pydantic_core import ErrorDetails
 
-from opcost.measuring.conditions import TORCH_DEFAULT, Precision
+from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT, MemoryFormat, Precision
 from opcost.operators.tuples import DEFAULT_SEED
 from opcost.storage.config_nodes import (
     REFUSED,
@@ -38,9 +38,10 @@ UNSUPPORTED_KEYS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys("training train mode backward loss optimizer".split(), "opcost measures inference only"),
         **dict.fromkeys(
-            "dtype amp autocast half quantized".split(),
-            "opcost measures fp32 and TF32 only; write precision: fp32, or tf32",
+            "dtype amp autocast half".split(),
+            f"write precision: one of {', '.join(get_args(Precision))}",
         ),
+        "quantized": "opcost does not measure quantized models",
         **dict.fromkeys("batch batch_size".split(), "the batch is the first number of input_size"),
         **dict.fromkeys("device execution cache seconds".split(), "this is an option of the command line"),
     }
@@ -79,7 +80,10 @@ class Summary(Schema):
     )
     done: bool = Field(default=False, description="done: false (true or false, no quotes)")
     precision: Precision = Field(
-        default=TORCH_DEFAULT, description="precision: torch-default (or fp32, or tf32; no other is supported)"
+        default=TORCH_DEFAULT, description=f"precision: torch-default (or {', '.join(get_args(Precision)[1:])})"
+    )
+    memory_format: MemoryFormat = Field(
+        default=CONTIGUOUS, description="memory_format: contiguous (or channels_last, of weights and inputs)"
     )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         default=DEFAULT_SEED, description="seed: 0 (a whole number from 0 up, for random weights and the input)"

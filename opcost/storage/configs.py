@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import TORCH_DEFAULT
+from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
 from opcost.operators.tuples import DEFAULT_SEED
 from opcost.storage.config_nodes import (
     Document,
@@ -36,10 +36,10 @@ class ModelConfig:
     """One model at one input size, as described by its ``summary.yml``.
 
     ``name`` is the folder's name, ``path`` the file as the user named it. ``weights_name`` None means random weights.
-    ``input_size`` has the batch first and 2 to 6 positive numbers. ``precision`` is ``torch-default``, ``fp32`` or
-    ``tf32``. ``seed`` is the seed of random weights and of the input. ``composites`` are classes of modules that are
-    counted as one operator each, besides ``operators.counts.COMPOSITES``. ``own_folder`` is the folder for
-    files about the model, None for that of ``path``.
+    ``input_size`` has the batch first and 2 to 6 positive numbers. ``precision`` is a ``Precision``,
+    ``memory_format`` a ``MemoryFormat``. ``seed`` is the seed of random weights and of the input. ``composites`` are
+    classes of modules that are counted as one operator each, besides ``operators.counts.COMPOSITES``. ``own_folder`` is
+    the folder for files about the model, None for that of ``path``.
     """
 
     name: str
@@ -49,6 +49,7 @@ class ModelConfig:
     input_size: tuple[int, ...]
     done: bool
     precision: str = TORCH_DEFAULT
+    memory_format: str = CONTIGUOUS
     seed: int = DEFAULT_SEED
     composites: tuple[str, ...] = ()
     own_folder: Path | None = field(default=None, compare=False, repr=False)

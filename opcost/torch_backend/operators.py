@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -14,8 +14,10 @@ from torch.overrides import get_ignored_functions, resolve_name
 
 from opcost.comparing.cache_chains import WHOLE_CHAINS
 from opcost.errors import CannotMeasureError
+from opcost.measuring.conditions import CHANNELS_LAST
 from opcost.operators.tuples import OperatorTuple, PlainValue, short_hash
 from opcost.torch_backend.values import plain_value, public_name
+from opcost.torch_backend.weight_form import has_channels_last, store_weights, weight_dtype
 
 TRUSTED_PACKAGES = ("torch", "torchvision")
 """The only packages, besides ``WHOLE_CHAINS``, from which classes are imported by name, because importing runs code."""
@@ -45,6 +47,10 @@ WITHOUT_EFFECT_IN_EVAL = frozenset(
 )
 """Parameters without effect in eval mode, by the beginning of the class's name. They are omitted, so that modules with
 the same kernels are one tuple. A box generator's ratios are contained in its scales."""
+
+DTYPE = "dtype"
+MEMORY_FORMAT = "memory_format"
+"""Parameters of tuples that say how the weights are stored, if not contiguous in float32."""
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """``*args`` and ``**kwargs``: unknown for modules with weights (LSTM), without effect for others (Identity)."""
@@ -163,13 +169,13 @@ def build_module(operator: OperatorTuple, device: str) -> nn.Module:
     arguments = dict(operator.parameters)
     if UNKNOWN in arguments:
         raise CannotMeasureError(f"{operator.operator} cannot be rebuilt: it does not keep {arguments[UNKNOWN]}")
-    if "dtype" in arguments:
-        arguments["dtype"] = getattr(torch, str(arguments["dtype"]))
+    dtype: Any = getattr(torch, str(arguments.pop(DTYPE, "float32")), None)
+    is_channels_last = arguments.pop(MEMORY_FORMAT, None) == CHANNELS_LAST
     try:
-        module: nn.Module = cls(**arguments)
+        module: nn.Module = store_weights(cls(**arguments).to(device), dtype, is_channels_last)
     except (TypeError, ValueError) as error:
         raise CannotMeasureError(f"{operator.operator}({operator.parameters_text}) cannot be built: {error}") from error
-    return module.to(device).train(operator.mode == "train")
+    return module.train(operator.mode == "train")
 
 
 def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
@@ -182,7 +188,7 @@ def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
     unknown = []
     for name, parameter in constructor_parameters(cls):
         if (
-            name == "device"
+            name in ("device", DTYPE)
             or name.startswith("_")
             or _is_without_effect(module, name)
             or (parameter.kind in VARIADIC and next(module.parameters(), None) is None)
@@ -195,6 +201,7 @@ def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
             yield name, value
     if unknown:
         yield UNKNOWN, f"{', '.join(unknown)}; contents {short_hash(_contents(module))}"
+    yield from _weight_form(module)
 
 
 def _contents(module: nn.Module) -> str:
@@ -274,18 +281,19 @@ def _argument(module: nn.Module, name: str) -> PlainValue:
     reader = SPECIAL_READERS.get((operator_class(module).__name__, name))
     if reader is not None:
         return plain_parameter(name, reader(module))
-    if name == "dtype":
-        return _dtype(module)
     if name == "bias" and getattr(module, "bias", 0) is None:
         return False
     kept = next((attribute for attribute in (name, f"_{name}") if hasattr(module, attribute)), None)
     return UNKNOWN if kept is None else plain_parameter(name, getattr(module, kept))
 
 
-def _dtype(module: nn.Module) -> PlainValue:
-    """Return the dtype of a module's weights; None, the constructor's default, for float32 or no weights."""
-    dtype = next((weight.dtype for weight in module.parameters()), torch.float32)
-    return None if dtype == torch.float32 else plain_parameter("dtype", dtype)
+def _weight_form(module: nn.Module) -> Iterator[tuple[str, PlainValue]]:
+    """Yield how a module's weights are stored: the dtype if not float32, the memory format if not contiguous."""
+    dtype = weight_dtype(module)
+    if dtype != torch.float32:
+        yield DTYPE, plain_parameter(DTYPE, dtype)
+    if has_channels_last(module):
+        yield MEMORY_FORMAT, CHANNELS_LAST
 
 
 def _resolve(operator: str) -> Any:

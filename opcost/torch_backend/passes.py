@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
+
+Context: TypeAlias = Callable[[], AbstractContextManager[Any]]
+"""Returns a new context manager for a call."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,7 @@ class Pass:
     """A kind of pass. ``name`` is the ``mode`` of the conditions; ``context`` returns a context manager for calls."""
 
     name: str
-    context: Callable[[], AbstractContextManager[Any]]
+    context: Context
 
     def run_once(self, call: Callable[..., object], inputs: tuple[Any, ...]) -> None:
         """Call something once in this pass's context."""

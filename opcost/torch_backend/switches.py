@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import TORCH_DEFAULT, is_gpu
+from opcost.measuring.conditions import AUTOCAST_DTYPES, device_type_of, is_gpu
 
-PRECISIONS = {TORCH_DEFAULT: (False, True), "fp32": (False, False), "tf32": (True, True)}
-"""The switches of each precision: whether TF32 is used in matrix products, and in cuDNN."""
+TF32_SWITCHES = {"fp32": (False, False), "tf32": (True, True)}
+"""The switches of a precision: whether TF32 is used in matrix products, and in cuDNN. Others have torch's defaults."""
+
+DEFAULT_TF32_SWITCHES = (False, True)
 
 OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
 """Environment variables that override torch's switches."""
@@ -36,6 +38,9 @@ class TorchState:
     sdpa_memory_efficient: bool
     sdpa_cudnn: bool
     sdpa_math: bool
+    matmul_bf16_reduction: bool | None
+    matmul_fp16_reduction: bool | None
+    matmul_fp16_accumulation: bool | None
 
 
 def torch_state(device: str) -> TorchState:
@@ -56,18 +61,35 @@ def torch_state(device: str) -> TorchState:
         sdpa_memory_efficient=torch.backends.cuda.mem_efficient_sdp_enabled(),
         sdpa_cudnn=torch.backends.cuda.cudnn_sdp_enabled(),
         sdpa_math=torch.backends.cuda.math_sdp_enabled(),
+        matmul_bf16_reduction=_unless(True, torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction),
+        matmul_fp16_reduction=_unless(True, torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction),
+        matmul_fp16_accumulation=_unless(False, getattr(torch.backends.cuda.matmul, "allow_fp16_accumulation", False)),
     )
+
+
+def _unless(default: bool, value: bool) -> bool | None:
+    return None if value == default else value
 
 
 @contextmanager
 def precision(name: str) -> Iterator[None]:
-    """Set the TF32 switches of a precision (see ``PRECISIONS``), and restore them afterwards."""
+    """Set the TF32 switches of a precision (see ``TF32_SWITCHES``), and restore them afterwards."""
     before = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
     try:
-        _allow_tf32(*PRECISIONS[name])
+        _allow_tf32(*TF32_SWITCHES.get(name, DEFAULT_TF32_SWITCHES))
         yield
     finally:
         _allow_tf32(*before)
+
+
+def autocast(precision: str, device: str) -> AbstractContextManager[object]:
+    """Return a new context of autocast as a precision uses it, or a context without effect.
+
+    Enter one for each run of a model: autocast keeps casts of weights until its context ends.
+    """
+    if precision not in AUTOCAST_DTYPES:
+        return nullcontext()
+    return torch.autocast(device_type_of(device), getattr(torch, AUTOCAST_DTYPES[precision]))
 
 
 def check_overrides(environment: Mapping[str, str] = os.environ) -> None:

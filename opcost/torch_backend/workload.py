@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -23,7 +23,7 @@ from opcost.torch_backend.finite import flags_of_output
 from opcost.torch_backend.flops import ALLOCATIONS
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import build_operator
-from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.pieces import CaptureRefusal
 from opcost.torch_backend.relocation import Layer, device_memory, repeated
 
@@ -243,19 +243,23 @@ def _graph_of(workload: EagerWorkload, overhead: GraphWorkload | None) -> GraphW
 
 
 def operator_workload(
-    operator: OperatorTuple, device: str, data: InputData = NORMAL_DATA, cache: str = WARM
+    operator: OperatorTuple,
+    device: str,
+    data: InputData = NORMAL_DATA,
+    cache: str = WARM,
+    context: Context = nullcontext,
 ) -> EagerWorkload:
     """Return an operator tuple with fresh weights and random inputs as a repeatable load on a device.
 
-    ``cache`` is one of ``CACHES``. An in-place operator adds and subtracts in turn or writes into another tensor,
-    because in a loop it would modify its own input, and with it the power. In a
+    ``cache`` is one of ``CACHES``; each call runs in a ``context`` of its own. An in-place operator adds and subtracts
+    in turn or writes into another tensor, because in a loop it would modify its own input, and with it the power. In a
     CUDA graph it runs in several memory placements. An output with NaN or infinity is flagged if the inputs have none.
 
     Raises:
         CannotMeasureError: it cannot be built or repeated here.
     """
     with refused_calls(device):
-        layer = Layer(*operator_call(operator, device, data))
+        layer = Layer(*operator_call(operator, device, data), context)
         calls = repeated(layer, cache, partial(device_memory, device))
         workload = EagerWorkload(calls, device)
         # Operators that only allocate return whatever the memory held.

@@ -1,0 +1,47 @@
+"""The dtype and memory format in which a module stores its weights. Buffers count as weights, as in frozen norms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from opcost.operators.layouts import channels_last_strides
+
+CHANNELS_LAST_FORMATS = {4: "channels_last", 5: "channels_last_3d"}
+"""torch's names of the memory format, by the number of dimensions."""
+
+
+def weight_dtype(module: nn.Module) -> torch.dtype:
+    """Return the dtype of a module's floating-point weights, float32 if it has none."""
+    return next((weight.dtype for weight in _weights(module)), torch.float32)
+
+
+def has_channels_last(module: nn.Module) -> bool:
+    """Return whether any weight is stored channels last.
+
+    Filters of one value or of one channel are stored in the same way in both formats, and do not count.
+    """
+    return any(
+        not weight.is_contiguous() and weight.stride() == channels_last_strides(weight.shape)
+        for weight in _weights(module)
+    )
+
+
+def store_weights(module: nn.Module, dtype: torch.dtype, is_channels_last: bool) -> nn.Module:
+    """Convert a module's floating-point weights in place and return it.
+
+    ``nn.Module.to`` refuses modules that have weights of both four and five dimensions.
+    """
+    module = module.to(dtype)
+    if is_channels_last:
+        for weight in _weights(module):
+            if weight.dim() in CHANNELS_LAST_FORMATS:
+                memory_format = getattr(torch, CHANNELS_LAST_FORMATS[weight.dim()])
+                weight.data = weight.data.to(memory_format=memory_format)
+    return module
+
+
+def _weights(module: nn.Module) -> Iterator[torch.Tensor]:
+    return (weight for weight in (*module.parameters(), *module.buffers()) if weight.is_floating_point())
