@@ -11,7 +11,7 @@ from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.comparing.roofline import FP32, TF32, Roofline
 from opcost.comparing.tuple_costs import TupleFlag
-from opcost.measuring.conditions import TORCH_DEFAULT, Conditions
+from opcost.measuring.conditions import AUTOCAST_DTYPES, DTYPES, TORCH_DEFAULT, Conditions
 from opcost.reporting.show_doubts import doubt_lines, is_by_time
 from opcost.stages.show import DeviceRanking, ShownModel
 from opcost.units import number_of, percent, some_of
@@ -31,13 +31,21 @@ NAMES_SHOWN = 6
 
 def arithmetic(conditions: Conditions) -> str:
     """Return the formats of convolutions and of matrix products in words."""
+    convolutions, products = _formats(conditions)
+    if convolutions != products:
+        default = " (torch's default)" if conditions.precision == TORCH_DEFAULT else ""
+        return f"convolutions in {convolutions} and matrix products in {products}{default}"
+    return f"{products} by autocast" if conditions.precision in AUTOCAST_DTYPES else products
+
+
+def _formats(conditions: Conditions) -> tuple[str, str]:
+    """Return the formats of convolutions and of matrix products."""
+    dtype = {**DTYPES, **AUTOCAST_DTYPES}.get(conditions.precision)
+    if dtype is not None:
+        return dtype, dtype
     is_gpu = conditions.device_type != "cpu"
     convolutions = TF32 if is_gpu and conditions.cudnn_tf32 else FP32
-    products = TF32 if is_gpu and conditions.matmul_tf32 else FP32
-    if convolutions == products:
-        return products
-    default = " (torch's default)" if conditions.precision == TORCH_DEFAULT else ""
-    return f"convolutions in {convolutions} and matrix products in {products}{default}"
+    return convolutions, TF32 if is_gpu and conditions.matmul_tf32 else FP32
 
 
 def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozenset()) -> list[str]:
@@ -162,7 +170,7 @@ def _boards_line(boards: BoardDifferences) -> list[str]:
 
 
 def _arithmetic_line(rows: Sequence[RankingRow]) -> list[str]:
-    mixed = [row for row in rows if arithmetic(row.conditions) not in (FP32, TF32)]
+    mixed = [row for row in rows if len(set(_formats(row.conditions))) > 1]
     if len(rows) < 2 or not mixed:
         return []
     return [

@@ -3,12 +3,12 @@ from dataclasses import fields, replace
 import pytest
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS
 
-from opcost.measuring.conditions import COLD, GRAPH, Conditions, measurement_key
+from opcost.measuring.conditions import ADDED_FIELDS, COLD, GRAPH, Conditions, measurement_key
 from opcost.operators.cases import Case
-from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.operators.tuples import OperatorTuple, TensorSpec, short_hash
 
 OTHER_VALUES = {bool: lambda value: not value, int: lambda value: value + 1, float: lambda value: value + 1.0}
-OTHERS_OF_A_FEW = {"cpu_threads": 4, "execution": GRAPH, "cache": COLD}
+OTHERS_OF_A_FEW = {"precision": "fp32", "cpu_threads": 4, "execution": GRAPH, "cache": COLD}
 
 
 def changed(field_name):
@@ -76,3 +76,10 @@ def test_keys_stay_what_they_are():
     relu = OperatorTuple("torch.nn.ReLU", inputs=(TensorSpec((32, 64), "float32"),))
     assert SIMULATED_CONDITIONS.key == "8862b84bfa9b31f1"
     assert measurement_key(Case(relu), SIMULATED_CONDITIONS) == "5bf6969355c97ca7-317b32c143692b99-8862b84bfa9b31f1"
+
+
+def test_rows_from_before_a_condition_existed_keep_their_keys():
+    hashed = [field.name for field in fields(Conditions) if field.name not in ADDED_FIELDS]
+    text = "\n".join(f"{name}={getattr(SIMULATED_CONDITIONS, name)!r}" for name in hashed)
+    assert SIMULATED_CONDITIONS.key == short_hash(text)
+    assert all(getattr(SIMULATED_CONDITIONS, name) is None for name in ADDED_FIELDS)

@@ -570,6 +570,8 @@ def test_a_narrow_ranking_has_the_roof_and_no_note_on_columns_that_it_leaves_out
         ({"device_type": "cuda", "cudnn_tf32": True, "matmul_tf32": True, "precision": "tf32"}, "TF32"),
         ({"device_type": "cuda", "cudnn_tf32": False, "precision": "fp32"}, "fp32"),
         ({"device_type": "cpu", "cudnn_tf32": True}, "fp32"),
+        ({"device_type": "cuda", "cudnn_tf32": True, "precision": "bf16"}, "bfloat16"),
+        ({"device_type": "cuda", "cudnn_tf32": True, "precision": "amp-bf16"}, "bfloat16 by autocast"),
     ],
 )
 def test_the_arithmetic_is_that_of_the_conditions(changes: dict[str, Any], words: str) -> None:

@@ -334,7 +334,7 @@ WEIGHTS_REMEDY = "write weights_name: null (random weights, or a name such as IM
 DONE_REMEDY = "write done: false (true or false, no quotes)"
 SEED_REMEDY = "write seed: 0 (a whole number from 0 up, for random weights and the input)"
 COMPOSITES_REMEDY = "write composites: [ShiftedWindowAttention] (class names without their modules)"
-PRECISION_REMEDY = "write precision: torch-default (or fp32, or tf32; no other is supported)"
+PRECISION_REMEDY = "write precision: torch-default (or fp32, tf32, bf16, fp16, amp-bf16)"
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ PRECISION_REMEDY = "write precision: torch-default (or fp32, or tf32; no other i
         ("false", "0", f"5: done: the value is 0, in YAML a number; {DONE_REMEDY}"),
         ("false", "", f"5: done: the value is empty; {DONE_REMEDY}"),
         ("false", "false\nprecision: on", f"6: precision: the value is on, in YAML a boolean; {PRECISION_REMEDY}"),
-        ("false", "false\nprecision: fp16", f"6: precision: the value is the text 'fp16'; {PRECISION_REMEDY}"),
+        ("false", "false\nprecision: int8", f"6: precision: the value is the text 'int8'; {PRECISION_REMEDY}"),
         ("false", "false\nseed: -1", f"6: seed: the value is -1, in YAML a number; {SEED_REMEDY}"),
         ("false", "false\nseed: 0x1", f"6: seed: the value is 0x1, in YAML a number; {SEED_REMEDY}"),
         ("false", "false\ncomposites: A", f"6: composites: the value is the text 'A'; {COMPOSITES_REMEDY}"),
@@ -405,17 +405,23 @@ PRECISION_REMEDY = "write precision: torch-default (or fp32, or tf32; no other i
         (
             "done",
             "on: 1\ndone",
-            "5: on: unknown key; the keys are model_name, weights_name, input_size, done, precision, seed, composites",
+            "5: on: unknown key; the keys are model_name, weights_name, input_size, done, precision, "
+            "memory_format, seed, composites",
         ),
         ("done", "? [a]\n: b\ndone", "5: a key is a list of 1; write a plain word"),
-        ("false", "false\nprecision: bf16", f"6: precision: the value is the text 'bf16'; {PRECISION_REMEDY}"),
+        (
+            "false",
+            "false\nmemory_format: nhwc",
+            "6: memory_format: the value is the text 'nhwc'; "
+            "write memory_format: contiguous (or channels_last, of weights and inputs)",
+        ),
         ("done", "training: true\ndone", "5: training: unknown key; opcost measures inference only"),
         ("done", "Batch: 8\ndone", "5: Batch: unknown key; the batch is the first number of input_size"),
         ("done", "device: cpu\ndone", "5: device: unknown key; this is an option of the command line"),
         (
             "done",
             "dtype: bf16\ndone",
-            "5: dtype: unknown key; opcost measures fp32 and TF32 only; write precision: fp32, or tf32",
+            "5: dtype: unknown key; write precision: one of torch-default, fp32, tf32, bf16, fp16, amp-bf16",
         ),
         ("input_size: [32, 3, 224, 224]\n", "", f"1: input_size: missing; {SIZE_REMEDY}"),
         ("resnet18", "&m resnet18", "2: the anchor &m is not allowed; remove it"),

@@ -15,11 +15,13 @@ from torchvision.models.resnet import BasicBlock
 from torchvision.models.video.resnet import Conv3DNoTemporal
 
 from opcost.errors import CannotMeasureError
-from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator, stored_as
+from opcost.sources.models import resolve
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.inputs import DrawnInputs, operator_inputs
 from opcost.torch_backend.operators import UNKNOWN, build_module, find_function, function_tuple, module_tuple
 from opcost.torch_backend.values import public_name
+from opcost.torch_backend.weight_form import store_weights, weight_dtype
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "operator_texts.txt"
 IMAGE = torch.zeros(2, 4, 16, 16)
@@ -69,6 +71,35 @@ def test_every_operator_of_a_model_is_rebuilt_from_its_tuple(name: str, size: in
     for count in modules:
         assert rebuilt(count.operator) == count.operator
         assert rebuilt(count.operator).key == count.operator.key
+
+
+@pytest.mark.parametrize("is_channels_last", [False, True])
+@pytest.mark.parametrize(("name", "size"), [("mobilenet_v3_small", 32), ("swin_t", 32), ("vit_b_16", 224)])
+def test_weights_are_rebuilt_as_they_are_stored_in_the_model(name: str, size: int, is_channels_last: bool) -> None:
+    operator = stored_as(model_operator(name, None, (2, 3, size, size)), "bfloat16", is_channels_last)
+    model, inputs = resolve(operator).with_inputs("cpu")
+    counts = capture(model, inputs, operator)
+    modules = [count.operator for count in counts.counts if not count.operator.is_function]
+    assert [rebuilt(one) for one in modules] == modules
+    weights = [weight for one in modules for weight in build_module(one, "cpu").parameters()]
+    assert {weight.dtype for weight in weights} == {torch.bfloat16}
+    forms = {dict(one.parameters).get("memory_format") for one in modules if "Conv2d" in one.operator}
+    assert ("channels_last" in forms) == is_channels_last
+
+
+def test_one_module_may_have_filters_for_images_and_for_videos() -> None:
+    both = nn.ModuleList([nn.Conv2d(4, 4, 3), nn.Conv3d(4, 4, 3)])
+    store_weights(both, torch.float16, is_channels_last=True)
+    assert both[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert both[1].weight.is_contiguous(memory_format=torch.channels_last_3d)
+    assert [weight_dtype(one) for one in both] == [torch.float16] * 2
+
+
+def test_frozen_norms_are_rebuilt_in_the_dtype_of_their_buffers() -> None:
+    norm = ops.FrozenBatchNorm2d(4).to(torch.bfloat16)
+    operator = tuple_of(norm, IMAGE.bfloat16())
+    assert dict(operator.parameters)["dtype"] == "bfloat16"
+    assert build_module(operator, "cpu").running_mean.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(

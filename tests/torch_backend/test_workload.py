@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -15,16 +16,17 @@ from torchvision.ops import MultiScaleRoIAlign
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
-from opcost.measuring.conditions import CHAINED, WARM
+from opcost.measuring.conditions import CHAINED, WARM, Precision
 from opcost.measuring.flags import Flag
 from opcost.operators.layouts import channels_last_strides
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
 from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
 from opcost.torch_backend.finite import flags_of_output
+from opcost.torch_backend.flops import CostCounter, OperationCost
 from opcost.torch_backend.in_place import ELSEWHERE, IN_TURN, SAME_VALUES, Operation, elsewhere, repeatable
 from opcost.torch_backend.inputs import DrawnInputs, input_statistics, operator_inputs
 from opcost.torch_backend.operators import function_tuple, module_tuple
-from opcost.torch_backend.switches import PRECISIONS, precision, torch_state
+from opcost.torch_backend.switches import autocast, precision, torch_state
 from opcost.torch_backend.values import plain_value
 from opcost.torch_backend.workload import EagerWorkload, operator_call, operator_workload
 
@@ -450,12 +452,42 @@ def test_a_precision_sets_both_switches_and_sets_them_back(name: str, expected: 
     assert tf32_switches() == before == (False, True)
 
 
-@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("name", get_args(Precision))
 def test_switches_are_set_back_after_an_error(name: str) -> None:
     before = tf32_switches()
     with pytest.raises(ZeroDivisionError), precision(name):
         raise ZeroDivisionError
     assert tf32_switches() == before
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("amp-bf16", torch.bfloat16), ("bf16", None), ("tf32", None)])
+def test_only_amp_uses_autocast(name: str, dtype: torch.dtype | None) -> None:
+    with autocast(name, "cpu"):
+        assert torch.is_autocast_enabled("cpu") == (dtype is not None)
+        assert dtype in (None, torch.get_autocast_dtype("cpu"))
+
+
+@pytest.mark.parametrize("cache", [WARM, CHAINED])
+def test_each_call_under_autocast_casts_the_weights_again(cache: str) -> None:
+    linear = tuple_of(nn.Linear(8, 8), torch.zeros(2, 8))
+    workload = operator_workload(linear, "cpu", cache=cache, context=partial(autocast, "amp-bf16", "cpu"))
+    operations: list[OperationCost] = []
+    with CostCounter(operations.append):
+        workload.run(3)
+    casts = [cost for cost in operations if "_to_copy" in cost.operation]
+    calls = 3 * workload.iterations_per_round
+    # Input, weight and bias; in a chain only the first input is not yet in bf16.
+    assert len(casts) == (3 * calls if cache == WARM else 2 * calls + 3)
+
+
+def test_switches_of_reductions_are_empty_at_their_default() -> None:
+    before = torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    assert torch_state("cpu").matmul_bf16_reduction is None
+    try:
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        assert torch_state("cpu").matmul_bf16_reduction is False
+    finally:
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = before
 
 
 def test_the_cpu_has_threads_and_no_cuda() -> None:
