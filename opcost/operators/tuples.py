@@ -210,6 +210,16 @@ def stored_as(model: OperatorTuple, dtype: str, is_channels_last: bool) -> Opera
     return replace(model, inputs=(replace(spec, dtype=dtype, strides=strides),))
 
 
+def run_under(model: OperatorTuple, autocast_dtype: str | None) -> OperatorTuple:
+    """Return a whole model that runs under autocast to a dtype, without autocast if None.
+
+    Autocast changes the dtypes of the tensors between operators, and so the model's operator tuples.
+    """
+    if autocast_dtype is None:
+        return model
+    return replace(model, parameters=(*model.parameters, ("autocast", autocast_dtype)))
+
+
 def seed_of(model: OperatorTuple) -> int:
     """Return the seed of a whole model's random weights and input."""
     return int(str(dict(model.parameters).get("seed", DEFAULT_SEED)))

@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.measuring.conditions import CHANNELS_LAST, DTYPES, FP32_DTYPE, is_device_name
+from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, FP32_DTYPE, is_device_name
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.tuples import OperatorTuple, model_operator, stored_as
+from opcost.operators.tuples import OperatorTuple, model_operator, run_under, stored_as
 from opcost.operators.whitelist import select
 from opcost.storage.configs import ModelConfig, load_whitelist
 from opcost.storage.counts_file import read_counts
@@ -106,7 +106,8 @@ class Request:
 def model_tuple(config: ModelConfig) -> OperatorTuple:
     """Return the tuple that describes a config's model as a whole."""
     model = model_operator(config.model_name, config.weights_name, config.input_size, config.seed)
-    return stored_as(model, DTYPES.get(config.precision, FP32_DTYPE), config.memory_format == CHANNELS_LAST)
+    stored = stored_as(model, DTYPES.get(config.precision, FP32_DTYPE), config.memory_format == CHANNELS_LAST)
+    return run_under(stored, AUTOCAST_DTYPES.get(config.precision))
 
 
 @dataclass(frozen=True)

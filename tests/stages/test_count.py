@@ -13,6 +13,7 @@ from torchvision.models._api import BUILTIN_MODELS
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
+from opcost.operators.model_rows import counts_of, rows_of
 from opcost.operators.tuples import model_operator
 from opcost.prediction.durations import Size
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, model_tuple, selected
@@ -293,6 +294,22 @@ def test_detectors_are_counted_alike_each_time_and_the_seed_is_part_of_the_model
     with pytest.raises(UserError, match="summary.yml has changed since; run .*opcost count detector"):
         COUNTS.read(config_of(tmp_path, "detector"))
     assert "seed=1" in str(model_tuple(config_of(tmp_path, "detector")))
+
+
+def test_counts_of_one_precision_are_not_taken_for_those_of_autocast(tmp_path: Path) -> None:
+    add_model(tmp_path, "small", "squeezenet1_1", [1, 3, 32, 32])
+    count_operators(request(tmp_path), RecordedProgress())
+    plain = config_of(tmp_path, "small")
+    plain.path.write_text(plain.path.read_text() + "precision: amp-bf16\n")
+    mixed = config_of(tmp_path, "small")
+    with pytest.raises(UserError, match="summary.yml has changed since"):
+        COUNTS.read(mixed)
+    count_operators(request(tmp_path), RecordedProgress())
+    counts = COUNTS.read(mixed)
+    assert counts.model.key != model_tuple(plain).key
+    assert "bfloat16" in str(counts.counts[-1].operator)
+    (shipped,) = counts_of(rows_of("small", counts, "2026-11-24T00:00:00+00:00"))
+    assert shipped.counts.model == counts.model
 
 
 # Shares, census, composites
