@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from opcost.columns import ABOVE_0, COUNT_FROM_1, MOMENT, SIGNED, Column, Columns
-from opcost.comparing.cache_chains import BLOCKS, DESIGN, SIDES, Chain, chains_of, streams_of
+from opcost.comparing.cache_chains import BLOCKS, SIDES, STREAM_ELEMENTS, Chain, chains_of, streams_of
 from opcost.estimates import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
-from opcost.measuring.conditions import DEVICE_UUID, GRAPH, WARM, Conditions
+from opcost.measuring.conditions import DEVICE_UUID, FP32_DTYPE, GRAPH, WARM, Conditions
 from opcost.measuring.flags import joined_notes, meanings
 from opcost.measuring.record import MeasurementRow, is_flagged, may_be_throttled, time_of
 from opcost.measuring.retries import RETRIES
@@ -48,7 +48,10 @@ class ChainRow(Columns):
     measured_at: Annotated[str, Column("end of the chain's loop", MOMENT)]
     device_uuid: Annotated[str | None, DEVICE_UUID]
     notes: Annotated[str, Column("flags and notes of the chain's measurement, or the reason why it was refused")]
-    design: Annotated[str, Column("version and number of blocks of the chains; the size of a shorter stream")]
+    design: Annotated[
+        str,
+        Column("version and number of blocks of the chains; a shorter stream; another dtype"),
+    ]
     conditions: Conditions
 
     @property
@@ -134,17 +137,23 @@ def is_corrected(conditions: Conditions) -> bool:
     return conditions.execution == GRAPH and conditions.cache == WARM
 
 
-def missing_chains(rows: Iterable[ChainRow]) -> list[Chain]:
-    """Return the chains that were neither measured nor refused ``RETRIES.runs`` times, in the order of measurement."""
+def missing_chains(rows: Iterable[ChainRow], dtype: str = FP32_DTYPE) -> list[Chain]:
+    """Return the chains in a dtype that are to be measured, in this order.
+
+    The others were measured, or refused ``RETRIES.runs`` times.
+    """
     attempts = Counter(((row.kind, row.memory_bytes, row.design), row.time_s is None) for row in rows)
     done = {key for (key, was_refused), times in attempts.items() if times >= RETRIES.runs or not was_refused}
-    chains = (chain for side in SIDES for stream in streams_of(side) for chain in chains_of(side, BLOCKS, stream))
+    chains = (
+        chain for side in SIDES for stream in streams_of(side) for chain in chains_of(side, BLOCKS, stream, dtype)
+    )
     return [chain for chain in chains if (chain.kind, chain.memory_bytes, chain.design) not in done]
 
 
-def missing_sides(rows: Iterable[ChainRow]) -> list[int]:
-    """Return the sides of missing chains behind the full stream."""
-    return list(dict.fromkeys(chain.side for chain in missing_chains(rows) if chain.design == DESIGN))
+def missing_sides(rows: Iterable[ChainRow], dtype: str = FP32_DTYPE) -> list[int]:
+    """Return the sides of missing chains in a dtype behind the full stream."""
+    missing = missing_chains(rows, dtype)
+    return list(dict.fromkeys(chain.side for chain in missing if chain.stream_elements == STREAM_ELEMENTS))
 
 
 def of_the_same_card(rows: Iterable[ChainRow], conditions: Conditions) -> list[ChainRow]:

@@ -9,12 +9,12 @@ needed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.measuring.conditions import AUTOCAST_DTYPES, DTYPES, FP32_DTYPE
+from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec
 
 ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER = "elementwise", "norm", "depthwise", "matrix", "filter"
 KINDS = (ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER)
@@ -42,6 +42,12 @@ SHORTER_STREAMS = (2**21, 2**23, 2**25)
 
 BATCH, CHANNELS = 16, 64
 
+SIXTEEN_BITS = "bfloat16"
+"""The dtype of chains besides float32."""
+
+WITH_WEIGHTS = ("Conv2d", "BatchNorm2d")
+"""Modules of chains that have weights."""
+
 COARSE_SIDES = (8, 112, 160, 48, 80, 24, 64)
 SIDES = (*COARSE_SIDES, 32, 56, 16, 96, 72)
 """Sides of the images in chains, in the order of their measurement: tensors of 0.26 MB to 105 MB, with small steps near
@@ -62,7 +68,7 @@ CHAIN, STREAM = (
 WHOLE_CHAINS = (CHAIN, STREAM)
 """Operators that are measured besides those of the chains."""
 
-Modules: TypeAlias = tuple[tuple[str, Mapping[str, object]], ...]
+Modules: TypeAlias = tuple[tuple[str, Mapping[str, PlainValue]], ...]
 """Names in torch.nn, each with its parameters."""
 
 
@@ -71,13 +77,14 @@ class Chain:
     """Repeated blocks of operators on images of one side, each operator on the output of the one before.
 
     A block of another kind than elementwise alternates between this kind and elementwise operators, as models do. The
-    chain runs behind a stream of ``stream_elements``.
+    chain runs behind a stream of ``stream_elements`` in fp32. Its images and weights are stored in ``dtype``.
     """
 
     kind: str
     side: int
     blocks: int = BLOCKS
     stream_elements: int = STREAM_ELEMENTS
+    dtype: str = FP32_DTYPE
 
     @property
     def own(self) -> tuple[OperatorTuple, ...]:
@@ -90,7 +97,14 @@ class Chain:
         return self._of(block(self.kind))
 
     def _of(self, modules: Modules) -> tuple[OperatorTuple, ...]:
-        return tuple(_module(name, self.side, **parameters) for name, parameters in modules)
+        return tuple(
+            OperatorTuple(f"torch.nn.{name}", self._with_weights(name, parameters), (self._images,))
+            for name, parameters in modules
+        )
+
+    def _with_weights(self, name: str, parameters: Mapping[str, PlainValue]) -> tuple[tuple[str, PlainValue], ...]:
+        """Return a module's parameters with the dtype of its weights, if it has any."""
+        return (*parameters.items(), *(self._weights if name in WITH_WEIGHTS else ()))
 
     @property
     def calls(self) -> int:
@@ -100,7 +114,7 @@ class Chain:
     @property
     def memory_bytes(self) -> int:
         """The bytes that a call reads and writes, without weights."""
-        return 2 * 4 * math.prod(_shape(self.side))
+        return 2 * self._images.floating_bytes
 
     @property
     def stream_bytes(self) -> int:
@@ -110,7 +124,8 @@ class Chain:
     @property
     def behind_a_stream(self) -> OperatorTuple:
         """The chain as one operator, on a copy of images that is made after the stream."""
-        return OperatorTuple(CHAIN, (("blocks", self.blocks), ("kind", self.kind)), self._inputs)
+        parameters = (("blocks", self.blocks), ("kind", self.kind), *self._weights)
+        return OperatorTuple(CHAIN, parameters, self._inputs)
 
     @property
     def before(self) -> OperatorTuple:
@@ -132,12 +147,21 @@ class Chain:
     def design(self) -> str:
         """The name of the chain's design in rows."""
         stream = f", stream of {1e-6 * self.stream_bytes:.0f} MB" if self.stream_bytes < STREAM_BYTES else ""
-        return f"chains {VERSION}, {self.blocks} in a row{stream}"
+        dtype = f", {self.dtype}" if self.dtype != FP32_DTYPE else ""
+        return f"chains {VERSION}, {self.blocks} in a row{stream}{dtype}"
 
     @property
     def _inputs(self) -> tuple[TensorSpec, ...]:
-        images = TensorSpec(_shape(self.side), "float32", identity=1)
-        return TensorSpec((self.stream_elements,), "float32"), images
+        return TensorSpec((self.stream_elements,), FP32_DTYPE), replace(self._images, identity=1)
+
+    @property
+    def _images(self) -> TensorSpec:
+        return TensorSpec((BATCH, CHANNELS, self.side, self.side), self.dtype)
+
+    @property
+    def _weights(self) -> tuple[tuple[str, str], ...]:
+        """The parameter of modules with weights, as block 0 counts them."""
+        return () if self.dtype == FP32_DTYPE else (("dtype", self.dtype),)
 
 
 def block(kind: str) -> Modules:
@@ -147,10 +171,20 @@ def block(kind: str) -> Modules:
     return tuple(module for pair in zip(MODULES[ELEMENTWISE], MODULES[kind], strict=True) for module in pair)
 
 
-def chains_of(side: int, blocks: int = BLOCKS, stream_elements: int = STREAM_ELEMENTS) -> tuple[Chain, ...]:
+def chains_of(
+    side: int, blocks: int = BLOCKS, stream_elements: int = STREAM_ELEMENTS, dtype: str = FP32_DTYPE
+) -> tuple[Chain, ...]:
     """Return the chains on images of one side behind one stream; the elementwise one comes first."""
     kinds = [kind for kind in KINDS if kind not in PRODUCTS or side in PRODUCT_SIDES]
-    return tuple(Chain(kind, side, blocks, stream_elements) for kind in kinds)
+    return tuple(Chain(kind, side, blocks, stream_elements, dtype) for kind in kinds)
+
+
+def chain_dtype(precision: str) -> str:
+    """Return the dtype of the chains by which sums in a precision are corrected.
+
+    Chains in bfloat16 stand for all 16-bit dtypes: what a call finds in caches depends on its bytes.
+    """
+    return SIXTEEN_BITS if precision in DTYPES or precision in AUTOCAST_DTYPES else FP32_DTYPE
 
 
 def streams_of(side: int) -> tuple[int, ...]:
@@ -158,16 +192,8 @@ def streams_of(side: int) -> tuple[int, ...]:
     return (STREAM_ELEMENTS, *(SHORTER_STREAMS if side in SMALL_SIDES else ()))
 
 
-def _shape(side: int) -> tuple[int, ...]:
-    return (BATCH, CHANNELS, side, side)
-
-
-def _module(name: str, side: int, **parameters: object) -> OperatorTuple:
-    return OperatorTuple(f"torch.nn.{name}", tuple(parameters.items()), (TensorSpec(_shape(side), "float32"),))  # type: ignore[arg-type]
-
-
-def _convolution(width: int, **parameters: object) -> tuple[str, Mapping[str, object]]:
-    size: dict[str, object] = {"in_channels": CHANNELS, "out_channels": CHANNELS, "kernel_size": width}
+def _convolution(width: int, **parameters: PlainValue) -> tuple[str, Mapping[str, PlainValue]]:
+    size: dict[str, PlainValue] = {"in_channels": CHANNELS, "out_channels": CHANNELS, "kernel_size": width}
     padding = {"padding": width // 2} if width > 1 else {}
     return "Conv2d", {**size, **padding, **parameters, "bias": False}
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from opcost.comparing.cache_chain_rows import ChainRow, Excess, is_corrected, missing_sides, of_the_same_card
@@ -23,21 +22,19 @@ from opcost.comparing.cache_chains import (
     SMALL_SIDES,
     STREAM_BYTES,
     Chain,
+    chain_dtype,
     chains_of,
 )
 from opcost.estimates import Estimate, combined, sum_of_independent
-from opcost.measuring.conditions import Conditions
+from opcost.measuring.conditions import FP32_DTYPE, Conditions
 from opcost.operators.counts import OperatorCount
-from opcost.operators.tuples import OperatorTuple, TensorSpec, tensor_specs
+from opcost.operators.tuples import OperatorTuple, tensor_specs
 
 WHOLE_RATIO = 0.75
 """Share of a kind's sizes that must be known for a curve, of those that were tried."""
 
 WITH_WEIGHTS = ("linear", "conv", "addmm", "baddbmm")
 """Prefixes of the names of functions that take weights as inputs."""
-
-FLOATING_BITS = re.compile(r"b?float(\d+)")
-"""Matches the number of bits in a dtype's name: ``bfloat16``."""
 
 
 def kind_of(count: OperatorCount) -> str:
@@ -89,7 +86,7 @@ def moved_bytes(count: OperatorCount) -> int:
         # The first input of addmm is the summand.
         inputs = inputs[1:2] if "add" in name else inputs[:1]
     tensors = [*inputs, *tensor_specs([count.outputs])]
-    return sum(map(_floating_bytes, tensors)) or count.memory_bytes
+    return sum(tensor.floating_bytes for tensor in tensors) or count.memory_bytes
 
 
 @dataclass(frozen=True)
@@ -116,11 +113,12 @@ class Corrections:
     """The cache corrections of a card.
 
     ``curves`` are those of models that move more than ``STREAM_BYTES``. ``shorter`` has those behind shorter streams,
-    with the bytes of each stream, the shortest first; it is empty if they are unknown.
+    with the bytes of each stream, the shortest first; it is empty if they are unknown. ``dtype`` is that of the chains.
     """
 
     curves: Curves
     shorter: tuple[tuple[int, Curves], ...] = ()
+    dtype: str = FP32_DTYPE
 
     def in_model(self, moved_bytes: int) -> Corrections | None:
         """Return the corrections in a model that moves a number of bytes, None if unknown.
@@ -135,7 +133,7 @@ class Corrections:
         streams = (*self.shorter, (STREAM_BYTES, self.curves))
         shares = shares_between([stream_bytes for stream_bytes, _ in streams], moved_bytes)
         curves = {kind: _blended([(streams[i][1][kind], share) for i, share in shares.items()]) for kind in self.curves}
-        return Corrections(curves)
+        return replace(self, curves=curves, shorter=())
 
     def of(self, counts: Iterable[OperatorCount]) -> Excess:
         """Return the correction of all calls of these operators. Calls share the errors of the chains' points."""
@@ -153,22 +151,29 @@ def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corre
     """Return the corrections for a card with its software; repeated measurements are averaged.
 
     They are None unless each of ``COARSE_SIDES`` was measured or finally refused, the smallest and the largest size of
-    each kind were measured, and few were refused: half a curve makes sums worse. The precision (TF32 or fp32) is
-    ignored, because the cost of fetching data does not depend on it.
+    each kind were measured, and few were refused: half a curve makes sums worse. They are those of chains in the dtype
+    of the precision, else those of chains in fp32. TF32 or fp32 does not matter, because the cost of fetching data does
+    not depend on it.
     """
     if not is_corrected(conditions):
         return None
     rows = of_the_same_card(rows, conditions)
-    missing = missing_sides(rows)
+    found = (_corrections(rows, dtype) for dtype in dict.fromkeys((chain_dtype(conditions.precision), FP32_DTYPE)))
+    return next((one for one in found if one is not None), None)
+
+
+def _corrections(rows: Sequence[ChainRow], dtype: str) -> Corrections | None:
+    """Return the corrections from chains in one dtype, see ``corrections_under``."""
+    missing = missing_sides(rows, dtype)
     if not set(COARSE_SIDES).isdisjoint(missing):
         return None
-    tried = [chain for side in SIDES if side not in missing for chain in chains_of(side)]
+    tried = [chain for side in SIDES if side not in missing for chain in chains_of(side, dtype=dtype)]
     found = _excesses(rows, tried)
     sizes = {kind: [chain.memory_bytes for chain in tried if chain.kind == kind] for kind in KINDS}
     if not all(_is_whole(found[kind], sizes[kind]) for kind in KINDS):
         return None
     curves = {kind: _curve(found[kind]) for kind in KINDS}
-    return Corrections(curves, _behind_shorter_streams(rows, curves))
+    return Corrections(curves, _behind_shorter_streams(rows, curves, dtype), dtype)
 
 
 def _excesses(rows: Iterable[ChainRow], chains: Sequence[Chain]) -> dict[str, dict[int, list[Excess]]]:
@@ -186,14 +191,14 @@ def curves_through(rows: Iterable[ChainRow], chains: Sequence[Chain]) -> Curves:
     return {kind: _curve(by_size) for kind, by_size in _excesses(rows, chains).items()}
 
 
-def _behind_shorter_streams(rows: Sequence[ChainRow], full: Curves) -> tuple[tuple[int, Curves], ...]:
+def _behind_shorter_streams(rows: Sequence[ChainRow], full: Curves, dtype: str) -> tuple[tuple[int, Curves], ...]:
     """Return the curves behind each shorter stream, the shortest first; none unless all of their chains were measured.
 
     Larger images evict from caches themselves what a shorter stream leaves: their points are those of the full stream.
     """
     behind = []
     for stream in SHORTER_STREAMS:
-        chains = [chain for side in SMALL_SIDES for chain in chains_of(side, stream_elements=stream)]
+        chains = [chain for side in SMALL_SIDES for chain in chains_of(side, stream_elements=stream, dtype=dtype)]
         small = curves_through(rows, chains)
         if sum(len(curve.points) for curve in small.values()) < len(chains):
             return ()
@@ -249,8 +254,3 @@ def _pooled(excesses: Sequence[Excess], pool: Callable[[Sequence[Estimate]], Est
     energies_j = [excess.energy_j for excess in excesses if excess.energy_j is not None]
     is_known = len(energies_j) == len(excesses)
     return Excess(pool([excess.time_s for excess in excesses]), pool(energies_j) if is_known else None)
-
-
-def _floating_bytes(tensor: TensorSpec) -> int:
-    bits = FLOATING_BITS.match(tensor.dtype)
-    return 0 if bits is None else tensor.elements * int(bits[1]) // 8

@@ -39,6 +39,9 @@ ELLIPSIS = "..."
 SIZE_IN_NAME = re.compile(r"_\d+(x\d+){2,}\b")
 """The input size in a config's name, such as ``_32x3x224x224``, but not ``_32x4d`` of a ResNeXt."""
 
+FLOATING_BITS = re.compile(r"b?float(\d+)")
+"""Matches the number of bits in a dtype's name: ``bfloat16``."""
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -65,6 +68,12 @@ class TensorSpec:
     def elements(self) -> int:
         """The number of values."""
         return math.prod(self.shape)
+
+    @property
+    def floating_bytes(self) -> int:
+        """The bytes of all values, 0 if the dtype is not floating-point."""
+        bits = FLOATING_BITS.match(self.dtype)
+        return 0 if bits is None else self.elements * int(bits[1]) // 8
 
     def _layout(self) -> str:
         if self.strides is None:

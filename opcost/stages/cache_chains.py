@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timezone
 
 from opcost.comparing.cache_chain_rows import (
@@ -18,9 +18,9 @@ from opcost.comparing.cache_chain_rows import (
     refusal,
     refused_row,
 )
-from opcost.comparing.cache_chains import ELEMENTWISE, SIDES, STREAM_BYTES, Chain
+from opcost.comparing.cache_chains import ELEMENTWISE, SIDES, STREAM_BYTES, Chain, chain_dtype
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measuring.conditions import GRAPH, Conditions
+from opcost.measuring.conditions import FP32_DTYPE, GRAPH, Conditions
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
@@ -67,19 +67,29 @@ class ChainTimes:
     all_s: float
 
 
+def chain_settings(setting: Setting, precisions: Iterable[str]) -> tuple[Setting, ...]:
+    """Return the settings to measure cache corrections for sums in these precisions, one for each dtype of chains."""
+    dtypes = dict.fromkeys(map(chain_dtype, precisions))
+    return tuple(setting if dtype == FP32_DTYPE else replace(setting, precision="bf16") for dtype in dtypes)
+
+
 def chain_times(
-    bench: Bench, database: Database, setting: Setting = USUAL, before: Before = Before()
+    bench: Bench, database: Database, settings: Iterable[Setting] = (USUAL,), before: Before = Before()
 ) -> ChainTimes | None:
     """Return the expected times to measure cache corrections; None if sums get none on this device.
 
     Args:
         bench: the device.
         database: has the known cache corrections, and rows that show how long measurements take.
-        setting: how operators are run.
+        settings: how operators are run, see ``chain_settings``.
         before: the operators that are measured before.
     """
-    missing = _missing(bench, database, setting)
-    return None if missing is None else _times(missing, database, bench.conditions(setting), before)
+    of_settings = [
+        _times(missing, database, bench.conditions(setting), before)
+        for setting in settings
+        if (missing := _missing(bench, database, setting)) is not None
+    ]
+    return ChainTimes(*map(sum, zip(*map(astuple, of_settings), strict=True))) if of_settings else None
 
 
 def _missing(bench: Bench, database: Database, setting: Setting) -> list[Chain] | None:
@@ -87,7 +97,8 @@ def _missing(bench: Bench, database: Database, setting: Setting) -> list[Chain] 
     conditions = bench.conditions(setting)
     if not bench.is_gpu or not is_corrected(conditions):
         return None
-    return missing_chains(of_the_same_card(database.calls_in_chains.rows(), conditions))
+    rows = of_the_same_card(database.calls_in_chains.rows(), conditions)
+    return missing_chains(rows, chain_dtype(setting.precision))
 
 
 def _times(missing: Sequence[Chain], database: Database, conditions: Conditions, before: Before) -> ChainTimes:
@@ -256,4 +267,5 @@ def _expected_s(database: Database, conditions: Conditions) -> float:
 
 def _name(chain: Chain) -> str:
     stream = f" behind {1e-6 * chain.stream_bytes:.0f} MB" if chain.stream_bytes < STREAM_BYTES else ""
-    return f"cache correction: {chain.kind}, {1e-6 * chain.memory_bytes:.1f} MB{stream}"
+    dtype = f"{chain.dtype} " if chain.dtype != FP32_DTYPE else ""
+    return f"cache correction: {dtype}{chain.kind}, {1e-6 * chain.memory_bytes:.1f} MB{stream}"

@@ -11,6 +11,7 @@ from functools import partial
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, ProtocolFor
+from opcost.measuring.setting import Setting
 from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import META
@@ -23,7 +24,7 @@ from opcost.running.plan import Work
 from opcost.running.planned_bench import AssumedVersions, assumed_versions
 from opcost.running.request import Request, selected
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
-from opcost.stages.cache_chains import Before, chain_times, measure_missing_chains
+from opcost.stages.cache_chains import Before, chain_settings, chain_times, measure_missing_chains
 from opcost.storage.configs import ModelConfig, set_done
 
 KNOWN_FROM = 20
@@ -91,6 +92,7 @@ def measure_operators(
         for config, kept in models
     ]
     by_name = {config.name: (config, kept) for config, kept in models}
+    for_chains = chain_settings(request.setting, (config.precision for config, _ in models))
     begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         if not request.dry_run:
@@ -107,10 +109,11 @@ def measure_operators(
             done = (is_due and _set_done(request, config)) or config.done
             reports.append(_operators_report(outcome, done, bench.device, product))
         if request.dry_run:
-            return _sorted(_with_besides(reports, bench, campaign, request))
+            return _sorted(_with_besides(reports, bench, campaign, request, for_chains))
         chains_begin_s = time.monotonic()
         before = _before(campaign, reports, protocol)
-        measure_missing_chains(bench, request.database, progress, request.setting, before)
+        for setting in for_chains:
+            measure_missing_chains(bench, request.database, progress, setting, before)
         chains_s = time.monotonic() - chains_begin_s
     besides_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
     parts_s = campaign.besides_taken_s(besides_s, chains_s)
@@ -122,11 +125,15 @@ def _sorted(reports: Iterable[OperatorsReport]) -> list[OperatorsReport]:
 
 
 def _with_besides(
-    reports: Sequence[OperatorsReport], bench: Bench, campaign: Campaign, request: Request
+    reports: Sequence[OperatorsReport],
+    bench: Bench,
+    campaign: Campaign,
+    request: Request,
+    for_chains: Sequence[Setting],
 ) -> list[OperatorsReport]:
     """Return plans with the expected times besides the measurements, and with the versions that they assume."""
     parts_s = campaign.besides_parts_s
-    times = chain_times(bench, request.database, request.setting, Before(campaign.expected_s))
+    times = chain_times(bench, request.database, for_chains, Before(campaign.expected_s))
     if times is not None and (times.now_s or not times.later_s):
         parts_s["cache_corrections"] = times.now_s
     later_s = 0.0 if times is None else times.later_s

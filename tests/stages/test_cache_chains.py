@@ -56,13 +56,20 @@ from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.measuring.retries import RETRIES
-from opcost.measuring.setting import Setting
+from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.bench import Bench
 from opcost.running.request import COUNTS
-from opcost.stages.cache_chains import Before, ChainBench, ChainTimes, chain_times, measure_missing_chains
+from opcost.stages.cache_chains import (
+    Before,
+    ChainBench,
+    ChainTimes,
+    chain_settings,
+    chain_times,
+    measure_missing_chains,
+)
 from opcost.stages.compare import find_comparisons
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
@@ -179,11 +186,15 @@ def known_row(chain: Chain, time_s: float | None, energy_j: float | None, design
 
 
 def of_all_sizes(
-    time_s: float | None, energy_j: float | None = None, design: str = DESIGN, **conditions: object
+    time_s: float | None,
+    energy_j: float | None = None,
+    design: str | None = None,
+    dtype: str = "float32",
+    **conditions: object,
 ) -> list[ChainRow]:
     changed = replace(GRAPHS, **conditions)  # type: ignore[arg-type]
-    chains = (chain for side in SIDES for chain in chains_of(side))
-    rows = (known_row(chain, time_s, energy_j, design) for chain in chains)
+    chains = (chain for side in SIDES for chain in chains_of(side, dtype=dtype))
+    rows = (known_row(chain, time_s, energy_j, design or chain.design) for chain in chains)
     return [replace(row, conditions=changed) for row in rows]
 
 
@@ -236,6 +247,35 @@ def of_function(*shapes: tuple[int, ...]) -> OperatorCount:
 )
 def test_each_operator_is_of_one_kind(count: OperatorCount, kind: str) -> None:
     assert kind_of(count) == kind
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtypes", "expected"),
+    [
+        ("bf16", ("float32", "bfloat16"), ("bfloat16", 2.0)),
+        ("amp-bf16", ("float32", "bfloat16"), ("bfloat16", 2.0)),
+        ("fp16", ("float32", "bfloat16"), ("bfloat16", 2.0)),
+        ("tf32", ("float32", "bfloat16"), ("float32", 1.0)),
+        ("bf16", ("float32",), ("float32", 1.0)),
+    ],
+)
+def test_sums_in_16_bits_are_corrected_by_chains_of_16_bits(
+    precision: str, dtypes: tuple[str, ...], expected: tuple[str, float]
+) -> None:
+    times_s = {"float32": 1.0, "bfloat16": 2.0}
+    rows = [row for dtype in dtypes for row in of_all_sizes(times_s[dtype], dtype=dtype)]
+    found = corrections_under(rows, replace(GRAPHS, precision=precision))
+    assert found is not None
+    assert (found.dtype, found.of([counted("torch.add", 10)]).time_s.value) == expected
+
+
+def test_chains_of_16_bits_alone_do_not_correct_fp32() -> None:
+    assert corrections_under(of_all_sizes(2.0, dtype="bfloat16"), GRAPHS) is None
+
+
+def test_settings_of_chains_are_one_for_each_dtype() -> None:
+    assert chain_settings(USUAL, ["tf32", "fp32"]) == (USUAL,)
+    assert chain_settings(USUAL, ["bf16", "tf32", "amp-bf16"]) == (replace(USUAL, precision="bf16"), USUAL)
 
 
 @pytest.mark.parametrize(
@@ -786,9 +826,10 @@ def reported_of_caches(campaign: SimulatedCampaign) -> list[RemarkKind]:
 # The operators
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_chains_are_what_block_0_would_count(kind: str) -> None:
-    chain = Chain(kind, 8)
+def test_chains_are_what_block_0_would_count(kind: str, dtype: str) -> None:
+    chain = Chain(kind, 8, dtype=dtype)
     function, args, kwargs = operator_call(chain.behind_a_stream, "cpu")
     assert isinstance(function, ChainBehindAStream)
     with torch.inference_mode():
@@ -800,15 +841,16 @@ def test_chains_are_what_block_0_would_count(kind: str) -> None:
     assert modules == {operator: BLOCKS * n for operator, n in Counter(chain.operators).items()}
     kinds = {kind_of(found[operator]) for operator in chain.operators}
     assert kinds == {ELEMENTWISE, kind}
-    elementwise = found[Chain(ELEMENTWISE, 8).operators[0]]
+    elementwise = found[Chain(ELEMENTWISE, 8, dtype=dtype).operators[0]]
     assert elementwise.memory_bytes == chain.memory_bytes
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("side", [8, 24])
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_stay_of_a_size_along_a_chain(kind: str, side: int) -> None:
+def test_values_stay_of_a_size_along_a_chain(kind: str, side: int, dtype: str) -> None:
     torch.manual_seed(0)
-    function, args, _ = operator_call(Chain(kind, side).behind_a_stream, "cpu")
+    function, args, _ = operator_call(Chain(kind, side, dtype=dtype).behind_a_stream, "cpu")
     assert isinstance(function, ChainBehindAStream)
     value = args[1]
     assert isinstance(value, torch.Tensor)
@@ -816,7 +858,8 @@ def test_values_stay_of_a_size_along_a_chain(kind: str, side: int) -> None:
         for module in function.chain:
             value = module(value)
             assert 0.15 < value.std() < 4
-    assert value.unique().numel() > 0.4 * value.numel()
+    # bfloat16 has 256 values between a power of two and the next.
+    assert value.unique().numel() > (0.4 * value.numel() if dtype == "float32" else 256)
 
 
 def test_the_stream_is_read_before_a_copy_is_made() -> None:
