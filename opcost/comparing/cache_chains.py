@@ -124,8 +124,8 @@ class Chain:
     @property
     def behind_a_stream(self) -> OperatorTuple:
         """The chain as one operator, on a copy of images that is made after the stream."""
-        parameters = (("blocks", self.blocks), ("kind", self.kind), *self._weights)
-        return OperatorTuple(CHAIN, parameters, self._inputs)
+        parameters: tuple[tuple[str, PlainValue], ...] = (("blocks", self.blocks), ("kind", self.kind))
+        return OperatorTuple(CHAIN, (*parameters, *self._weights), self._inputs)
 
     @property
     def before(self) -> OperatorTuple:
