@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from opcost.measuring.conditions import AUTOCAST_DTYPES, DTYPES, FP32_DTYPE
+from opcost.measuring.conditions import FP32_DTYPE, precision_dtype
 from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec
 
 ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER = "elementwise", "norm", "depthwise", "matrix", "filter"
@@ -184,7 +184,7 @@ def chain_dtype(precision: str) -> str:
 
     Chains in bfloat16 stand for all 16-bit dtypes: what a call finds in caches depends on its bytes.
     """
-    return SIXTEEN_BITS if precision in DTYPES or precision in AUTOCAST_DTYPES else FP32_DTYPE
+    return FP32_DTYPE if precision_dtype(precision) == FP32_DTYPE else SIXTEEN_BITS
 
 
 def streams_of(side: int) -> tuple[int, ...]:

@@ -166,6 +166,10 @@ WORDINGS: Mapping[RemarkKind, Wording] = {
         "no cache correction: not measured for this card and its software; block 2 measures it",
         reason="the sum may be off by 10 %",
     ),
+    RemarkKind.CORRECTED_BY_OTHER_DTYPE: Wording(
+        "the cache correction is that of operators in {dtype}, not of {precision}",
+        reason="calls in another dtype find another share of their data in caches",
+    ),
     RemarkKind.KERNELS: Wording(
         "kernel time of operators alone, as a share of that in the model", "{alone_ratio} (magnitudes {absolute_ratio})"
     ),

@@ -43,8 +43,9 @@ class Gap:
     """The parts of a whole model's cost. ``modules`` and ``functions`` are the sum.
 
     ``correction`` is the cache correction of the summed calls, which may be negative; if it is None, its cost is a part
-    of ``unexplained``. ``dropped`` is the measured or predicted cost of operators that are not in the whitelist.
-    ``unmeasured`` is the predicted cost of operators without a row. ``unexplained`` is the whole minus all other parts.
+    of ``unexplained``. ``correction_dtype`` is the dtype of the chains that it was measured with. ``dropped`` is the
+    measured or predicted cost of operators that are not in the whitelist. ``unmeasured`` is the predicted cost of
+    operators without a row. ``unexplained`` is the whole minus all other parts.
     """
 
     modules: Piece
@@ -53,6 +54,7 @@ class Gap:
     dropped: Piece
     unmeasured: Piece
     unexplained: Piece
+    correction_dtype: str | None = None
 
 
 def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Constants) -> Gap:
@@ -70,7 +72,8 @@ def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Co
     )
     left_out = _measured(dropped.parts).plus(predicted_piece(dropped.missing, constants.predictor))
     unmeasured = predicted_piece(cost.missing, constants.predictor)
-    correction = None if constants.corrections is None else constants.corrections.of(cost.summed)
+    corrections = constants.corrections
+    correction = None if corrections is None else corrections.of(cost.summed)
     known = modules.plus(functions).plus(left_out).plus(unmeasured).plus(_piece(correction))
     return Gap(
         modules=modules,
@@ -82,6 +85,7 @@ def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Co
             _difference(full.measurement.time_s, known.time_s),
             _difference(value_of(cost.basis.energy_of(full)), known.energy_j),
         ),
+        correction_dtype=None if corrections is None else corrections.dtype,
     )
 
 

@@ -13,7 +13,7 @@ from opcost.comparing.kernel_times import KernelErrors
 from opcost.comparing.remarks import Figure, Remark, RemarkKind
 from opcost.estimates import total_if_known
 from opcost.measuring.builds import are_different
-from opcost.measuring.conditions import WARM, Circumstances
+from opcost.measuring.conditions import WARM, Circumstances, precision_dtype
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.record import MeasurementRow, is_flagged, quality_flags, ran_as_requested, time_of
 from opcost.operators.cases import CAPTURED, LEAF
@@ -52,7 +52,7 @@ def remarks_on(found: Comparison, measurements: Measurements) -> tuple[Remark, .
         *_execution_of_the_whole(found.full),
         *_flagged(found),
         *_not_precise(found),
-        *_uncorrected(found),
+        *_cache_correction(found),
     )
 
 
@@ -218,12 +218,16 @@ def _not_precise(found: Comparison) -> Iterator[Remark]:
         yield Remark(RemarkKind.NOT_PRECISE, {"time_ratio": time_ratio})
 
 
-def _uncorrected(found: Comparison) -> Iterator[Remark]:
-    """Remark on a missing cache correction."""
-    if found.gap.correction is not None or not is_corrected(found.conditions):
-        return
+def _cache_correction(found: Comparison) -> Iterator[Remark]:
+    """Remark on a missing cache correction, or on one that was measured in another dtype."""
+    precision, dtype = found.conditions.precision, found.gap.correction_dtype
     moved_bytes = found.counts.total_memory_bytes
-    if moved_bytes <= STREAM_BYTES:
+    if dtype is not None:
+        if dtype != precision_dtype(precision):
+            yield Remark(RemarkKind.CORRECTED_BY_OTHER_DTYPE, {"dtype": dtype, "precision": precision})
+    elif not is_corrected(found.conditions):
+        return
+    elif moved_bytes <= STREAM_BYTES:
         yield Remark(RemarkKind.UNCORRECTED_SMALL, {"moved_bytes": moved_bytes, "stream_bytes": STREAM_BYTES})
     else:
         yield Remark(RemarkKind.UNCORRECTED_UNKNOWN)

@@ -38,6 +38,7 @@ class RemarkKind(str, Enum):
     NOT_PRECISE = "not-precise"
     UNCORRECTED_SMALL = "uncorrected-small"
     UNCORRECTED_UNKNOWN = "uncorrected-unknown"
+    CORRECTED_BY_OTHER_DTYPE = "corrected-by-other-dtype"
     KERNELS = "kernels"
 
 
@@ -105,6 +106,7 @@ TEXTS: Mapping[RemarkKind, str] = {
     RemarkKind.UNCORRECTED_UNKNOWN: (
         "no cache correction: not measured for this card and its software; block 2 measures it"
     ),
+    RemarkKind.CORRECTED_BY_OTHER_DTYPE: "the cache correction is that of operators in {dtype}, not of {precision}",
     RemarkKind.KERNELS: (
         "kernel time of operators alone: {alone_ratio} of that in the model; sum of the differences' magnitudes: "
         "{absolute_ratio}; largest differences: {kinds}"

@@ -186,6 +186,11 @@ class DeviceFacts:
     is_mig: bool = False
 
 
+def precision_dtype(precision: str) -> str:
+    """Return the dtype of a precision's weights and inputs; under autocast, that of its products."""
+    return DTYPES.get(precision) or AUTOCAST_DTYPES.get(precision, FP32_DTYPE)
+
+
 def usual_execution(device_type: str) -> str:
     """Return the execution on a type of device if none is asked for: ``graph`` on a GPU, ``eager`` on a CPU."""
     return EAGER if device_type == "cpu" else GRAPH

@@ -73,6 +73,7 @@ from opcost.stages.cache_chains import (
 from opcost.stages.compare import find_comparisons
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
+from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
 from opcost.torch_backend.cache_chains import ChainBehindAStream
 from opcost.torch_backend.capture import capture
@@ -85,6 +86,7 @@ ALONE = Load(time_s=5e-6, power_w=400.0)
 BEFORE = Load(time_s=70e-6, power_w=500.0)
 LONGER_S = {ELEMENTWISE: 0.2e-6, NORM: 0.4e-6, DEPTHWISE: 0.5e-6, MATRIX: 0.7e-6, FILTER: 1.4e-6}
 LONGER_W = 300.0
+DTYPES = ("float32", "bfloat16")
 RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
 MODEL_S = 10e-6
 
@@ -252,10 +254,10 @@ def test_each_operator_is_of_one_kind(count: OperatorCount, kind: str) -> None:
 @pytest.mark.parametrize(
     ("precision", "dtypes", "expected"),
     [
-        ("bf16", ("float32", "bfloat16"), ("bfloat16", 2.0)),
-        ("amp-bf16", ("float32", "bfloat16"), ("bfloat16", 2.0)),
-        ("fp16", ("float32", "bfloat16"), ("bfloat16", 2.0)),
-        ("tf32", ("float32", "bfloat16"), ("float32", 1.0)),
+        ("bf16", DTYPES, ("bfloat16", 2.0)),
+        ("amp-bf16", DTYPES, ("bfloat16", 2.0)),
+        ("fp16", DTYPES, ("bfloat16", 2.0)),
+        ("tf32", DTYPES, ("float32", 1.0)),
         ("bf16", ("float32",), ("float32", 1.0)),
     ],
 )
@@ -508,11 +510,11 @@ def load_of(chain: Chain) -> Load:
 
 def campaign_in(folder: Path, blocks: int = BLOCKS) -> SimulatedCampaign:
     loads = {RELU: ALONE}
-    for side in SIDES:
-        for stream in streams_of(side):
-            for chain in chains_of(side, blocks, stream):
-                parts = {**dict.fromkeys(chain.operators, ALONE), chain.before: BEFORE}
-                loads |= {**parts, chain.behind_a_stream: load_of(chain)}
+    behind = [(side, stream) for side in SIDES for stream in streams_of(side)]
+    for (side, stream), dtype in itertools.product(behind, DTYPES):
+        for chain in chains_of(side, blocks, stream, dtype):
+            parts = {**dict.fromkeys(chain.operators, ALONE), chain.before: BEFORE}
+            loads |= {**parts, chain.behind_a_stream: load_of(chain)}
     campaign = SimulatedCampaign(folder, loads, conditions=GRAPHS)
     campaign.machine.device = Device(white_noise_w=1.0, warming_time_s=0.1)
     return campaign
@@ -789,16 +791,9 @@ def test_a_first_look_at_a_card_leaves_them_to_the_next_run(
 
 
 def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_size: None) -> None:
-    campaign = campaign_in(tmp_path)
-    config = campaign.add_model("a", {RELU: 3})
+    campaign, config = measured_with_whole(tmp_path)
     counts = COUNTS.read(config)
-    write_both(config, replace(counts, total_memory_bytes=STREAM_BYTES + 1))
-    campaign.loads = {**campaign.loads, counts.model: Load(time_s=MODEL_S, power_w=400.0)}
-    measure_model(campaign)
-    protocol = MeasurementProtocol(0.5, 1.0)
-    measure_full_models(campaign.request(), lambda _: protocol, campaign.open_apparatus, RecordedProgress())
     table = campaign.database.calls_in_chains
-    table.path.unlink()
     assert reported_of_caches(campaign) == [RemarkKind.UNCORRECTED_UNKNOWN]
     table.append_missing(of_all_sizes(2e-6, 3e-4))
     assert reported_of_caches(campaign) == []
@@ -817,16 +812,40 @@ def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_
     assert row.correction_time_s == pytest.approx(3e-6)
 
 
+def measured_with_whole(folder: Path, precision: str = "torch-default") -> tuple[SimulatedCampaign, ModelConfig]:
+    """Return a campaign with the rows of a model that moves more than the stream, without those of chains."""
+    campaign = campaign_in(folder)
+    config = campaign.add_model("a", {RELU: 3}, precision=precision)
+    counts = COUNTS.read(config)
+    write_both(config, replace(counts, total_memory_bytes=STREAM_BYTES + 1))
+    campaign.loads = {**campaign.loads, counts.model: Load(time_s=MODEL_S, power_w=400.0)}
+    measure_model(campaign)
+    protocol = MeasurementProtocol(0.5, 1.0)
+    measure_full_models(campaign.request(), lambda _: protocol, campaign.open_apparatus, RecordedProgress())
+    campaign.database.calls_in_chains.path.unlink()
+    return campaign, config
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16", "amp-bf16"])
+def test_a_correction_by_another_dtype_says_so(precision: str, tmp_path: Path, one_size: None) -> None:
+    campaign, _ = measured_with_whole(tmp_path, precision)
+    other = [RemarkKind.CORRECTED_BY_OTHER_DTYPE]
+    campaign.database.calls_in_chains.append_missing(of_all_sizes(1e-6, 1e-4))
+    assert reported_of_caches(campaign) == ([] if precision == "tf32" else other)
+    campaign.database.calls_in_chains.append_missing(of_all_sizes(2e-6, 3e-4, dtype="bfloat16"))
+    assert reported_of_caches(campaign) == (other if precision == "fp16" else [])
+
+
 def reported_of_caches(campaign: SimulatedCampaign) -> list[RemarkKind]:
     (model,) = find_comparisons(campaign.request())
-    kinds = (RemarkKind.UNCORRECTED_SMALL, RemarkKind.UNCORRECTED_UNKNOWN)
+    kinds = (RemarkKind.UNCORRECTED_SMALL, RemarkKind.UNCORRECTED_UNKNOWN, RemarkKind.CORRECTED_BY_OTHER_DTYPE)
     return [remark.kind for one in model.comparisons for remark in one.remarks if remark.kind in kinds]
 
 
 # The operators
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_chains_are_what_block_0_would_count(kind: str, dtype: str) -> None:
     chain = Chain(kind, 8, dtype=dtype)
@@ -845,7 +864,7 @@ def test_chains_are_what_block_0_would_count(kind: str, dtype: str) -> None:
     assert elementwise.memory_bytes == chain.memory_bytes
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("side", [8, 24])
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_stay_of_a_size_along_a_chain(kind: str, side: int, dtype: str) -> None:
