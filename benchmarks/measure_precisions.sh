@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures models under several conditions on the present GPU: operators, whole models, and their comparison.
 # Started again with the same folder it continues. Example, 6 minutes on an H200:
-#   benchmarks/precisions.sh build/precisions resnet50:32x3x224x224:fp32+tf32+bf16+bf16_channels_last+amp-bf16
+#   benchmarks/measure_precisions.sh build/precisions resnet50:32x3x224x224:fp32+tf32+bf16+bf16_channels_last+amp-bf16
 # KERNELS=1 compares kernels instead of measuring. LIMIT_S=500 stops after 500 s, which loses nothing.
 set -euo pipefail
 home=$(realpath --canonicalize-missing "$1")
