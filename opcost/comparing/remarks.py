@@ -129,7 +129,12 @@ def worded(remark: Remark) -> str:
 
 def shown_figures(remark: Remark) -> dict[str, str]:
     """Return a remark's figures as texts with their units."""
-    return {name: _shown(name, figure) for name, figure in remark.figures.items()}
+    return shown_texts(remark.figures)
+
+
+def shown_texts(figures: Mapping[str, Figure]) -> dict[str, str]:
+    """Return figures by name as texts with their units."""
+    return {name: _shown(name, figure) for name, figure in figures.items()}
 
 
 def all_worded(remarks: Iterable[Remark]) -> str:

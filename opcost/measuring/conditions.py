@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, TypeAlias, get_args
@@ -51,6 +51,9 @@ inputs but not the weights, or the output of a similar layer as the input. Whole
 
 ADDED_FIELDS = frozenset({"matmul_bf16_reduction", "matmul_fp16_reduction", "matmul_fp16_accumulation"})
 """Fields of ``Conditions`` that former versions did not have. They are None at torch's default."""
+
+PRECISION_FIELDS = ("precision", "matmul_tf32", "cudnn_tf32", *sorted(ADDED_FIELDS))
+"""Fields of ``Conditions`` that a precision sets. The others are equal in two precisions that are compared."""
 
 DEFAULTED = "; empty for torch's default"
 
@@ -117,6 +120,11 @@ class Conditions(Columns):
             for field in fields(self)
             if getattr(self, field.name) != getattr(other, field.name)
         )
+
+
+def differ_in_precision_only(one: Conditions, other: Conditions) -> bool:
+    """Return whether two sets of conditions are equal but for the precision, or equal."""
+    return replace(other, **{name: getattr(one, name) for name in PRECISION_FIELDS}) == one
 
 
 def differing_fields(conditions: Collection[Conditions]) -> tuple[str, ...]:

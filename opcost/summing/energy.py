@@ -60,8 +60,18 @@ class EnergyBasis(Enum):
             and row.measurement.temperature_c is not None
             and whole_c is not None
         ]
-        board_j, operators_j = math.fsum(kelvins_j), math.hypot(*kelvins_j)
-        return math.hypot(COEFFICIENT_ERROR_PER_KELVIN * board_j, COEFFICIENT_SPREAD_PER_KELVIN * operators_j)
+        return temperature_error_j(kelvins_j)
+
+
+def temperature_error_j(kelvins_j: Iterable[float]) -> float:
+    """Return the error in J of a difference of energies that is due to power temperature coefficients.
+
+    Args:
+        kelvins_j: for each part the energy in J times the difference of temperatures in K.
+    """
+    parts = list(kelvins_j)
+    board_j, operators_j = math.fsum(parts), math.hypot(*parts)
+    return math.hypot(COEFFICIENT_ERROR_PER_KELVIN * board_j, COEFFICIENT_SPREAD_PER_KELVIN * operators_j)
 
 
 def common_basis(rows: Iterable[MeasurementRow]) -> EnergyBasis:

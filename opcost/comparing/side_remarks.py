@@ -1,0 +1,146 @@
+"""Remarks on a model under two conditions side by side: kinds with figures, and their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from opcost.comparing.conditions_side_by_side import Side, SideBySide
+from opcost.comparing.doubts import FLAGGED_RATIO
+from opcost.comparing.matched_calls import Calls, Pair, Standing
+from opcost.comparing.remark_rules import NOTICEABLE_RATIO
+from opcost.comparing.remarks import Figure, shown_texts
+from opcost.measuring.record import MeasurementRow, is_flagged, quality_flags
+
+
+class SideRemarkKind(str, Enum):
+    """The kinds of remarks on two sides."""
+
+    WHOLE_NOT_MEASURED = "whole-not-measured"
+    WHOLES_OF_TWO_BOARDS = "wholes-of-two-boards"
+    OPERATORS_OF_TWO_BOARDS = "operators-of-two-boards"
+    TWO_EXECUTIONS = "two-executions"
+    NOT_MEASURED = "not-measured"
+    FLAGGED_WHOLE = "flagged-whole"
+    FLAGGED_OPERATORS = "flagged-operators"
+    THROTTLED = "throttled"
+
+
+@dataclass(frozen=True)
+class SideRemark:
+    """A remark: its kind and its figures by name, which ends with the unit as in ``remarks.Remark``."""
+
+    kind: SideRemarkKind
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+
+
+BOARDS_DIFFER = "an operator's energy differs by up to 15 % between boards"
+
+TEXTS: Mapping[SideRemarkKind, str] = {
+    SideRemarkKind.WHOLE_NOT_MEASURED: "the whole model is not measured in {conditions}",
+    SideRemarkKind.WHOLES_OF_TWO_BOARDS: (
+        f"whole models are of two boards, {{board}} and {{other_board}}: {BOARDS_DIFFER}"
+    ),
+    SideRemarkKind.OPERATORS_OF_TWO_BOARDS: (
+        f"{{time_ratio}} of the time of operators in both conditions is of two boards: {BOARDS_DIFFER}"
+    ),
+    SideRemarkKind.TWO_EXECUTIONS: (
+        "one whole model ran as a CUDA graph, the other eagerly, because a graph cannot capture it"
+    ),
+    SideRemarkKind.NOT_MEASURED: (
+        "{calls} calls of {operators} are not measured in one of both conditions, and are not in the sum"
+    ),
+    SideRemarkKind.FLAGGED_WHOLE: "the whole model's measurement in {conditions} is flagged: {flags}",
+    SideRemarkKind.FLAGGED_OPERATORS: (
+        "{time_ratio} of the summed time in {conditions} is of flagged measurements; measure them again"
+    ),
+    SideRemarkKind.THROTTLED: (
+        "the whole model was throttled by the power limit for {time_ratio} of the time in {conditions}"
+    ),
+}
+"""The text of each kind."""
+
+
+def side_remarks(found: SideBySide) -> tuple[SideRemark, ...]:
+    """Return the remarks on a model under two conditions."""
+    sides = (found.these, found.others)
+    return (
+        *_boards_of_wholes(found),
+        *_boards_of_operators(found.pairs),
+        *_executions(sides),
+        *(remark for side in sides for remark in _whole_not_measured(side)),
+        *_not_measured(found.pairs),
+        *(remark for side in sides for remark in _flagged(side)),
+        *(remark for side in sides for remark in _throttled(side)),
+    )
+
+
+def worded(remark: SideRemark) -> str:
+    """Return a remark as a sentence for people."""
+    return TEXTS[remark.kind].format(**shown_texts(remark.figures))
+
+
+def _boards_of_wholes(found: SideBySide) -> Iterator[SideRemark]:
+    if found.these.whole is not None and found.others.whole is not None:
+        board, other = (row.circumstances.device_uuid for row in (found.these.whole, found.others.whole))
+        if board != other:
+            yield SideRemark(SideRemarkKind.WHOLES_OF_TWO_BOARDS, {"board": board, "other_board": other})
+
+
+def _boards_of_operators(pairs: Iterable[Pair]) -> Iterator[SideRemark]:
+    in_both = [pair for pair in pairs if pair.standing is Standing.BOTH]
+    time_s = sum(map(_time_s, in_both))
+    apart_s = sum(_time_s(pair) for pair in in_both if len({_board(pair.these), _board(pair.others)}) > 1)
+    if apart_s:
+        yield SideRemark(SideRemarkKind.OPERATORS_OF_TWO_BOARDS, {"time_ratio": apart_s / time_s})
+
+
+def _board(calls: Calls | None) -> str | None:
+    return None if calls is None or calls.row is None else calls.row.circumstances.device_uuid
+
+
+def _time_s(pair: Pair) -> float:
+    """Return the time of a pair under both conditions."""
+    sides = (one for one in (pair.these, pair.others) if one is not None and one.row is not None)
+    return sum(one.number * one.row.measurement.time_s for one in sides if one.row is not None)
+
+
+def _executions(sides: Iterable[Side]) -> Iterator[SideRemark]:
+    if len({one.whole.measurement.executed_as for one in sides if one.whole is not None}) > 1:
+        yield SideRemark(SideRemarkKind.TWO_EXECUTIONS)
+
+
+def _whole_not_measured(side: Side) -> Iterator[SideRemark]:
+    if side.whole is None:
+        yield SideRemark(SideRemarkKind.WHOLE_NOT_MEASURED, {"conditions": side.label})
+
+
+def _not_measured(pairs: Iterable[Pair]) -> Iterator[SideRemark]:
+    missing = [pair for pair in pairs if pair.standing is Standing.NOT_MEASURED]
+    if missing:
+        calls = sum(max(one.number for one in (pair.these, pair.others) if one is not None) for pair in missing)
+        names = tuple(sorted({pair.operator.short_name for pair in missing}))
+        yield SideRemark(SideRemarkKind.NOT_MEASURED, {"calls": calls, "operators": names})
+
+
+def _flagged(side: Side) -> Iterator[SideRemark]:
+    if side.whole is not None and is_flagged(side.whole.measurement):
+        flags = tuple(flag.value for flag in quality_flags(side.whole.measurement))
+        yield SideRemark(SideRemarkKind.FLAGGED_WHOLE, {"conditions": side.label, "flags": flags})
+    if side.cost.time_s is not None:
+        flagged_s = sum(part.time_s for part in side.cost.parts if is_flagged(part.row.measurement))
+        if flagged_s / side.cost.time_s.value >= FLAGGED_RATIO:
+            figures: dict[str, Figure] = {"conditions": side.label, "time_ratio": flagged_s / side.cost.time_s.value}
+            yield SideRemark(SideRemarkKind.FLAGGED_OPERATORS, figures)
+
+
+def _throttled(side: Side) -> Iterator[SideRemark]:
+    ratio = _capped_ratio(side.whole)
+    if ratio >= NOTICEABLE_RATIO:
+        yield SideRemark(SideRemarkKind.THROTTLED, {"conditions": side.label, "time_ratio": ratio})
+
+
+def _capped_ratio(whole: MeasurementRow | None) -> float:
+    """Return the share of a whole's loop that was throttled by the power limit, 0 if it is unknown."""
+    return 0.0 if whole is None else whole.measurement.power_capped_ratio or 0.0

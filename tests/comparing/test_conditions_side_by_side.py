@@ -1,0 +1,249 @@
+"""A model under two conditions: what is saved with its error, what costs more, and remarks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from simulated_machine import SIMULATED_CONDITIONS, simulated_row
+
+from opcost.comparing.conditions_side_by_side import Side, SideBySide, side_by_side
+from opcost.comparing.matched_calls import Calls, Pair
+from opcost.comparing.side_remarks import TEXTS, SideRemarkKind, side_remarks, worded
+from opcost.comparing.sides import sides_of
+from opcost.measuring.conditions import Conditions, measurement_key
+from opcost.measuring.flags import Flag
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import Case
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.summing.energy import EnergyBasis
+from opcost.summing.index import Measurements
+from opcost.summing.summation import sum_operators
+
+BF16 = replace(SIMULATED_CONDITIONS, precision="bf16")
+FP32 = replace(SIMULATED_CONDITIONS, precision="fp32")
+
+
+def operator(name: str, dtype: str) -> OperatorTuple:
+    return OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((8, 4), dtype),))
+
+
+CONVOLUTION, NORM = operator("Conv2d", "bfloat16"), operator("BatchNorm2d", "bfloat16")
+FULL_CONVOLUTION, FULL_NORM = operator("Conv2d", "float32"), operator("BatchNorm2d", "float32")
+CAST = OperatorTuple("torch.Tensor.to", inputs=(TensorSpec((8, 4), "float32"),), mode=None)
+MODEL = model_operator("resnet18", None, (8, 4))
+MEASURED = simulated_row(NORM)
+
+
+def row_of(
+    of: OperatorTuple, time_s: float, energy_j: float | None, conditions: Conditions, **changes: object
+) -> MeasurementRow:
+    """Return a row with a standard error of 1 % of both figures."""
+    circumstances = {name: value for name, value in changes.items() if name == "device_uuid"}
+    measurement = replace(
+        MEASURED.measurement,
+        time_s=time_s,
+        time_standard_error_s=0.01 * time_s,
+        energy_j=energy_j,
+        energy_standard_error_j=None if energy_j is None else 0.01 * energy_j,
+        energy_missing_reason="no meter" if energy_j is None else None,
+        **{name: value for name, value in changes.items() if name != "device_uuid"},
+    )
+    return replace(
+        MEASURED,
+        key=measurement_key(Case(of), conditions),
+        measurement=measurement,
+        conditions=conditions,
+        circumstances=replace(MEASURED.circumstances, **circumstances),
+    )
+
+
+def side(
+    label: str,
+    conditions: Conditions,
+    calls: Mapping[OperatorTuple, int],
+    rows: list[MeasurementRow],
+    whole: MeasurementRow | None = None,
+) -> Side:
+    counts = OperatorCounts(
+        MODEL, tuple(OperatorCount(one, number, 1, 1) for one, number in calls.items()), 9, 9, 1, "2.11.0", "cuda"
+    )
+    return Side(label, conditions, counts, whole, sum_operators(counts, Measurements(rows), conditions))
+
+
+THESE = {CONVOLUTION: 3, NORM: 2, CAST: 1}
+OTHERS = {FULL_CONVOLUTION: 3, FULL_NORM: 2}
+ROWS = [row_of(CONVOLUTION, 0.001, 0.1, BF16), row_of(NORM, 0.001, 0.3, BF16), row_of(CAST, 0.002, 0.5, BF16)]
+OTHER_ROWS = [row_of(FULL_CONVOLUTION, 0.004, 1.0, FP32), row_of(FULL_NORM, 0.001, 0.2, FP32)]
+WHOLE, OTHER_WHOLE = row_of(MODEL, 0.01, 2.0, BF16), row_of(MODEL, 0.02, 5.0, FP32)
+
+
+def found(
+    rows: list[MeasurementRow] = ROWS,
+    other_rows: list[MeasurementRow] = OTHER_ROWS,
+    whole: MeasurementRow | None = WHOLE,
+    other_whole: MeasurementRow | None = OTHER_WHOLE,
+) -> SideBySide:
+    these, others = side("bf16", BF16, THESE, rows, whole), side("fp32", FP32, OTHERS, other_rows, other_whole)
+    return side_by_side(these, others, samples=8)
+
+
+def kinds_of(remarks: SideBySide) -> list[SideRemarkKind]:
+    return [remark.kind for remark in side_remarks(remarks)]
+
+
+# What is saved
+
+
+def test_the_whole_is_saved_in_joules_as_a_share_and_per_sample() -> None:
+    whole = found().whole
+    assert whole is not None
+    assert (whole.time_s, whole.other_time_s, whole.energy_j, whole.other_energy_j) == (0.01, 0.02, 2.0, 5.0)
+    assert (whole.power_w, whole.other_power_w) == (200.0, 250.0)
+    assert whole.saved_energy_j == 3.0
+    assert whole.saved_energy_ratio == 0.6
+    assert whole.saved_energy_per_sample_j == 3.0 / 8
+    assert whole.saved_energy_standard_error_j == pytest.approx(math.hypot(0.02, 0.05))
+    assert whole.saved_time_ratio == 0.5
+
+
+def test_operators_that_cost_more_come_first_the_largest_first_and_calls_of_one_side_are_a_kind_of_their_own() -> None:
+    report = found()
+    shown = [(kind.operator, kind.standing, kind.costs.saved_energy_j, kind.costs.costs_more) for kind in report.kinds]
+    assert shown == [
+        ("to", "only these", -0.5, True),
+        ("BatchNorm2d", "both", pytest.approx(-0.2), True),
+        ("Conv2d", "both", pytest.approx(2.7), False),
+    ]
+    assert [one.operator for one in report.operators] == ["torch.Tensor.to", "torch.nn.BatchNorm2d", "torch.nn.Conv2d"]
+    assert report.kinds[0].costs.other_energy_j == 0
+    assert report.kinds[0].costs.saved_energy_ratio is None
+    assert report.operators[0].other_key is None
+
+
+def test_kinds_operators_and_the_total_sum_to_the_costs_of_both_sides() -> None:
+    report = found()
+    assert report.total is not None
+    for costs in ([kind.costs for kind in report.kinds], [one.costs for one in report.operators], [report.total]):
+        assert sum(one.time_s or 0 for one in costs) == pytest.approx(0.007)
+        assert sum(one.other_time_s or 0 for one in costs) == pytest.approx(0.014)
+        assert sum(one.energy_j or 0 for one in costs) == pytest.approx(1.4)
+        assert sum(one.other_energy_j or 0 for one in costs) == pytest.approx(3.4)
+
+
+def test_calls_of_one_row_share_its_error_and_a_row_of_both_sides_saves_exactly_nothing() -> None:
+    row = row_of(NORM, 0.001, 0.3, BF16)
+    calls = [Calls(NORM, 2, row), Calls(NORM, 3, row)]
+    alone = sides_of([Pair(one, None) for one in calls], EnergyBasis.MEASURED, 1)
+    assert alone.saved_energy_standard_error_j == pytest.approx(5 * 0.003)
+    same = sides_of([Pair(one, one) for one in calls], EnergyBasis.MEASURED, 1)
+    assert (same.saved_energy_j, same.saved_energy_standard_error_j, same.costs_more) == (0.0, 0.0, False)
+
+
+def test_a_difference_within_its_interval_is_not_more() -> None:
+    def more(ratio: float) -> bool:
+        pair = Pair(Calls(NORM, 1, row_of(NORM, 0.001, 0.3 * ratio, BF16)), Calls(NORM, 1, other))
+        return sides_of([pair], EnergyBasis.MEASURED, 1).costs_more
+
+    other = row_of(NORM, 0.001, 0.3, FP32)
+    assert not more(1.027)
+    assert more(1.029)
+
+
+def test_without_energies_times_decide() -> None:
+    report = found(rows=[row_of(CONVOLUTION, 0.005, None, BF16), *ROWS[1:]])
+    costs = {kind.operator: kind.costs for kind in report.kinds}
+    assert costs["Conv2d"].saved_energy_j is None
+    assert costs["Conv2d"].costs_more_energy is None
+    assert costs["Conv2d"].costs_more
+    assert report.total is not None
+    assert (report.total.energy_j, report.total.saved_energy_per_sample_j) == (None, None)
+
+
+def test_energies_of_both_sides_are_normalised_only_if_all_can_be() -> None:
+    def normalised(row: MeasurementRow, celsius: float) -> MeasurementRow:
+        known = {"energy_at_reference_j": 1.0, "energy_at_reference_standard_error_j": 0.0, "temperature_c": celsius}
+        return replace(row, measurement=replace(row.measurement, **known))
+
+    ours, theirs = [normalised(row, 60.0) for row in ROWS], [normalised(row, 50.0) for row in OTHER_ROWS]
+    whole, other = normalised(WHOLE, 60.0), normalised(OTHER_WHOLE, 60.0)
+    report = found(ours, theirs, whole, other)
+    assert report.basis is EnergyBasis.NORMALISED
+    assert report.whole is not None
+    assert report.whole.saved_energy_j == 0.0
+    # The errors of both wholes at the same temperature cancel; those of measured energies do not.
+    assert report.whole.saved_energy_standard_error_j == pytest.approx(math.hypot(0.02, 0.05))
+    (cast,) = [one.costs for one in report.kinds if one.operator == "to"]
+    # One of these calls: 10 K at 0.1 % (board) and 0.15 % (operator) per kelvin.
+    assert cast.saved_energy_standard_error_j == pytest.approx(math.hypot(0.005, 0.01, 0.015))
+    assert found(ours, OTHER_ROWS, whole, other).basis is EnergyBasis.MEASURED
+
+
+# What is not measured
+
+
+def test_calls_without_a_row_are_in_no_total_and_named() -> None:
+    report = found(rows=ROWS[1:])
+    assert report.total is not None
+    assert report.total.calls == report.total.other_calls + 1 == 3
+    assert report.total.other_energy_j == pytest.approx(0.4)
+    (left_out,) = [kind for kind in report.kinds if kind.standing == "not measured"]
+    assert (left_out.operator, left_out.costs.energy_j, left_out.costs.other_energy_j) == ("Conv2d", None, 3.0)
+    assert left_out.costs.saved_energy_j is None
+    (remark,) = side_remarks(report)
+    assert (remark.kind, remark.figures) == (SideRemarkKind.NOT_MEASURED, {"calls": 3, "operators": ("Conv2d",)})
+    assert report.operators[-1].standing == "not measured"
+
+
+def test_without_any_row_there_is_no_total() -> None:
+    assert found(rows=[], other_rows=[]).total is None
+
+
+def test_a_whole_of_one_side_alone_is_not_compared() -> None:
+    report = found(whole=None)
+    assert report.whole is None
+    (remark,) = side_remarks(report)
+    assert (remark.kind, remark.figures) == (SideRemarkKind.WHOLE_NOT_MEASURED, {"conditions": "bf16"})
+
+
+# Remarks
+
+
+def test_sound_rows_of_one_board_need_no_remark() -> None:
+    assert kinds_of(found()) == []
+
+
+def test_two_boards_are_a_remark_for_wholes_and_for_operators() -> None:
+    whole = row_of(MODEL, 0.02, 5.0, FP32, device_uuid="another")
+    assert kinds_of(found(other_whole=whole)) == [SideRemarkKind.WHOLES_OF_TWO_BOARDS]
+    apart = [OTHER_ROWS[0], row_of(FULL_NORM, 0.001, 0.2, FP32, device_uuid="another")]
+    (remark,) = side_remarks(found(other_rows=apart))
+    assert remark.kind is SideRemarkKind.OPERATORS_OF_TWO_BOARDS
+    # Two calls of 1 ms on each side, of 3 x (1 + 4) + 2 x (1 + 1) ms.
+    assert remark.figures == {"time_ratio": pytest.approx(4 / 19)}
+    assert "15 %" in worded(remark)
+
+
+def test_flags_and_throttling_are_remarks_with_their_conditions() -> None:
+    flagged = row_of(MODEL, 0.01, 2.0, BF16, flags=(Flag.UNEVEN,))
+    (remark,) = side_remarks(found(whole=flagged))
+    assert remark.kind is SideRemarkKind.FLAGGED_WHOLE
+    assert remark.figures == {"conditions": "bf16", "flags": (Flag.UNEVEN.value,)}
+    rows = [row_of(CONVOLUTION, 0.001, 0.1, BF16, flags=(Flag.UNEVEN,)), *ROWS[1:]]
+    (remark,) = side_remarks(found(rows=rows))
+    assert remark.kind is SideRemarkKind.FLAGGED_OPERATORS
+    assert remark.figures["time_ratio"] == pytest.approx(3 / 7)
+    assert kinds_of(found(other_whole=row_of(MODEL, 0.02, 5.0, FP32, power_capped_ratio=0.5))) == [
+        SideRemarkKind.THROTTLED
+    ]
+
+
+def test_a_whole_in_another_execution_is_a_remark() -> None:
+    assert kinds_of(found(whole=row_of(MODEL, 0.01, 2.0, BF16, executed_as="graph"))) == [SideRemarkKind.TWO_EXECUTIONS]
+
+
+def test_each_kind_of_remark_has_a_text() -> None:
+    assert set(TEXTS) == set(SideRemarkKind)
