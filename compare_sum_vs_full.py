@@ -20,7 +20,7 @@ COVERAGE_TARGET = Option(
     type=ratio,
     metavar="RATIO",
 )
-COMPARISON_OPTIONS = ("input_data", "cache", "counted", "figures", "report")
+COMPARISON_OPTIONS = ("against", "input_data", "cache", "counted", "figures", "report")
 
 
 def main() -> int:

@@ -196,6 +196,14 @@ SUMMED = Option(
     choices=COUNTED,
     default=ALL,
 )
+AGAINST = Option(
+    "--against",
+    "instead of comparing with wholes, compare each model with the same one under these conditions: precision=fp32, "
+    "memory_format=contiguous, or both with a comma; writes nothing",
+    action="append",
+    default=None,
+    metavar="KEY=VALUE",
+)
 FIGURES = Option(
     "--figures",
     "also draw the figures parity, operators and errors as PNG and SVG into this folder (needs matplotlib)",

@@ -52,7 +52,7 @@ def compare(
     """
     cost = summed(selection, full, evidence, runs) if cost is None else cost
     evidence = evidence.preferring(full.circumstances.device_uuid)
-    selection = _counted(selection, runs)
+    selection = counted_only(selection, runs)
     measurements, conditions = evidence.measurements, conditions_of_sum(full, runs)
     left_out = sum_operators(selection.dropped, measurements, conditions, runs.input_data, cost.basis)
     constants = Constants(
@@ -66,7 +66,7 @@ def compare(
 
 def summed(selection: Selection, full: MeasurementRow, evidence: Evidence, runs: OperatorRuns) -> ModelCost:
     """Return the sum of operators in a comparison, see ``compare``."""
-    kept = _counted(selection, runs).kept
+    kept = counted_only(selection, runs).kept
     return sum_beside(full, kept, evidence.measurements, conditions_of_sum(full, runs), runs.input_data)
 
 
@@ -94,7 +94,7 @@ def corrections_of(counts: OperatorCounts, found: Corrections | None) -> Correct
     return None if found is None else found.in_model(counts.total_memory_bytes)
 
 
-def _counted(selection: Selection, runs: OperatorRuns) -> Selection:
+def counted_only(selection: Selection, runs: OperatorRuns) -> Selection:
     """Return the selection, reduced to leaf modules if ``runs`` asks for them."""
     if runs.counted != LEAF:
         return selection

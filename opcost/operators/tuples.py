@@ -36,8 +36,9 @@ ELLIPSIS = "..."
 """The name of the constant for ``Ellipsis`` in an index."""
 
 
-SIZE_IN_NAME = re.compile(r"_\d+(x\d+){2,}\b")
-"""The input size in a config's name, such as ``_32x3x224x224``, but not ``_32x4d`` of a ResNeXt."""
+SIZE_IN_NAME = re.compile(r"_\d+(x\d+){2,}(?![^\W_])")
+"""The input size in a config's name, such as ``_32x3x224x224`` in ``resnet50_32x3x224x224_bf16``, but not ``_32x4d`` of
+a ResNeXt."""
 
 FLOATING_BITS = re.compile(r"b?float(\d+)")
 """Matches the number of bits in a dtype's name: ``bfloat16``."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from opcost.columns import ANY, Field, columns_of, fields_of
+from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides
 from opcost.measuring.flags import Flag
 from opcost.reporting.show_lines import ModelLine, OperatorLine
 from opcost.storage.database import Database
@@ -27,6 +28,8 @@ HEAD = "| column | unit | may be empty | values | meaning |\n|---|---|---|---|--
 SHOWN: Mapping[Any, list[str]] = {
     ModelLine: ["Models of `opcost show --csv`, and of `opcost.show`"],
     OperatorLine: ["Operators of `opcost show --operators --csv`"],
+    KindSides: ["Kinds of operators of `opcost compare --against --json`"],
+    OperatorSides: ["Operators of `opcost compare --against --json`"],
 }
 """The rows that are printed, not stored, with their titles."""
 

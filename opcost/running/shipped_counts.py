@@ -45,7 +45,7 @@ def with_older_counts(found: TableCounts, configs: Collection[ModelConfig]) -> d
 
 
 def _of_configs(found: TableCounts, configs: Collection[ModelConfig]) -> Iterable[tuple[ModelConfig, ShippedCounts]]:
-    return ((config, one) for config in configs if (one := found.get(_identity(config))) is not None)
+    return ((config, one) for config in configs if (one := found.get(identity_of(config))) is not None)
 
 
 def counts_of_operators(found: TableCounts) -> Mapping[str, OperatorCount]:
@@ -81,7 +81,7 @@ def ship_counts(request: Request, configs: Collection[ModelConfig]) -> None:
         if COUNTS.path(config).exists():
             counts = COUNTS.read(config)
             if counts.device_type != META:
-                rows += _new_rows(config, counts, known.get(_identity(config)))
+                rows += _new_rows(config, counts, known.get(identity_of(config)))
     if rows:
         request.database.model_operators.append_missing(rows)
 
@@ -101,8 +101,8 @@ def _new_rows(config: ModelConfig, counts: OperatorCounts, known: ShippedCounts 
     return rows if known is None or read.counts != known.counts else ()
 
 
-def _identity(config: ModelConfig) -> tuple[str, tuple[str, ...]]:
-    """Return the model's key and the composites of a config, which identify its counts."""
+def identity_of(config: ModelConfig) -> tuple[str, tuple[str, ...]]:
+    """Return the key of a config's model, and its composites: both identify its counts in a table."""
     return model_tuple(config).key, config.composites
 
 

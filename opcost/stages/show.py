@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,8 +22,7 @@ from opcost.running.request import Request, model_tuple
 from opcost.stages.preparation import Preparation, preparation_of
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.storage.config_nodes import quoted
-
-_GLOB = re.compile(r"[*?\[]")
+from opcost.storage.model_folders import is_glob
 
 
 @dataclass(frozen=True)
@@ -171,7 +169,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     configs = {config.name: config for config in (*request.folders.readable(), *chosen)}
     names = {config.name for config in chosen} or configs.keys()
     data = read_ranking_data(request, list(configs.values()), names)
-    is_one_named = len(names) == 1 and len(request.names) == 1 and not _GLOB.search(request.names[0])
+    is_one_named = len(names) == 1 and len(request.names) == 1 and not is_glob(request.names[0])
     has_operators = is_one_named if choice.operators is None else choice.operators
     rankings = []
     for product, candidates in _by_product(request, data, choice).items():
@@ -206,7 +204,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
 
 def _refuse_empty_globs(request: Request) -> None:
     """Refuse a glob that matches no model with the names of models that are measured."""
-    empty = next((name for name in request.names if _GLOB.search(name) and not request.folders.matches(name)), None)
+    empty = next((name for name in request.names if is_glob(name) and not request.folders.matches(name)), None)
     if empty is not None:
         measured = {row.key.partition("-")[0] for row in request.database.full_model_measurements.rows()}
         configs = request.folders.readable()

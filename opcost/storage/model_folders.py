@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -17,6 +18,8 @@ from opcost.storage.configs import HELP, SUMMARY_NAME, ModelConfig, load_config
 from opcost.storage.files import replace_file
 from opcost.storage.user_folders import UserFolders
 from opcost.units import some_of
+
+_GLOB = re.compile(r"[*?\[]")
 
 WHITELIST = "operator_whitelist.yml"
 
@@ -166,6 +169,11 @@ class ModelFolders:
 def _is_meant(name: str, wanted: str) -> bool:
     """Return whether a folder's name, or the name without its input size, is the wanted one or matches the glob."""
     return any(wanted == text or fnmatchcase(text, wanted) for text in (name, SIZE_IN_NAME.sub("", name)))
+
+
+def is_glob(pattern: str) -> bool:
+    """Return whether a pattern may match several folders, and is no plain name."""
+    return _GLOB.search(pattern) is not None
 
 
 def load_configs(

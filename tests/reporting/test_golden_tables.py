@@ -23,6 +23,7 @@ from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.comparing.row import ComparisonRow
 from opcost.operators.whitelist import Share
 from opcost.reporting.advice_tables import print_advice
+from opcost.reporting.against_tables import print_against
 from opcost.reporting.comparison_tables import print_comparisons, print_kernels
 from opcost.reporting.count_tables import (
     print_census,
@@ -38,6 +39,7 @@ from opcost.running.planned_bench import AssumedVersions
 from opcost.running.request import Request
 from opcost.stages.advise import Advice, ModelAdvice
 from opcost.stages.compare import ComparingReport
+from opcost.stages.compare_against import AgainstReport, compare_against
 from opcost.stages.count import CensusRow, CountPlan, CountReport
 from opcost.stages.filter import FilterReport, OperatorShare
 from opcost.stages.kernels import KernelsReport, KindOfOperator
@@ -277,6 +279,22 @@ def operators_by_saving() -> None:
     print_rankings(shown("vit_b_16", sort="saving"), "saving", top=4)
 
 
+@cache
+def against(name: str, board: str, conditions: str) -> list[AgainstReport]:
+    folder = ROOT / "docs" / "data" / "precisions"
+    return compare_against(Request((name,), folder / "measurements", Database(folder / board)), [conditions])
+
+
+def models_under_two_conditions() -> None:
+    """One model with operators that cost more, and one of which operators are not measured under both."""
+    print_against(against("vit_b_16_amp-bf16", "h200_second", "precision=fp32"))
+    print_against(against("efficientnet_b0_bf16", "h200_fourth", "precision=fp32"))
+
+
+def models_under_two_memory_formats() -> None:
+    print_against(against("*bf16-channels_last", "h200_second", "memory_format=contiguous"))
+
+
 def ticks() -> Callable[[], float]:
     """A clock that goes on by 40 s each time that it is read."""
     return map(float, itertools.count(0, 40)).__next__
@@ -307,6 +325,8 @@ TABLES = (
     counts,
     full_models,
     kernels,
+    models_under_two_conditions,
+    models_under_two_memory_formats,
     operator_measurements,
     operators_by_saving,
     operators_of_a_model,

@@ -6,13 +6,20 @@ from argparse import Namespace
 from importlib import import_module
 
 from opcost.command.log import log_run
-from opcost.command.options import CACHE, COMPARED, FIGURES, INPUT_VALUES, REPORT, SUMMED
+from opcost.command.options import AGAINST, CACHE, COMPARED, FIGURES, INPUT_VALUES, REPORT, SUMMED
+from opcost.command.run import without_garbage_collection
 from opcost.command.subcommand import Subcommand, folders_of
 from opcost.command.subcommands.report import rankings_of
+from opcost.errors import UserError
 
 
 def compare(arguments: Namespace) -> int:
-    """Write and print the comparisons; return 1 if one of a named model is incomplete, else 0."""
+    """Write and print the comparisons; return 1 if one of a named model is incomplete, else 0.
+
+    With ``--against``, print models under two conditions.
+    """
+    if arguments.against is not None:
+        return _compare_against(arguments)
     log_run(arguments.verbose, None if arguments.dry_run else folders_of(arguments).database)
 
     from opcost.comparing.comparison import OperatorRuns
@@ -46,10 +53,29 @@ def compare(arguments: Namespace) -> int:
     return int(bool(arguments.names) and any(report.is_incomplete for report in reports))
 
 
+@without_garbage_collection()
+def _compare_against(arguments: Namespace) -> int:
+    """Print models under their own and under other conditions; return 0."""
+    log_run(arguments.verbose)
+
+    from opcost.comparing.comparison import OperatorRuns
+    from opcost.reporting.against_tables import print_against
+    from opcost.reporting.tables import print_json
+    from opcost.running.request import Request
+    from opcost.stages.compare_against import compare_against
+
+    if arguments.figures is not None or arguments.report is not None:
+        raise UserError("--against excludes --figures and --report, which show sums and wholes; leave them out")
+    runs = OperatorRuns(arguments.input_data, arguments.cache, arguments.counted)
+    reports = compare_against(Request.from_arguments(arguments), arguments.against, runs)
+    print_json(reports) if arguments.json else print_against(reports)
+    return 0
+
+
 COMPARE = Subcommand(
     name="compare",
     does="sum time and energy of each model's operators over all calls, and compare the sums with the whole model",
     example="'resnet*' --dry-run",
-    options=(*COMPARED, INPUT_VALUES, CACHE, SUMMED, FIGURES, REPORT),
+    options=(*COMPARED, AGAINST, INPUT_VALUES, CACHE, SUMMED, FIGURES, REPORT),
     run=compare,
 )

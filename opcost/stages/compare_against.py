@@ -1,0 +1,194 @@
+"""The comparison of models under their own conditions with the same models under others, from the rows of a database.
+
+Nothing is measured, counted or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns, conditions_of_sum
+from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, Side, side_by_side
+from opcost.comparing.side_remarks import SideRemark, side_remarks
+from opcost.comparing.sides import Sides
+from opcost.errors import UserError
+from opcost.measuring.asked_conditions import ChosenConditions, parse_conditions
+from opcost.measuring.conditions import Conditions, differ_in_precision_only
+from opcost.measuring.record import MeasurementRow, is_flagged
+from opcost.operators.counts import OperatorCounts
+from opcost.running.request import Request
+from opcost.stages.against_data import AgainstData, chosen_by, read_against_data, under
+from opcost.storage.configs import ModelConfig
+from opcost.storage.model_folders import is_glob
+from opcost.summing.summation import ModelCost, sum_operators, whole_rank
+
+
+@dataclass(frozen=True)
+class AgainstReport:
+    """A model under its own conditions, and under others that it is compared with.
+
+    ``chosen`` and ``other_chosen`` are those that a config can choose. ``conditions`` and ``other_conditions`` are all;
+    they differ in the precision only. The boards are those of the wholes. The costs are those of ``SideBySide``;
+    ``sum`` is its total, None if nothing is measured under both.
+    """
+
+    name: str
+    batch_size: int
+    input_size: str
+    chosen: ChosenConditions
+    other_chosen: ChosenConditions
+    device_uuid: str | None
+    other_device_uuid: str | None
+    reference_temperature_c: float | None
+    whole: Sides | None
+    sum: Sides | None
+    kinds: tuple[KindSides, ...]
+    operators: tuple[OperatorSides, ...]
+    remarks: tuple[SideRemark, ...]
+    conditions: Conditions
+    other_conditions: Conditions
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The conditions of both sides in the words in which they differ: ``bf16`` and ``fp32``."""
+        return self.chosen.label(self.other_chosen), self.other_chosen.label(self.chosen)
+
+
+def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns = USUAL_RUNS) -> list[AgainstReport]:
+    """Compare each chosen model under its config's conditions with the same model under others, on each device.
+
+    A model that is not named itself is left out if it is not measured under both.
+
+    Args:
+        request: which models.
+        against: the other conditions, see ``parse_conditions``.
+        runs: which runs of operators are summed.
+
+    Raises:
+        UserError: conditions are unknown, or a named model, or every model, is not measured under both.
+    """
+    request.database.must_exist()
+    configs = request.configs() if request.names else request.folders.readable()
+    data = read_against_data(request, configs, runs)
+    try:
+        asked = parse_conditions(against)
+    except ValueError as error:
+        raise UserError(f"--against {error}; {data.measured(configs)}") from None
+    named = {name for pattern in request.names if not is_glob(pattern) for name in request.folders.matches(pattern)}
+    found: list[AgainstReport] = []
+    mistakes: list[str] = []
+    for config in configs:
+        try:
+            found += _reports(data, config, replace(chosen_by(config), **asked))
+        except _NotComparableError as error:
+            mistakes += [str(error)] if config.name in named else []
+    if not (found or mistakes):
+        text = f"--against {','.join(against)}: no model is measured under its own conditions and under these"
+        mistakes = [f"{text}; {data.measured(configs)}"]
+    if mistakes:
+        raise UserError(*mistakes)
+    return found
+
+
+class _NotComparableError(Exception):
+    """A model is not measured under both sets of conditions. The message names it."""
+
+
+def _reports(data: AgainstData, config: ModelConfig, other: ChosenConditions) -> Iterator[AgainstReport]:
+    """Yield the comparisons of a model, one for each set of conditions.
+
+    Raises:
+        _NotComparableError: there is none.
+    """
+    own = chosen_by(config)
+    if own == other:
+        raise _NotComparableError(f"{config.name}: has {other} itself; {data.measured([config])}")
+    sides = []
+    for chosen in (own, other):
+        variant = under(config, chosen)
+        conditions, counts = data.conditions_of(variant), data.counts_of(variant)
+        if not conditions:
+            raise _NotComparableError(f"{config.name}: not measured with {chosen}; {data.measured([config])}")
+        if counts is None:
+            raise _NotComparableError(f"{config.name}: not counted with {chosen}; run block 0 on such a config")
+        sides.append((variant, counts, conditions))
+    (variant, counts, conditions), (other_variant, other_counts, other_conditions) = sides
+    pairs = [(one, another) for one in conditions for another in other_conditions]
+    comparable = [pair for pair in pairs if differ_in_precision_only(*pair)]
+    if not comparable:
+        differences = ", ".join(pairs[0][0].differences(pairs[0][1]))
+        text = f"{config.name}: measured with {own} and with {other}, but not on the same device and software"
+        raise _NotComparableError(f"{text} ({differences})")
+    for one, another in comparable:
+        wholes = data.wholes_of(variant, one), data.wholes_of(other_variant, another)
+        these = _Candidate(own.label(other), one, counts, tuple(wholes[0]))
+        others = _Candidate(other.label(own), another, other_counts, tuple(wholes[1]))
+        yield _report(data, config, other, (these, others))
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A model under one set of conditions, with the rows of its whole, one of each board."""
+
+    label: str
+    conditions: Conditions
+    counts: OperatorCounts
+    wholes: tuple[MeasurementRow, ...]
+
+    def on_board(self, data: AgainstData, board: str | None) -> Side:
+        """Return the side with rows of a board wherever there are any."""
+
+        own = [row for row in self.wholes if row.circumstances.device_uuid == board]
+        ranked = ((whole, self._sum(data, board, whole)) for whole in own or self.wholes)
+        whole, cost = max(ranked, key=lambda pair: whole_rank(*pair), default=(None, None))
+        return Side(self.label, self.conditions, self.counts, whole, cost or self._sum(data, board, None))
+
+    def _sum(self, data: AgainstData, board: str | None, whole: MeasurementRow | None) -> ModelCost:
+        runs, own = data.runs, self.conditions
+        conditions = replace(own, cache=runs.cache) if whole is None else conditions_of_sum(whole, runs)
+        return sum_operators(self.counts, data.measurements.preferring(board), conditions, runs.input_data)
+
+
+def _report(
+    data: AgainstData, config: ModelConfig, other: ChosenConditions, candidates: tuple[_Candidate, _Candidate]
+) -> AgainstReport:
+    these, others = _of_one_board(data, candidates)
+    found = side_by_side(these, others, config.input_size[0])
+    return AgainstReport(
+        name=config.name,
+        batch_size=config.input_size[0],
+        input_size="x".join(map(str, config.input_size)),
+        chosen=chosen_by(config),
+        other_chosen=other,
+        device_uuid=these.board,
+        other_device_uuid=others.board,
+        reference_temperature_c=found.basis.temperature_c,
+        whole=found.whole,
+        sum=found.total,
+        kinds=found.kinds,
+        operators=found.operators,
+        remarks=side_remarks(found),
+        conditions=these.conditions,
+        other_conditions=others.conditions,
+    )
+
+
+def _of_one_board(data: AgainstData, candidates: tuple[_Candidate, _Candidate]) -> tuple[Side, Side]:
+    """Return both sides, of one board as far as possible.
+
+    Of several boards, that with the most sound wholes counts, then that with the largest share of the summed times.
+    """
+    boards = dict.fromkeys(row.circumstances.device_uuid for one in candidates for row in one.wholes)
+    for one in candidates:
+        boards |= dict.fromkeys(data.boards.get(replace(one.conditions, cache=data.runs.cache).key, ()))
+
+    def rank(board: str | None) -> tuple[int, int, float]:
+        sides = [one.on_board(data, board) for one in candidates]
+        wholes = [side.whole for side in sides if side.whole is not None and side.board == board]
+        sound = sum(not is_flagged(whole.measurement) for whole in wholes)
+        return sound, len(wholes), sum(side.cost.board_ratio(board) for side in sides)
+
+    best = max(boards, key=rank)
+    these, others = (one.on_board(data, best) for one in candidates)
+    return these, others

@@ -1,0 +1,361 @@
+"""Models under two conditions from a database: declared truth, committed rows as pandas finds them, and mistakes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import pandas
+import pytest
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand
+from simulated_machine import Load
+
+from opcost.__main__ import main
+from opcost.comparing.side_remarks import SideRemarkKind
+from opcost.errors import UserError
+from opcost.measuring.asked_conditions import ChosenConditions
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator, stored_as
+from opcost.running.request import COUNTS, Request
+from opcost.running.shipped_counts import ship_counts
+from opcost.stages.compare_against import AgainstReport, compare_against
+from opcost.stages.measure_models import measure_full_models
+from opcost.stages.measure_operators import measure_operators
+from opcost.storage.database import Database
+from opcost.storage.model_folders import load_configs
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "docs" / "data" / "precisions"
+CONFIGS = DATA / "measurements"
+BOARDS = ("h200", "h200_second", "h200_third", "h200_fourth", "h100")
+SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
+
+
+# Declared truth
+
+
+def operator(name: str, dtype: str) -> OperatorTuple:
+    return OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((4,), dtype),))
+
+
+LOADS = {
+    operator("Linear", "bfloat16"): Load(time_s=0.001, power_w=400.0),
+    operator("Linear", "float32"): Load(time_s=0.004, power_w=500.0),
+    operator("LayerNorm", "bfloat16"): Load(time_s=0.002, power_w=300.0),
+    operator("LayerNorm", "float32"): Load(time_s=0.002, power_w=200.0),
+    OperatorTuple("torch.Tensor.to", inputs=(TensorSpec((4,), "float32"),), mode=None): Load(0.001, 100.0),
+}
+BF16 = {one: 2 for one in LOADS if "float32" not in str(one)} | {one: 1 for one in LOADS if one.is_function}
+FP32 = {one: 2 for one in LOADS if "float32" in str(one) and not one.is_function}
+MODEL = model_operator("resnet18", None, (2, 3, 8, 8))
+WHOLES = {
+    MODEL: Load(time_s=0.012, power_w=400.0),
+    stored_as(MODEL, "bfloat16", False): Load(time_s=0.007, power_w=300.0),
+}
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> SimulatedCampaign:
+    campaign = SimulatedCampaign(tmp_path, {**LOADS, **WHOLES})
+    campaign.add_model("a_bf16", BF16, precision="bf16")
+    campaign.add_model("a_fp32", FP32, precision="fp32")
+    return campaign
+
+
+def measure(campaign: SimulatedCampaign, *names: str) -> None:
+    request = campaign.request(*names)
+    measure_operators(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    measure_full_models(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+
+
+def against(campaign: SimulatedCampaign, text: str, *names: str) -> list[AgainstReport]:
+    return compare_against(campaign.request(*names), [text])
+
+
+def test_declared_costs_under_two_conditions_are_found(campaign: SimulatedCampaign) -> None:
+    measure(campaign)
+    (report,) = against(campaign, "precision=fp32", "a_bf16")
+    assert (report.name, report.labels, report.batch_size) == ("a_bf16", ("bf16", "fp32"), 2)
+    assert report.whole is not None
+    assert report.whole.energy_j == pytest.approx(2.1, rel=0.01)
+    assert report.whole.saved_energy_j == pytest.approx(4.8 - 2.1, rel=0.02)
+    assert report.whole.saved_energy_per_sample_j == pytest.approx((4.8 - 2.1) / 2, rel=0.02)
+    assert report.whole.saved_time_ratio == pytest.approx(5 / 12, rel=1e-4)
+    kinds = [(kind.operator, kind.standing, kind.costs.calls, kind.costs.other_calls) for kind in report.kinds]
+    assert kinds == [
+        ("LayerNorm", "both", 2, 2),
+        ("to", "only these", 1, 0),
+        ("Linear", "both", 2, 2),
+    ]
+    saved_j = [kind.costs.saved_energy_j for kind in report.kinds]
+    assert saved_j == pytest.approx([-0.4, -0.1, 2 * (2.0 - 0.4)], rel=0.05)
+    assert [kind.costs.costs_more for kind in report.kinds] == [True, True, False]
+    assert report.sum is not None
+    assert report.sum.saved_energy_j == pytest.approx(sum(filter(None, saved_j)))
+    assert report.remarks == ()
+    assert not campaign.database.sum_vs_full.path.exists(), "nothing is written"
+
+
+def test_the_other_direction_has_the_opposite_sign(campaign: SimulatedCampaign) -> None:
+    measure(campaign)
+    (one,), (other,) = against(campaign, "precision=fp32", "a_bf16"), against(campaign, "precision=bf16", "a_fp32")
+    assert one.whole is not None
+    assert other.whole is not None
+    assert other.whole.saved_energy_j == pytest.approx(-(one.whole.saved_energy_j or 0))
+    assert [kind.operator for kind in other.kinds] == ["Linear", "LayerNorm", "to"]
+    assert [kind.standing for kind in other.kinds] == ["both", "both", "only the others"]
+
+
+def test_without_names_every_model_is_compared_that_is_measured_under_both(campaign: SimulatedCampaign) -> None:
+    campaign.add_model("b_fp16", {}, precision="fp16")
+    measure(campaign, "a_bf16", "a_fp32")
+    for names in ((), ("*",)):
+        assert [report.name for report in against(campaign, "precision=fp32", *names)] == ["a_bf16"]
+
+
+def test_counts_of_the_database_do_without_pickles_and_without_a_folder_of_the_other_conditions(
+    campaign: SimulatedCampaign,
+) -> None:
+    measure(campaign)
+    pickled = against(campaign, "precision=fp32", "a_bf16")
+    configs = load_configs(campaign.measurements, [])
+    ship_counts(campaign.request(), configs)
+    for config in configs:
+        COUNTS.path(config).unlink()
+    (campaign.measurements / "a_fp32" / "summary.yml").unlink()
+    (campaign.measurements / "a_fp32").rename(campaign.measurements / ".hidden")
+    assert against(campaign, "precision=fp32", "a_bf16") == pickled
+
+
+def test_two_boards_are_remarked_if_no_board_has_both_sides(campaign: SimulatedCampaign) -> None:
+    measure(campaign, "a_bf16")
+    for table in tables_of(campaign):
+        change_by_hand(table, "simulated-0", "another board")
+    measure(campaign, "a_fp32")
+    (report,) = against(campaign, "precision=fp32", "a_bf16")
+    assert (report.device_uuid, report.other_device_uuid) == ("another board", "simulated-0")
+    kinds = [remark.kind for remark in report.remarks]
+    assert kinds == [SideRemarkKind.WHOLES_OF_TWO_BOARDS, SideRemarkKind.OPERATORS_OF_TWO_BOARDS]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_rows_of_one_board_are_preferred_to_newer_ones_of_another(campaign: SimulatedCampaign, precision: str) -> None:
+    measure(campaign)
+    before = against(campaign, "precision=fp32", "a_bf16")
+    for table in tables_of(campaign):
+        header, *lines = table.read_text().splitlines()
+        newer = [line.replace("simulated-0", "another board") for line in lines if f",{precision}," in line]
+        # A line with an empty checksum is read like a right one.
+        newer = [line.rpartition(",")[0] + "," for line in newer]
+        assert newer
+        for order in ([*lines, *newer], [*newer, *lines]):
+            table.write_text("\n".join([header, *order, ""]))
+            assert against(campaign, "precision=fp32", "a_bf16") == before
+
+
+def tables_of(campaign: SimulatedCampaign) -> tuple[Path, Path]:
+    return campaign.database.operator_measurements.path, campaign.database.full_model_measurements.path
+
+
+def test_rows_of_other_software_are_not_compared(campaign: SimulatedCampaign) -> None:
+    measure(campaign, "a_bf16")
+    campaign.conditions = replace(campaign.conditions, torch_version="2.12.0")
+    measure(campaign, "a_fp32")
+    with pytest.raises(UserError, match=r"^a_bf16: .*torch_version: 2\.11\.0 / 2\.12\.0"):
+        against(campaign, "precision=fp32", "a_bf16")
+    measure(campaign, "a_bf16")
+    (report,) = against(campaign, "precision=fp32", "a_bf16")
+    assert report.conditions.torch_version == report.other_conditions.torch_version == "2.12.0"
+
+
+def test_operators_without_wholes_are_compared(campaign: SimulatedCampaign) -> None:
+    measure_operators(campaign.request(), lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    (report,) = against(campaign, "precision=fp32", "a_bf16")
+    assert report.whole is None
+    assert [remark.kind for remark in report.remarks] == [SideRemarkKind.WHOLE_NOT_MEASURED] * 2
+    assert report.sum is not None
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "line"),
+    [
+        ("precision=fp16", ("a_bf16",), "a_bf16: not measured with precision=fp16,memory_format=contiguous"),
+        ("memory_format=channels_last", ("a_bf16",), "a_bf16: not measured with precision=bf16,memory_format=chan"),
+        ("precision=bf16", ("a_bf16",), "a_bf16: has precision=bf16,memory_format=contiguous itself"),
+        ("precision=fp16", ("a_*",), "--against precision=fp16: no model is measured"),
+        ("precision=fp16", (), "--against precision=fp16: no model is measured"),
+        ("precison=fp32", ("a_bf16",), "--against 'precison=fp32': 'precison' is no condition; use precision"),
+        ("precision=fp23", ("a_bf16",), "--against 'precision=fp23': precision has no value 'fp23'"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_conditions_that_the_database_has(
+    campaign: SimulatedCampaign, text: str, names: tuple[str, ...], line: str
+) -> None:
+    measure(campaign)
+    with pytest.raises(UserError) as caught:
+        against(campaign, text, *names)
+    (said,) = caught.value.lines
+    assert said.startswith(line)
+    assert said.endswith("; the database has memory_format=contiguous with precision=fp32, bf16")
+
+
+def test_an_empty_database_has_no_conditions(campaign: SimulatedCampaign) -> None:
+    campaign.database.folder.mkdir()
+    with pytest.raises(UserError, match=r"the database has no row of such a model$"):
+        against(campaign, "precision=fp32", "a_bf16")
+
+
+def test_the_command_exits_with_2_after_a_mistake_and_with_0_otherwise(
+    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure(campaign)
+    folders = ["--measurements", str(campaign.measurements), "--database", str(campaign.database.folder)]
+
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["opcost", "compare", *arguments, *folders])
+        return main()
+
+    assert run("a_bf16", "--against", "precision=fp32", "--against", "memory_format=contiguous", "--json") == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    assert report["whole"]["saved_energy_j"] == pytest.approx(2.7, rel=0.02)
+    assert report["other_chosen"] == {"precision": "fp32", "memory_format": "contiguous"}
+    assert report["kinds"][0]["costs"]["costs_more_energy"] is True
+    for more in (["--figures", "x"], ["--report", "x.html"]):
+        with pytest.raises(UserError, match="--against excludes --figures and --report"):
+            run("a_bf16", "--against", "precision=fp32", *more)
+    assert not campaign.database.sum_vs_full.path.exists()
+
+
+# Committed rows
+
+
+@cache
+def database(board: str) -> Database:
+    return Database(DATA / board).read_once()
+
+
+def committed(board: str, text: str, *names: str) -> list[AgainstReport]:
+    return compare_against(Request(names, CONFIGS, database(board)), [text])
+
+
+@cache
+def table(board: str, name: str) -> pandas.DataFrame:
+    return pandas.read_csv(DATA / board / f"{name}.csv")
+
+
+def sum_by_pandas(board: str, model: str, precision: str) -> dict[str, float]:
+    """Return time and energy of all measured calls of a model of a folder in a precision, by their kind."""
+    counted = table(board, "model_operators").query("model == @model and flop + memory_bytes > 0 and weights.isna()")
+    rows = table(board, "operator_measurements").query("precision == @precision and cache == 'warm'").copy()
+    rows["key"] = rows["key"].str.rpartition("-")[0]
+    joined = counted.merge(rows, on="key", suffixes=("", "_row"))
+    kinds = joined["operator"].str.rpartition(".")[2]
+    costs = joined[["time_s", "energy_at_reference_j"]].mul(joined["calls"], axis=0)
+    return {
+        f"{kind} {column}": value
+        for column, of_kind in costs.groupby(kinds).sum().items()
+        for kind, value in of_kind.items()
+    }
+
+
+def kinds_of(report: AgainstReport, prefix: str = "") -> dict[str, float]:
+    found: dict[str, float] = {}
+    for kind in report.kinds:
+        for field, column in (("time_s", "time_s"), ("energy_j", "energy_at_reference_j")):
+            name, cost = f"{kind.operator} {column}", getattr(kind.costs, f"{prefix}{field}")
+            if cost:
+                found[name] = found.get(name, 0.0) + cost
+    return found
+
+
+@pytest.mark.parametrize(
+    ("model", "chosen"),
+    [
+        *product(("resnet50", "vit_b_16", "swin_t", "convnext_tiny"), ("tf32", "bf16", "bf16-channels_last")),
+        *product(("resnet50", "vit_b_16"), ("amp-bf16",)),
+    ],
+)
+def test_kinds_sum_to_calls_times_rows_as_pandas_finds_them(model: str, chosen: str) -> None:
+    board = "h200_second" if model in ("resnet50", "vit_b_16") else "h200_third"
+    name = f"{model}_32x3x224x224_{chosen}"
+    (report,) = committed(board, "precision=fp32,memory_format=contiguous", name)
+    ours = sum_by_pandas(board, name, chosen.partition("-channels")[0])
+    theirs = sum_by_pandas(board, f"{model}_32x3x224x224_fp32", "fp32")
+    assert kinds_of(report) == pytest.approx(ours)
+    assert kinds_of(report, "other_") == pytest.approx(theirs)
+    assert report.sum is not None
+    assert report.sum.energy_j == pytest.approx(sum(v for k, v in ours.items() if k.endswith("_j")))
+    assert report.sum.saved_energy_j == pytest.approx(
+        sum(v for k, v in theirs.items() if k.endswith("_j")) - report.sum.energy_j
+    )
+
+
+def everything(board: str, texts: Iterable[str]) -> list[AgainstReport]:
+    found: list[AgainstReport] = []
+    for text in texts:
+        try:
+            found += committed(board, text)
+        except UserError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_every_sum_of_committed_rows_is_that_of_its_kinds_and_of_its_operators(board: str) -> None:
+    reports = everything(board, ("precision=fp32,memory_format=contiguous", "memory_format=contiguous"))
+    assert bool(reports) == (board != "h100")
+    for report in reports:
+        assert report.device_uuid in (report.other_device_uuid, None) or report.other_device_uuid is None
+        for lines in (report.kinds, report.operators):
+            for field in ("time_s", "energy_j"):
+                known = [line for line in lines if line.standing != "not measured"]
+                for name in (field, f"other_{field}"):
+                    total = sum(getattr(line.costs, name) for line in known)
+                    assert total == pytest.approx(getattr(report.sum, name) if report.sum else 0.0)
+        left_out = any(line.standing == "not measured" for line in report.operators)
+        assert left_out == (SideRemarkKind.NOT_MEASURED in [remark.kind for remark in report.remarks])
+
+
+def test_the_whole_of_committed_rows_is_that_of_its_file() -> None:
+    (report,) = committed("h200_second", "precision=fp32", "resnet50_bf16")
+    wholes = table("h200_second", "full_model_measurements").query("operator.str.endswith('resnet50')")
+    energies = wholes.set_index(["precision", "inputs"])["energy_at_reference_j"]
+    ours, theirs = energies["bf16", "bfloat16[32, 3, 224, 224]"], energies["fp32", "float32[32, 3, 224, 224]"]
+    assert report.whole is not None
+    assert report.whole.saved_energy_j == pytest.approx(theirs - ours)
+    assert report.whole.saved_energy_ratio == pytest.approx(1 - ours / theirs)
+    assert report.whole.saved_energy_per_sample_j == pytest.approx((theirs - ours) / 32)
+
+
+def test_layers_on_strided_inputs_cost_more_under_autocast() -> None:
+    (report,) = committed("h200_second", "precision=fp32", "vit_b_16_amp-bf16")
+    first = report.operators[0]
+    assert (first.operator, first.costs.costs_more) == ("torch.nn.LayerNorm", True)
+    assert ("strides" in first.inputs, "strides" in (first.other_inputs or "")) == (True, False)
+    assert [kind.operator for kind in report.kinds if kind.costs.costs_more] == ["LayerNorm", "add"]
+
+
+def test_of_two_memory_formats_equal_tuples_have_the_same_row() -> None:
+    (report,) = committed("h200_second", "memory_format=contiguous", "vit_b_16_bf16-channels_last")
+    assert report.chosen == ChosenConditions("bf16", "channels_last")
+    saved = {
+        kind.operator: (kind.costs.saved_energy_j, kind.costs.saved_energy_standard_error_j) for kind in report.kinds
+    }
+    assert saved["Linear"] == (0.0, 0.0)
+    assert saved["Conv2d"] > (0.01, 0.0)
+
+
+def test_the_comparison_does_not_wait_for_torch() -> None:
+    modules = "opcost.stages.compare_against, opcost.reporting.against_tables"
+    program = f"import sys, {modules}; print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout == "False\n"
