@@ -57,6 +57,7 @@ def benchmark(monkeypatch):
         "estimates",
         "time_spent",
         "calls_in_chains",
+        "precisions",
         "chain_sizes",
         "million_rows",
         "whole_states",
@@ -702,6 +703,41 @@ def test_kernels_that_run_in_one_state_only_are_named(benchmark):
 def test_the_former_table_of_builds_is_evaluated(benchmark):
     said = benchmark("states_of_builds").report_of(BENCHMARKS.parent / "docs" / "data" / "whole_builds.csv")
     assert "| efficientnet_b0_32x3x224x224 | buffers | 2 of 2 | 1 of 2 | 0 of 14 | 0 of 0 | 0 of 0 |" in said
+
+
+# Precisions
+
+PRECISIONS = BENCHMARKS.parent / "docs" / "data" / "precisions"
+
+
+def test_energies_per_image_are_those_of_the_wholes_in_their_files(benchmark):
+    found = benchmark("precisions").energies(PRECISIONS).set_index(["board", "model", "precision"])["energy_j"]
+    rows = [pd.read_csv(path) for path in PRECISIONS.glob("*/full_model_measurements.csv")]
+    assert sorted(found) == pytest.approx(sorted(pd.concat(rows)["energy_at_reference_j"] / 32))
+    assert found["h200_second", "resnet50", "amp-bf16"] == pytest.approx(1.800941 / 32, rel=1e-6)
+    assert found["h200", "resnet50", "bf16 channels_last"] == pytest.approx(1.216898 / 32, rel=1e-6)
+
+
+def test_kinds_are_shown_by_the_energy_that_they_save_and_models_with_missing_rows_are_left_out(benchmark):
+    precisions = benchmark("precisions")
+    found = precisions.kinds_saved(precisions.reports_of(PRECISIONS))
+    assert set(found["model"]) == {"convnext_tiny", "resnet50", "swin_t", "vit_b_16"}
+    assert not found.duplicated(["model", "precision", "kind"]).any()
+    lines = [line.split(" | ") for line in precisions.kinds_table(found).splitlines()]
+    assert lines[0] == ["| mJ per image saved", "kind", "tf32", "amp-bf16", "bf16", "bf16 channels_last |"]
+    of_vit = [line for line in lines if line[0] == "| vit_b_16"]
+    assert [line[1] for line in of_vit[:3]] == ["Linear", "MultiheadAttention", "LayerNorm"]
+    assert of_vit[2][3] == "-7.11 (-92.9 %)"
+
+
+def test_energies_are_drawn_of_one_board_for_each_model(benchmark, tmp_path):
+    precisions = benchmark("precisions")
+    found = precisions.energies(PRECISIONS)
+    precisions.draw(found, tmp_path / "all.svg")
+    precisions.draw(found[~found["board"].isin(["h100", "h200"])], tmp_path / "without.svg")
+    texts = [(tmp_path / name).read_bytes() for name in ("all.svg", "without.svg")]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) > 10_000
 
 
 # Calls in chains
