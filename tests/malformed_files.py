@@ -71,6 +71,7 @@ SUMMARIES = [
     b"",
     b"precision: fp32\nseed: 7\ncomposites: [ShiftedWindowAttention, MLP]\n",
     b"composites:\n- Bottleneck\n- BasicBlock\n# the end",
+    b"batch: [1, 8]\nprecision: [fp32, bf16]\n",
 ]
 
 
@@ -93,11 +94,21 @@ class Kind:
 def read_summary(path: Path) -> None:
     from opcost.sources.registry import check_config
 
-    (config,) = load_configs(path.parent.parent, [path.parent.name], check_config)
+    cases = load_configs(path.parent.parent, [path.parent.name], check_config)
     plain = yaml.safe_load(path.read_bytes().decode("utf-8"))
+    lists = cases[0].lists
+    assert len(cases) == math.prod(len(plain[key]) for key in lists)
     for key, value in plain.items():
-        read = getattr(config, key)
-        assert (list(read) if isinstance(read, tuple) else read) == value, key
+        for config in cases:
+            read = config.input_size[0] if key == "batch" else getattr(config, key)
+            shown = list(read) if isinstance(read, tuple) else read
+            if key == "input_size" and "batch" in lists:
+                given = value if key in lists else [value]
+                assert shown[1:] in [size[1:] for size in given], key
+            elif key == "done" and isinstance(value, list):
+                assert shown == (config.name in value), key
+            else:
+                assert shown in value if key in lists else shown == value, key
 
 
 def read_whitelist(path: Path) -> None:

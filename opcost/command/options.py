@@ -95,7 +95,9 @@ def _device_option(described: str, default: str | None = None) -> Option:
 
 def _names(default: str) -> Option:
     """Return the option for models, with the models that a command takes without it."""
-    text = f"model folder in the measurements folder, or a glob such as 'resnet*' (default: {default})"
+    text = (
+        f"model folder in the measurements folder, case of a config, or a glob such as 'resnet*' (default: {default})"
+    )
     return Option("names", text, nargs="*", metavar="NAME")
 
 

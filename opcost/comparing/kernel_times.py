@@ -14,6 +14,7 @@ from typing import Annotated
 from opcost.columns import COUNT, FROM_0, MOMENT, Column, Columns
 from opcost.estimates import total_if_known
 from opcost.measuring.conditions import EAGER, WARM, Conditions
+from opcost.operators.columns import MODEL
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class KernelTimeRow(Columns):
     """One kind of operator in one run of a model; times are the kernel times of all calls."""
 
     key: Annotated[str, Column("hashes of the model and the conditions")]
-    name: Annotated[str, Column("the model's folder in measurements/")]
+    name: Annotated[str, MODEL]
     operator: Annotated[str, Column("kind of operator, such as `torch.nn.Conv2d`")]
     calls: Annotated[int, Column("calls in one run", COUNT)]
     in_model_time_s: Annotated[float, Column("kernel time in the model", FROM_0)]

@@ -15,6 +15,7 @@ from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME, Deviations, Mo
 from opcost.comparing.roofline import Roofline
 from opcost.estimates import Estimate, standard_error_of, value_of
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
+from opcost.operators.columns import MODEL
 from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
 
 Known = TypeVar("Known")
@@ -124,7 +125,7 @@ class RankingRow(Columns):
     not.
     """
 
-    name: Annotated[str, Column("the model's folder in measurements/")] = _of(lambda one: one.model.name)
+    name: Annotated[str, MODEL] = _of(lambda one: one.model.name)
     batch_size: Annotated[int, Column("samples of one run", COUNT_FROM_1)] = _of(lambda one: one.model.samples)
     input_size: Annotated[str, Column("size of the input, batch first")] = _of(
         lambda one: "x".join(map(str, one.model.input_size))

@@ -17,6 +17,7 @@ from opcost.estimates import Estimate, standard_error_of, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import COUNTED, INPUT_DATA
+from opcost.operators.columns import MODEL
 from opcost.summing.summation import ModelCost
 
 Value = TypeVar("Value")
@@ -115,7 +116,7 @@ class ComparisonRow(Columns):
     )
     time_s: Annotated[float | None, Column("time of the sum")] = _of(lambda one: value_of(one.cost.time_s))
     energy_j: Annotated[float | None, Column("energy of the sum")] = _of(lambda one: value_of(one.cost.energy_j))
-    name: Annotated[str, Column("the model's folder in measurements/")] = _of(lambda one: one.name)
+    name: Annotated[str, MODEL] = _of(lambda one: one.name)
     input_data: Annotated[str, Column("requested input data of the operators", one_of(*INPUT_DATA))] = _of(
         lambda one: one.comparison.runs.input_data
     )

@@ -1,9 +1,10 @@
-"""Columns that describe an operator tuple, shared by all tables."""
+"""Columns that describe an operator tuple or name its model, shared by all tables."""
 
 from __future__ import annotations
 
 from opcost.columns import Column
 
+MODEL = Column("the model's folder in measurements/, or the case of its config")
 OPERATOR = Column("the operator tuple's name, such as `torch.nn.Conv2d`; a whole model is stored as an operator, too")
 PARAMETERS = Column("the operator tuple's parameters")
 INPUTS = Column("the operator tuple's inputs")

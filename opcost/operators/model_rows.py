@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from opcost.columns import COUNT, MOMENT, Column, Columns, Values
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
-from opcost.operators.columns import INPUT_DATA, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
+from opcost.operators.columns import INPUT_DATA, INPUTS, MODEL, OPERATOR, PARAMETERS, TRAINING_MODE
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
 from opcost.operators.texts import parse_operator, parse_value, value_text
@@ -42,7 +42,7 @@ class ModelOperatorRow(Columns):
 
     model_key: Annotated[str, Column("hash of the model's operator tuple")]
     key: Annotated[str, Column("hashes of operator tuple and input data: the beginning of a measurement's key")]
-    model: Annotated[str, Column("the model's folder in measurements/")]
+    model: Annotated[str, MODEL]
     operator: Annotated[str, OPERATOR]
     parameters: Annotated[str, PARAMETERS]
     inputs: Annotated[str, INPUTS]

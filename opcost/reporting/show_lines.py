@@ -12,6 +12,7 @@ from opcost.columns import Column, Columns, by_column, columns_of
 from opcost.comparing.operator_costs import KindCosts, OperatorCost
 from opcost.comparing.ranking_row import RankingRow
 from opcost.measuring.conditions import DEVICE_PRODUCT, Conditions
+from opcost.operators.columns import MODEL
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 
 KIND = Column("kind of operator with the largest share of the sum; `kind_2` and `kind_3` have the next ones")
@@ -48,7 +49,7 @@ class ModelLine(Columns):
 class OperatorLine(Columns):
     """An operator tuple of a model with its cost, with `--operators`."""
 
-    model: Annotated[str, Column("the model's folder in measurements/")]
+    model: Annotated[str, MODEL]
     device_product: Annotated[str, DEVICE_PRODUCT]
     cost: OperatorCost
 

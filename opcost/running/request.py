@@ -91,8 +91,8 @@ class Request:
         return [config for config in self.configs(check) if self.names or not config.done]
 
     def is_named(self, config: ModelConfig) -> bool:
-        """Return whether the user named this model itself, not only by a glob."""
-        return any(self.folders.wanted_name(name) == config.name for name in self.names)
+        """Return whether the user named this model or its folder, not only by a glob."""
+        return any(self.folders.is_named(config, name) for name in self.names)
 
     def whitelist(self) -> tuple[str, ...]:
         """Return the operator names of the whitelist."""

@@ -188,10 +188,7 @@ def _most_common(rows: Sequence[MeasurementRow], operator_keys: set[str]) -> Con
 
 def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return all counted models, named or not, without those that have mistakes."""
-    configs = []
-    for name in request.folders.names():
-        with suppress(UserError):
-            configs += request.folders.configs([name])
+    configs, _ = request.folders.read(request.folders.names())
     shipped, found = shipped_counts(request, configs), []
     for config in configs:
         with suppress(UserError):

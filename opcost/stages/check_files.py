@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opcost.errors import UserError
 from opcost.running.request import COUNTS, FILTERED_COUNTS
-from opcost.storage.configs import load_whitelist
+from opcost.storage.configs import ModelConfig, load_whitelist
 from opcost.storage.database import Database
 from opcost.storage.model_folders import ModelFolders
 
@@ -45,8 +45,7 @@ def check_files(folders: ModelFolders, database: Database, repair: bool = False)
         UserError: one of the folders does not exist.
     """
     database.must_exist()
-    configs = [folders.path_of(name) for name in folders.names()]
-    models = [path.parent.name for path in configs if path.exists()]
+    models = [name for name in folders.names() if folders.path_of(name).exists()]
     tables = [table for one in database.parts for table in one.tables if table.path.exists()]
     problems, repaired = [], []
     for table in tables:
@@ -58,8 +57,13 @@ def check_files(folders: ModelFolders, database: Database, repair: bool = False)
             found = table.problems()
         problems += found
     problems += [f"{path}: unfinished lines after a crash; delete the file" for path in database.unfinished_lines()]
-    pickles = [path for kind in (COUNTS, FILTERED_COUNTS) for path in folders.own.glob(f"*/{kind.file_name}")]
-    problems += [problem for name in models for problem in _problems_of_model(folders, name)]
+    kinds = (COUNTS, FILTERED_COUNTS)
+    pickles = [
+        path for kind in kinds for depth in ("*", "*/*") for path in folders.own.glob(f"{depth}/{kind.file_name}")
+    ]
+    configs, mistakes = folders.read(models)
+    problems += mistakes
+    problems += [problem for config in configs for problem in _problems_of_counts(config)]
     problems += _problems_of_whitelist(folders.whitelist)
     return CheckReport(len(tables) + len(models) + len(pickles), tuple(problems), tuple(repaired))
 
@@ -78,12 +82,7 @@ def merge(into: Database, others: Sequence[Database]) -> list[MergeReport]:
     ]
 
 
-def _problems_of_model(folders: ModelFolders, name: str) -> Iterator[str]:
-    try:
-        (config,) = folders.configs([name])
-    except UserError as error:
-        yield from error.lines
-        return
+def _problems_of_counts(config: ModelConfig) -> Iterator[str]:
     for kind in (COUNTS, FILTERED_COUNTS):
         if kind.path(config).exists():
             try:

@@ -20,7 +20,6 @@ from opcost.operators.counts import OperatorCounts
 from opcost.running.request import Request
 from opcost.stages.against_data import AgainstData, chosen_by, read_against_data, under
 from opcost.storage.configs import ModelConfig
-from opcost.storage.model_folders import is_glob
 from opcost.summing.summation import ModelCost, sum_operators, whole_rank
 
 
@@ -75,14 +74,14 @@ def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns
         asked = parse_conditions(against)
     except ValueError as error:
         raise UserError(f"--against {error}; {data.measured(configs)}") from None
-    named = {name for pattern in request.names if not is_glob(pattern) for name in request.folders.matches(pattern)}
     found: list[AgainstReport] = []
     mistakes: list[str] = []
     for config in configs:
         try:
             found += _reports(data, config, replace(chosen_by(config), **asked))
         except _NotComparableError as error:
-            mistakes += [str(error)] if config.name in named else []
+            is_named = any(request.folders.is_single(config, pattern) for pattern in request.names)
+            mistakes += [str(error)] if is_named else []
     if not (found or mistakes):
         text = f"--against {','.join(against)}: no model is measured under its own conditions and under these"
         mistakes = [f"{text}; {data.measured(configs)}"]

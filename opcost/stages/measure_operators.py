@@ -176,7 +176,7 @@ def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]]
 def _set_done(request: Request, config: ModelConfig) -> bool:
     """Set ``done``; if that fails, only warn: the rows are in the database."""
     try:
-        set_done(request.folders.own_copy(config.path))
+        set_done(request.folders.own_copy(config.path), config.name)
     except UserError as error:
         logging.getLogger(__name__).warning("done not set: %s", error)
         return False

@@ -189,13 +189,16 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
             )
     names_shown = {model.row.name for ranking in rankings for model in ranking.all_models}
     known = {model.row.name for ranking in rankings for model in ranking.models}
+    with_cost = [config for config in configs.values() if config.name in known]
     report = ShowReport(
         tuple(rankings),
         tuple(sorted(names - names_shown)) if request.names else (),
         has_operators,
         choice=choice,
         # Of the user's names and globs.
-        without_cost=tuple(name for name in request.names if known.isdisjoint(request.folders.matches(name))),
+        without_cost=tuple(
+            name for name in request.names if not any(request.folders.is_meant(one, name) for one in with_cost)
+        ),
         other_executions=_other_executions(data, names - known, choice) if request.names else {},
     )
     needed = {name for model in report.models if model.needs_rows for name in model.missing}
@@ -204,7 +207,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
 
 def _refuse_empty_globs(request: Request) -> None:
     """Refuse a glob that matches no model with the names of models that are measured."""
-    empty = next((name for name in request.names if is_glob(name) and not request.folders.matches(name)), None)
+    empty = next((name for name in request.names if is_glob(name) and not request.folders.has_any(name)), None)
     if empty is not None:
         measured = {row.key.partition("-")[0] for row in request.database.full_model_measurements.rows()}
         configs = request.folders.readable()

@@ -12,11 +12,12 @@ from types import MappingProxyType
 from typing import Annotated, Any, get_args
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, PositiveInt, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT, MemoryFormat, Precision
 from opcost.operators.tuples import DEFAULT_SEED
+from opcost.storage.config_cases import has_sizes
 from opcost.storage.config_nodes import (
     REFUSED,
     SHOWN_CHARACTERS,
@@ -42,7 +43,7 @@ UNSUPPORTED_KEYS: Mapping[str, str] = MappingProxyType(
             f"write precision: one of {', '.join(get_args(Precision))}",
         ),
         "quantized": "opcost does not measure quantized models",
-        **dict.fromkeys("batch batch_size".split(), "the batch is the first number of input_size"),
+        "batch_size": "the batch is the first number of input_size; several are written as batch: [1, 8, 32]",
         **dict.fromkeys("device execution cache seconds".split(), "this is an option of the command line"),
     }
 )
@@ -64,6 +65,17 @@ def _refuse_none(name: str) -> str:
 _Name = Annotated[str, Field(pattern=r"^\S+$", max_length=LONGEST_NAME)]
 _OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=LONGEST_NAME)]
 _WhitelistedName = Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*|\*)$", max_length=LONGEST_NAME)]
+_InputSize = Annotated[list[PositiveInt], Field(min_length=2, max_length=6)]
+
+ONE, SEVERAL = "one", "several"
+
+
+def _one_or_several(value: object) -> str:
+    return SEVERAL if isinstance(value, list) else ONE
+
+
+def _one_or_several_sizes(value: object) -> str:
+    return SEVERAL if has_sizes(value) else ONE
 
 
 class Summary(Schema):
@@ -73,18 +85,26 @@ class Summary(Schema):
     weights_name: Annotated[_Name, AfterValidator(_refuse_none)] | None = Field(
         default=None, description="weights_name: null (random weights, or a name such as IMAGENET1K_V1)"
     )
-    input_size: list[PositiveInt] = Field(
-        min_length=2,
-        max_length=6,
-        description="input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)",
+    input_size: Annotated[
+        Annotated[_InputSize, Tag(ONE)] | Annotated[list[_InputSize], Tag(SEVERAL)],
+        Discriminator(_one_or_several_sizes),
+    ] = Field(description="input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)")
+    batch: list[PositiveInt] = Field(
+        default=[],
+        min_length=1,
+        description="batch: [1, 8, 32] (whole numbers above 0; one batch is the first number of input_size)",
     )
-    done: bool = Field(default=False, description="done: false (true or false, no quotes)")
-    precision: Precision = Field(
-        default=TORCH_DEFAULT, description=f"precision: torch-default (or {', '.join(get_args(Precision)[1:])})"
+    done: Annotated[Annotated[bool, Tag(ONE)] | Annotated[list[str], Tag(SEVERAL)], Discriminator(_one_or_several)] = (
+        Field(default=False, description="done: false (true or false, no quotes)")
     )
-    memory_format: MemoryFormat = Field(
-        default=CONTIGUOUS, description="memory_format: contiguous (or channels_last, of weights and inputs)"
-    )
+    precision: Annotated[
+        Annotated[Precision, Tag(ONE)] | Annotated[list[Precision], Field(min_length=1), Tag(SEVERAL)],
+        Discriminator(_one_or_several),
+    ] = Field(default=TORCH_DEFAULT, description=f"precision: torch-default (or {', '.join(get_args(Precision)[1:])})")
+    memory_format: Annotated[
+        Annotated[MemoryFormat, Tag(ONE)] | Annotated[list[MemoryFormat], Field(min_length=1), Tag(SEVERAL)],
+        Discriminator(_one_or_several),
+    ] = Field(default=CONTIGUOUS, description="memory_format: contiguous (or channels_last, of weights and inputs)")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         default=DEFAULT_SEED, description="seed: 0 (a whole number from 0 up, for random weights and the input)"
     )
@@ -112,7 +132,7 @@ def read_values(
         schema: its keys.
         mistakes: further ones.
     """
-    given = {key: _value(value) for key, (_, value) in document.entries.items()}
+    given = plain_values(document)
     found = [*document.mistakes, *mistakes]
     wrong: set[str] = set()
     try:
@@ -123,6 +143,11 @@ def read_values(
     fields = schema.model_fields.items()
     defaults = {key: field.get_default() for key, field in fields if not field.is_required()}
     return defaults | {key: value for key, value in given.items() if key not in wrong}, found
+
+
+def plain_values(document: Document) -> dict[str, Any]:
+    """Return the value of each key, right or wrong; a node where no key accepts the value."""
+    return {key: _value(value) for key, (_, value) in document.entries.items()}
 
 
 def _value(node: yaml.Node) -> object:
@@ -160,10 +185,11 @@ def _schema_mistakes(errors: list[ErrorDetails], entries: Entries, schema: type[
 
 def _value_mistakes(error: ErrorDetails, node: yaml.Node, remedy: str) -> Iterator[Mistake]:
     """Yield the mistake in a value or in an item of it, unless it was reported before."""
-    key, *indexes = error["loc"]
+    key, *others = error["loc"]
     place = "the value"
-    for index in indexes:
-        node, place = node.value[index], f"item {int(index) + 1}"
+    # The others are tags.
+    for index in (one for one in others if isinstance(one, int)):
+        node, place = node.value[index], f"item {index + 1}" + (f" of {place}" if place != "the value" else "")
     if error["type"] == "string_type" and isinstance(node, yaml.ScalarNode) and node.value:
         remedy = f'put quotes round it ("{node.value[:SHOWN_CHARACTERS]}") if it is a name, else {remedy}'
     if node.tag != REFUSED:

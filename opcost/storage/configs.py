@@ -1,10 +1,13 @@
-"""The YAML files that people write: one ``summary.yml`` per model and input size, and the operator whitelist.
+"""The YAML files that people write: one ``summary.yml`` per model, and the operator whitelist.
+
+Lists in a ``summary.yml`` make several cases of it (``config_cases``).
 
 All mistakes of all files are reported together, one line each, with file, line and remedy.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,31 +18,37 @@ import yaml
 from opcost.errors import UserError
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
 from opcost.operators.tuples import DEFAULT_SEED
+from opcost.storage.config_cases import cases_of, list_mistakes, lists_of
 from opcost.storage.config_nodes import (
     Document,
     Mistake,
+    described,
     doubled,
     line_of,
     read_document,
     user_error,
 )
-from opcost.storage.config_schema import WHITELIST_EXAMPLE, Schema, Summary, Whitelist, read_values
+from opcost.storage.config_schema import WHITELIST_EXAMPLE, Schema, Summary, Whitelist, plain_values, read_values
 from opcost.storage.files import replace_file
 
 SUMMARY_NAME = "summary.yml"
 HELP = "docs/usage.md shows an example under 'Configs'"
 SUMMARY_EXAMPLE = f"model_name: resnet18 ({HELP})"
 
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+"""Names of cases that need no quotes. They have a suffix, so none is a word such as ``true``."""
+
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """One model at one input size, as described by its ``summary.yml``.
+    """One model at one input size, as described by a ``summary.yml``: the file without lists, or one case of it.
 
-    ``name`` is the folder's name, ``path`` the file as the user named it. ``weights_name`` None means random weights.
-    ``input_size`` has the batch first and 2 to 6 positive numbers. ``precision`` is a ``Precision``,
-    ``memory_format`` a ``MemoryFormat``. ``seed`` is the seed of random weights and of the input. ``composites`` are
-    classes of modules that are counted as one operator each, besides ``operators.counts.COMPOSITES``. ``own_folder`` is
-    the folder for files about the model, None for that of ``path``.
+    ``name`` is the case's name, without lists that of the folder. ``path`` is the file as the user named it.
+    ``weights_name`` None means random weights. ``input_size`` has the batch first and 2 to 6 positive numbers.
+    ``precision`` is a ``Precision``, ``memory_format`` a ``MemoryFormat``. ``seed`` is the seed of random weights and
+    of the input. ``composites`` are classes of modules that are counted as one operator each, besides
+    ``operators.counts.COMPOSITES``. ``own_folder`` is the folder for files about the case, None for that of ``path``.
+    ``lists`` are the keys that are lists.
     """
 
     name: str
@@ -54,59 +63,98 @@ class ModelConfig:
     composites: tuple[str, ...] = ()
     own_folder: Path | None = field(default=None, compare=False, repr=False)
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+    lists: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def folder(self) -> Path:
-        """The folder for files about the model."""
+        """The folder for files about the case."""
         return self.own_folder or self.path.parent
+
+    @property
+    def config_name(self) -> str:
+        """The name of the config's folder, which stands for all its cases."""
+        return self.path.parent.name
 
     def where(self, key: str) -> str:
         """Return the file and line of a key, for a message: ``measurements/x/summary.yml:3``."""
         return f"{self.path}:{self.lines.get(key, 1)}"
 
 
-def load_config(path: Path, own_folder: Path, check: Callable[[ModelConfig], list[str]] | None = None) -> ModelConfig:
-    """Return the config in a ``summary.yml``.
+def load_config(
+    path: Path, own_folder: Path, check: Callable[[ModelConfig], list[str]] | None = None
+) -> list[ModelConfig]:
+    """Return the cases in a ``summary.yml``, in the order of its lists; one if there are no lists.
 
     Args:
         path: the file.
-        own_folder: the folder for files about the model.
-        check: returns one line for each further mistake in a config with a valid ``model_name``. Of other keys with a
-            mistake, this config has the default, and no ``input_size``.
+        own_folder: the folder for files about the model. If there are lists, each case has a folder in it.
+        check: returns one line for each further mistake in a case with a valid ``model_name``. Of other keys with a
+            mistake, this case has the default, and no ``input_size``.
 
     Raises:
         UserError: with one line for each mistake.
     """
-    document = read_document(path, SUMMARY_EXAMPLE)
-    values, mistakes = read_values(document, Summary)
-    plain = {"model_name": "", **values}
-    sizes = {key: tuple(values.get(key, ())) for key in ("input_size", "composites")}
+    document, values, mistakes = _read_summary(path)
     places = {key: line_of(node) for key, (node, _) in document.entries.items()}
-    config = ModelConfig(path.parent.name, path, **(plain | sizes), own_folder=own_folder, lines=places)
-    further = check(config) if check and config.model_name else []
+    lists = tuple(lists_of(values))
+    configs = [
+        ModelConfig(
+            name=case.name,
+            path=path,
+            model_name=values.get("model_name", ""),
+            weights_name=values["weights_name"],
+            input_size=case.input_size,
+            done=_is_done(values["done"], case.name),
+            precision=case.precision,
+            memory_format=case.memory_format,
+            seed=values["seed"],
+            composites=tuple(values["composites"]),
+            own_folder=own_folder / case.name if lists else own_folder,
+            lines=places,
+            lists=lists,
+        )
+        for case in cases_of(path.parent.name, values)
+    ]
+    # Cases may share a mistake.
+    further = dict.fromkeys(line for one in configs if check and one.model_name for line in check(one))
     if mistakes or further:
         raise UserError(*user_error(path, mistakes).lines, *further)
-    return config
+    return configs
 
 
-def set_done(path: Path) -> bool:
-    """Set ``done: true`` in a ``summary.yml`` and keep every other byte; return whether that changed the file.
+def set_done(path: Path, case: str) -> bool:
+    """Set ``done`` for a case in a ``summary.yml`` and keep every other byte; return whether that changed the file.
 
-    Without the key, the line is added.
+    Without lists ``done`` becomes ``true``. With lists the case's name is added to a list of names; it does not become
+    ``true`` with the last case, so that a value that is added to the lists later is measured. Without the key, the line
+    is added.
 
     The file is replaced in one step, and its mode is kept.
 
+    Args:
+        path: the file.
+        case: the case's name, without lists that of the folder.
+
     Raises:
-        UserError: the file is not valid (it may have been edited since it was loaded) or cannot be written.
+        UserError: the file is not valid or does not have the case (it may have been edited since it was loaded), or it
+            cannot be written.
     """
-    document = read_document(path, SUMMARY_EXAMPLE)
-    if _valid_values(document, Summary)["done"]:
+    document, values, mistakes = _read_summary(path)
+    if mistakes:
+        raise user_error(path, mistakes)
+    if case not in [one.name for one in cases_of(path.parent.name, values)]:
+        raise UserError(f"{path}: its lists have no case {case} any more; run the command again")
+    if _is_done(values["done"], case):
         return False
-    if "done" in document.entries:
-        _, node = document.entries["done"]
-        _replace_text(document, (node.start_mark.index, node.end_mark.index), "true")
+    value = f"[{_yaml_text(case)}]" if lists_of(values) else "true"
+    if "done" not in document.entries:
+        _add_entry(document, f"done: {value}")
+        return True
+    _, node = document.entries["done"]
+    if isinstance(node, yaml.SequenceNode):
+        _add_item(document, node, _yaml_text(case))
     else:
-        _add_entry(document, "done: true")
+        _replace_text(document, (node.start_mark.index, node.end_mark.index), value)
     return True
 
 
@@ -135,7 +183,7 @@ def replace_whitelist(path: Path, names: Sequence[str]) -> None:
     text = f"[{', '.join(names)}]"
     if isinstance(node, yaml.SequenceNode) and not node.flow_style:
         # It ends with the line of its last item.
-        last = document.text.find("\n", _end_of(node))
+        last = document.text.find("\n", _end_of(document, node))
         end = len(document.text) if last < 0 else last + 1
         new_line = "\r\n" if "\r\n" in document.text else "\n"
         indent = " " * node.start_mark.column
@@ -143,27 +191,74 @@ def replace_whitelist(path: Path, names: Sequence[str]) -> None:
     _replace_text(document, (begin, end), text)
 
 
+def _read_summary(path: Path) -> tuple[Document, dict[str, Any], list[Mistake]]:
+    """Return a ``summary.yml``, its values as ``read_values`` returns them, and all mistakes."""
+    document = read_document(path, SUMMARY_EXAMPLE)
+    values, mistakes = read_values(document, Summary)
+    mistakes += list_mistakes(path.parent.name, document, values)
+    if isinstance(values["done"], list) and not lists_of(plain_values(document)):
+        _, node = document.entries["done"]
+        remedy = f"write {Summary.model_fields['done'].description}"
+        mistakes.append((line_of(node), f"done: the value is {described(node)}; {remedy}"))
+    return document, values, mistakes
+
+
+def _is_done(done: bool | Sequence[str], case: str) -> bool:
+    """Return whether a case is done; names of cases that the lists had before have no effect."""
+    return done if isinstance(done, bool) else case in done
+
+
+def _yaml_text(name: str) -> str:
+    """Return a case's name as an item of a YAML list, in quotes if it may mean something else."""
+    return name if _PLAIN.fullmatch(name) else "'" + name.replace("'", "''") + "'"
+
+
 def _add_entry(document: Document, text: str) -> None:
     """Add a key with its value to the file, in a line of its own if the others have lines of their own."""
     first, last = (pick(document.entries.values(), key=lambda entry: entry[0].start_mark.index) for pick in (min, max))
-    end = _end_of(last[1])
+    end = _end_of(document, last[1])
     if document.is_flow:
-        _replace_text(document, (end, end), f", {text}")
-        return
+        _insert(document, end, f", {text}")
+    else:
+        _insert_line(document, end, " " * first[0].start_mark.column + text)
+
+
+def _add_item(document: Document, node: yaml.SequenceNode, item: str) -> None:
+    """Add an item to a list, in a line of its own if the list has no brackets."""
+    if not node.value:
+        _insert(document, node.start_mark.index + 1, item)
+    elif node.flow_style:
+        _insert(document, _end_of(document, node.value[-1]), f", {item}")
+    else:
+        _insert_line(document, _end_of(document, node), f"{' ' * node.start_mark.column}- {item}")
+
+
+def _insert(document: Document, position: int, text: str) -> None:
+    # A comment may follow a quote or a bracket without a space.
+    space = " " if document.text.startswith("#", position) else ""
+    _replace_text(document, (position, position), text + space)
+
+
+def _insert_line(document: Document, position: int, line: str) -> None:
+    """Insert a line behind that of a position."""
     new_line = "\r\n" if "\r\n" in document.text else "\n"
-    following = document.text.find("\n", end) + 1
-    line = " " * first[0].start_mark.column + text
+    following = document.text.find("\n", position) + 1
     if following:
         _replace_text(document, (following, following), line + new_line)
     else:
         _replace_text(document, (len(document.text),) * 2, new_line + line)
 
 
-def _end_of(node: yaml.Node) -> int:
-    """Return the position behind a value. For PyYAML a block list ends where the next node begins."""
+def _end_of(document: Document, node: yaml.Node) -> int:
+    """Return the position behind a value.
+
+    For PyYAML a block list, and a text behind ``|`` or ``>``, end where the next node begins.
+    """
     if isinstance(node, yaml.SequenceNode) and not node.flow_style:
-        return _end_of(node.value[-1])
-    return int(node.end_mark.index)
+        return _end_of(document, node.value[-1])
+    end = int(node.end_mark.index)
+    is_block = isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}
+    return len(document.text[:end].rstrip()) if is_block else end
 
 
 def _replace_text(document: Document, span: tuple[int, int], text: str) -> None:

@@ -13,15 +13,16 @@ from pathlib import Path
 
 from opcost.errors import UserError
 from opcost.operators.tuples import SIZE_IN_NAME
+from opcost.storage.config_cases import without_size
 from opcost.storage.config_nodes import quoted
 from opcost.storage.configs import HELP, SUMMARY_NAME, ModelConfig, load_config
 from opcost.storage.files import replace_file
 from opcost.storage.user_folders import UserFolders
 from opcost.units import some_of
 
-_GLOB = re.compile(r"[*?\[]")
-
 WHITELIST = "operator_whitelist.yml"
+
+_GLOB = re.compile(r"[*?\[]")
 
 FOLDERS_SHOWN = 8
 """The most folders that a message lists."""
@@ -45,47 +46,54 @@ class ModelFolders:
     def configs(
         self, patterns: Sequence[str], check: Callable[[ModelConfig], list[str]] | None = None
     ) -> list[ModelConfig]:
-        """Return the chosen models, sorted by name.
+        """Return the chosen cases: sorted by folder, those of a folder in the order of its lists.
 
         Plain files and folders whose names begin with a dot are ignored.
 
         Args:
-            patterns: names of folders, with or without the input size, paths to them or to their ``summary.yml``, or
-                globs; all folders if empty.
-            check: returns one line for each further mistake in a config, see ``load_config``.
+            patterns: names of folders, for all their cases, or of cases, with or without the input size; paths to them
+                or to a ``summary.yml``; or globs; all folders if empty.
+            check: returns one line for each further mistake in a case, see ``load_config``.
 
         Raises:
-            UserError: with one line for each mistake in any chosen file and for each pattern that matches no folder.
+            UserError: with one line for each mistake in any chosen file and for each pattern that matches nothing.
         """
-        names, lines = self._choose(patterns or ["*"])
-        configs = []
-        for name in names:
-            try:
-                configs.append(load_config(self.path_of(name), self.own / name, check))
-            except UserError as error:
-                lines.extend(error.lines)
-        if lines:
-            raise UserError(*lines)
-        return configs
+        chosen, lines = self._choose(patterns or ["*"])
+        configs, mistakes = self.read(list(chosen), check)
+        if lines or mistakes:
+            raise UserError(*lines, *mistakes)
+        return [config for config in configs if any(_is_meant(one, config) for one in chosen[config.config_name])]
 
     def readable(self) -> list[ModelConfig]:
-        """Return all models, sorted by name, without those whose config has a mistake, of which a warning is logged.
+        """Return all cases, sorted by folder, without configs that have a mistake, of which a warning is logged.
 
         Raises:
             UserError: there is no model, or all configs have a mistake.
         """
-        configs: list[ModelConfig] = []
-        lines: list[str] = []
-        for name in self.names():
-            try:
-                configs.append(load_config(self.path_of(name), self.own / name))
-            except UserError as error:
-                lines.extend(error.lines)
+        configs, lines = self.read(self.names())
         if not configs:
             raise UserError(*lines)
         for line in lines:
             logging.getLogger(__name__).warning("left out: %s", line)
         return configs
+
+    def read(
+        self, folders: Sequence[str], check: Callable[[ModelConfig], list[str]] | None = None
+    ) -> tuple[list[ModelConfig], list[str]]:
+        """Return the cases of these folders, and a line for each mistake in others of them.
+
+        It is a mistake if a case has the name of a folder, or of a case of another folder.
+        """
+        configs: list[ModelConfig] = []
+        lines: list[str] = []
+        for folder in folders:
+            try:
+                configs.extend(load_config(self.path_of(folder), self.own / folder, check))
+            except UserError as error:
+                lines.extend(error.lines)
+        collisions = self._collisions(configs)
+        lines.extend(collisions.values())
+        return [config for config in configs if config.config_name not in collisions], lines
 
     def names(self) -> list[str]:
         """Return the names of all models' folders, sorted.
@@ -100,10 +108,22 @@ class ModelFolders:
             raise UserError(f"{self.own}: contains no model's folder; add one ({HELP})")
         return sorted(names)
 
-    def matches(self, pattern: str) -> list[str]:
-        """Return the names of the models' folders that a name or a glob means."""
-        wanted = self.wanted_name(pattern)
-        return [name for name in self.names() if _is_meant(name, wanted)]
+    def has_any(self, pattern: str) -> bool:
+        """Return whether a name or a glob means any folder or case."""
+        chosen, _ = self._choose([pattern])
+        return bool(chosen)
+
+    def is_meant(self, config: ModelConfig, pattern: str) -> bool:
+        """Return whether a name or a glob means a case."""
+        return _is_meant(self.wanted_name(pattern), config)
+
+    def is_single(self, config: ModelConfig, pattern: str) -> bool:
+        """Return whether a pattern means a case, and is neither a glob nor the name of the folder of several cases."""
+        return not is_glob(pattern) and _means_case(self.wanted_name(pattern), config)
+
+    def is_named(self, config: ModelConfig, pattern: str) -> bool:
+        """Return whether a pattern is the whole name of a case or of its folder, or a path to one of them."""
+        return self.wanted_name(pattern) in {config.name, config.config_name, f"{config.config_name}/{config.name}"}
 
     def path_of(self, name: str) -> Path:
         """Return the path of a model's ``summary.yml``."""
@@ -124,7 +144,10 @@ class ModelFolders:
         return copied
 
     def wanted_name(self, pattern: str) -> str:
-        """Return the folder's name or the glob of a pattern; of a path into these folders, its last part."""
+        """Return the name or the glob of a pattern. Of a path into these folders, it is the part below them.
+
+        This is ``FOLDER``, or ``FOLDER/CASE`` for the folder of a case.
+        """
         if "/" not in pattern:
             return pattern
         path = Path(pattern)
@@ -134,6 +157,8 @@ class ModelFolders:
         for reading in (folder, Path(os.path.realpath(folder))):
             if os.path.realpath(reading.parent) in real:
                 return reading.name
+            if os.path.realpath(reading.parent.parent) in real:
+                return f"{reading.parent.name}/{reading.name}"
         # A path elsewhere must not match a folder of the same name.
         return os.path.realpath(folder) if os.path.exists(folder) else str(folder)
 
@@ -142,38 +167,93 @@ class ModelFolders:
         is_shipped = self.shipped is not None and not (self.own / path).exists() and (self.shipped / path).exists()
         return self.shipped / path if self.shipped is not None and is_shipped else self.own / path
 
-    def _choose(self, patterns: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return the names of the chosen folders, and an error line for each pattern that matches none."""
-        folders = self.names()
-        chosen: set[str] = set()
+    def _choose(self, patterns: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+        """Return the chosen folders with the names and globs that mean them or their cases, and the mistakes.
+
+        A mistake is an error line for a pattern that matches nothing.
+        """
+        chosen: dict[str, list[str]] = {}
         lines = []
+        folders = self.names()
         for pattern in patterns:
             wanted = self.wanted_name(pattern)
-            matches = [name for name in folders if _is_meant(name, wanted)]
-            chosen.update(matches)
+            matches = [folder for folder in folders if self._has_meant(wanted, folder)]
+            for folder in matches:
+                chosen.setdefault(folder, []).append(wanted)
             if not matches:
                 lines.append(self._no_match(pattern, wanted, folders))
-        return sorted(chosen), lines
+        return dict(sorted(chosen.items())), lines
+
+    def _has_meant(self, wanted: str, folder: str) -> bool:
+        """Return whether a name or a glob means a folder or any case in it."""
+        if _matches(folder, wanted):
+            return True
+        may_be = _may_begin_alike(_GLOB.split(wanted)[0].rpartition("/")[2], without_size(folder))
+        return may_be and any(_is_meant(wanted, config) for config in self._listed(folder))
+
+    def _listed(self, folder: str) -> list[ModelConfig]:
+        """Return the cases of a config with lists; none if it has no lists, or a mistake."""
+        try:
+            return [config for config in load_config(self.path_of(folder), self.own / folder) if config.lists]
+        except UserError:
+            return []
+
+    def _collisions(self, configs: Sequence[ModelConfig]) -> dict[str, str]:
+        """Return an error line for each of these configs with a case whose name another folder or its case has."""
+        listed = [config for config in configs if config.lists]
+        owners = {folder: folder for folder in self.names()} if listed else {}
+        for folder in sorted(owners.keys() - {config.config_name for config in configs}):
+            if any(config.name.startswith(without_size(folder)) for config in listed):
+                for other in self._listed(folder):
+                    owners.setdefault(other.name, folder)
+        lines: dict[str, str] = {}
+        for config in listed:
+            owner = owners.setdefault(config.name, config.config_name)
+            if owner != config.config_name:
+                lines.setdefault(config.config_name, _collision(config, self.path_of(owner)))
+        return lines
 
     def _no_match(self, pattern: str, wanted: str, folders: list[str]) -> str:
         if not pattern:
             return f"{self.own}: the model's name '' is empty; omit it for all models, or write a folder's name"
         begun = [f"'{wanted}*'"] if any(name.startswith(wanted) for name in folders) else []
-        names = dict.fromkeys([*folders, *(SIZE_IN_NAME.sub("", name) for name in folders)])
+        cases = [
+            case.name for folder in folders if wanted.startswith(without_size(folder)) for case in self._listed(folder)
+        ]
+        names = dict.fromkeys([*folders, *(SIZE_IN_NAME.sub("", name) for name in folders), *cases])
         close = begun or difflib.get_close_matches(wanted, names)
         remedy = f"did you mean {', '.join(close)}?" if close else f"there are {some_of(folders, FOLDERS_SHOWN)}"
         where = self.own if self.shipped is None else f"{self.own} and the shipped models"
         return f"{where}: no folder matches {quoted(pattern)}; {remedy}"
 
 
-def _is_meant(name: str, wanted: str) -> bool:
-    """Return whether a folder's name, or the name without its input size, is the wanted one or matches the glob."""
+def _matches(name: str, wanted: str) -> bool:
+    """Return whether a name, with or without its input size, is the wanted one or matches the glob."""
     return any(wanted == text or fnmatchcase(text, wanted) for text in (name, SIZE_IN_NAME.sub("", name)))
 
 
 def is_glob(pattern: str) -> bool:
     """Return whether a pattern may match several folders, and is no plain name."""
     return _GLOB.search(pattern) is not None
+
+
+def _is_meant(wanted: str, config: ModelConfig) -> bool:
+    """Return whether a name or a glob means a case or its folder."""
+    return _matches(config.config_name, wanted) or _means_case(wanted, config)
+
+
+def _means_case(wanted: str, config: ModelConfig) -> bool:
+    """Return whether a name or a glob means a case, by its name or as ``FOLDER/CASE``."""
+    return _matches(f"{config.config_name}/{config.name}" if "/" in wanted else config.name, wanted)
+
+
+def _may_begin_alike(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
+def _collision(config: ModelConfig, other: Path) -> str:
+    key = config.lists[0]
+    return f"{config.where(key)}: {key}: {other} also has the name of the case {config.name}; rename a folder"
 
 
 def load_configs(

@@ -119,6 +119,17 @@ def test_without_names_every_model_is_compared_that_is_measured_under_both(campa
         assert [report.name for report in against(campaign, "precision=fp32", *names)] == ["a_bf16"]
 
 
+def test_the_folder_of_several_cases_means_those_that_are_measured_under_both(campaign: SimulatedCampaign) -> None:
+    measure(campaign)
+    ship_counts(campaign.request(), load_configs(campaign.measurements, []))
+    path = campaign.measurements / "c" / "summary.yml"
+    path.parent.mkdir()
+    path.write_text("model_name: resnet18\ninput_size: [2, 3, 8, 8]\nprecision: [bf16, fp32]\n")
+    assert [report.name for report in against(campaign, "precision=fp32", "c")] == ["c_bf16"]
+    with pytest.raises(UserError, match=r"c_fp32: has precision=fp32,.* itself"):
+        against(campaign, "precision=fp32", "c_fp32")
+
+
 def test_counts_of_the_database_do_without_pickles_and_without_a_folder_of_the_other_conditions(
     campaign: SimulatedCampaign,
 ) -> None:

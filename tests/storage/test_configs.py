@@ -331,6 +331,7 @@ def test_a_folder_without_its_file_is_reported(tmp_path: Path) -> None:
 SIZE_REMEDY = "write input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)"
 NAME_REMEDY = "write model_name: resnet18 (the model's name in torchvision)"
 WEIGHTS_REMEDY = "write weights_name: null (random weights, or a name such as IMAGENET1K_V1)"
+BATCH_REMEDY = "write batch: [1, 8, 32] (whole numbers above 0; one batch is the first number of input_size)"
 DONE_REMEDY = "write done: false (true or false, no quotes)"
 SEED_REMEDY = "write seed: 0 (a whole number from 0 up, for random weights and the input)"
 COMPOSITES_REMEDY = "write composites: [ShiftedWindowAttention] (class names without their modules)"
@@ -405,7 +406,7 @@ PRECISION_REMEDY = "write precision: torch-default (or fp32, tf32, bf16, fp16, a
         (
             "done",
             "on: 1\ndone",
-            "5: on: unknown key; the keys are model_name, weights_name, input_size, done, precision, "
+            "5: on: unknown key; the keys are model_name, weights_name, input_size, batch, done, precision, "
             "memory_format, seed, composites",
         ),
         ("done", "? [a]\n: b\ndone", "5: a key is a list of 1; write a plain word"),
@@ -416,7 +417,51 @@ PRECISION_REMEDY = "write precision: torch-default (or fp32, tf32, bf16, fp16, a
             "write memory_format: contiguous (or channels_last, of weights and inputs)",
         ),
         ("done", "training: true\ndone", "5: training: unknown key; opcost measures inference only"),
-        ("done", "Batch: 8\ndone", "5: Batch: unknown key; the batch is the first number of input_size"),
+        ("done", "Batch: 8\ndone", "5: Batch: unknown key; did you mean batch?"),
+        (
+            "done",
+            "batch_size: 8\ndone",
+            "5: batch_size: unknown key; the batch is the first number of input_size; several are written as "
+            "batch: [1, 8, 32]",
+        ),
+        ("done", "batch: 8\ndone", f"5: batch: the value is 8, in YAML a number; {BATCH_REMEDY}"),
+        ("done", "batch: []\ndone", f"5: batch: the value is a list of 0; {BATCH_REMEDY}"),
+        ("done", "batch:\ndone", f"5: batch: the value is empty; {BATCH_REMEDY}"),
+        ("done", "batch:\n- 1\n- 0\ndone", f"7: batch: item 2 is 0, in YAML a number; {BATCH_REMEDY}"),
+        ("done", "batch: [1, 8, +1]\ndone", "5: batch: items 1 and 3 give the same case; remove one"),
+        (
+            "[32, 3, 224, 224]",
+            "[[32, 3, 224, 224], [8, 0]]",
+            f"4: input_size: item 2 of item 2 is 0, in YAML a number; {SIZE_REMEDY}",
+        ),
+        ("[32, 3, 224, 224]", "[[32, 3], [8]]", f"4: input_size: item 2 is a list of 1; {SIZE_REMEDY}"),
+        (
+            "[32, 3, 224, 224]",
+            "\n- [32, 3, 224, 224]\n- [8, 3, 224, 224]\nbatch: [1, 8]",
+            "6: input_size: items 1 and 2 give the same case; remove one",
+        ),
+        (
+            "done",
+            "precision: [fp32, fp23]\ndone",
+            f"5: precision: item 2 is the text 'fp23'; {PRECISION_REMEDY}",
+        ),
+        ("done", "precision: []\ndone", f"5: precision: the value is a list of 0; {PRECISION_REMEDY}"),
+        (
+            "false",
+            "[x_fp23]\nprecision: [fp23]",
+            f"6: precision: item 1 is the text 'fp23'; {PRECISION_REMEDY}",
+        ),
+        ("done: false", "done: [x]", f"5: done: the value is a list of 1; {DONE_REMEDY}"),
+        (
+            "false",
+            "[x_fp32, 1]\nprecision: [fp32]",
+            f'5: done: item 2 is 1, in YAML a number; put quotes round it ("1") if it is a name, else {DONE_REMEDY}',
+        ),
+        (
+            "[32, 3, 224, 224]",
+            f"{[[1, number] for number in range(1, 101)]}\nbatch: {list(range(1, 12))}",
+            "5: batch, input_size: 1100 cases; a config may have 1000; write several configs",
+        ),
         ("done", "device: cpu\ndone", "5: device: unknown key; this is an option of the command line"),
         (
             "done",
@@ -583,10 +628,10 @@ def mistakes_or_none(measurements: Path) -> tuple[str, ...]:
 def check_splice(before: bytes, token: bytes, after: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder), "x", before + token + after)
-        assert set_done(path)
+        assert set_done(path, "x")
         assert path.read_bytes() == before + b"true" + after
         assert load_configs(Path(folder), [])[0].done
-        assert not set_done(path)
+        assert not set_done(path, "x")
 
 
 @pytest.mark.parametrize(
@@ -642,11 +687,11 @@ def test_done_is_added_to_a_file_without_it_and_every_other_byte_stays(
     tmp_path: Path, before: bytes, after: bytes
 ) -> None:
     path = write(tmp_path, "x", before)
-    assert set_done(path)
+    assert set_done(path, "x")
     assert path.read_bytes() == after
     (config,) = load_configs(tmp_path, [])
     assert (config.done, config.model_name, config.input_size) == (True, "a", (1, 3))
-    assert not set_done(path)
+    assert not set_done(path, "x")
 
 
 COMMENT = st.text(
@@ -688,14 +733,14 @@ def test_done_changes_one_token_whatever_stands_around_it(parts: tuple[bytes, by
 def test_a_done_model_leaves_the_file_untouched(tmp_path: Path) -> None:
     path = write(tmp_path, "x", VALID.replace("false", "yes"))
     before = path.stat()
-    assert set_done(path) is False
+    assert set_done(path, "x") is False
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_the_mode_is_kept_and_nothing_else_is_left_in_the_folder(tmp_path: Path) -> None:
     path = write(tmp_path, "x", VALID)
     path.chmod(0o640)
-    assert set_done(path)
+    assert set_done(path, "x")
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert list(path.parent.iterdir()) == [path]
 
@@ -705,7 +750,7 @@ def test_a_link_stays_a_link_and_its_file_is_changed(tmp_path: Path) -> None:
     (tmp_path / "y").mkdir()
     link = tmp_path / "y" / "summary.yml"
     link.symlink_to(path)
-    assert set_done(link)
+    assert set_done(link, "y")
     assert link.is_symlink()
     assert path.read_text() == VALID.replace("false", "true")
 
@@ -713,7 +758,7 @@ def test_a_link_stays_a_link_and_its_file_is_changed(tmp_path: Path) -> None:
 def test_a_file_that_became_invalid_meanwhile_is_not_touched(tmp_path: Path) -> None:
     path = write(tmp_path, "x", VALID + "done: false\n")
     with pytest.raises(UserError, match=r"summary\.yml:6: done: given twice, in lines 5 and 6"):
-        set_done(path)
+        set_done(path, "x")
     assert path.read_text() == VALID + "done: false\n"
 
 

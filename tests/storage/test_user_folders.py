@@ -125,7 +125,7 @@ def test_setting_done_changes_a_copy_of_a_shipped_config(tmp_path: Path) -> None
     before = path.read_bytes()
     done = folders.own_copy(path)
     done.write_bytes(before.replace(b"done: true", b"done: false"))
-    assert set_done(done)
+    assert set_done(done, MODEL)
     (config,) = folders.configs([MODEL])
     assert (config.path, config.done, path.read_bytes()) == (done, True, before)
 
