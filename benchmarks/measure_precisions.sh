@@ -58,7 +58,6 @@ for model in "$@"; do
         opcost compare-kernels "${cases[@]}"
         continue
     fi
-    opcost measure "${cases[@]}" --relative-error 0.01 --same-board
-    opcost measure-models "${cases[@]}" --relative-error 0.01 --same-board
+    opcost measure "${cases[@]}" --relative-error 0.01 --whole
     opcost compare "${cases[@]}"
 done

@@ -14,6 +14,7 @@ from opcost.running.plan import Reason
 from opcost.running.planned_bench import AssumedVersions
 from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_operators import OperatorsReport
+from opcost.stages.measure_units import UnitReport
 from opcost.units import UNKNOWN, duration, millijoules, milliseconds, percent, watts
 
 DROPPED_FIRST = {"read cost": 5, "averaging time": 4, "rise time": 3, "noise": 2, "update period": 1}
@@ -68,6 +69,42 @@ def _averaging(quality: MeterQuality) -> str:
 
 def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
     """Print the results of block 2 for each model; in a dry run also the plan and the device."""
+    _print_operators(reports, dry_run)
+    if dry_run:
+        _print_plan(reports)
+        if any(report.planned for report in reports):
+            whole = command("measure", "--whole")
+            print_line(f"not in this time: whole models, which {whole} measures, too")
+        _print_later(reports)
+    else:
+        _print_taken(reports)
+    print_origin(*_devices(reports, dry_run))
+
+
+def print_units(reports: Sequence[UnitReport], dry_run: bool) -> None:
+    """Print the results of operators and of whole models; in a dry run also the plan and the device."""
+    operators, wholes = [report.operators for report in reports], [report.whole for report in reports]
+    _print_operators(operators, dry_run)
+    _print_wholes(wholes, dry_run)
+    if dry_run:
+        _print_plan([*operators, *wholes])
+        _print_later(operators)
+    else:
+        _print_taken([*operators, *wholes])
+    print_origin(*_devices(operators, dry_run))
+
+
+def announced(reports: Sequence[UnitReport]) -> str:
+    """Return the expected time of each model and of the whole run in one line."""
+    each = [f"{report.name} {duration(report.expected_s)}" for report in reports if report.expected_s]
+    if not each:
+        return "nothing is missing on this board"
+    besides_s = reports[0].operators.besides_s
+    total_s = besides_s + sum(report.expected_s for report in reports)
+    return f"about {duration(total_s)}: {', '.join(each)}, besides them {duration(besides_s)}"
+
+
+def _print_operators(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
     columns = (
         Column("model", "left"),
         Column("tuples", drop=5),
@@ -103,23 +140,22 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
             print_line(f"{report.name}: {report.remaining} failed or are flagged; the same command measures them again")
     if any(report.wanted > report.tuples for report in reports):
         print_line("A tuple on several kinds of input data needs a measurement for each.")
-    if dry_run:
-        _print_plan(reports)
-        if any(report.planned for report in reports):
-            whole = command("measure-models")
-            print_line(f"not in this time: whole models, which {whole} measures, a second run with its own start")
-        if reports and reports[0].later_s:
-            later = duration(reports[0].later_s)
-            print_line(
-                f"not in this time: cache corrections of this card ({later}), which the same command measures next"
-            )
-    else:
-        _print_taken(reports)
-    print_origin(*_devices(reports, dry_run))
+
+
+def _print_later(reports: Sequence[OperatorsReport]) -> None:
+    if reports and reports[0].later_s:
+        later = duration(reports[0].later_s)
+        print_line(f"not in this time: cache corrections of this card ({later}), which the same command measures next")
 
 
 def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None:
     """Print time and energy of each whole model; in a dry run also the plan and the device."""
+    _print_wholes(reports, dry_run)
+    _print_plan(reports) if dry_run else _print_taken(reports)
+    print_origin(*_devices(reports, dry_run))
+
+
+def _print_wholes(reports: Sequence[FullModelReport], dry_run: bool) -> None:
     # A plan of models without any row has no figures.
     has_figures = not dry_run or any(report.time_s is not None for report in reports)
     figures = (Column("time"), Column("energy"), Column("power", drop=2)) if has_figures else ()
@@ -134,20 +170,15 @@ def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None
         for report in reports
     ]
     print_table("Whole models, per run" + dry_run_note(dry_run, "nothing was measured"), columns, rows)
-    if dry_run:
-        _print_plan(reports)
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
         if are_different(report.builds_time_range_ratio):
             difference = percent(report.builds_time_range_ratio)
             print_line(f"{report.name}: {report.builds} builds differ by {difference} in time; the median counts")
-    if not dry_run:
-        _print_taken(reports)
-    print_origin(*_devices(reports, dry_run))
 
 
-def _devices(reports: Sequence[OperatorsReport] | Sequence[FullModelReport], dry_run: bool) -> list[str]:
+def _devices(reports: Sequence[OperatorsReport | FullModelReport], dry_run: bool) -> list[str]:
     """Return the devices for the last line; none in a dry run, whose plan names them."""
     return [] if dry_run else sorted({report.device_product for report in reports})
 
@@ -161,7 +192,7 @@ def _time_of(report: OperatorsReport | FullModelReport, dry_run: bool) -> str:
     return duration(time_s) if time_s else UNKNOWN
 
 
-def _print_plan(reports: Sequence[OperatorsReport] | Sequence[FullModelReport]) -> None:
+def _print_plan(reports: Sequence[OperatorsReport | FullModelReport]) -> None:
     """Print the numbers of measurements with their reasons, the device, and the time."""
     for report in reports:
         if report.planned:
@@ -190,7 +221,7 @@ def _print_assumed(assumed: AssumedVersions) -> None:
     print_line(f"assumed: {versions}; with other versions everything is measured again{more}")
 
 
-def _print_taken(reports: Sequence[OperatorsReport] | Sequence[FullModelReport]) -> None:
+def _print_taken(reports: Sequence[OperatorsReport | FullModelReport]) -> None:
     """Print the time of all models together, of each step of their measurements, and besides them."""
     taken_s = sum(report.taken_s for report in reports)
     besides_s = reports[0].besides_s if reports else 0.0

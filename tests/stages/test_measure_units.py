@@ -1,0 +1,118 @@
+"""Units: the operators of a model and its whole, model by model, on one board and with one start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand
+from simulated_machine import Load
+
+from opcost.measuring.conditions import COLD
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.setting import Setting
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.reporting.measurement_tables import announced
+from opcost.running.request import Request, model_tuple
+from opcost.stages.measure_models import measure_full_models
+from opcost.stages.measure_operators import measure_operators
+from opcost.stages.measure_units import Protocols, UnitReport, measure_units
+
+SHORT = MeasurementProtocol(0.5, 1.0)
+RELU, GELU = (OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),)) for name in ("ReLU", "GELU"))
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> SimulatedCampaign:
+    """Return a campaign with two models that share an operator."""
+    load = Load(time_s=0.001, power_w=200.0)
+    campaign = SimulatedCampaign(tmp_path, {RELU: load, GELU: load})
+    for name, operators, batch in (("a", {RELU: 1}, 2), ("b", {RELU: 2, GELU: 1}, 4)):
+        config = campaign.add_model(name, operators, batch)
+        campaign.loads = {**campaign.loads, model_tuple(config): replace(load, time_s=0.003)}
+    return campaign
+
+
+def run(
+    campaign: SimulatedCampaign, request: Request, plans: list[Sequence[UnitReport]] | None = None
+) -> list[UnitReport]:
+    announce = ([] if plans is None else plans).append
+    protocols = Protocols(lambda _: SHORT, lambda _: SHORT)
+    return measure_units(request, protocols, campaign.open_apparatus, RecordedProgress(), announce)
+
+
+def test_each_whole_follows_its_operators_with_one_start(campaign: SimulatedCampaign) -> None:
+    plans: list[Sequence[UnitReport]] = []
+    units = run(campaign, campaign.request(), plans)
+    # A whole has several builds.
+    assert [one.short_name for one, _ in groupby(campaign.built)] == ["ReLU", "resnet18", "GELU", "resnet18"]
+    assert campaign.with_meter == [True]
+    assert [(unit.name, unit.operators.measured, unit.whole.newly_measured) for unit in units] == [
+        ("a", 1, True),
+        ("b", 1, True),
+    ]
+    (plan,) = plans
+    assert [(unit.name, unit.operators.remaining, unit.whole.newly_measured) for unit in plan] == [
+        ("a", 1, False),
+        ("b", 2, False),
+    ]
+    assert announced(plan) == "about 1 min 3 s: a 9 s, b 9 s, besides them 45 s"
+
+
+def test_the_parts_of_the_time_are_those_of_the_run(campaign: SimulatedCampaign) -> None:
+    units = run(campaign, campaign.request())
+    parts = [part for unit in units for part in (unit.operators, unit.whole)]
+    assert len({(part.besides_s, tuple(part.besides_parts_s.items())) for part in parts}) == 1
+    assert sum(parts[0].besides_parts_s.values()) == pytest.approx(parts[0].besides_s)
+    plan = run(campaign, replace(campaign.request(), dry_run=True))
+    assert (plan[0].expected_s, plan[0].operators.besides_s) == (0.0, 0.0)
+    assert announced(plan) == "nothing is missing on this board"
+
+
+def test_a_dry_run_counts_the_start_once_and_measures_nothing(campaign: SimulatedCampaign) -> None:
+    request = campaign.request(dry_run=True)
+    together = run(campaign, request)[0].operators.besides_parts_s
+    (operators, *_) = measure_operators(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    (whole, *_) = measure_full_models(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    assert together["start"] == operators.besides_parts_s["start"] == whole.besides_parts_s["start"]
+    assert campaign.built == []
+
+
+def test_rows_of_another_board_do_not_count(campaign: SimulatedCampaign) -> None:
+    run(campaign, campaign.request("a"))
+    for table in (campaign.database.operator_measurements, campaign.database.full_model_measurements):
+        change_by_hand(table.path, "simulated-0", "another board")
+    (unit,) = run(campaign, campaign.request("a"))
+    assert (unit.operators.measured, unit.whole.newly_measured) == (1, True)
+
+
+def test_a_stopped_run_goes_on(campaign: SimulatedCampaign) -> None:
+    def stop(operator: OperatorTuple) -> None:
+        if operator == GELU:
+            raise KeyboardInterrupt
+
+    campaign.before = stop
+    with pytest.raises(KeyboardInterrupt):
+        run(campaign, campaign.request())
+    campaign.before = lambda _: None
+    first, second = run(campaign, campaign.request())
+    assert (first.operators.found, first.whole.newly_measured) == (1, False)
+    assert (second.operators.measured, second.whole.newly_measured) == (1, True)
+
+
+def test_wholes_run_warm_whatever_the_operators_do(campaign: SimulatedCampaign) -> None:
+    request = replace(campaign.request("a"), setting=Setting(cache=COLD))
+    run(campaign, request)
+    assert {one.short_name: setting.cache for one, setting in zip(campaign.built, campaign.settings, strict=True)} == {
+        "ReLU": COLD,
+        "resnet18": "warm",
+    }
+
+
+def test_no_open_model_is_nothing_to_do(campaign: SimulatedCampaign) -> None:
+    for path in campaign.measurements.glob("*/summary.yml"):
+        path.write_text(path.read_text().replace("done: false", "done: true"))
+    assert run(campaign, campaign.request()) == []
