@@ -370,7 +370,7 @@ def test_a_table_has_its_layout(
 
     # Elsewhere commands have the path of an environment.
     for module in ("measurement_tables", "remark_notes"):
-        monkeypatch.setattr(f"opcost.reporting.{module}.command", lambda name: f"opcost {name}")
+        monkeypatch.setattr(f"opcost.reporting.{module}.command", lambda *words: " ".join(["opcost", *words]))
 
     def show(width: int) -> str:
         monkeypatch.setenv("COLUMNS", str(width))
