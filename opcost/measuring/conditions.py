@@ -49,7 +49,9 @@ CACHES = (WARM, COLD, CHAINED)
 """Contents of the device's cache at each call of an operator in its loop: everything that the previous call used, the
 inputs but not the weights, or the output of a similar layer as the input. Whole models are always ``warm``."""
 
-ADDED_FIELDS = frozenset({"matmul_bf16_reduction", "matmul_fp16_reduction", "matmul_fp16_accumulation"})
+ADDED_FIELDS = frozenset(
+    {"matmul_bf16_reduction", "matmul_fp16_reduction", "matmul_fp16_accumulation", "other_switches"}
+)
 """Fields of ``Conditions`` that former versions did not have. They are None at torch's default."""
 
 PRECISION_FIELDS = ("precision", "matmul_tf32", "cudnn_tf32", *sorted(ADDED_FIELDS))
@@ -101,6 +103,12 @@ class Conditions(Columns):
     )
     matmul_fp16_accumulation: Annotated[
         bool | None, Column(f"whether products in fp16 may accumulate in fp16{DEFAULTED}")
+    ] = None
+    other_switches: Annotated[
+        str | None,
+        Column(
+            "other switches of torch and variables of libraries that change kernels; empty if all are at their default"
+        ),
     ] = None
 
     @cached_property

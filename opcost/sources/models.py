@@ -13,6 +13,7 @@ from opcost.operators.tuples import META, OperatorTuple, seed_of, tensor_specs
 from opcost.sources.ports import ListedModel, ModelSource
 from opcost.sources.registry import source_of
 from opcost.torch_backend.inputs import DrawnInputs
+from opcost.torch_backend.kept_switches import kept_switches, reported_switches
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.weight_form import store_weights
 from opcost.torch_backend.workload import one_line
@@ -34,15 +35,17 @@ class ResolvedModel:
         """Return the model in eval mode and its seeded standard normal inputs, on a device.
 
         The input is drawn on the CPU, so that data-dependent models do the same work on every device. A model that a
-        user has registered has run once.
+        user has registered has run once or twice. Switches of torch that it set are put back, with a warning.
 
         Raises:
-            CannotBuildError: the function that builds the model, or a user's model itself, raises an error.
+            CannotBuildError: the function that builds the model, or a user's model itself, raises an error; or the
+                model sets switches of torch in each run.
             CannotMeasureError: the model does not fit onto the device.
         """
         try:
             inputs = DrawnInputs(device, seed_of(self.operator), drawn_on="cpu")
-            model = like_its_input(self.source.build(self.operator, device), self.operator)
+            with reported_switches(self.listed.name):
+                model = like_its_input(self.source.build(self.operator, device), self.operator)
             values = inputs.values(self.source.input_values(self.operator))
             if self.listed.is_foreign:
                 self._try(model, values)
@@ -51,7 +54,18 @@ class ResolvedModel:
         return model, values
 
     def _try(self, model: nn.Module, inputs: tuple[Any, ...]) -> None:
-        """Run a user's model, which may raise anything, once."""
+        """Run a user's model, which may raise anything and set any switch."""
+        with kept_switches() as changes:
+            self._run_once(model, inputs)
+        if changes:
+            # Only the first run may import something.
+            with kept_switches() as changes:
+                self._run_once(model, inputs)
+        if changes:
+            text = f"{self.listed.name} sets switches of torch when it runs: {'; '.join(changes)}"
+            raise CannotBuildError(text)
+
+    def _run_once(self, model: nn.Module, inputs: tuple[Any, ...]) -> None:
         try:
             INFERENCE.run_once(model, inputs)
         except RuntimeError:
@@ -84,5 +98,6 @@ def resolve(operator: OperatorTuple) -> ResolvedModel:
     Raises:
         CannotMeasureError: no source has the model in this version.
     """
-    source = source_of(operator)
-    return ResolvedModel(operator, source, source.listed(operator.short_name))
+    with reported_switches(operator.short_name):
+        source = source_of(operator)
+        return ResolvedModel(operator, source, source.listed(operator.short_name))

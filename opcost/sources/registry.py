@@ -38,10 +38,14 @@ def check_config(config: ConfiguredModel) -> list[str]:
     """Return one line for each mistake in a config that its model's source finds."""
     operator = model_operator(config.model_name, config.weights_name, config.input_size)
     lists = f"{command('make-configs', '--dry-run')} lists them"
+    # It imports torch, which a plan for a product does without.
+    from opcost.torch_backend.kept_switches import reported_switches
+
     try:
         _refuse_dots(config.model_name)
-        source = source_of(operator)
-        source.listed(operator.short_name)
+        with reported_switches(config.model_name):
+            source = source_of(operator)
+            source.listed(operator.short_name)
     except CannotMeasureError as error:
         known = f"opcost knows the models of {', '.join(SOURCES)}; {lists}"
         return [f"{config.where('model_name')}: model_name: {error} ({known})"]

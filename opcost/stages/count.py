@@ -27,6 +27,7 @@ from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
 from opcost.torch_backend.capture import capture
+from opcost.torch_backend.kept_switches import reported_switches
 from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.workload import REFUSALS, one_line
 
@@ -210,7 +211,7 @@ def _count(task: _Task) -> OperatorCounts:
     try:
         model, inputs = task.model.ready_to_count(task.device)
         _check_composites(config, model)
-        with autocast(config.precision, task.device):
+        with reported_switches(config.model_name), autocast(config.precision, task.device):
             return capture(model, inputs, task.model.operator, config.composites)
     except UnknownOperationError as error:
         remedy = "add a formula, or the name to WITHOUT_PRODUCTS, in opcost/torch_backend/flops.py"

@@ -11,6 +11,7 @@ import torch
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import AUTOCAST_DTYPES, device_type_of, is_gpu
+from opcost.torch_backend.kept_switches import FP32_PRECISIONS, kept_switches, other_switches
 
 TF32_SWITCHES = {"fp32": (False, False), "tf32": (True, True)}
 """The switches of a precision: whether TF32 is used in matrix products, and in cuDNN. Others have torch's defaults."""
@@ -41,6 +42,7 @@ class TorchState:
     matmul_bf16_reduction: bool | None
     matmul_fp16_reduction: bool | None
     matmul_fp16_accumulation: bool | None
+    other_switches: str | None
 
 
 def torch_state(device: str) -> TorchState:
@@ -64,6 +66,7 @@ def torch_state(device: str) -> TorchState:
         matmul_bf16_reduction=_unless(True, torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction),
         matmul_fp16_reduction=_unless(True, torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction),
         matmul_fp16_accumulation=_unless(False, getattr(torch.backends.cuda.matmul, "allow_fp16_accumulation", False)),
+        other_switches=other_switches(),
     )
 
 
@@ -73,13 +76,14 @@ def _unless(default: bool, value: bool) -> bool | None:
 
 @contextmanager
 def precision(name: str) -> Iterator[None]:
-    """Set the TF32 switches of a precision (see ``TF32_SWITCHES``), and restore them afterwards."""
-    before = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
-    try:
-        _allow_tf32(*TF32_SWITCHES.get(name, DEFAULT_TF32_SWITCHES))
+    """Set the TF32 switches of a precision (see ``TF32_SWITCHES``), and put all switches back afterwards."""
+    with kept_switches():
+        for switch in FP32_PRECISIONS:
+            switch.write("none")
+        in_matmul, in_cudnn = TF32_SWITCHES.get(name, DEFAULT_TF32_SWITCHES)
+        torch.backends.cuda.matmul.allow_tf32 = in_matmul
+        torch.backends.cudnn.allow_tf32 = in_cudnn
         yield
-    finally:
-        _allow_tf32(*before)
 
 
 def autocast(precision: str, device: str) -> AbstractContextManager[object]:
@@ -103,8 +107,3 @@ def check_overrides(environment: Mapping[str, str] = os.environ) -> None:
         raise UserError(
             *(f"{name} is set: unset it, and write precision: tf32 or fp32 in summary.yml" for name in found)
         )
-
-
-def _allow_tf32(in_matmul: bool, in_cudnn: bool) -> None:
-    torch.backends.cuda.matmul.allow_tf32 = in_matmul
-    torch.backends.cudnn.allow_tf32 = in_cudnn
