@@ -22,7 +22,7 @@ from opcost.columns import values_of
 from opcost.comparing.cache_chains import BLOCKS, ELEMENTWISE, KINDS, SHORTER_STREAMS, chains_of
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.calls import Call, Calls
-from opcost.measuring.conditions import CHAINED, COLD, WARM, Conditions
+from opcost.measuring.conditions import ADDED_FIELDS, CHAINED, COLD, WARM, Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.observers import ProcessWatch
 from opcost.measuring.ports import Workload
@@ -133,7 +133,9 @@ def test_a_gpu_is_kept_at_work_and_watched(apparatus: Apparatus) -> None:
 def test_conditions_of_a_gpu_are_complete(apparatus: Apparatus) -> None:
     conditions = apparatus.conditions(USUAL)
     unknown = {field.name for field in fields(Conditions) if getattr(conditions, field.name) is None}
-    assert unknown <= {"cpu_threads", "device_power_limit_w"}
+    # Those of torch's defaults are empty.
+    assert unknown - ADDED_FIELDS <= {"cpu_threads", "device_power_limit_w"}
+    assert unknown >= ADDED_FIELDS
     assert "cpu_threads" in unknown
     assert conditions.device_type == "cuda"
     assert conditions.device_product == facts().product

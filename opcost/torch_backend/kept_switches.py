@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 
+UNREADABLE = object()
+"""The value of the older switches of TF32 after newer ones were set to something else."""
+
 
 @dataclass(frozen=True)
 class Switch:
@@ -35,11 +38,11 @@ class Switch:
 
     @property
     def value(self) -> Any:
-        """The present value, None if torch refuses to read it because its two ways to set TF32 were mixed."""
+        """The present value; ``UNREADABLE`` if torch refuses to read it."""
         try:
             return self.read()
         except RuntimeError:
-            return None
+            return UNREADABLE
 
     @property
     def is_known(self) -> bool:
@@ -200,15 +203,14 @@ def kept_switches() -> Iterator[list[str]]:
     Yields:
         A list that is empty in the context; behind it, it has the statement of each switch that was changed.
     """
-    before = [(switch, switch.value) for switch in SWITCHES]
+    before = [(switch, value) for switch in SWITCHES if (value := switch.value) is not UNREADABLE]
     changes: list[str] = []
     try:
         yield changes
     finally:
-        after = [switch.value for switch in SWITCHES]
-        changes += [
-            switch.set_to(now) for (switch, value), now in zip(before, after, strict=True) if now not in (value, None)
-        ]
+        after = [(switch, switch.value) for switch, _ in before]
+        changed = (one for one, (_, value) in zip(after, before, strict=True) if one[1] not in (value, UNREADABLE))
+        changes += [switch.set_to(value) for switch, value in changed]
         for switch, value in before:
             if switch.value != value:
                 switch.write(value)
