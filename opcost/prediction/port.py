@@ -44,8 +44,8 @@ def known_costs(
     return [
         KnownCost(count, row.measurement.time_s, value_of(basis.energy_of(row)))
         for count in {count.operator: count for count in counts}.values()
-        for row in measurements.of_operator(count.operator.key)
-        if count.computes and row.conditions.key == conditions.key
+        for row in measurements.under(count.operator, conditions)
+        if count.computes
     ]
 
 

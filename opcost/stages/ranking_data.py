@@ -77,7 +77,9 @@ class RankingData:
         """Return the figures of each model that is measured under these conditions."""
         corrections = corrections_under(self.chains, conditions)
         fitting = (model for model in self.models if model.config.precision == conditions.precision)
-        figures = (self._figures_of(model, conditions, corrections) for model in fitting)
+        # A sum that consists of rows under other conditions only is none under these.
+        measured = (model for model in fitting if self.is_measured(model, conditions))
+        figures = (self._figures_of(model, conditions, corrections) for model in measured)
         return [one for one in figures if one.whole is not None or one.cost is not None]
 
     def is_measured(self, model: CountedModel, conditions: Conditions) -> bool:

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from typing import TypeAlias
 
 from opcost.measuring.conditions import Conditions
+from opcost.measuring.lookup import lookup_key
 from opcost.measuring.record import MeasurementRow, is_flagged, ran_as_requested
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts, memory_bytes_of
+from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import InputData, parse_input_data
 from opcost.summing.energy import EnergyBasis
 
+RowsByData: TypeAlias = Mapping[str, Sequence[MeasurementRow]]
+"""Rows of an operator by their input data."""
+
 
 class Measurements:
-    """The best row of each case under each set of conditions."""
+    """The best row of each case under each set of conditions.
+
+    Rows under other conditions are found, too, if they stand for each other (``measuring.lookup``). Among equally good
+    ones of a board, those under the very conditions are preferred.
+    """
 
     def __init__(self, rows: Iterable[MeasurementRow]) -> None:
         self._board: str | None = None
         self._by_board: dict[str | None, Measurements] = {None: self}
         self._rows: dict[str, dict[str, dict[str, list[MeasurementRow]]]] = {}
+        self._conditions: dict[str, Conditions] = {}
+        self._found: dict[tuple[str, str], RowsByData] = {}
         for row in rows:
             operator_key, conditions_key = row.key.partition("-")[0], row.key.rpartition("-")[2]
             by_data = self._rows.setdefault(operator_key, {}).setdefault(conditions_key, {})
             by_data.setdefault(row.input_data, []).append(row)
+            self._conditions.setdefault(conditions_key, row.conditions)
         # Sums look up each case once for each board of their whole models.
         for by_conditions in self._rows.values():
             for by_data in by_conditions.values():
@@ -42,30 +55,59 @@ class Measurements:
         for by_data in self._rows.get(operator_key, {}).values():
             yield from self._best(by_data)
 
+    def under(self, operator: OperatorTuple, conditions: Conditions) -> list[MeasurementRow]:
+        """Return the best row of an operator on each input data, under these conditions."""
+        return self._best(self._under(operator, conditions))
+
     def measured_ratio(self, counts: OperatorCounts, conditions: Conditions) -> float:
         """Return the share of the bytes of counted operators that have a row under these conditions; 0 of none."""
-        measured = [count for count in counts.counts if conditions.key in self._rows.get(count.operator.key, {})]
+        measured = [count for count in counts.counts if self._under(count.operator, conditions)]
         return memory_bytes_of(measured) / max(1, memory_bytes_of(counts.counts))
 
     def has_any(self, counts: OperatorCounts, conditions: Conditions) -> bool:
-        """Return whether any counted operator has a row under these conditions."""
+        """Return whether any counted operator has a row under these very conditions."""
         return any(conditions.key in self._rows.get(count.operator.key, {}) for count in counts.counts)
 
     def find(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         """Return the best row of a case under these conditions."""
-        rows = self._rows.get(case.operator.key, {}).get(conditions.key, {}).get(str(case.input_data))
+        rows = self._under(case.operator, conditions).get(str(case.input_data))
         return None if rows is None else _preferred(rows, self._board)
 
     def nearest(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         """Return the best row of a case's operator on the most similar input data, under these conditions."""
-        rows = {_data_of(row): row for row in self._best(self._rows.get(case.operator.key, {}).get(conditions.key, {}))}
+        rows = {_data_of(row): row for row in self.under(case.operator, conditions)}
         inputs = len(case.operator.floating_inputs)
         distances = {data: case.input_data.distance(data, inputs) for data in rows if data is not None}
         return rows[min(distances, key=distances.__getitem__)] if distances else None
 
-    def _best(self, by_data: Mapping[str, list[MeasurementRow]]) -> list[MeasurementRow]:
+    def _under(self, operator: OperatorTuple, conditions: Conditions) -> RowsByData:
+        """Return the rows of an operator that count under these conditions."""
+        by_conditions = self._rows.get(operator.key)
+        if by_conditions is None:
+            return {}
+        place = operator.key, conditions.key
+        if place not in self._found:
+            wanted = lookup_key(operator, conditions)
+            same = [key for key in by_conditions if lookup_key(operator, self._conditions[key]) == wanted]
+            # Those of the very conditions come last.
+            keys = sorted(same, key=lambda key: key == conditions.key)
+            self._found[place] = _joined([by_conditions[key] for key in keys])
+        return self._found[place]
+
+    def _best(self, by_data: RowsByData) -> list[MeasurementRow]:
         """Return the best row for each input data."""
         return [_preferred(rows, self._board) for rows in by_data.values()]
+
+
+def _joined(parts: Sequence[RowsByData]) -> RowsByData:
+    """Return rows of the best quality on each input data; of equals, those of a later part come later."""
+    if len(parts) <= 1:
+        return parts[0] if parts else {}
+    joined: dict[str, list[MeasurementRow]] = {}
+    for part in parts:
+        for data, rows in part.items():
+            joined.setdefault(data, []).extend(rows)
+    return {data: _of_highest_quality(rows) for data, rows in joined.items()}
 
 
 def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[str, MeasurementRow]:
@@ -90,13 +132,15 @@ def _of_best_quality(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
 
     The one of most builds, and of these the longest loop, is last. Boards are not considered.
     """
+    return sorted(_of_highest_quality(rows), key=lambda row: (row.measurement.builds or 1, row.measurement.loop_time_s))
+
+
+def _of_highest_quality(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
     of_quality: dict[tuple[bool, bool, bool], list[MeasurementRow]] = {}
     for row in rows:
         quality = (EnergyBasis.MEASURED.is_known(row), not is_flagged(row.measurement), ran_as_requested(row))
         of_quality.setdefault(quality, []).append(row)
-    return sorted(
-        of_quality[max(of_quality)], key=lambda row: (row.measurement.builds or 1, row.measurement.loop_time_s)
-    )
+    return of_quality[max(of_quality)]
 
 
 def _preferred(rows: Sequence[MeasurementRow], board: str | None) -> MeasurementRow:
