@@ -1,4 +1,4 @@
-"""Which rows of an operator stand for each other: a condition that cannot touch its dtypes does not part them.
+"""Rows of an operator that stand for each other: a condition that cannot touch its dtypes does not part them.
 
 This holds for look-up only. Keys have all conditions. Only what follows from the dtypes is claimed: TF32 is a way to
 multiply float32, and reductions in bf16 or fp16 are of products in these dtypes. Products take operands of one dtype.
@@ -17,10 +17,10 @@ from opcost.operators.counts import COMPOSITES
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
 
 LookupKey: TypeAlias = tuple[object, ...]
-"""What decides whether rows of one operator on the same input data stand for each other."""
+"""Values that are equal if rows of one operator on the same input data stand for each other."""
 
 TF32_FIELDS = frozenset({"precision", "matmul_tf32", "cudnn_tf32"})
-"""The conditions that choose between TF32 and fp32: without autocast, a precision means its dtypes and these switches."""
+"""The conditions that choose between TF32 and fp32. Without autocast, a precision means dtypes and these switches."""
 
 FIELDS_OF_DTYPE = {
     "bfloat16": frozenset({"matmul_bf16_reduction"}),

@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TypeAlias
 
 from opcost.measuring.conditions import Conditions, measurement_key
+from opcost.measuring.lookup import LookupKey, lookup_key
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.measuring.retries import RETRIES
@@ -62,7 +64,8 @@ class KnownRows:
     """The rows that meet a demand, and the keys that they complete.
 
     A key is complete with one row that is not flagged and, if there is a meter, has energy; or with ``RETRIES.runs``
-    other rows. A measurement that was disturbed in one run need not be so in the next.
+    other rows. A measurement that was disturbed in one run need not be so in the next. Rows under other conditions may
+    complete a case, too (``measuring.lookup``).
     """
 
     def __init__(self, demand: Demand, rows: Iterable[MeasurementRow]) -> None:
@@ -70,6 +73,7 @@ class KnownRows:
         self._shortcomings: dict[str, Reason] = {}
         self.best: dict[str, MeasurementRow] = {}
         self._numbers: Counter[str] = Counter()
+        self._conditions: dict[str, dict[str, Conditions]] = {}
         self.add(rows)
 
     def add(self, rows: Iterable[MeasurementRow]) -> None:
@@ -79,11 +83,19 @@ class KnownRows:
             shortcoming = self._demand.shortcoming(row)
             if shortcoming is None:
                 counting.append(row)
+                self._conditions.setdefault(_case_of(row.key), {})[row.key] = row.conditions
             else:
                 self._shortcomings[row.key] = shortcoming
         self._numbers.update(row.key for row in counting)
         known = [self.best[key] for key in {row.key for row in counting} & self.best.keys()]
         self.best |= best_rows([*known, *counting])
+
+    def key(self, case: Case, conditions: Conditions) -> str:
+        """Return the key of a case: of rows under other conditions if only these complete it."""
+        own, wanted = measurement_key(case, conditions), lookup_key(case.operator, conditions)
+        of_others = self._conditions.get(case.key, {}).items()
+        same = (key for key, other in of_others if lookup_key(case.operator, other) == wanted)
+        return next((key for key in (own, *same) if self.reason(key) is None), own)
 
     def reason(self, key: str) -> Reason | None:
         """Return why a key is to be measured, None if it is complete."""
@@ -112,8 +124,8 @@ class PlanItem:
 class PlannedWork:
     """The plan for one model.
 
-    ``keys`` are those of all its cases. ``items`` are the cases to measure, in this order, without those of an earlier
-    model.
+    ``keys`` are those of all its cases, perhaps of rows under other conditions. ``items`` are the cases to measure, in
+    this order, without those of an earlier model.
     """
 
     name: str
@@ -160,7 +172,10 @@ def make_plan(
         conditions: the conditions of each setting.
         failed_keys: keys that failed before.
     """
-    planned = [_planned(work, known, protocol.order_seed, conditions[work.setting], failed_keys) for work in works]
+    chosen = _chosen(works, known, conditions)
+    planned = [
+        _planned(work, known, protocol.order_seed, keys, failed_keys) for work, keys in zip(works, chosen, strict=True)
+    ]
     planned.sort(key=lambda work: any(item.has_failed for item in work.items))
     planned_keys: set[str] = set()
     distinct = []
@@ -171,17 +186,40 @@ def make_plan(
     return Plan(protocol, tuple(distinct))
 
 
+Chosen: TypeAlias = Mapping[Case, tuple[str, Setting]]
+"""The cases of a model with their keys, and the settings to measure them in."""
+
+
+def _chosen(works: Iterable[Work], known: KnownRows, conditions: Mapping[Setting, Conditions]) -> list[Chosen]:
+    """Return the keys of each model's cases: one for all settings in which rows of a case stand for each other."""
+    keys: dict[tuple[str, LookupKey], tuple[str, Setting]] = {}
+    found: list[Chosen] = []
+    for work in works:
+        under = conditions[work.setting]
+        places = {case: (case.key, lookup_key(case.operator, under)) for case in work.cases}
+        for case, place in places.items():
+            if place not in keys:
+                keys[place] = known.key(case, under), work.setting
+        found.append({case: keys[place] for case, place in places.items()})
+    return found
+
+
 def _planned(
-    work: Work, known: KnownRows, order_seed: int | None, conditions: Conditions, failed_keys: Collection[str]
+    work: Work, known: KnownRows, order_seed: int | None, chosen: Chosen, failed_keys: Collection[str]
 ) -> PlannedWork:
-    keys = {case: measurement_key(case, conditions) for case in work.cases}
     cases = list(work.cases)
     if order_seed is not None:
         random.Random(order_seed).shuffle(cases)
     items = [
-        PlanItem(case, work.setting, keys[case], reason, keys[case] in failed_keys)
+        PlanItem(case, setting, key, reason, key in failed_keys)
         for case in cases
-        if (reason := known.reason(keys[case])) is not None
+        for key, setting in [chosen[case]]
+        if (reason := known.reason(key)) is not None
     ]
     items.sort(key=lambda item: (item.has_failed, item.key in known.best))
-    return PlannedWork(work.name, tuple(keys.values()), tuple(items))
+    return PlannedWork(work.name, tuple(key for key, _ in chosen.values()), tuple(items))
+
+
+def _case_of(key: str) -> str:
+    """Return the operator's and the input data's part of a row's key."""
+    return key.rpartition("-")[0]

@@ -137,6 +137,41 @@ def test_each_precision_is_measured_for_itself() -> None:
     assert (item.setting, item.key) == (Setting("fp32"), f"{RELU.key}-{FP32.key}")
 
 
+BF16_RELU = Case(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "bfloat16"),)))
+
+
+def test_a_row_that_stands_for_others_completes_a_case() -> None:
+    of_other = replace(row(BF16_RELU), key=f"{BF16_RELU.key}-{FP32.key}", conditions=FP32)
+    planned = plan([work(RELU, BF16_RELU)], [of_other, replace(row(), key=f"{RELU.key}-{FP32.key}", conditions=FP32)])
+    assert names(planned) == [["ReLU"]]
+    assert planned.items[0].case == RELU
+    # The report of the model finds the row by this key.
+    assert planned.works[0].keys == (f"{RELU.key}-{SIMULATED_CONDITIONS.key}", of_other.key)
+
+
+def test_a_row_under_the_very_conditions_is_preferred_but_only_if_it_is_sound() -> None:
+    own = row(BF16_RELU)
+    other = replace(own, key=f"{BF16_RELU.key}-{FP32.key}", conditions=FP32)
+    uneven = replace(own, measurement=UNEVEN.measurement)
+    for rows, key in (([other, own], own.key), ([other, uneven], other.key)):
+        planned = plan([work(BF16_RELU)], rows)
+        assert (planned.items, planned.works[0].keys) == ((), (key,))
+    (item,) = plan([work(BF16_RELU)], [uneven]).items
+    assert (item.key, item.reason) == (own.key, Reason.FLAGGED)
+
+
+def test_what_stands_for_each_other_is_measured_once() -> None:
+    works = [work(BF16_RELU, RELU), work(BF16_RELU, RELU, name="b", setting=Setting("fp32"))]
+    planned = plan(works)
+    assert names(planned) == [["ReLU", "ReLU"], ["ReLU"]]
+    assert [item.setting for item in planned.items] == [USUAL, USUAL, Setting("fp32")]
+    key = f"{BF16_RELU.key}-{SIMULATED_CONDITIONS.key}"
+    assert [part.keys[0] for part in planned.works] == [key, key]
+    # With this one row, both are complete.
+    rows = [row(BF16_RELU), row(), replace(row(), key=f"{RELU.key}-{FP32.key}", conditions=FP32)]
+    assert plan(works, rows).items == ()
+
+
 def test_what_has_no_row_comes_first_and_what_has_failed_last() -> None:
     rows = [UNEVEN]
     planned = plan([work(RELU, SILU, GELU), work(LINEAR, name="b")], rows, failed=[row(SILU)])
