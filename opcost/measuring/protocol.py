@@ -78,8 +78,19 @@ ProtocolFor: TypeAlias = Callable[[bool], MeasurementProtocol]
 
 def protocol_options(measured: Iterable[Circumstances]) -> tuple[str, ...]:
     """Return the options of a command that measures as most rows were: with others, all would be measured again."""
-    protocols = Counter((one.relative_error, one.loop_s) for one in measured)
-    relative_error, loop_s = protocols.most_common(1)[0][0] if protocols else (None, None)
+    relative_error, loop_s = _most_common(measured)
     if relative_error is not None:
         return "--relative-error", f"{relative_error:g}"
     return () if loop_s in (None, FULL_LOOP_S) else ("--seconds", f"{loop_s:g}")
+
+
+def usual_protocol(measured: Iterable[Circumstances], is_gpu: bool) -> MeasurementProtocol:
+    """Return the protocol by which most rows were measured on a device, the full one without rows."""
+    relative_error, loop_s = _most_common(measured)
+    return protocol_for(is_gpu, loop_s or FULL_LOOP_S, relative_error)
+
+
+def _most_common(measured: Iterable[Circumstances]) -> tuple[float | None, float | None]:
+    """Return the most common relative error and length of the loop in s; both are None without rows."""
+    protocols = Counter((one.relative_error, one.loop_s) for one in measured)
+    return protocols.most_common(1)[0][0] if protocols else (None, None)

@@ -29,6 +29,9 @@ MODEL_PACKAGES = {"torchvision": TORCHVISION_MODELS}
 
 DEFAULT_SEED = 0
 
+AUTOCAST = "autocast"
+"""The parameter of a whole model that names the dtype of autocast; a model without it runs without autocast."""
+
 META = "meta"
 """torch's device for tensors without memory."""
 
@@ -227,7 +230,7 @@ def run_under(model: OperatorTuple, autocast_dtype: str | None) -> OperatorTuple
     """
     if autocast_dtype is None:
         return model
-    return replace(model, parameters=(*model.parameters, ("autocast", autocast_dtype)))
+    return replace(model, parameters=(*model.parameters, (AUTOCAST, autocast_dtype)))
 
 
 def seed_of(model: OperatorTuple) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence, Set
 from statistics import median
 
+from opcost.columns import Field
 from opcost.comparing.boards import BoardDifferences
 from opcost.comparing.operator_costs import OperatorCost
 from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.comparing.roofline import FP32, TF32, Roofline
 from opcost.comparing.tuple_costs import TupleFlag
-from opcost.measuring.conditions import AUTOCAST_DTYPES, DTYPES, TORCH_DEFAULT, Conditions
+from opcost.measuring.conditions import ADDED_FIELDS, AUTOCAST_DTYPES, DTYPES, TORCH_DEFAULT, Conditions
 from opcost.reporting.show_doubts import doubt_lines, is_by_time
 from opcost.stages.show import DeviceRanking, ShownModel
 from opcost.units import number_of, percent, some_of
@@ -36,6 +37,15 @@ def arithmetic(conditions: Conditions) -> str:
         default = " (torch's default)" if conditions.precision == TORCH_DEFAULT else ""
         return f"convolutions in {convolutions} and matrix products in {products}{default}"
     return f"{products} by autocast" if conditions.precision in AUTOCAST_DTYPES else products
+
+
+def condition_words(field: Field, conditions: Conditions) -> str:
+    """Return a condition with its name and unit: ``power limit 400 W``."""
+    value = getattr(conditions, field.name)
+    label = field.name.removeprefix("device_").removesuffix("_w").removesuffix("_bytes").replace("_", " ")
+    if value is None:
+        return f"{label} {'at its default' if field.name in ADDED_FIELDS else 'unknown'}"
+    return f"{label} {f'{value:g}' if isinstance(value, float) else value} {field.unit}".rstrip()
 
 
 def _formats(conditions: Conditions) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from opcost.reporting.show_notes import (
     KIND_TITLES,
     NAMES_SHOWN,
     arithmetic,
+    condition_words,
     known_order,
     model_notes,
     ranking_notes,
@@ -220,11 +221,7 @@ def _condition(field: Field, conditions: Conditions) -> str:
     """Return a condition in words, empty if titles name it in any case: ``power limit 400 W``."""
     if field.name in IN_EVERY_TITLE:
         return ""
-    value = getattr(conditions, field.name)
-    label = field.name.removeprefix("device_").removesuffix("_w").removesuffix("_bytes").replace("_", " ")
-    if value is None:
-        return f"{label} unknown"
-    return f"{label} {f'{value:g}' if isinstance(value, float) else value} {field.unit}".rstrip()
+    return condition_words(field, conditions)
 
 
 def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:

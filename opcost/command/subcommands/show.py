@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from opcost.command.log import log_run
 from opcost.command.option_types import count, device_or_product
@@ -11,6 +12,9 @@ from opcost.command.options import FOLDERS, VERBOSE, OneOf, Option, switch
 from opcost.command.run import without_garbage_collection
 from opcost.command.subcommand import Subcommand
 from opcost.measuring.conditions import EXECUTIONS
+
+if TYPE_CHECKING:
+    from opcost.running.request import Request
 
 SORTS = ("energy", "time", "power", "saving", "name")
 
@@ -48,6 +52,11 @@ TOP = Option(
 OPERATORS = switch(
     "--operators", "show the operators of each model; with --csv one line each, with --json in its object"
 )
+CONDITIONS = switch(
+    "--conditions",
+    "show how many operator tuples and models are measured under each set of conditions, the models that are measured "
+    "in part, and the time to measure the rest; not with --operators, --why or --csv",
+)
 WHY = switch("--why", "also print all remarks on the comparisons of these models' sums with their wholes")
 FORMAT = OneOf(
     (
@@ -72,6 +81,8 @@ def show(arguments: Namespace) -> int:
 
     # The device is a name in rows here, not one of torch's.
     request = replace(Request.from_arguments(arguments), device=None)
+    if arguments.conditions:
+        return _show_conditions(request, arguments)
     # Programs get operators on request only; a person who names one model wants to see them.
     operators = arguments.operators if arguments.operators or arguments.json or arguments.csv else None
     report = find_rankings(request, Choice(arguments.sort, arguments.device, arguments.execution, operators))
@@ -88,10 +99,27 @@ def show(arguments: Namespace) -> int:
     return int(bool(report.without_cost))
 
 
+def _show_conditions(request: Request, arguments: Namespace) -> int:
+    from opcost.errors import UserError
+    from opcost.reporting.holdings_tables import holdings_objects, print_holdings
+    from opcost.reporting.tables import print_objects
+    from opcost.stages.holdings import holdings
+
+    others = [name for name in ("operators", "why", "csv") if getattr(arguments, name)]
+    if others:
+        raise UserError(f"--conditions: not with --{others[0]}; leave one of them out")
+    found = holdings(request, arguments.execution, arguments.device)
+    if arguments.json:
+        print_objects(holdings_objects(found))
+    else:
+        print_holdings(found, arguments.top)
+    return 0
+
+
 SHOW = Subcommand(
     name="show",
     does="rank models by the energy or the time of a sample, or show the operators of one model, from rows",
     example="resnet50",
-    options=(SHOWN, SORT, TOP, SHOWN_DEVICE, SHOWN_EXECUTION, OPERATORS, FORMAT, *FOLDERS, VERBOSE),
+    options=(SHOWN, SORT, TOP, SHOWN_DEVICE, SHOWN_EXECUTION, OPERATORS, CONDITIONS, FORMAT, *FOLDERS, VERBOSE),
     run=show,
 )

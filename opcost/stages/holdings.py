@@ -1,0 +1,178 @@
+"""Holdings of a database: the models that are complete under each set of conditions, and what the others lack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, FP32_DTYPE, Conditions
+from opcost.measuring.named_device import is_meant, refuse_unknown
+from opcost.measuring.protocol import usual_protocol
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import CAPTURED, Case, cases_of
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.tuples import AUTOCAST, OperatorTuple, tensor_specs
+from opcost.operators.whitelist import EVERYTHING, select
+from opcost.running.expected_times import ExpectedTimes, sizes_in
+from opcost.running.request import COUNTS, Request, model_tuple
+from opcost.running.shipped_counts import counts_in, without_newer_pickle
+from opcost.storage.configs import ModelConfig
+from opcost.storage.database import Database
+from opcost.summing.index import Measurements
+
+Identity: TypeAlias = tuple[str, tuple[str, ...]]
+"""A model's key and its composites, which identify its counts."""
+
+
+@dataclass(frozen=True)
+class PartialModel:
+    """A model of which ``missing`` of ``tuples`` operator tuples lack a row, and the time to measure these in s."""
+
+    name: str
+    tuples: int
+    missing: int
+    expected_s: float
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """The rows under one set of conditions.
+
+    ``tuples`` and ``wholes`` are the numbers of operator tuples and of whole models with a row. A model is ``complete``
+    if each operator that computes something has a row on each kind of values that it has in the model. The ``partial``
+    ones have some, those that lack the fewest first. ``missing`` is the number of tuples that any of these lacks, and
+    ``expected_s`` the time to measure them, each once.
+    """
+
+    conditions: Conditions
+    tuples: int
+    wholes: int
+    complete: tuple[str, ...]
+    partial: tuple[PartialModel, ...]
+    missing: int
+    expected_s: float
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The rows of a database, the counts of models by their identities, and the configs."""
+
+    rows: Sequence[MeasurementRow]
+    wholes: Sequence[MeasurementRow]
+    measurements: Measurements
+    models: Mapping[Identity, OperatorCounts]
+    configs: Sequence[ModelConfig]
+
+    def name_of(self, identity: Identity, precision: str) -> str:
+        """Return the name of a model's config in a precision; without one, a name that its tuple gives."""
+        fitting = (one.name for one in self.configs if (_identity(one), one.precision) == (identity, precision))
+        return next(fitting, None) or ", ".join([_usual_name(self.models[identity].model), *identity[1]])
+
+
+def holdings(request: Request, execution: str | None = None, device: str | None = None) -> list[Holdings]:
+    """Return what the database holds under each set of conditions, most tuples first, of GPUs first.
+
+    Args:
+        request: which models, all if none is named, and the folders; its device is not used.
+        execution: one of ``EXECUTIONS``, None for both.
+        device: a type, or a part of a product's name, None for all.
+
+    Raises:
+        UserError: a table is damaged; or there is no such model, device or folder.
+    """
+    request.database.must_exist()
+    database = request.database.read_once()
+    held = _held(database, request)
+    all_conditions = dict.fromkeys(row.conditions for row in (*held.rows, *held.wholes))
+    meant = [one for one in all_conditions if is_meant(device, one)]
+    if device is not None and not meant:
+        refuse_unknown(device, (one.device_product for one in all_conditions))
+    chosen = [one for one in meant if execution in (None, one.execution)]
+    sizes = sizes_in(database.model_operators)
+    # Any conditions of a product give its expected times.
+    times = {
+        product: ExpectedTimes(one, held.rows, sizes)
+        for product, one in {one.device_product: one for one in chosen}.items()
+    }
+    found = [_holdings(held, one, times[one.device_product]) for one in chosen]
+    return sorted(found, key=lambda one: (*_product(one.conditions), -one.tuples, -one.wholes))
+
+
+def _product(conditions: Conditions) -> tuple[bool, str]:
+    return conditions.device_type == "cpu", conditions.device_product
+
+
+def _held(database: Database, request: Request) -> _Held:
+    configs = request.configs() if request.names else request.folders.readable()
+    models = _models(database, configs)
+    if request.names:
+        named = {_identity(config) for config in configs}
+        models = {identity: counts for identity, counts in models.items() if identity in named}
+    rows = database.operator_measurements.rows()
+    return _Held(rows, database.full_model_measurements.rows(), Measurements(rows), models, configs)
+
+
+def _models(database: Database, configs: Sequence[ModelConfig]) -> dict[Identity, OperatorCounts]:
+    """Return the counts of operators that compute something: those in the database, or newer pickles of the configs."""
+    shipped = counts_in(database.model_operators)
+    found = {identity: one.counts for identity, one in shipped.items()}
+    current = without_newer_pickle(shipped, configs)
+    for config in configs:
+        if config.name not in current and COUNTS.path(config).exists():
+            found[_identity(config)] = COUNTS.read(config)
+    return {identity: select(counts, (EVERYTHING,)).kept for identity, counts in found.items()}
+
+
+def _holdings(held: _Held, conditions: Conditions, times: ExpectedTimes) -> Holdings:
+    rows = [row for row in held.rows if row.conditions == conditions]
+    tuples = {row.key.partition("-")[0] for row in rows}
+    wholes = {row.key.partition("-")[0] for row in held.wholes if row.conditions == conditions}
+    protocol = usual_protocol((row.circumstances for row in rows), is_gpu=conditions.device_type != "cpu")
+    complete: list[str] = []
+    partial: list[PartialModel] = []
+    lacking: dict[Case, float] = {}
+    for identity, counts in held.models.items():
+        # A model without an operator of its own here is not begun.
+        if not _runs_in(counts.model, conditions.precision) or not held.measurements.has_any(counts, conditions):
+            continue
+        name, cases = held.name_of(identity, conditions.precision), cases_of(counts.counts, CAPTURED)
+        missing = [case for case in cases if held.measurements.find(case, conditions) is None]
+        expected_s = {case: times.item_s(case, conditions, protocol) for case in missing}
+        if missing:
+            partial.append(PartialModel(name, len(counts.counts), _tuples(missing), sum(expected_s.values())))
+        else:
+            complete.append(name)
+        lacking |= expected_s
+    return Holdings(
+        conditions=conditions,
+        tuples=len(tuples),
+        wholes=len(wholes),
+        complete=tuple(sorted(complete)),
+        partial=tuple(sorted(partial, key=lambda one: (one.missing, one.name))),
+        missing=_tuples(lacking),
+        expected_s=sum(lacking.values()),
+    )
+
+
+def _tuples(cases: Iterable[Case]) -> int:
+    return len({case.operator for case in cases})
+
+
+def _identity(config: ModelConfig) -> Identity:
+    return model_tuple(config).key, config.composites
+
+
+def _runs_in(model: OperatorTuple, precision: str) -> bool:
+    """Return whether a model's dtype and autocast are those of a precision."""
+    (spec,) = tensor_specs(model.inputs)
+    wanted = DTYPES.get(precision, FP32_DTYPE), AUTOCAST_DTYPES.get(precision)
+    return (spec.dtype, dict(model.parameters).get(AUTOCAST)) == wanted
+
+
+def _usual_name(model: OperatorTuple) -> str:
+    """Return a name like those of folders, and the other properties of a model: ``resnet50_32x3x224x224, seed 1``."""
+    (spec,) = tensor_specs(model.inputs)
+    name = f"{model.short_name}_{'x'.join(map(str, spec.shape))}"
+    layout = [CHANNELS_LAST] * (spec.strides is not None)
+    return ", ".join([name, *layout, *(f"{key} {value}" for key, value in model.parameters if key != AUTOCAST)])
