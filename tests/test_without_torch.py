@@ -39,6 +39,7 @@ WORKING = {
     "opcost power": ("--plot", "tests/recordings/nvidia_smi_580_h200.csv", "--output", "{folder}/power.svg"),
     "opcost report": (MODEL, "--output", "{folder}/report.html"),
     "opcost show": (),
+    "opcost show --conditions": (),
     "opcost show resnet18": (),
 }
 """Commands that work without torch, with arguments that write at most into ``{folder}``."""

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from opcost.columns import fields_of
-from opcost.measuring.conditions import Conditions, differing_fields
+from opcost.columns import Field, fields_of
+from opcost.measuring.conditions import ADDED_FIELDS, Conditions, differing_fields
 from opcost.reporting.show_notes import condition_words
 from opcost.reporting.tables import print_origin, shared_facts
 from opcost.reporting.terminal import Column, print_line, print_table
@@ -19,7 +19,7 @@ IN_FIRST_COLUMN = frozenset({"device_type", "device_product", "precision", "matm
 """Conditions that the first column and the title name in any case."""
 
 COLUMNS = (
-    Column("conditions", "left"),
+    Column("conditions", "left", wraps=24),
     Column("tuples"),
     Column("wholes", drop=1),
     Column("complete"),
@@ -65,13 +65,15 @@ def holdings_objects(found: Sequence[Holdings]) -> list[dict[str, Any]]:
 
 
 def _labels(conditions: Sequence[Conditions]) -> list[str]:
-    """Return precision, execution, and the other conditions that differ."""
+    """Return precision, execution, and the other conditions that differ; switches at torch's default are left out."""
     names = set(differing_fields(conditions)) - IN_FIRST_COLUMN
     fields = [field for field in fields_of(Conditions) if field.name in names]
-    return [
-        ", ".join([one.precision, one.execution, *(condition_words(field, one) for field in fields)])
-        for one in conditions
-    ]
+    return [", ".join([one.precision, one.execution, *_others(one, fields)]) for one in conditions]
+
+
+def _others(conditions: Conditions, fields: Sequence[Field]) -> list[str]:
+    at_default = [name for name in ADDED_FIELDS if getattr(conditions, name) is None]
+    return [condition_words(field, conditions) for field in fields if field.name not in at_default]
 
 
 def _cells(label: str, one: Holdings) -> tuple[str, ...]:

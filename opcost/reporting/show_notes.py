@@ -44,7 +44,7 @@ def condition_words(field: Field, conditions: Conditions) -> str:
     value = getattr(conditions, field.name)
     label = field.name.removeprefix("device_").removesuffix("_w").removesuffix("_bytes").replace("_", " ")
     if value is None:
-        return f"{label} {'at its default' if field.name in ADDED_FIELDS else 'unknown'}"
+        return f"{label} {'default' if field.name in ADDED_FIELDS else 'unknown'}"
     return f"{label} {f'{value:g}' if isinstance(value, float) else value} {field.unit}".rstrip()
 
 

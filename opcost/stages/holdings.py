@@ -14,6 +14,7 @@ from opcost.operators.cases import CAPTURED, Case, cases_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import AUTOCAST, OperatorTuple, tensor_specs
 from opcost.operators.whitelist import EVERYTHING, select
+from opcost.prediction.durations import Size
 from opcost.running.expected_times import ExpectedTimes, sizes_in
 from opcost.running.request import COUNTS, Request, model_tuple
 from opcost.running.shipped_counts import counts_in, without_newer_pickle
@@ -89,7 +90,9 @@ def holdings(request: Request, execution: str | None = None, device: str | None 
     if device is not None and not meant:
         refuse_unknown(device, (one.device_product for one in all_conditions))
     chosen = [one for one in meant if execution in (None, one.execution)]
-    sizes = sizes_in(database.model_operators)
+    counts = (count for one in held.models.values() for count in one.counts)
+    own = {count.operator.key: Size(count.flop, count.memory_bytes) for count in counts}
+    sizes = sizes_in(database.model_operators) | own
     # Any conditions of a product give its expected times.
     times = {
         product: ExpectedTimes(one, held.rows, sizes)

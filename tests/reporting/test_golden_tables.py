@@ -32,6 +32,7 @@ from opcost.reporting.count_tables import (
     print_rebuilds,
     print_selections,
 )
+from opcost.reporting.holdings_tables import print_holdings
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements, print_qualification
 from opcost.reporting.show_tables import print_rankings
 from opcost.reporting.terminal import BarProgress, PlainProgress
@@ -42,6 +43,8 @@ from opcost.stages.compare import ComparingReport
 from opcost.stages.compare_against import AgainstReport, compare_against
 from opcost.stages.count import CensusRow, CountPlan, CountReport
 from opcost.stages.filter import FilterReport, OperatorShare
+from opcost.stages.holdings import Holdings
+from opcost.stages.holdings import holdings as find_holdings
 from opcost.stages.kernels import KernelsReport, KindOfOperator
 from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_operators import OperatorsReport
@@ -316,6 +319,22 @@ RESULTS = (
     (TUPLE, "0.1234 ms  61.70 mJ  (uneven, imprecise)"),
 )
 
+
+@cache
+def held() -> list[Holdings]:
+    return find_holdings(Request((), ROOT / "measurements", Database(ROOT / "database")))
+
+
+def holdings() -> None:
+    """Committed rows, and the same at another power limit with names and numbers of any length."""
+    usual, eager = held()
+    limited = replace(
+        eager.conditions, device_power_limit_w=400.0, other_switches="torch.backends.cudnn.enabled = False"
+    )
+    partial = (replace(eager.partial[0], name=LONGEST, missing=1), *eager.partial)
+    print_holdings([usual, eager, replace(eager, conditions=limited, partial=partial, expected_s=123456.0)])
+
+
 TABLES = (
     advice,
     census,
@@ -324,6 +343,7 @@ TABLES = (
     comparisons_of_a_long_name,
     counts,
     full_models,
+    holdings,
     kernels,
     models_under_two_conditions,
     models_under_two_memory_formats,
