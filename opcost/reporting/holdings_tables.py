@@ -1,4 +1,4 @@
-"""What a database holds, on a terminal and as JSON."""
+"""Holdings of a database on a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = (
     Column("wholes", drop=1),
     Column("complete"),
     Column("in part"),
-    Column("lacking"),
+    Column("missing"),
     Column("to measure"),
 )
 
@@ -78,8 +78,8 @@ def _others(conditions: Conditions, fields: Sequence[Field]) -> list[str]:
 
 def _cells(label: str, one: Holdings) -> tuple[str, ...]:
     counts = [f"{count:,}" for count in (one.tuples, one.wholes, len(one.complete), len(one.partial))]
-    lacking = (f"{one.missing:,}", duration(one.expected_s)) if one.partial else (UNKNOWN, UNKNOWN)
-    return (label, *counts, *lacking)
+    rest = (f"{one.missing:,}", duration(one.expected_s)) if one.partial else (UNKNOWN, UNKNOWN)
+    return (label, *counts, *rest)
 
 
 def _in_part(models: Sequence[PartialModel], most: int) -> str:

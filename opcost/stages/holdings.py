@@ -134,7 +134,7 @@ def _holdings(held: _Held, conditions: Conditions, times: ExpectedTimes) -> Hold
     protocol = usual_protocol((row.circumstances for row in rows), is_gpu=conditions.device_type != "cpu")
     complete: list[str] = []
     partial: list[PartialModel] = []
-    lacking: dict[Case, float] = {}
+    expected_of: dict[Case, float] = {}
     for identity, counts in held.models.items():
         # A model without an operator of its own here is not begun.
         if not _runs_in(counts.model, conditions.precision) or not held.measurements.has_any(counts, conditions):
@@ -146,15 +146,15 @@ def _holdings(held: _Held, conditions: Conditions, times: ExpectedTimes) -> Hold
             partial.append(PartialModel(name, len(counts.counts), _tuples(missing), sum(expected_s.values())))
         else:
             complete.append(name)
-        lacking |= expected_s
+        expected_of |= expected_s
     return Holdings(
         conditions=conditions,
         tuples=len(tuples),
         wholes=len(wholes),
         complete=tuple(sorted(complete)),
         partial=tuple(sorted(partial, key=lambda one: (one.missing, one.name))),
-        missing=_tuples(lacking),
-        expected_s=sum(lacking.values()),
+        missing=_tuples(expected_of),
+        expected_s=sum(expected_of.values()),
     )
 
 

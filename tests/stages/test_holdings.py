@@ -57,17 +57,17 @@ def test_holdings_are_those_of_the_tables(folder: Path) -> None:
         )
         # Views and allocations compute nothing; they move no bytes.
         parts = counted[~is_model & counted["model_key"].isin(inputs.index[runs]) & (counted["memory_bytes"] > 0)]
-        is_lacking = ~parts["key"].isin(set(measured))
+        is_missing = ~parts["key"].isin(set(measured))
         tuples = parts["key"].str.partition("-")[0]
         has_any = tuples.isin(set(measured.str.partition("-")[0])).groupby(parts["model_key"]).any()
-        lacking = tuples[is_lacking].groupby(parts["model_key"]).nunique().reindex(has_any.index[has_any], fill_value=0)
+        missing = tuples[is_missing].groupby(parts["model_key"]).nunique().reindex(has_any.index[has_any], fill_value=0)
         assert one.tuples == measured.str.partition("-")[0].nunique()
         assert one.wholes == wholes[wholes["key"].str.endswith(one.conditions.key)]["operator"].size - (
             wholes[wholes["key"].str.endswith(one.conditions.key)]["key"].duplicated().sum()
         )
-        assert len(one.complete) == (lacking == 0).sum()
-        assert sorted(model.missing for model in one.partial) == sorted(lacking[lacking > 0])
-        in_part = is_lacking & parts["model_key"].isin(lacking.index[lacking > 0])
+        assert len(one.complete) == (missing == 0).sum()
+        assert sorted(model.missing for model in one.partial) == sorted(missing[missing > 0])
+        in_part = is_missing & parts["model_key"].isin(missing.index[missing > 0])
         assert one.missing == tuples[in_part].nunique()
         assert (one.expected_s > 0) == bool(one.partial)
 
