@@ -49,12 +49,11 @@ CACHES = (WARM, COLD, CHAINED)
 """Contents of the device's cache at each call of an operator in its loop: everything that the previous call used, the
 inputs but not the weights, or the output of a similar layer as the input. Whole models are always ``warm``."""
 
-ADDED_FIELDS = frozenset(
-    {"matmul_bf16_reduction", "matmul_fp16_reduction", "matmul_fp16_accumulation", "other_switches"}
-)
+REDUCTION_FIELDS = ("matmul_bf16_reduction", "matmul_fp16_accumulation", "matmul_fp16_reduction")
+ADDED_FIELDS = frozenset({*REDUCTION_FIELDS, "other_switches"})
 """Fields of ``Conditions`` that former versions did not have. They are None at torch's default."""
 
-PRECISION_FIELDS = ("precision", "matmul_tf32", "cudnn_tf32", *sorted(ADDED_FIELDS))
+PRECISION_FIELDS = ("precision", "matmul_tf32", "cudnn_tf32", *REDUCTION_FIELDS)
 """Fields of ``Conditions`` that a precision sets. The others are equal in two precisions that are compared."""
 
 DEFAULTED = "; empty for torch's default"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -37,6 +38,15 @@ def without_newer_pickle(found: TableCounts, configs: Collection[ModelConfig]) -
     """Return the counts of these models in a table, by the config's name, see ``shipped_counts``."""
     shipped = _of_configs(found, configs)
     return {config.name: one.counts for config, one in shipped if not _has_newer_pickle(config, one)}
+
+
+def newer_pickle(found: TableCounts, config: ModelConfig) -> OperatorCounts | None:
+    """Return the counts of a config's folder, None if there are none, they are outdated, or a table's are newer."""
+    if config.name in without_newer_pickle(found, [config]):
+        return None
+    with suppress(UserError):
+        return COUNTS.read(config)
+    return None
 
 
 def with_older_counts(found: TableCounts, configs: Collection[ModelConfig]) -> dict[str, OperatorCounts]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from opcost.comparing.compare import counted_only
 from opcost.comparing.comparison import OperatorRuns
-from opcost.errors import UserError
 from opcost.measuring.asked_conditions import ALL_CHOICES, ChosenConditions
 from opcost.measuring.conditions import WARM, Conditions
 from opcost.measuring.named_device import is_meant, refuse_unknown
@@ -17,8 +15,8 @@ from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO
-from opcost.running.request import COUNTS, Request, model_tuple
-from opcost.running.shipped_counts import TableCounts, counts_in, identity_of, without_newer_pickle
+from opcost.running.request import Request, model_tuple
+from opcost.running.shipped_counts import counts_in, identity_of, newer_pickle
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
 
@@ -123,16 +121,7 @@ def _counts(
     table = counts_in(request.database.model_operators, {key for key, _ in wanted}.__contains__)
     found = {identity: one.counts for identity, one in table.items() if identity in wanted}
     for config in request.folders.readable():
-        if identity_of(config) in wanted and (counts := _pickled(table, config)) is not None:
+        if identity_of(config) in wanted and (counts := newer_pickle(table, config)) is not None:
             found[identity_of(config)] = counts
     kept = ((identity, select(counts, (EVERYTHING,))) for identity, counts in found.items())
     return {identity: counted_only(selection, runs).kept for identity, selection in kept}
-
-
-def _pickled(table: TableCounts, config: ModelConfig) -> OperatorCounts | None:
-    """Return the counts of a config's folder, None if there are none, they are outdated, or the table's are newer."""
-    if config.name in without_newer_pickle(table, [config]):
-        return None
-    with suppress(UserError):
-        return COUNTS.read(config)
-    return None

@@ -16,8 +16,8 @@ from opcost.operators.tuples import AUTOCAST, OperatorTuple, tensor_specs
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.prediction.durations import Size
 from opcost.running.expected_times import ExpectedTimes, sizes_in
-from opcost.running.request import COUNTS, Request, model_tuple
-from opcost.running.shipped_counts import counts_in, without_newer_pickle
+from opcost.running.request import Request
+from opcost.running.shipped_counts import counts_in, identity_of, newer_pickle
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
 from opcost.summing.index import Measurements
@@ -57,18 +57,32 @@ class Holdings:
 
 @dataclass(frozen=True)
 class _Held:
-    """The rows of a database, the counts of models by their identities, and the configs."""
+    """The rows of a database, the counts of models by their identities, and the configs.
+
+    If ``are_chosen``, only the models of these configs are wanted, each in its config's precision.
+    """
 
     rows: Sequence[MeasurementRow]
     wholes: Sequence[MeasurementRow]
     measurements: Measurements
     models: Mapping[Identity, OperatorCounts]
     configs: Sequence[ModelConfig]
+    are_chosen: bool
 
-    def name_of(self, identity: Identity, precision: str) -> str:
-        """Return the name of a model's config in a precision; without one, a name that its tuple gives."""
-        fitting = (one.name for one in self.configs if (_identity(one), one.precision) == (identity, precision))
-        return next(fitting, None) or ", ".join([_usual_name(self.models[identity].model), *identity[1]])
+    def name_of(self, identity: Identity, precision: str) -> str | None:
+        """Return a model's name in a precision, that of its config or one that its tuple gives; None if not wanted."""
+        fitting = (one.name for one in self.configs if (identity_of(one), one.precision) == (identity, precision))
+        name = next(fitting, None)
+        if name is not None or self.are_chosen:
+            return name
+        model = self.models[identity].model
+        return ", ".join([_usual_name(model), *identity[1]]) if _runs_in(model, precision) else None
+
+    def sizes(self, database: Database) -> Mapping[str, Size]:
+        """Return the sizes of operators by the keys of their tuples."""
+        counts = (count for one in self.models.values() for count in one.counts)
+        own = {count.operator.key: Size(count.flop, count.memory_bytes) for count in counts}
+        return sizes_in(database.model_operators) | own
 
 
 def holdings(request: Request, execution: str | None = None, device: str | None = None) -> list[Holdings]:
@@ -90,14 +104,10 @@ def holdings(request: Request, execution: str | None = None, device: str | None 
     if device is not None and not meant:
         refuse_unknown(device, (one.device_product for one in all_conditions))
     chosen = [one for one in meant if execution in (None, one.execution)]
-    counts = (count for one in held.models.values() for count in one.counts)
-    own = {count.operator.key: Size(count.flop, count.memory_bytes) for count in counts}
-    sizes = sizes_in(database.model_operators) | own
     # Any conditions of a product give its expected times.
-    times = {
-        product: ExpectedTimes(one, held.rows, sizes)
-        for product, one in {one.device_product: one for one in chosen}.items()
-    }
+    of_product = {one.device_product: one for one in chosen}
+    sizes = held.sizes(database)
+    times = {product: ExpectedTimes(one, held.rows, sizes) for product, one in of_product.items()}
     found = [_holdings(held, one, times[one.device_product]) for one in chosen]
     return sorted(found, key=lambda one: (*_product(one.conditions), -one.tuples, -one.wholes))
 
@@ -107,23 +117,18 @@ def _product(conditions: Conditions) -> tuple[bool, str]:
 
 
 def _held(database: Database, request: Request) -> _Held:
-    configs = request.configs() if request.names else request.folders.readable()
-    models = _models(database, configs)
-    if request.names:
-        named = {_identity(config) for config in configs}
-        models = {identity: counts for identity, counts in models.items() if identity in named}
-    rows = database.operator_measurements.rows()
-    return _Held(rows, database.full_model_measurements.rows(), Measurements(rows), models, configs)
+    are_chosen = bool(request.names)
+    configs = request.configs() if are_chosen else request.folders.readable()
+    rows, wholes = database.operator_measurements.rows(), database.full_model_measurements.rows()
+    return _Held(rows, wholes, Measurements(rows), _models(database, configs), configs, are_chosen)
 
 
 def _models(database: Database, configs: Sequence[ModelConfig]) -> dict[Identity, OperatorCounts]:
     """Return the counts of operators that compute something: those in the database, or newer pickles of the configs."""
     shipped = counts_in(database.model_operators)
     found = {identity: one.counts for identity, one in shipped.items()}
-    current = without_newer_pickle(shipped, configs)
-    for config in configs:
-        if config.name not in current and COUNTS.path(config).exists():
-            found[_identity(config)] = COUNTS.read(config)
+    pickled = ((config, newer_pickle(shipped, config)) for config in configs)
+    found |= {identity_of(config): counts for config, counts in pickled if counts is not None}
     return {identity: select(counts, (EVERYTHING,)).kept for identity, counts in found.items()}
 
 
@@ -136,10 +141,11 @@ def _holdings(held: _Held, conditions: Conditions, times: ExpectedTimes) -> Hold
     partial: list[PartialModel] = []
     expected_of: dict[Case, float] = {}
     for identity, counts in held.models.items():
-        # A model without an operator of its own here is not begun.
-        if not _runs_in(counts.model, conditions.precision) or not held.measurements.has_any(counts, conditions):
+        name = held.name_of(identity, conditions.precision)
+        # A model without any row under these very conditions is not begun.
+        if name is None or not held.measurements.has_any(counts, conditions):
             continue
-        name, cases = held.name_of(identity, conditions.precision), cases_of(counts.counts, CAPTURED)
+        cases = cases_of(counts.counts, CAPTURED)
         missing = [case for case in cases if held.measurements.find(case, conditions) is None]
         expected_s = {case: times.item_s(case, conditions, protocol) for case in missing}
         if missing:
@@ -160,10 +166,6 @@ def _holdings(held: _Held, conditions: Conditions, times: ExpectedTimes) -> Hold
 
 def _tuples(cases: Iterable[Case]) -> int:
     return len({case.operator for case in cases})
-
-
-def _identity(config: ModelConfig) -> Identity:
-    return model_tuple(config).key, config.composites
 
 
 def _runs_in(model: OperatorTuple, precision: str) -> bool:

@@ -24,6 +24,7 @@ from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
 PRECISIONS = ROOT / "docs" / "data" / "precisions"
+FOLDERS = [ROOT / "database", *sorted(table.parent for table in PRECISIONS.glob("*/operator_measurements.csv"))]
 SHORT = protocol_for(is_gpu=True, loop_s=2.0)
 RELU, GELU, SILU, LINEAR = (
     OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((32, 64), "float32"),))
@@ -38,7 +39,7 @@ def held_in(database: Path, *names: str, execution: str | None = None, device: s
 # Committed tables, as pandas finds them
 
 
-@pytest.mark.parametrize("folder", [ROOT / "database", *sorted(PRECISIONS.iterdir())], ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_holdings_are_those_of_the_tables(folder: Path) -> None:
     found = held_in(folder)
     rows = pandas.read_csv(folder / "operator_measurements.csv", low_memory=False)
@@ -105,6 +106,16 @@ def test_a_model_and_an_execution_and_a_device_can_be_chosen() -> None:
     assert held_in(PRECISIONS / "h100", execution="eager") == []
     with pytest.raises(UserError, match="--device A100: no row of it; there are rows of NVIDIA H200"):
         held_in(ROOT / "database", device="A100")
+
+
+def test_a_model_has_the_name_of_its_config_and_a_chosen_one_is_shown_in_its_precision_only() -> None:
+    configs, database = PRECISIONS / "measurements", Database(PRECISIONS / "h200_fourth")
+    of_precision = {one.conditions.precision: one for one in holdings(Request((), configs, database))}
+    assert [model.name for model in of_precision["fp32"].partial] == ["efficientnet_b0_32x3x224x224_fp32"]
+    assert of_precision["tf32"].complete == ("convnext_tiny_32x3x224x224_tf32",)
+    named = holdings(Request(("convnext_tiny_32x3x224x224_tf32",), configs, database))
+    complete = [model for one in named for model in one.complete]
+    assert (complete, [one.partial for one in named]) == (["convnext_tiny_32x3x224x224_tf32"], 3 * [()])
 
 
 # Simulated campaigns

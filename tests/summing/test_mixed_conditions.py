@@ -23,7 +23,7 @@ from opcost.storage.database import Database
 from opcost.summing.index import Measurements
 from opcost.summing.summation import sum_operators
 
-PRECISIONS = sorted((Path(__file__).parents[2] / "docs" / "data" / "precisions").iterdir())
+FOLDER = Path(__file__).parents[2] / "docs" / "data" / "precisions"
 SWITCHES = {"fp32": (False, False), "tf32": (True, True)}
 TF32, BF16, FP16 = (
     {"precision", "matmul_tf32", "cudnn_tf32"},
@@ -134,7 +134,7 @@ def test_random_rows_never_mix_except_where_they_stand_for_each_other(
 
 @cache
 def committed() -> tuple[list[MeasurementRow], list[OperatorCounts]]:
-    databases = [Database(folder) for folder in PRECISIONS]
+    databases = [Database(table.parent) for table in sorted(FOLDER.glob("*/operator_measurements.csv"))]
     rows = [row for one in databases for row in one.operator_measurements.rows()]
     models = [found.counts for one in databases for found in counts_of(one.model_operators.rows())]
     return rows, models
