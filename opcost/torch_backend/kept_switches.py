@@ -235,8 +235,7 @@ def other_switches(environment: Mapping[str, str] = os.environ) -> str | None:
     They are statements that set them, and environment variables. Those of TF32 are not among them: a precision sets
     them.
     """
-    statements = [
-        switch.set_to(value) for switch in SWITCHES if (value := switch.value) not in (switch.defaults or (value,))
-    ]
+    recorded = ((switch, switch.value) for switch in SWITCHES if switch.defaults)
+    statements = [switch.set_to(value) for switch, value in recorded if value not in (*switch.defaults, UNREADABLE)]
     variables = [f"{name}={environment[name]}" for name in VARIABLES if name in environment]
     return "; ".join([*statements, *variables]) or None
