@@ -7,7 +7,8 @@ every operation that is neither a view nor an allocation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +105,7 @@ class CostCounter(TorchDispatchMode):
         kwargs = kwargs or {}
         # In inference mode composite operations (linear, batch_norm, reshape) arrive undecomposed.
         if func._overloadpacket not in flop_registry and is_composite(func, args):
-            with self:
+            with autocast_as_called(), self:
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         result = func(*args, **kwargs)
         if not is_free(func):
@@ -135,6 +136,23 @@ def is_composite(func: Any, args: tuple[Any, ...]) -> bool:
         return False
     devices = {tensor.device.type for tensor in tensors_of(args)}
     return not any(has_kernel(func.name(), BACKENDS[device]) for device in devices & BACKENDS.keys())
+
+
+@contextmanager
+def autocast_as_called() -> Iterator[None]:
+    """While active, a dispatch mode runs the parts of a composite operation under autocast if it was called so.
+
+    torch disables autocast while a mode handles an operation, so that the parts would not be cast as in the model.
+    """
+    with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined]
+        devices = [device for device in BACKENDS if torch.is_autocast_enabled(device)]
+    for device in devices:
+        torch.set_autocast_enabled(device, True)
+    try:
+        yield
+    finally:
+        for device in devices:
+            torch.set_autocast_enabled(device, False)
 
 
 def is_free(func: Any) -> bool:

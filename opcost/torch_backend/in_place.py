@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
 from opcost.measuring.flags import Flag
-from opcost.torch_backend.flops import is_composite, is_free, tensors_of
+from opcost.torch_backend.flops import autocast_as_called, is_composite, is_free, tensors_of
 from opcost.torch_backend.passes import INFERENCE
 
 WRITES_THE_SAME = frozenset({"zero_", "fill_", "copy_", "index_put_", "_index_put_impl_", "index_fill_"})
@@ -150,7 +150,7 @@ class _Observer(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if is_composite(func, args):
-            with self:
+            with autocast_as_called(), self:
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         operation = Operation(func, args, kwargs)
         if not is_free(func):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy
 import pytest
@@ -16,8 +17,11 @@ from opcost.errors import DescriptionError, UnknownOperationError
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import Structure, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, InputStatistics, InputValues, kind_of
+from opcost.stages.replay import difference
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.flops import CostCounter, OperationCost
+from opcost.torch_backend.switches import autocast
+from opcost.torch_backend.workload import operator_workload
 
 MODEL = model_operator("resnet18", None, (2, 3, 8, 8))
 
@@ -65,6 +69,18 @@ class SelfAttention(nn.Module):
 class Fails(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("this leaf always fails")
+
+
+class Einsum(nn.Module):
+    """A product of an output in the dtype of autocast and of a weight in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.weight = nn.Parameter(torch.zeros(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("bi,ij->bj", self.linear(x), self.weight)
 
 
 class Forgetful(nn.Module):
@@ -796,3 +812,13 @@ def test_multiply_adds_and_parameters_are_those_that_torchvision_states(name: st
     stated = get_model_weights(name).DEFAULT.meta
     assert counts.total_flop / 2e9 == pytest.approx(stated["_ops"], rel=5e-3)
     assert counts.parameters == stated["num_params"]
+
+
+def test_products_inside_a_composite_operation_are_cast_by_autocast_as_in_the_model() -> None:
+    with autocast("amp-bf16", "cpu"):
+        einsum = counts_of(Einsum(), torch.zeros(2, 8)).counts[-1]
+    assert einsum.outputs == TensorSpec((2, 8), "bfloat16")
+    casts_of_the_weight, product = 6 * 8 * 8, 2 * (2 * 8 + 8 * 8 + 2 * 8)
+    assert einsum.memory_bytes == casts_of_the_weight + product
+    assert difference(einsum, "cpu", partial(autocast, "amp-bf16", "cpu")) is None
+    assert operator_workload(einsum.operator, "cpu", context=partial(autocast, "amp-bf16", "cpu")).run(1) == 1
