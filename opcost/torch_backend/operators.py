@@ -14,7 +14,7 @@ from torch.overrides import get_ignored_functions, resolve_name
 
 from opcost.comparing.cache_chains import WHOLE_CHAINS
 from opcost.errors import CannotMeasureError
-from opcost.measuring.conditions import CHANNELS_LAST
+from opcost.measuring.conditions import CHANNELS_LAST, FP32_DTYPE
 from opcost.operators.tuples import OperatorTuple, PlainValue, short_hash
 from opcost.torch_backend.values import plain_value, public_name
 from opcost.torch_backend.weight_form import has_channels_last, store_weights, weight_dtype
@@ -169,7 +169,10 @@ def build_module(operator: OperatorTuple, device: str) -> nn.Module:
     arguments = dict(operator.parameters)
     if UNKNOWN in arguments:
         raise CannotMeasureError(f"{operator.operator} cannot be rebuilt: it does not keep {arguments[UNKNOWN]}")
-    dtype: Any = getattr(torch, str(arguments.pop(DTYPE, "float32")), None)
+    dtype_name = str(arguments.pop(DTYPE, FP32_DTYPE))
+    dtype = getattr(torch, dtype_name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise CannotMeasureError(f"this version of torch has no dtype {dtype_name}")
     is_channels_last = arguments.pop(MEMORY_FORMAT, None) == CHANNELS_LAST
     try:
         module: nn.Module = store_weights(cls(**arguments).to(device), dtype, is_channels_last)

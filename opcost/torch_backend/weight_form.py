@@ -14,7 +14,7 @@ CHANNELS_LAST_FORMATS = {4: "channels_last", 5: "channels_last_3d"}
 
 
 def weight_dtype(module: nn.Module) -> torch.dtype:
-    """Return the dtype of a module's floating-point weights, float32 if it has none."""
+    """Return the dtype of a module's real or complex weights, float32 if it has none."""
     return next((weight.dtype for weight in _weights(module)), torch.float32)
 
 
@@ -30,11 +30,12 @@ def has_channels_last(module: nn.Module) -> bool:
 
 
 def store_weights(module: nn.Module, dtype: torch.dtype, is_channels_last: bool) -> nn.Module:
-    """Convert a module's floating-point weights in place and return it.
+    """Convert a module's floating-point weights in place and return it; in float32 they stay as they were built.
 
-    ``nn.Module.to`` refuses modules that have weights of both four and five dimensions.
+    ``nn.Module.to`` makes complex weights real, and refuses modules that have weights of both four and five dimensions.
     """
-    module = module.to(dtype)
+    if dtype != torch.float32:
+        module = module._apply(lambda weight: weight.to(dtype) if weight.is_floating_point() else weight)
     if is_channels_last:
         for weight in _weights(module):
             if weight.dim() in CHANNELS_LAST_FORMATS:
@@ -44,4 +45,5 @@ def store_weights(module: nn.Module, dtype: torch.dtype, is_channels_last: bool)
 
 
 def _weights(module: nn.Module) -> Iterator[torch.Tensor]:
-    return (weight for weight in (*module.parameters(), *module.buffers()) if weight.is_floating_point())
+    weights = (*module.parameters(), *module.buffers())
+    return (weight for weight in weights if weight.is_floating_point() or weight.is_complex())

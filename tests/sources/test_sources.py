@@ -20,9 +20,9 @@ from torchvision.transforms._presets import ImageClassification
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.invocation import command
-from opcost.operators.tuples import MODEL_PACKAGES, OperatorTuple, TensorSpec, model_operator
+from opcost.operators.tuples import MODEL_PACKAGES, OperatorTuple, TensorSpec, model_operator, stored_as
 from opcost.sources import registry
-from opcost.sources.models import resolve
+from opcost.sources.models import like_its_input, resolve
 from opcost.sources.ports import PublishedFacts
 from opcost.sources.published import FILE_NAME, published_models, text_of
 from opcost.sources.registry import check_config, models_matching
@@ -439,3 +439,27 @@ def test_a_name_with_dots_is_one_mistake_that_quotes_all_of_it(name: str, mistak
     config = ModelConfig("x", tmp_path / "summary.yml", name, None, (2, 3, 64, 64), done=False)
     (line,) = check_config(config)
     assert line.startswith(f"{tmp_path}/summary.yml:1: model_name: {mistake}")
+
+
+class OfManyDtypes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("exact", torch.zeros(4, dtype=torch.float64))
+        self.register_buffer("rotation", torch.zeros(4, dtype=torch.complex64))
+        self.register_buffer("index", torch.zeros(4, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ("float32", {"linear.weight": "float32", "exact": "float64", "rotation": "complex64", "index": "int64"}),
+        ("bfloat16", {"linear.weight": "bfloat16", "exact": "bfloat16", "rotation": "complex64", "index": "int64"}),
+    ],
+)
+def test_only_a_precision_of_16_bits_changes_dtypes_and_only_of_real_weights(
+    dtype: str, expected: dict[str, str]
+) -> None:
+    operator = stored_as(model_operator("resnet18", None, SIZE), dtype, is_channels_last=False)
+    values = like_its_input(OfManyDtypes(), operator).state_dict()
+    assert {name: str(values[name].dtype).removeprefix("torch.") for name in expected} == expected

@@ -95,6 +95,19 @@ def test_one_module_may_have_filters_for_images_and_for_videos() -> None:
     assert [weight_dtype(one) for one in both] == [torch.float16] * 2
 
 
+def test_complex_weights_are_rebuilt_complex() -> None:
+    operator = tuple_of(nn.Linear(4, 4, dtype=torch.complex64), torch.zeros(2, 4, dtype=torch.complex64))
+    assert dict(operator.parameters)["dtype"] == "complex64"
+    assert build_module(operator, "cpu").weight.dtype == torch.complex64
+
+
+@pytest.mark.parametrize("dtype", ["float12", "load", 3])
+def test_an_unknown_dtype_of_weights_is_refused(dtype: str | int) -> None:
+    parameters = (("in_features", 4), ("out_features", 4), ("dtype", dtype))
+    with pytest.raises(CannotMeasureError, match=f"no dtype {dtype}$"):
+        build_module(OperatorTuple("torch.nn.Linear", parameters), "cpu")
+
+
 def test_frozen_norms_are_rebuilt_in_the_dtype_of_their_buffers() -> None:
     norm = ops.FrozenBatchNorm2d(4).to(torch.bfloat16)
     operator = tuple_of(norm, IMAGE.bfloat16())
