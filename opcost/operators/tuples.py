@@ -233,6 +233,11 @@ def run_under(model: OperatorTuple, autocast_dtype: str | None) -> OperatorTuple
     return replace(model, parameters=(*model.parameters, (AUTOCAST, autocast_dtype)))
 
 
+def is_under_autocast(model: OperatorTuple) -> bool:
+    """Return whether a whole model runs under autocast."""
+    return AUTOCAST in dict(model.parameters)
+
+
 def seed_of(model: OperatorTuple) -> int:
     """Return the seed of a whole model's random weights and input."""
     return int(str(dict(model.parameters).get("seed", DEFAULT_SEED)))

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from opcost.errors import CannotBuildError, CannotMeasureError
-from opcost.operators.tuples import META, OperatorTuple, seed_of, tensor_specs
+from opcost.operators.tuples import META, OperatorTuple, is_under_autocast, seed_of, tensor_specs
 from opcost.sources.ports import ListedModel, ModelSource
 from opcost.sources.registry import source_of
 from opcost.torch_backend.inputs import DrawnInputs
@@ -28,8 +28,12 @@ class ResolvedModel:
     listed: ListedModel
 
     def counting_device(self, device: str, on_meta: bool) -> str:
-        """Return the device to count it on: the meta device if requested and the model is not data-dependent."""
-        return META if on_meta and not self.listed.is_data_dependent else device
+        """Return the device to count it on: the meta device if requested, unless the model needs values or autocast.
+
+        torch has no autocast on the meta device.
+        """
+        has_values = self.listed.is_data_dependent or is_under_autocast(self.operator)
+        return META if on_meta and not has_values else device
 
     def with_inputs(self, device: str) -> tuple[nn.Module, tuple[Any, ...]]:
         """Return the model in eval mode and its seeded standard normal inputs, on a device.

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UnknownOperationError, UserError
-from opcost.measuring.conditions import device_type_of
+from opcost.measuring.conditions import AUTOCAST_DTYPES, CONTIGUOUS, DTYPES, device_type_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple
 from opcost.operators.whitelist import select
@@ -235,10 +235,24 @@ def _check_composites(config: ModelConfig, model: nn.Module) -> None:
 
 def _does_not_run(task: _Task, reason: str) -> str:
     config, size = task.config, list(task.config.input_size)
+    asked = _asked_for(config)
+    key = next(iter(asked), "input_size")
+    form = f" with {', '.join(f'{name}: {value}' for name, value in asked.items())}" if asked else ""
+    other = f"leave out {' or '.join(asked)}, or " if asked else ""
     return (
-        f"{config.where('input_size')}: input_size: {config.model_name} does not run on {size} on {task.device} "
-        f"({reason}); choose a size that it accepts and that fits into memory"
+        f"{config.where(key)}: {key}: {config.model_name} does not run{form} on {size} on {task.device} ({reason}); "
+        f"{other}choose a size that it accepts and that fits into memory"
     )
+
+
+def _asked_for(config: ModelConfig) -> dict[str, str]:
+    """Return the keys of a config, besides its size, with which a model may not run."""
+    asked = {}
+    if config.precision in DTYPES or config.precision in AUTOCAST_DTYPES:
+        asked["precision"] = config.precision
+    if config.memory_format != CONTIGUOUS:
+        asked["memory_format"] = config.memory_format
+    return asked
 
 
 def _count_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...] | None) -> CountReport:

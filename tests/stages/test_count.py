@@ -296,6 +296,26 @@ def test_detectors_are_counted_alike_each_time_and_the_seed_is_part_of_the_model
     assert "seed=1" in str(model_tuple(config_of(tmp_path, "detector")))
 
 
+@pytest.mark.parametrize("asked", ["precision: fp16", "precision: amp-bf16", "memory_format: channels_last"])
+def test_a_refusal_names_the_keys_besides_the_size_that_may_be_its_cause(tmp_path: Path, asked: str) -> None:
+    add_model(tmp_path, "small", "resnet18", [2, 4, 32, 32])
+    path = config_of(tmp_path, "small").path
+    path.write_text(f"{path.read_text()}{asked}\n")
+    (report,) = count_operators(request(tmp_path), RecordedProgress())
+    assert isinstance(report, CountFailure)
+    key = asked.partition(":")[0]
+    assert report.reason.startswith(f"{path}:5: {key}: resnet18 does not run with {asked} on [2, 4, 32, 32] on cpu (")
+    assert report.reason.endswith(f"; leave out {key}, or choose a size that it accepts and that fits into memory")
+
+
+def test_a_model_under_autocast_is_counted_on_values_although_shapes_are_asked_for(tmp_path: Path) -> None:
+    add_model(tmp_path, "small", "squeezenet1_1", [1, 3, 32, 32])
+    config = config_of(tmp_path, "small")
+    config.path.write_text(config.path.read_text() + "precision: amp-bf16\n")
+    (report,) = count_operators(request(tmp_path), RecordedProgress(), on_meta=True)
+    assert (report.name, report.counted_on) == ("small", "cpu")
+
+
 def test_counts_of_one_precision_are_not_taken_for_those_of_autocast(tmp_path: Path) -> None:
     add_model(tmp_path, "small", "squeezenet1_1", [1, 3, 32, 32])
     count_operators(request(tmp_path), RecordedProgress())
