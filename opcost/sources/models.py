@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from opcost.sources.ports import ListedModel, ModelSource
 from opcost.sources.registry import source_of
 from opcost.torch_backend.inputs import DrawnInputs
 from opcost.torch_backend.kept_switches import kept_switches, reported_switches
-from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.weight_form import store_weights
 from opcost.torch_backend.workload import one_line
 
@@ -78,15 +79,20 @@ class ResolvedModel:
             size = list(inputs[0].shape)
             raise CannotBuildError(f"{self.listed.name} raised {one_line(error)} (on one tensor of {size})") from error
 
-    def ready_to_count(self, device: str) -> tuple[nn.Module, tuple[Any, ...]]:
+    def ready_to_count(self, device: str, context: Context = nullcontext) -> tuple[nn.Module, tuple[Any, ...]]:
         """Return the result of ``with_inputs``; data-dependent models have run once to initialise their caches.
+
+        Args:
+            device: the device.
+            context: returns a context manager for a run.
 
         Raises:
             CannotMeasureError: the model does not fit onto the device.
         """
         model, inputs = self.with_inputs(device)
         if self.listed.is_data_dependent:
-            INFERENCE.run_once(model, inputs)
+            with context():
+                INFERENCE.run_once(model, inputs)
         return model, inputs
 
 

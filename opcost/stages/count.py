@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
@@ -209,9 +210,10 @@ def _has_values(config: ModelConfig) -> bool:
 def _count(task: _Task) -> OperatorCounts:
     config = task.config
     try:
-        model, inputs = task.model.ready_to_count(task.device)
+        context = partial(autocast, config.precision, task.device)
+        model, inputs = task.model.ready_to_count(task.device, context)
         _check_composites(config, model)
-        with reported_switches(config.model_name), autocast(config.precision, task.device):
+        with reported_switches(config.model_name), context():
             return capture(model, inputs, task.model.operator, config.composites)
     except UnknownOperationError as error:
         remedy = "add a formula, or the name to WITHOUT_PRODUCTS, in opcost/torch_backend/flops.py"

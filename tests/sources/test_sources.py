@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,14 +21,16 @@ from torchvision.transforms._presets import ImageClassification
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.invocation import command
-from opcost.operators.tuples import MODEL_PACKAGES, OperatorTuple, TensorSpec, model_operator, stored_as
+from opcost.operators.tuples import MODEL_PACKAGES, OperatorTuple, TensorSpec, model_operator, run_under, stored_as
 from opcost.sources import registry
-from opcost.sources.models import like_its_input, resolve
-from opcost.sources.ports import PublishedFacts
+from opcost.sources.models import ResolvedModel, like_its_input, resolve
+from opcost.sources.ports import ListedModel, PublishedFacts
 from opcost.sources.published import FILE_NAME, published_models, text_of
 from opcost.sources.registry import check_config, models_matching
 from opcost.sources.torchvision import build, input_values, listed
 from opcost.storage.configs import ModelConfig
+from opcost.torch_backend.capture import capture
+from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.values import public_name
 
 ALL_MODELS = f"{command('make-configs', '--dry-run')} lists them)"
@@ -439,6 +442,32 @@ def test_a_name_with_dots_is_one_mistake_that_quotes_all_of_it(name: str, mistak
     config = ModelConfig("x", tmp_path / "summary.yml", name, None, (2, 3, 64, 64), done=False)
     (line,) = check_config(config)
     assert line.startswith(f"{tmp_path}/summary.yml:1: model_name: {mistake}")
+
+
+class Anchors(nn.Module):
+    """Converts its anchors to the dtype of its input, and keeps them, as torchvision's detectors do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.anchors = torch.zeros(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        features = self.linear(x)
+        self.anchors = self.anchors.to(features.dtype)
+        return features + self.anchors
+
+
+def test_a_data_dependent_model_has_initialised_its_caches_under_autocast_before_it_is_counted() -> None:
+    operator = run_under(model_operator("anchors", None, (2, 4)), "bfloat16")
+    source: Any = SimpleNamespace(build=lambda *_: Anchors().eval(), input_values=lambda operator: operator.inputs)
+    listed = ListedModel("anchors", "detection", (2, 4), True, PublishedFacts(None, None))
+    context = partial(autocast, "amp-bf16", "cpu")
+    model, inputs = ResolvedModel(operator, source, listed).ready_to_count("cpu", context)
+    with context():
+        counts = capture(model, inputs, operator)
+    assert [count.operator.short_name for count in counts.counts] == ["Linear", "add"]
+    assert "bfloat16[2, 4], bfloat16[4]" in str(counts.counts[-1].operator)
 
 
 class OfManyDtypes(nn.Module):
