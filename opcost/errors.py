@@ -24,7 +24,7 @@ class CannotMeasureError(Exception):
 
 
 class CannotBuildError(CannotMeasureError):
-    """The function that builds a model raises an error or returns no model; a user may have registered it."""
+    """The function that builds a model fails, or its model does what tuples cannot describe; it may be a user's."""
 
 
 class UnknownOperationError(Exception):

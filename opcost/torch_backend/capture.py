@@ -13,7 +13,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from opcost.errors import DescriptionError
+from opcost.errors import CannotBuildError, DescriptionError
 from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import InputStatistics
@@ -22,6 +22,7 @@ from opcost.torch_backend.inputs import input_statistics
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.operators import function_tuple, is_property, module_tuple
 from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.switches import autocast_dtypes
 from opcost.torch_backend.values import plain_value
 
 
@@ -49,12 +50,16 @@ def capture(
     Raises:
         UnknownOperationError: the model runs operations without a formula for their FLOPs.
         DescriptionError: a call could not be described, which is a bug.
+        CannotBuildError: the model switches autocast on or off, which no tuple describes.
     """
     device_type = tensors_of(inputs)[0].device.type
     recorder = _Recorder(with_statistics=device_type != META)
     counter = CostCounter(recorder.add)
     with like_a_device(device_type), counter:
         recorder.run(model, inputs, composites)
+    if recorder.in_other_autocast:
+        name = recorder.in_other_autocast[0].operator
+        raise CannotBuildError(f"{model_tuple.short_name} switches autocast itself, for {name}")
     counter.check()
     for cost in recorder.costs:
         record(cost)
@@ -131,12 +136,14 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.costs: list[OperationCost] = []
         self.outside: set[str] = set()
+        self.in_other_autocast: list[OperatorTuple] = []
         self._bugs: list[Exception] = []
         self._mark = mark
         self._with_statistics = with_statistics
         self._calls: dict[OperatorTuple, list[_Call]] = {}
         self._outputs: dict[OperatorTuple, PlainValue] = {}
         self._is_inside = False
+        self._autocast = autocast_dtypes()
 
     def __torch_function__(  # type: ignore[no-untyped-def]
         self, function, types, args=(), kwargs=None
@@ -228,6 +235,8 @@ class _Recorder(TorchFunctionMode):
         """Return the description of a call. Errors are stored, because the model might catch an exception."""
         try:
             operator = description(args, kwargs)
+            if autocast_dtypes() != self._autocast:
+                self.in_other_autocast.append(operator)
             if not self._with_statistics:
                 return _Call(operator)
             with _disable_current_modes():

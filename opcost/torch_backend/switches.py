@@ -96,6 +96,13 @@ def autocast(precision: str, device: str) -> AbstractContextManager[object]:
     return torch.autocast(device_type_of(device), getattr(torch, AUTOCAST_DTYPES[precision]))
 
 
+def autocast_dtypes() -> tuple[torch.dtype | None, ...]:
+    """Return the dtype to which autocast casts now on a CPU and on a GPU, None where it is off."""
+    return tuple(
+        torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None for device in ("cpu", "cuda")
+    )
+
+
 def check_overrides(environment: Mapping[str, str] = os.environ) -> None:
     """Refuse environment variables that change the precision without torch's switches showing it.
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torchvision.models import get_model, get_model_weights
 
-from opcost.errors import DescriptionError, UnknownOperationError
+from opcost.errors import CannotBuildError, DescriptionError, UnknownOperationError
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import Structure, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, InputStatistics, InputValues, kind_of
@@ -812,6 +812,31 @@ def test_multiply_adds_and_parameters_are_those_that_torchvision_states(name: st
     stated = get_model_weights(name).DEFAULT.meta
     assert counts.total_flop / 2e9 == pytest.approx(stated["_ops"], rel=5e-3)
     assert counts.parameters == stated["num_params"]
+
+
+class SwitchesAutocast(nn.Module):
+    def __init__(self, is_enabled: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.is_enabled = is_enabled
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.is_enabled):
+            return self.linear(x)
+
+
+@pytest.mark.parametrize(("precision", "is_enabled"), [("amp-bf16", False), ("fp32", True)])
+def test_models_that_switch_autocast_are_refused_because_their_tuples_would_run_without(
+    precision: str, is_enabled: bool
+) -> None:
+    with autocast(precision, "cpu"), pytest.raises(CannotBuildError, match="autocast itself, for torch.nn.Linear"):
+        counts_of(SwitchesAutocast(is_enabled), torch.zeros(2, 8))
+
+
+@pytest.mark.parametrize(("precision", "is_enabled"), [("amp-bf16", True), ("fp32", False)])
+def test_models_may_set_autocast_to_what_it_is(precision: str, is_enabled: bool) -> None:
+    with autocast(precision, "cpu"):
+        assert only(counts_of(SwitchesAutocast(is_enabled), torch.zeros(2, 8))).occurrences == 1
 
 
 def test_products_inside_a_composite_operation_are_cast_by_autocast_as_in_the_model() -> None:
