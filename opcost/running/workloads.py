@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +15,8 @@ from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.sources.models import resolve
 from opcost.torch_backend.background_load import BackgroundLoad
+from opcost.torch_backend.passes import Context
 from opcost.torch_backend.pauses import with_pauses
-from opcost.torch_backend.relocation import Layer
 from opcost.torch_backend.switches import autocast, precision
 from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
 
@@ -47,7 +47,8 @@ class Workloads:
             self.pause_background()
             try:
                 if duty_cycle < 1:
-                    eager = EagerWorkload(with_pauses(eager.calls, self.device, duty_cycle), self.device)
+                    with eager.context():
+                        eager = eager.of(with_pauses(eager.calls, self.device, duty_cycle))
                 yield as_graph(eager) if execution_on(self.device, setting) == GRAPH else eager
             finally:
                 if self.background is not None:
@@ -61,6 +62,12 @@ class Workloads:
     def _eager(self, case: Case, setting: Setting) -> EagerWorkload:
         context = partial(autocast, setting.precision, self.device)
         if case.operator.is_model:
-            model = Layer(*resolve(case.operator).with_inputs(self.device), {}, context)
-            return EagerWorkload(Calls(model.call), self.device)
-        return operator_workload(case.operator, self.device, case.input_data, setting.cache, context)
+            model, inputs = resolve(case.operator).with_inputs(self.device)
+            return EagerWorkload(Calls(partial(_run_in, context, model, inputs)), self.device)
+        loop = partial(context, keeps_casts=False)
+        return operator_workload(case.operator, self.device, case.input_data, setting.cache, loop)
+
+
+def _run_in(context: Context, model: Callable[..., object], inputs: tuple[object, ...]) -> object:
+    with context():
+        return model(*inputs)

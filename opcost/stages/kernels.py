@@ -130,7 +130,7 @@ def _rows(report: KernelsReport, config: ModelConfig, conditions: Conditions) ->
 
 def _compare(config: ModelConfig, device: str) -> KernelsReport:
     whole, calls = _in_model(config, device)
-    alone = _alone(list(calls), device, partial(autocast, config.precision, device))
+    alone = _alone(list(calls), device, partial(autocast, config.precision, device, keeps_casts=False))
     kinds = tuple(_kinds(calls, alone))
     return KernelsReport(
         name=config.name,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,7 +19,7 @@ from opcost.measuring.conditions import COLD, WARM
 from opcost.measuring.flags import Flag, joined_notes
 from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.in_place import repeatable
-from opcost.torch_backend.passes import INFERENCE, Context
+from opcost.torch_backend.passes import INFERENCE
 from opcost.units import megabytes
 
 EVICTING_RATIO = 2
@@ -46,22 +45,19 @@ FUNCTIONS_WITH_WEIGHTS = frozenset(
 
 @dataclass(frozen=True)
 class Layer:
-    """An operator with its weights and its inputs. ``context`` returns a context manager for each call."""
+    """An operator with its weights and its inputs."""
 
     function: Callable[..., object]
     args: tuple[object, ...]
     kwargs: Mapping[str, object]
-    context: Context = nullcontext
 
     def call(self) -> object:
         """Run the operator on its inputs."""
-        with self.context():
-            return self.function(*self.args, **self.kwargs)
+        return self.function(*self.args, **self.kwargs)
 
     def on(self, value: object) -> object:
         """Run the operator with another first argument."""
-        with self.context():
-            return self.function(value, *self.args[1:], **self.kwargs)
+        return self.function(value, *self.args[1:], **self.kwargs)
 
     @property
     def weights(self) -> list[torch.Tensor]:
@@ -79,7 +75,7 @@ class Layer:
 
     def relocated(self) -> Layer:
         """Return the same layer in other memory, with equal values, layouts and shared storage."""
-        return Layer(*copy.deepcopy((self.function, self.args, self.kwargs)), self.context)
+        return Layer(*copy.deepcopy((self.function, self.args, self.kwargs)))
 
     def copied(self) -> Layer:
         """Return a layer with the same inputs and a copy of the weights."""

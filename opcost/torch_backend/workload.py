@@ -112,14 +112,16 @@ class EagerWorkload:
         calls: the calls.
         device: the device that they run on.
         only_waits: whether they do nothing but wait.
+        context: returns a context manager for a loop of them.
     """
 
     execution = EAGER
     placements = 1
     waits = None
 
-    def __init__(self, calls: Calls, device: str, only_waits: bool = False) -> None:
+    def __init__(self, calls: Calls, device: str, only_waits: bool = False, context: Context = nullcontext) -> None:
         self.calls = calls
+        self.context = context
         self.device = device
         self.flags = calls.flags
         self.notes = calls.notes
@@ -127,13 +129,17 @@ class EagerWorkload:
         self.only_waits = only_waits
         self.overhead = None
         if calls.overhead is not None:
-            self.overhead = EagerWorkload(Calls(calls.overhead, calls.period), device, calls.overhead_only_waits)
+            overhead = Calls(calls.overhead, calls.period)
+            self.overhead = EagerWorkload(overhead, device, calls.overhead_only_waits, context)
         self._queue = DeviceQueue(device)
 
     def annotated(self, note: str = "", flags: Flags = ()) -> EagerWorkload:
         """Return the same workload with a further note or further flags."""
-        calls = replace(self.calls, flags=(*self.flags, *flags), notes=joined_notes(self.notes, note))
-        return EagerWorkload(calls, self.device)
+        return self.of(replace(self.calls, flags=(*self.flags, *flags), notes=joined_notes(self.notes, note)))
+
+    def of(self, calls: Calls) -> EagerWorkload:
+        """Return other calls on the same device in the same context."""
+        return EagerWorkload(calls, self.device, context=self.context)
 
     @property
     def ended_s(self) -> float | None:
@@ -147,7 +153,7 @@ class EagerWorkload:
             CannotMeasureError: torch raised an error (out of memory, unsupported).
         """
         with refused_calls(self.device):
-            with INFERENCE.context():
+            with INFERENCE.context(), self.context():
                 for _ in range(rounds):
                     self.calls.cycle()
             return self._queue.started(rounds)
@@ -237,7 +243,7 @@ def as_graph(workload: EagerWorkload) -> GraphWorkload | EagerWorkload:
 
 
 def _graph_of(workload: EagerWorkload, overhead: GraphWorkload | None) -> GraphWorkload:
-    with refused_calls(workload.device):
+    with refused_calls(workload.device), workload.context():
         captured = capture_calls(workload.calls, workload.device)
     return GraphWorkload(captured, workload, overhead)
 
@@ -251,19 +257,20 @@ def operator_workload(
 ) -> EagerWorkload:
     """Return an operator tuple with fresh weights and random inputs as a repeatable load on a device.
 
-    ``cache`` is one of ``CACHES``; each call runs in a ``context`` of its own. An in-place operator adds and subtracts
-    in turn or writes into another tensor, because in a loop it would modify its own input, and with it the power. In a
+    ``cache`` is one of ``CACHES``; a loop of calls runs in one ``context``. An in-place operator adds and subtracts in
+    turn or writes into another tensor, because in a loop it would modify its own input, and with it the power. In a
     CUDA graph it runs in several memory placements. An output with NaN or infinity is flagged if the inputs have none.
 
     Raises:
         CannotMeasureError: it cannot be built or repeated here.
     """
     with refused_calls(device):
-        layer = Layer(*operator_call(operator, device, data), context)
-        calls = repeated(layer, cache, partial(device_memory, device))
-        workload = EagerWorkload(calls, device)
-        # Operators that only allocate return whatever the memory held.
-        flags = () if operator.short_name in ALLOCATIONS else _flags_of_a_cycle(layer, calls)
+        layer = Layer(*operator_call(operator, device, data))
+        with context():
+            calls = repeated(layer, cache, partial(device_memory, device))
+            # Operators that only allocate return whatever the memory held.
+            flags = () if operator.short_name in ALLOCATIONS else _flags_of_a_cycle(layer, calls)
+        workload = EagerWorkload(calls, device, context=context)
         return workload.annotated(flags=flags) if flags else workload
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, get_args
 
@@ -26,6 +28,7 @@ from opcost.torch_backend.flops import CostCounter, OperationCost
 from opcost.torch_backend.in_place import ELSEWHERE, IN_TURN, SAME_VALUES, Operation, elsewhere, repeatable
 from opcost.torch_backend.inputs import DrawnInputs, input_statistics, operator_inputs
 from opcost.torch_backend.operators import function_tuple, module_tuple
+from opcost.torch_backend.relocation import NO_INPUT
 from opcost.torch_backend.switches import autocast, precision, torch_state
 from opcost.torch_backend.values import plain_value
 from opcost.torch_backend.workload import EagerWorkload, operator_call, operator_workload
@@ -470,14 +473,31 @@ def test_only_amp_uses_autocast(name: str, dtype: torch.dtype | None) -> None:
 @pytest.mark.parametrize("cache", [WARM, CHAINED])
 def test_each_call_under_autocast_casts_the_weights_again(cache: str) -> None:
     linear = tuple_of(nn.Linear(8, 8), torch.zeros(2, 8))
-    workload = operator_workload(linear, "cpu", cache=cache, context=partial(autocast, "amp-bf16", "cpu"))
+    context = partial(autocast, "amp-bf16", "cpu", keeps_casts=False)
+    workload = operator_workload(linear, "cpu", cache=cache, context=context)
     operations: list[OperationCost] = []
     with CostCounter(operations.append):
-        workload.run(3)
+        workload.run(4)
     casts = [cost for cost in operations if "_to_copy" in cost.operation]
-    calls = 3 * workload.iterations_per_round
-    # Input, weight and bias; in a chain only the first input is not yet in bf16.
-    assert len(casts) == (3 * calls if cache == WARM else 2 * calls + 3)
+    # Input, weight and bias. The output is in bf16, so it cannot be the input, and there is no chain.
+    assert len(casts) == 3 * 4 * workload.iterations_per_round
+    assert (NO_INPUT in workload.notes) == (cache == CHAINED)
+
+
+def test_a_loop_enters_its_context_once_and_not_in_each_call_which_would_take_longer_than_a_kernel() -> None:
+    entered = []
+
+    @contextmanager
+    def context() -> Iterator[None]:
+        entered.append(torch.is_inference_mode_enabled())
+        yield
+
+    workload = operator_workload(tuple_of(nn.ReLU(), torch.zeros(3)), "cpu", context=context)
+    entered.clear()
+    workload.run(100)
+    assert entered == [True]
+    workload.annotated("a note").run(100)
+    assert entered == [True] * 2
 
 
 def test_switches_of_reductions_are_empty_at_their_default() -> None:
