@@ -15,9 +15,14 @@ from torch.overrides import get_ignored_functions, resolve_name
 from opcost.comparing.cache_chains import WHOLE_CHAINS
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import CHANNELS_LAST, FP32_DTYPE
-from opcost.operators.tuples import OperatorTuple, PlainValue, short_hash
+from opcost.operators.tuples import OperatorTuple, PlainValue, short_hash, tensor_specs
 from opcost.torch_backend.values import plain_value, public_name
-from opcost.torch_backend.weight_form import has_channels_last, store_weights, weight_dtype
+from opcost.torch_backend.weight_form import (
+    has_channels_last,
+    has_strides_of_channels_last,
+    store_weights,
+    weight_dtype,
+)
 
 TRUSTED_PACKAGES = ("torch", "torchvision")
 """The only packages, besides ``WHOLE_CHAINS``, from which classes are imported by name, because importing runs code."""
@@ -70,10 +75,11 @@ SPECIAL_READERS: Mapping[tuple[str, str], Callable[[Any], Any]] = {
 def module_tuple(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OperatorTuple:
     """Return the operator tuple of a module that is called with these arguments."""
     identities: dict[int, int] = {}
+    inputs = tuple(plain_value(value, identities) for value in args)
     return OperatorTuple(
         operator=public_name(operator_class(module)),
-        parameters=tuple(module_parameters(module)),
-        inputs=tuple(plain_value(value, identities) for value in args),
+        parameters=(*module_parameters(module), *_strides_of_weights(module, inputs)),
+        inputs=inputs,
         keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in sorted(kwargs.items())),
         mode="train" if module.training else "eval",
     )
@@ -288,6 +294,13 @@ def _argument(module: nn.Module, name: str) -> PlainValue:
         return False
     kept = next((attribute for attribute in (name, f"_{name}") if hasattr(module, attribute)), None)
     return UNKNOWN if kept is None else plain_parameter(name, getattr(module, kept))
+
+
+def _strides_of_weights(module: nn.Module, inputs: Iterable[PlainValue]) -> Iterator[tuple[str, PlainValue]]:
+    """Yield the memory format of weights if neither their own order in memory nor that of the inputs shows it."""
+    is_shown = has_channels_last(module) or any(spec.strides is not None for spec in tensor_specs(inputs))
+    if has_strides_of_channels_last(module) and not is_shown:
+        yield MEMORY_FORMAT, CHANNELS_LAST
 
 
 def _weight_form(module: nn.Module) -> Iterator[tuple[str, PlainValue]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from opcost.operators.layouts import channels_last_strides
+from opcost.operators.layouts import channels_last_strides, contiguous_strides
 
 CHANNELS_LAST_FORMATS = {4: "channels_last", 5: "channels_last_3d"}
 """torch's names of the memory format, by the number of dimensions."""
@@ -19,14 +19,17 @@ def weight_dtype(module: nn.Module) -> torch.dtype:
 
 
 def has_channels_last(module: nn.Module) -> bool:
-    """Return whether any weight is stored channels last.
+    """Return whether any weight is stored channels last and not also contiguous."""
+    return any(not weight.is_contiguous() for weight in _channels_last(module))
 
-    Filters of one value or of one channel are stored in the same way in both formats, and do not count.
+
+def has_strides_of_channels_last(module: nn.Module) -> bool:
+    """Return whether any weight has the strides of channels last.
+
+    Filters of one value or of one channel are in the same order in both formats. By their strides torch chooses the
+    kernel if the input is in the same order in both formats, too: an image of one point.
     """
-    return any(
-        not weight.is_contiguous() and weight.stride() == channels_last_strides(weight.shape)
-        for weight in _weights(module)
-    )
+    return any(weight.stride() != contiguous_strides(weight.shape) for weight in _channels_last(module))
 
 
 def store_weights(module: nn.Module, dtype: torch.dtype, is_channels_last: bool) -> nn.Module:
@@ -42,6 +45,10 @@ def store_weights(module: nn.Module, dtype: torch.dtype, is_channels_last: bool)
                 memory_format = getattr(torch, CHANNELS_LAST_FORMATS[weight.dim()])
                 weight.data = weight.data.to(memory_format=memory_format)
     return module
+
+
+def _channels_last(module: nn.Module) -> Iterator[torch.Tensor]:
+    return (weight for weight in _weights(module) if weight.stride() == channels_last_strides(weight.shape))
 
 
 def _weights(module: nn.Module) -> Iterator[torch.Tensor]:

@@ -87,6 +87,31 @@ def test_weights_are_rebuilt_as_they_are_stored_in_the_model(name: str, size: in
     assert ("channels_last" in forms) == is_channels_last
 
 
+POINT = torch.zeros(2, 8, 1, 1)
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(8, 4, 1), nn.Conv2d(8, 8, 3, padding=1, groups=8)])
+def test_filters_on_a_single_point_are_rebuilt_in_the_layout_by_which_torch_chooses_the_kernel(
+    layer: nn.Module,
+) -> None:
+    contiguous = tuple_of(layer, POINT)
+    weight = store_weights(layer, torch.float32, is_channels_last=True).weight
+    operator = tuple_of(layer, POINT.to(memory_format=torch.channels_last))
+    assert dict(operator.parameters)["memory_format"] == "channels_last"
+    assert (
+        build_module(operator, "cpu").weight.stride()
+        == weight.stride()
+        != build_module(contiguous, "cpu").weight.stride()
+    )
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 3, groups=4)])
+def test_an_image_in_channels_last_says_how_filters_of_one_value_or_channel_are_stored(layer: nn.Module) -> None:
+    image = IMAGE.to(memory_format=torch.channels_last)
+    contiguous = tuple_of(layer, image)
+    assert tuple_of(store_weights(layer, torch.float32, is_channels_last=True), image) == contiguous
+
+
 def test_one_module_may_have_filters_for_images_and_for_videos() -> None:
     both = nn.ModuleList([nn.Conv2d(4, 4, 3), nn.Conv3d(4, 4, 3)])
     store_weights(both, torch.float16, is_channels_last=True)
