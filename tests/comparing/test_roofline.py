@@ -39,6 +39,17 @@ def test_small_operators_are_the_roof_where_there_are_no_others() -> None:
     assert roofline.time.byte_rate == pytest.approx(1e12)
 
 
+def test_where_no_operator_exceeds_a_cache_the_largest_without_products_are_the_roof_of_the_memory() -> None:
+    # In 16 bits a model's tensors are half as large: on an H200 a small one moved 20 TB/s, the largest 4.2 TB/s.
+    cached = Work(flop=0, memory_bytes=10**6, time_s=5e-8, energy_j=None)
+    large = Work(flop=0, memory_bytes=10**8, time_s=2.5e-5, energy_j=None)
+    slower = replace(large, memory_bytes=15 * 10**7, time_s=1e-4)
+    product = Work(flop=10**12, memory_bytes=10**9 // 4, time_s=1e-2, energy_j=None)
+    roofline = roofline_of([cached, large, slower, product])
+    assert roofline is not None
+    assert roofline.time.byte_rate == pytest.approx(4e12)
+
+
 def test_sides_meet_at_the_ridge() -> None:
     roof = Roof({FP32: 100.0}, byte_rate=10.0)
     assert roof.ridge_flop_per_byte(FP32) == 10
