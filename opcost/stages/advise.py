@@ -42,6 +42,7 @@ from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.storage.configs import ModelConfig, replace_whitelist
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import ModelCost, best_whole, sum_beside, sum_operators
+from opcost.units import some_of
 
 TIE_WEIGHT = 0.5
 """Weight of the mean sum, which is at most 1: of equally small choices, the one with the largest sum."""
@@ -89,8 +90,8 @@ class Advice:
 def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     """Return the whitelist's coverage of each chosen model that is counted.
 
-    Costs hold under the conditions in which most operators of these models are measured. Costs of other operators are
-    estimated from all counted models, named or not.
+    Costs hold under the conditions in which most operators of these models are measured. Models of another precision
+    are left out with a warning. Costs of other operators are estimated from all counted models, named or not.
 
     Args:
         request: which models; its device restricts the measurements that are used.
@@ -103,6 +104,7 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     models = counted_or_shipped(request, request.configs())
     whitelist = names_kept(request.whitelist(), (count for _, counts in models for count in counts.counts))
     known = _known(request, models)
+    models = _of_one_precision(models, known.conditions.precision)
     sums = {config.name: _sum_of(counts, known) for config, counts in models}
     costs = {name: costs_of(found.cost, known.predictor) for name, found in sums.items()}
     advised = [_advice(name, costs[name], whitelist, target_ratio, found) for name, found in sums.items()]
@@ -136,7 +138,9 @@ class _Known:
 
 def _known(request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]]) -> _Known:
     rows = _rows_of(request)
-    conditions = _most_common(rows, {count.operator.key for _, counts in models for count in counts.counts})
+    precisions = {config.precision for config, _ in models}
+    fitting = [row for row in rows if row.conditions.precision in precisions] or rows
+    conditions = _most_common(fitting, {count.operator.key for _, counts in models for count in counts.counts})
     measurements = Measurements(rows)
     everything = _all_counted(request) if request.names else models
     known = known_costs((count for _, counts in everything for count in counts.counts), measurements, conditions)
@@ -149,6 +153,18 @@ def _known(request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]
     predictor = fitted(known)
     wholes = _wholes(request, models, conditions)
     return _Known(conditions, measurements, wholes, predictor, quartiles(predictor, known))
+
+
+def _of_one_precision(
+    models: list[tuple[ModelConfig, OperatorCounts]], precision: str
+) -> list[tuple[ModelConfig, OperatorCounts]]:
+    """Return the models of a precision, all if there are none; warn of the others, whose operators have other costs."""
+    own = [model for model in models if model[0].precision == precision] or models
+    others = [config.name for config, _ in models if all(config is not one for one, _ in own)]
+    if others:
+        text = "left out, because costs are those of precision: %s: %s; name them to see theirs"
+        logging.getLogger(__name__).warning(text, precision, some_of(others))
+    return own
 
 
 def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:

@@ -194,6 +194,23 @@ def test_one_measured_operator_does_not_show_what_others_cost(campaign: Simulate
         advised(campaign, 0.9, "b")
 
 
+def test_a_model_of_another_precision_is_left_out_because_its_operators_cost_something_else(
+    campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture
+) -> None:
+    (config,) = load_configs(campaign.measurements, ["b"])
+    config.path.write_text(config.path.read_text().replace(f"precision: {config.precision}", "precision: tf32"))
+    advice, only = advised(campaign, 0.85)
+    assert [model.name for model in advice.models] == [only.name] == ["a"]
+    assert caplog.messages == [
+        "left out, because costs are those of precision: torch-default: b; name them to see theirs"
+    ]
+    table = campaign.database.operator_measurements
+    rows = [replace(row, conditions=replace(row.conditions, precision="tf32")) for row in table.rows()]
+    table.append_missing([replace(row, key=f"{row.key.rpartition('-')[0]}-{row.conditions.key}") for row in rows])
+    advice, only = advised(campaign, 0.85, "b")
+    assert (only.name, advice.conditions.precision) == ("b", "tf32")
+
+
 def test_what_others_cost_follows_from_all_counted_models_whichever_are_named(campaign: SimulatedCampaign) -> None:
     alone, (together, *_) = advised(campaign, 0.7, "b")[1], advised(campaign, 0.7)[0].models[1:]
     assert alone == together
