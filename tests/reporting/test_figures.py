@@ -105,6 +105,7 @@ def test_figures_are_files_that_do_not_change_from_run_to_run(tmp_path: Path) ->
     ("names", "shown"),
     [
         (["resnext50_32x4d_32x3x224x224"], ["resnext50_32x4d"]),
+        (["a_1x3x8x8", "a_1x3x8x8_bf16", "a_1x3x8x8_bf16-x"], ["a", "a_bf16", "a_bf16-x"]),
         (["resnet18_32x3x224x224 (eager)", "mvit_v1_b_8x3x16x224x224"], ["resnet18 (eager)", "mvit_v1_b"]),
         (["resnet34_32x3x56x56", "resnet34_32x3x224x224"], ["resnet34_32x3x56x56", "resnet34_32x3x224x224"]),
         (
