@@ -42,7 +42,7 @@ in power anyway, so that half of this target reduces the errors of corrections b
 (``docs/log/cache.md``)."""
 
 BUDGET_S = 150.0
-"""The longest time that a run spends on cache corrections; the next run goes on. All 180 measurements take 110 s to
+"""The longest time that a run spends on cache corrections in one dtype; the next run goes on. All 180 take 110 s to
 150 s on cards where a measurement takes 0.6 s to 0.85 s."""
 
 FIRST_LOOK_RATIO = 0.25

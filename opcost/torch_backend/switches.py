@@ -89,8 +89,9 @@ def precision(name: str) -> Iterator[None]:
 def autocast(precision: str, device: str, keeps_casts: bool = True) -> AbstractContextManager[object]:
     """Return a new context of autocast as a precision uses it, or a context without effect.
 
-    Autocast keeps casts of weights until its context ends, so enter one for each run of a model. To enter it takes
-    about 9 us on a CPU, so enter one that does not keep casts for a loop of calls of an operator.
+    Autocast may keep casts of weights until its context ends (torch 2.14 does not in inference mode), so enter one for
+    each run of a model. To enter it takes about 9 us on a CPU, so enter one that keeps no casts for a loop of calls of
+    an operator.
     """
     if precision not in AUTOCAST_DTYPES:
         return nullcontext()
