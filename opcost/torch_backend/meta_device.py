@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.nn.modules import activation
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -40,10 +41,8 @@ def like_a_device(device: str = META) -> Iterator[None]:
 
 
 def is_channels_last(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor's layout is channels-last and not also contiguous."""
-    memory_format = CHANNELS_LAST.get(tensor.dim())
-    is_so = memory_format is not None and tensor.is_contiguous(memory_format=memory_format)
-    return is_so and not tensor.is_contiguous()
+    """Return whether torch takes a tensor as channels last by its strides, also filters of one value or one channel."""
+    return suggest_memory_format(tensor) == CHANNELS_LAST.get(tensor.dim())
 
 
 class _DeviceResults(TorchDispatchMode):

@@ -15,7 +15,8 @@ from torch.overrides import get_ignored_functions, resolve_name
 from opcost.comparing.cache_chains import WHOLE_CHAINS
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import CHANNELS_LAST, FP32_DTYPE
-from opcost.operators.tuples import OperatorTuple, PlainValue, short_hash, tensor_specs
+from opcost.operators.layouts import channels_last_strides
+from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, short_hash, tensor_specs
 from opcost.torch_backend.values import plain_value, public_name
 from opcost.torch_backend.weight_form import (
     has_channels_last,
@@ -297,10 +298,15 @@ def _argument(module: nn.Module, name: str) -> PlainValue:
 
 
 def _strides_of_weights(module: nn.Module, inputs: Iterable[PlainValue]) -> Iterator[tuple[str, PlainValue]]:
-    """Yield the memory format of weights if neither their own order in memory nor that of the inputs shows it."""
-    is_shown = has_channels_last(module) or any(spec.strides is not None for spec in tensor_specs(inputs))
+    """Yield the memory format of weights if neither their own order in memory nor that of an input shows it."""
+    is_shown = has_channels_last(module) or any(map(is_channels_last, tensor_specs(inputs)))
     if has_strides_of_channels_last(module) and not is_shown:
         yield MEMORY_FORMAT, CHANNELS_LAST
+
+
+def is_channels_last(spec: TensorSpec) -> bool:
+    """Return whether a tensor is stored channels last and not also contiguous."""
+    return spec.strides is not None and spec.strides == channels_last_strides(spec.shape)
 
 
 def _weight_form(module: nn.Module) -> Iterator[tuple[str, PlainValue]]:

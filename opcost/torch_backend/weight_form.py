@@ -26,8 +26,8 @@ def has_channels_last(module: nn.Module) -> bool:
 def has_strides_of_channels_last(module: nn.Module) -> bool:
     """Return whether any weight has the strides of channels last.
 
-    Filters of one value or of one channel are in the same order in both formats. By their strides torch chooses the
-    kernel if the input is in the same order in both formats, too: an image of one point.
+    Filters of one value or of one channel are in the same order in both formats. Yet their strides choose the kernel,
+    and the layout of its output, if the input is not channels last: an image of one point, a part of the channels.
     """
     return any(weight.stride() != contiguous_strides(weight.shape) for weight in _channels_last(module))
 

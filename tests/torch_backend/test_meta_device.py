@@ -32,6 +32,8 @@ def run(module: nn.Module, device: str, *args: torch.Tensor, **kwargs: object) -
         lambda: nn.Conv2d(4, 4, 3, groups=4),
         lambda: nn.ConvTranspose2d(4, 6, 2, stride=2),
         lambda: nn.Conv2d(4, 6, 3).to(memory_format=torch.channels_last),
+        lambda: nn.Conv2d(4, 6, 1).to(memory_format=torch.channels_last),
+        lambda: nn.Conv2d(4, 4, 3, groups=4).to(memory_format=torch.channels_last),
         lambda: nn.Sequential(
             nn.Conv2d(4, 6, 3, bias=False), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.MaxPool2d(2)
         ),

@@ -88,21 +88,20 @@ def test_weights_are_rebuilt_as_they_are_stored_in_the_model(name: str, size: in
 
 
 POINT = torch.zeros(2, 8, 1, 1)
+HALF = torch.zeros(2, 16, 4, 4)[:, :8]
 
 
-@pytest.mark.parametrize("layer", [nn.Conv2d(8, 4, 1), nn.Conv2d(8, 8, 3, padding=1, groups=8)])
-def test_filters_on_a_single_point_are_rebuilt_in_the_layout_by_which_torch_chooses_the_kernel(
-    layer: nn.Module,
+@pytest.mark.parametrize("image", [POINT, POINT.to(memory_format=torch.channels_last), HALF, HALF.contiguous()])
+@pytest.mark.parametrize("make", [lambda: nn.Conv2d(8, 4, 1), lambda: nn.Conv2d(8, 8, 3, padding=1, groups=8)])
+def test_filters_are_rebuilt_in_the_layout_by_which_torch_chooses_the_kernel_unless_the_image_decides(
+    make: Callable[[], nn.Conv2d], image: torch.Tensor
 ) -> None:
-    contiguous = tuple_of(layer, POINT)
-    weight = store_weights(layer, torch.float32, is_channels_last=True).weight
-    operator = tuple_of(layer, POINT.to(memory_format=torch.channels_last))
-    assert dict(operator.parameters)["memory_format"] == "channels_last"
-    assert (
-        build_module(operator, "cpu").weight.stride()
-        == weight.stride()
-        != build_module(contiguous, "cpu").weight.stride()
-    )
+    contiguous, layer = make(), store_weights(make(), torch.float32, is_channels_last=True)
+    operator = tuple_of(layer, image)
+    assert operator != tuple_of(contiguous, image)
+    alone = build_module(operator, "cpu")
+    assert alone.weight.stride() == layer.weight.stride() != contiguous.weight.stride()
+    assert alone(image).stride() == layer(image).stride()
 
 
 @pytest.mark.parametrize("layer", [nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 3, groups=4)])
