@@ -20,7 +20,7 @@ from opcost.operators.values import InputStatistics
 from opcost.torch_backend.flops import CostCounter, OperationCost, tensors_of, total
 from opcost.torch_backend.inputs import input_statistics
 from opcost.torch_backend.meta_device import like_a_device
-from opcost.torch_backend.operators import function_tuple, is_property, module_tuple
+from opcost.torch_backend.operators import can_be_rebuilt, function_tuple, is_property, module_tuple
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.switches import autocast_dtypes
 from opcost.torch_backend.values import plain_value
@@ -35,10 +35,11 @@ def capture(
 ) -> OperatorCounts:
     """Run a model once in inference mode and count every call of its operators.
 
-    Operators are the leaf modules (no children), the ``COMPOSITES``, and every function that is called outside them
-    and computes something; functions that only make views or allocate memory are omitted. A module called three times
-    counts three times. Operations inside an operator are not counted again. The capture does not change the operations
-    that run: operators see no hook and no function mode, either of which disables attention's native path.
+    Operators are torch's and torchvision's leaf modules (no children) and ``COMPOSITES``, and every function that is
+    called outside them and computes something; functions that only make views or allocate memory are omitted. A module
+    called three times counts three times. Operations inside an operator are not counted again. The capture does not
+    change the operations that run: operators see no hook and no function mode, either of which disables attention's
+    native path.
 
     Args:
         model: the model, in the mode in which it is measured.
@@ -91,7 +92,11 @@ def watch(
 
 
 def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Iterator[nn.Module]:
-    """Yield each module of a model that is counted as an operator once."""
+    """Yield each module of a model that is counted as an operator once.
+
+    Modules of other packages than torch and torchvision are none, so that no tuple needs code that only the model's
+    author has. Their children, and the functions that they call, are operators instead.
+    """
     seen: set[int] = set()
     pending = [module]
     while pending:
@@ -101,7 +106,8 @@ def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Ite
         seen.add(id(candidate))
         children = list(candidate.children())
         classes = {base.__name__ for base in type(candidate).__mro__}
-        if not children or not classes.isdisjoint((*COMPOSITES, *composites)):
+        is_whole = not children or not classes.isdisjoint(COMPOSITES)
+        if (is_whole and can_be_rebuilt(candidate)) or not classes.isdisjoint(composites):
             yield candidate
         else:
             pending.extend(reversed(children))
