@@ -62,7 +62,7 @@ class Workloads:
     def _eager(self, case: Case, setting: Setting) -> EagerWorkload:
         context = partial(autocast, setting.precision, self.device)
         if case.operator.is_model:
-            model, inputs = resolve(case.operator).with_inputs(self.device)
+            model, inputs = resolve(case.operator).with_inputs(self.device, context)
             return EagerWorkload(Calls(partial(_run_in, context, model, inputs)), self.device)
         loop = partial(context, keeps_casts=False)
         return operator_workload(case.operator, self.device, case.input_data, setting.cache, loop)

@@ -13,9 +13,10 @@ from opcost.errors import CannotBuildError, CannotMeasureError
 from opcost.operators.tuples import META, OperatorTuple, is_under_autocast, seed_of, tensor_specs
 from opcost.sources.ports import ListedModel, ModelSource
 from opcost.sources.registry import source_of
+from opcost.torch_backend.capture import run_first
 from opcost.torch_backend.inputs import DrawnInputs
 from opcost.torch_backend.kept_switches import kept_switches, reported_switches
-from opcost.torch_backend.passes import INFERENCE, Context
+from opcost.torch_backend.passes import Context
 from opcost.torch_backend.weight_form import store_weights
 from opcost.torch_backend.workload import one_line
 
@@ -36,11 +37,12 @@ class ResolvedModel:
         has_values = self.listed.is_data_dependent or is_under_autocast(self.operator)
         return META if on_meta and not has_values else device
 
-    def with_inputs(self, device: str) -> tuple[nn.Module, tuple[Any, ...]]:
+    def with_inputs(self, device: str, context: Context = nullcontext) -> tuple[nn.Module, tuple[Any, ...]]:
         """Return the model in eval mode and its seeded standard normal inputs, on a device.
 
         The input is drawn on the CPU, so that data-dependent models do the same work on every device. A model that a
-        user has registered has run once or twice. Switches of torch that it set are put back, with a warning.
+        user has registered has run once or twice in a ``context``, such as autocast. Switches of torch that it set are
+        put back, with a warning.
 
         Raises:
             CannotBuildError: the function that builds the model, or a user's model itself, raises an error; or the
@@ -53,26 +55,26 @@ class ResolvedModel:
                 model = like_its_input(self.source.build(self.operator, device), self.operator)
             values = inputs.values(self.source.input_values(self.operator))
             if self.listed.is_foreign:
-                self._try(model, values)
+                self._try(model, values, context)
         except RuntimeError as error:
             raise CannotMeasureError(one_line(error)) from error
         return model, values
 
-    def _try(self, model: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def _try(self, model: nn.Module, inputs: tuple[Any, ...], context: Context) -> None:
         """Run a user's model, which may raise anything and set any switch."""
         with kept_switches() as changes:
-            self._run_once(model, inputs)
+            self._run_foreign(model, inputs, context)
         if changes:
             # Only the first run may import something.
             with kept_switches() as changes:
-                self._run_once(model, inputs)
+                self._run_foreign(model, inputs, context)
         if changes:
             text = f"{self.listed.name} sets switches of torch when it runs: {'; '.join(changes)}"
             raise CannotBuildError(text)
 
-    def _run_once(self, model: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def _run_foreign(self, model: nn.Module, inputs: tuple[Any, ...], context: Context) -> None:
         try:
-            INFERENCE.run_once(model, inputs)
+            run_first(model, inputs, context)
         except RuntimeError:
             raise
         except Exception as error:
@@ -80,7 +82,7 @@ class ResolvedModel:
             raise CannotBuildError(f"{self.listed.name} raised {one_line(error)} (on one tensor of {size})") from error
 
     def ready_to_count(self, device: str, context: Context = nullcontext) -> tuple[nn.Module, tuple[Any, ...]]:
-        """Return the result of ``with_inputs``; data-dependent models have run once to initialise their caches.
+        """Return the result of ``with_inputs``, after a first run in a ``context``: set-up is no part of the counts.
 
         Args:
             device: the device.
@@ -89,10 +91,9 @@ class ResolvedModel:
         Raises:
             CannotMeasureError: the model does not fit onto the device.
         """
-        model, inputs = self.with_inputs(device)
-        if self.listed.is_data_dependent:
-            with context():
-                INFERENCE.run_once(model, inputs)
+        model, inputs = self.with_inputs(device, context)
+        if not self.listed.is_foreign:
+            run_first(model, inputs, context)
         return model, inputs
 
 

@@ -36,6 +36,9 @@ COUNTING_RATES = {"cpu": Rates(2e-11, 5e-10, 0.3), "cuda": Rates(5e-14, 5e-13, 0
 """Rates at which models are counted, for each FLOP (on a CPU also for each thread), byte and model. CPU: eleven models
 on two cores, within a factor of two (2026-11-23). GPU, meta: the mean over the project's configs (H200, two cores)."""
 
+RUNS = 2
+"""The runs of each model: the first, which is not counted, and the counted one."""
+
 USUAL_SIZE = Size(5 * 10**11, 10**10, 3 * 10**7)
 """The size of a model that is neither counted nor published: about the mean of the project's configs."""
 
@@ -179,7 +182,8 @@ def counting_s(size: Size | None, device: str) -> float:
     kind = device_type_of(device)
     rates, threads = COUNTING_RATES[kind], torch.get_num_threads() if kind == "cpu" else 1
     built_s = 0.0 if kind == META else SECONDS_PER_PARAMETER * size.parameters
-    return rates.per_call + built_s + rates.per_flop * size.flop / threads + rates.per_byte * size.memory_bytes
+    run_s = rates.per_flop * size.flop / threads + rates.per_byte * size.memory_bytes
+    return rates.per_call + built_s + RUNS * run_s
 
 
 def _count_and_report(task: _Task, whitelist: tuple[str, ...] | None, progress: Progress) -> CountReport | CountFailure:

@@ -18,7 +18,7 @@ from opcost.running.devices import choose_device, product_of
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.ports import PublishedFacts
 from opcost.sources.registry import models_matching
-from opcost.stages.count import counting_s
+from opcost.stages.count import RUNS, counting_s
 from opcost.stages.model_sizes import published_size
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.flops import CostCounter, OperationCost, tensors_of, total
@@ -143,9 +143,9 @@ def check_coverage(
     sizes = {model.name: (BATCH_SIZE, *model.input_size[1:]) for model in models_matching(patterns)}
     models = [resolve(model_operator(name, None, size)) for name, size in sizes.items()]
     tasks = [(model, model.counting_device(device, on_meta)) for model in models]
-    # Each runs twice.
-    once_s = [counting_s(published_size(model.listed, sizes[model.listed.name]), device) for model, device in tasks]
-    progress.start(len(tasks), [2 * time_s for time_s in once_s])
+    # Each runs once more, unobserved.
+    counted_s = [counting_s(published_size(model.listed, sizes[model.listed.name]), device) for model, device in tasks]
+    progress.start(len(tasks), [time_s * (RUNS + 1) / RUNS for time_s in counted_s])
     try:
         results = [_check_and_report(model, device, progress) for model, device in tasks]
     finally:
@@ -178,7 +178,7 @@ def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
     counts = capture(model, inputs, operator, record=captured.append)
     whole = total(unobserved)
     has_meta = device != META and not listed.is_data_dependent
-    on_meta = capture(*resolved.with_inputs(META), operator) if has_meta else None
+    on_meta = capture(*resolved.ready_to_count(META), operator) if has_meta else None
     return CoverageRow(
         model_name=listed.name,
         task=listed.task,

@@ -161,8 +161,8 @@ def profiled_calls(
 
 def _in_model(config: ModelConfig, device: str) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
     """Return the kernels of a run of the model, and those of each call of each operator that launches any."""
-    model, inputs = resolve(model_tuple(config)).with_inputs(device)
     context = partial(autocast, config.precision, device)
+    model, inputs = resolve(model_tuple(config)).with_inputs(device, context)
     for _ in range(WARM_UP_RUNS):
         with context():
             INFERENCE.run_once(model, inputs)

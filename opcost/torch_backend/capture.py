@@ -21,7 +21,7 @@ from opcost.torch_backend.flops import CostCounter, OperationCost, tensors_of, t
 from opcost.torch_backend.inputs import input_statistics
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.operators import can_be_rebuilt, function_tuple, is_property, module_tuple
-from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.switches import autocast_dtypes
 from opcost.torch_backend.values import plain_value
 
@@ -33,7 +33,7 @@ def capture(
     composites: Collection[str] = (),
     record: Callable[[OperationCost], None] = lambda _: None,
 ) -> OperatorCounts:
-    """Run a model once in inference mode and count every call of its operators.
+    """Run a model once in inference mode and count every call of its operators; ``run_first`` comes before.
 
     Operators are torch's and torchvision's leaf modules (no children) and ``COMPOSITES``, and every function that is
     called outside them and computes something; functions that only make views or allocate memory are omitted. A module
@@ -76,6 +76,18 @@ def capture(
         outside=tuple(sorted(recorder.outside)),
         composites=tuple(composites),
     )
+
+
+def run_first(model: nn.Module, inputs: tuple[Any, ...], context: Context = nullcontext) -> None:
+    """Run a model once as ``capture`` does, so that what it sets up in its first run is not counted.
+
+    Args:
+        model: the model, in the mode in which it is measured.
+        inputs: positional arguments of the model.
+        context: returns the context of a run, such as autocast.
+    """
+    with like_a_device(tensors_of(inputs)[0].device.type), context():
+        INFERENCE.run_once(model, inputs)
 
 
 def watch(

@@ -492,3 +492,55 @@ def test_only_a_precision_of_16_bits_changes_dtypes_and_only_of_real_weights(
     operator = stored_as(model_operator("resnet18", None, SIZE), dtype, is_channels_last=False)
     values = like_its_input(OfManyDtypes(), operator).state_dict()
     assert {name: str(values[name].dtype).removeprefix("torch.") for name in expected} == expected
+
+
+# First runs
+
+
+class SetsUpInItsFirstRun(nn.Module):
+    """Makes a table in its first run, and notes the conditions of each run."""
+
+    def __init__(self, runs: list[tuple[bool, bool]]) -> None:
+        super().__init__()
+        self.runs, self.table = runs, torch.empty(0)
+        self.linear = nn.Linear(32, 32)
+
+    def forward(self, images: Any) -> torch.Tensor:
+        x = images[0] if isinstance(images, list) else images
+        self.runs.append((torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")))
+        if not self.table.numel():
+            self.table = self.linear(x).exp()
+        return x + self.table
+
+
+@dataclass(frozen=True)
+class OneModel:
+    """A source of the one model."""
+
+    model: nn.Module
+
+    def build(self, _: OperatorTuple, device: str) -> nn.Module:
+        return self.model.to(device).eval()
+
+    def input_values(self, operator: OperatorTuple) -> tuple[object, ...]:
+        return operator.inputs
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(("is_data_dependent", "is_foreign"), [(False, False), (True, False), (False, True)])
+def test_one_first_run_as_the_counted_one_comes_before_the_count(
+    is_data_dependent: bool, is_foreign: bool, device: str
+) -> None:
+    runs: list[tuple[bool, bool]] = []
+    facts = ListedModel("sets_up", "", SIZE, is_data_dependent, PublishedFacts(None, None), is_foreign)
+    source: Any = OneModel(SetsUpInItsFirstRun(runs))
+    resolved = ResolvedModel(model_operator("sets_up", None, SIZE), source, facts)
+    context = partial(torch.autocast, "cpu", torch.bfloat16)
+    model, inputs = resolved.ready_to_count(device, context)
+    assert runs == [(True, True)]
+    with context():
+        counts = capture(model, inputs, resolved.operator)
+    assert runs == [(True, True)] * 2
+    table = "bfloat16" if device == "cpu" else "float32"
+    assert [count.operator.short_name for count in counts.counts] == ["add"]
+    assert table in str(counts.counts[0].operator)
