@@ -191,16 +191,21 @@ def _count_and_report(task: _Task, whitelist: tuple[str, ...] | None, progress: 
     progress.begin(config.name)
     try:
         counts = _count(task)
+        _write(task, counts)
     except UserError as error:
         progress.fail(str(error))
         return CountFailure(config.name, str(error))
+    progress.finish(f"{counts.operator_calls} calls of {len(counts.counts)} operator tuples")
+    return _count_report(config.name, counts, whitelist)
+
+
+def _write(task: _Task, counts: OperatorCounts) -> None:
+    config = task.config
     if task.device == META and _has_values(config):
         text = "%s: earlier counts have input values and are kept; delete %s to replace them by counts of shapes only"
         logging.getLogger(__name__).warning(text, config.name, COUNTS.path(config))
     else:
         write_counts(COUNTS.path(config), counts)
-    progress.finish(f"{counts.operator_calls} calls of {len(counts.counts)} operator tuples")
-    return _count_report(config.name, counts, whitelist)
 
 
 def _has_values(config: ModelConfig) -> bool:

@@ -30,9 +30,22 @@ ADMITTED = {(module, cls.__qualname__): cls for cls in FIELDS for module in (cls
 
 
 def write_counts(path: Path, counts: OperatorCounts) -> None:
-    """Write a model's operator counts; the file is replaced in one step."""
+    """Write a model's operator counts; the file is replaced in one step.
+
+    Raises:
+        UserError: what would be written could not be read again, so an earlier file stays.
+    """
     payload = pickle.dumps((SCHEMA, counts), protocol=4)
-    replace_file(path, payload + hashlib.sha256(payload).digest())
+    content = payload + hashlib.sha256(payload).digest()
+    try:
+        _check_size(content)
+        _counts_in(content)
+    # A value of any kind may fail in any way.
+    except Exception as error:
+        reason = f"they could not be read again: {_one_line(str(error))}"
+        remedy = "count a smaller model, or fewer steps of it"
+        raise UserError(f"{path}: these counts were not written ({reason}); {remedy}") from error
+    replace_file(path, content)
 
 
 def read_counts(path: Path, made_by: str) -> OperatorCounts:
@@ -47,16 +60,13 @@ def read_counts(path: Path, made_by: str) -> OperatorCounts:
     """
     remedy = f"run {made_by} again"
     try:
-        loaded = load(_checked(_read(path)), ADMITTED)
-        if not isinstance(loaded, tuple) or len(loaded) != 2 or loaded[0] != SCHEMA:
-            raise UserError(f"{path}: written by another version of opcost; {remedy}")
-        return checked_counts(loaded[1])
+        return _counts_in(_read(path))
+    except _OtherVersionError:
+        raise UserError(f"{path}: written by another version of opcost; {remedy}") from None
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; run {made_by} first") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); fix that, or {remedy}") from None
-    except UserError:
-        raise
     # A damaged pickle may raise almost any kind of error.
     except Exception as error:
         raise UserError(f"{path}: no operator counts ({_one_line(str(error))}); {remedy}") from error
@@ -73,9 +83,26 @@ def _read(path: Path) -> bytes:
         raise pickle.UnpicklingError("it is not a regular file")
     with path.open("rb") as file:
         content = file.read(MAXIMUM_BYTES + 1)
+    _check_size(content)
+    return content
+
+
+def _check_size(content: bytes) -> None:
     if len(content) > MAXIMUM_BYTES:
         raise pickle.UnpicklingError(f"it is larger than {MAXIMUM_BYTES} bytes")
-    return content
+
+
+class _OtherVersionError(Exception):
+    """The file is sound, but of another schema."""
+
+
+def _counts_in(content: bytes) -> OperatorCounts:
+    """Return the operator counts in a file's content."""
+    payload = _checked(content)
+    loaded = load(payload, ADMITTED)
+    if not isinstance(loaded, tuple) or len(loaded) != 2 or loaded[0] != SCHEMA:
+        raise _OtherVersionError
+    return checked_counts(loaded[1], len(payload))
 
 
 def _checked(content: bytes) -> bytes:

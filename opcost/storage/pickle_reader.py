@@ -16,6 +16,9 @@ from typing import Any
 MAXIMUM_OPCODES = 500_000
 """More than three times as many as the largest model of torchvision needs (ssd300_vgg16); they take a second."""
 
+LEAST_BYTES_PER_OPCODE = 2
+"""Beyond ``MAXIMUM_OPCODES``. Counts have 2.1 to 2.7 bytes for each opcode."""
+
 IGNORED = frozenset({"PROTO", "FRAME"})
 ARGUMENTS = frozenset("BININT BININT1 BININT2 LONG1 BINFLOAT SHORT_BINUNICODE BINUNICODE".split())
 """Opcodes that push their argument."""
@@ -37,9 +40,10 @@ def load(payload: bytes, admitted: Mapping[tuple[str, str], type[Any]]) -> objec
         UnpicklingError, ValueError, IndexError: the pickle is damaged, or uses other opcodes or classes.
     """
     machine = _Machine(admitted)
-    for number, (opcode, argument, _) in enumerate(pickletools.genops(payload), start=1):
-        if number > MAXIMUM_OPCODES:
-            raise UnpicklingError(f"it has more than {MAXIMUM_OPCODES} opcodes")
+    for number, (opcode, argument, position) in enumerate(pickletools.genops(payload), start=1):
+        # Not the payload's size: a large file of tiny opcodes is refused as early as a small one.
+        if number > MAXIMUM_OPCODES and number * LEAST_BYTES_PER_OPCODE > (position or 0):
+            raise UnpicklingError(f"it has more than {MAXIMUM_OPCODES} opcodes for its size")
         if opcode.name == "STOP":
             break
         machine.execute(opcode.name, argument)

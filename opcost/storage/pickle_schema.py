@@ -14,8 +14,9 @@ from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSp
 from opcost.operators.values import InputStatistics
 
 MAXIMUM_SIZE = 1_000_000
-"""The most values and characters, shared parts counted at each use: a dozen times as many as the largest model of
-torchvision has. A few bytes of a pickle can describe more than any memory holds."""
+"""The most values and characters of a pickle of up to as many bytes, shared parts counted at each use: a dozen times as
+many as the largest model of torchvision has. A few bytes of a pickle can describe more than any memory holds. Larger
+pickles may have one for each byte; counts have less than a third of that."""
 
 MAXIMUM_DEPTH = 32
 """The deepest nesting of tuples and objects; models of torchvision need 10."""
@@ -29,7 +30,7 @@ INTEGER_LIMIT = 2**63
 class _Budget:
     """The remaining number of values and characters."""
 
-    size: int = MAXIMUM_SIZE
+    size: int
 
     def spend(self, size: int, depth: int) -> None:
         self.size -= size
@@ -41,13 +42,17 @@ _Kind: TypeAlias = Callable[[object, _Budget, int], None]
 """Checks a value at a depth; raises UnpicklingError if it is not of this kind."""
 
 
-def checked_counts(value: object) -> OperatorCounts:
+def checked_counts(value: object, pickle_bytes: int) -> OperatorCounts:
     """Return a value after checking that it is operator counts in all of its parts.
+
+    Args:
+        value: any value.
+        pickle_bytes: the size of the pickle that it was read from.
 
     Raises:
         UnpicklingError: the value is not, or is too large.
     """
-    _check(value, OperatorCounts, _Budget(), 0)
+    _check(value, OperatorCounts, _Budget(max(MAXIMUM_SIZE, pickle_bytes)), 0)
     assert isinstance(value, OperatorCounts)
     return value
 

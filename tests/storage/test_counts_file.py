@@ -10,9 +10,11 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from hypothesis import given, settings
@@ -24,6 +26,7 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.storage.counts_file import MAXIMUM_BYTES, SCHEMA, read_counts, write_counts
+from opcost.storage.pickle_schema import checked_counts
 from opcost.torch_backend.capture import capture
 
 ROOT = Path(__file__).parents[2]
@@ -132,6 +135,52 @@ def test_counts_that_were_written_before_there_were_packages_are_read(tmp_path: 
     assert first.statistics == ((InputStatistics(0.0, -0.0017602352289334544, 1.0023259617733964),),)
     assert all(len(count.statistics) in (0, count.occurrences) for count in counts.counts)
     assert read_counts(written(tmp_path, counts), MADE_BY) == counts
+
+
+def with_calls(number: int, inputs: int = 2) -> OperatorCounts:
+    """Return counts of this number of calls, each on values of its own."""
+    specs = tuple(TensorSpec((4,), "float32", identity=identity) for identity in range(inputs))
+    operator = OperatorTuple("torch.cat", (), (specs,), mode=None)
+    seen = tuple(
+        tuple(InputStatistics(0.5, call + identity / 10, 1.0 + call) for identity in range(inputs))
+        for call in range(number)
+    )
+    return replace(COUNTS, counts=(OperatorCount(operator, number, 0, 48, statistics=seen),))
+
+
+def test_counts_of_30_000_calls_come_back(tmp_path: Path) -> None:
+    counts = with_calls(30_000)
+    assert read_counts(written(tmp_path, counts), MADE_BY) == counts
+
+
+def test_a_larger_pickle_may_hold_more_values() -> None:
+    counts = with_calls(30_000, 9)
+    assert checked_counts(counts, 2_000_000) is counts
+    with pytest.raises(pickle.UnpicklingError, match="larger than any model's counts"):
+        checked_counts(counts, 1000)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        with_calls(150_000, 6),
+        replace(COUNTS, outside=("x" * 1001,)),
+        replace(COUNTS, total_flop=-1),
+        replace(COUNTS, total_flop=numpy.int64(3)),
+    ],
+    ids=["too large", "a long name", "a negative number", "another type"],
+)
+def test_what_could_not_be_read_again_is_a_line_and_the_earlier_file_stays(
+    tmp_path: Path, counts: OperatorCounts
+) -> None:
+    path = written(tmp_path)
+    with pytest.raises(UserError) as caught:
+        write_counts(path, counts)
+    (line,) = caught.value.lines
+    assert line.startswith(f"{path}: these counts were not written (they could not be read again: ")
+    assert len(line.splitlines()) == 1
+    assert read_counts(path, MADE_BY) == COUNTS
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
 # Mistakes

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -217,7 +218,13 @@ def test_a_bomb_is_one_line_within_two_seconds_and_300_mb(tmp_path: Path, payloa
 
 def test_opcodes_are_counted(tmp_path: Path) -> None:
     path = signed(tmp_path, PROTO + b"(" * MAXIMUM_OPCODES + b".")
-    assert f"it has more than {MAXIMUM_OPCODES} opcodes" in error_of(path)
+    assert f"it has more than {MAXIMUM_OPCODES} opcodes for its size" in error_of(path)
+
+
+def test_a_large_file_of_tiny_opcodes_is_refused_as_early_as_a_small_one(tmp_path: Path) -> None:
+    begin_s = time.process_time()
+    error_of(signed(tmp_path, PROTO + b"N" * 15_000_000 + b"."))
+    assert time.process_time() - begin_s < 2
 
 
 # The right classes with the wrong contents
