@@ -225,7 +225,10 @@ def _count(task: _Task) -> OperatorCounts:
         with reported_switches(config.model_name), context():
             return capture(model, inputs, task.model.operator, config.composites)
     except UnknownOperationError as error:
-        remedy = "add a formula, or the name to WITHOUT_PRODUCTS, in opcost/torch_backend/flops.py"
+        remedy = (
+            "register one with torch.utils.flop_counter.register_flop_formula, or add it, or the name to "
+            "WITHOUT_PRODUCTS, in opcost/torch_backend/flops.py"
+        )
         raise UserError(f"{config.where('model_name')}: model_name: {config.model_name}: {error}; {remedy}") from error
     except CannotBuildError as error:
         remedy = "fix the function, which was registered with torchvision"

@@ -36,6 +36,15 @@ FACTORIES = frozenset(
 """Functions that create tensors. torch lists them among functions that cannot be overridden, beside ``torch.load``."""
 
 OPERATION_NAMESPACES = ("aten", "torchvision")
+NAMESPACES_OF_TORCH = frozenset(
+    "_c10d_functional _dtensor _inductor_test _native c10d_functional coor debug_mode_ops debugprims export flex_lib "
+    "fsdp image inductor mempool onnx onnx_symbolic prim prims quantized rngprims streams symm_mem".split()
+)
+"""Other namespaces of operations that torch and torchvision register themselves. None is an operator of a model."""
+
+TEXT_TYPES = ("str", "Optional[str]", "List[str]")
+"""Types of arguments that may name a file."""
+
 TENSOR_TYPES = ("Tensor", "Optional[Tensor]", "List[Tensor]")
 """Types of tensor arguments in schemas of operations."""
 
@@ -150,7 +159,9 @@ def find_function(name: str) -> Callable[..., Any]:
     # A name may resolve to anything (torch.os.system), so only functions that torch lists for tensors are admitted.
     is_admitted = takes_tensor(found) if is_operation(found) else name in FACTORIES or is_overridable(found)
     if not is_admitted or function_name(found) != name:
-        raise CannotMeasureError(f"this version of torch has no function {name}")
+        is_foreign = path[:1] == ["ops"] and {*path[1:2]}.isdisjoint({*OPERATION_NAMESPACES, *NAMESPACES_OF_TORCH})
+        remedy = ", and none with tensors and numbers alone is registered by torch.library here" if is_foreign else ""
+        raise CannotMeasureError(f"this version of torch has no function {name}{remedy}")
     return cast(Callable[..., Any], found)
 
 
@@ -165,16 +176,26 @@ def is_operation(function: Any) -> bool:
 
 
 def takes_tensor(function: Any) -> bool:
-    """Return whether a function is an operation of torch or torchvision whose first argument is a tensor.
+    """Return whether a function is an operation of torch, torchvision or a user whose first argument is a tensor.
 
-    Others may read and write files (``torch.ops.image.write_file``, ``torch.ops.aten.from_file``).
+    Others may read and write files (``torch.ops.image.write_file``, ``torch.ops.aten.from_file``), as may a user's
+    operation that takes a text.
     """
     if isinstance(function, torch._ops.OpOverloadPacket):
-        return any(takes_tensor(getattr(function, overload)) for overload in function.overloads())
-    if not isinstance(function, torch._ops.OpOverload) or function.namespace not in OPERATION_NAMESPACES:
+        overloads = [getattr(function, overload) for overload in function.overloads()]
+        # Arguments choose the overload, so each of a user's must be harmless.
+        admit = all if any(map(is_custom, overloads)) else any
+        return admit(map(takes_tensor, overloads))
+    if not isinstance(function, torch._ops.OpOverload):
         return False
-    arguments = function._schema.arguments
-    return bool(arguments) and str(arguments[0].type) in TENSOR_TYPES
+    types = [str(argument.type) for argument in function._schema.arguments]
+    is_admitted = function.namespace in OPERATION_NAMESPACES or (is_custom(function) and not {*types} & {*TEXT_TYPES})
+    return is_admitted and bool(types) and types[0] in TENSOR_TYPES
+
+
+def is_custom(operation: Any) -> bool:
+    """Return whether an overload of an operation was registered from Python with ``torch.library`` by a user."""
+    return operation.namespace not in NAMESPACES_OF_TORCH and operation.name() in torch.library._defs
 
 
 def build_module(operator: OperatorTuple, device: str) -> nn.Module:
@@ -265,8 +286,11 @@ def plain_parameter(name: str, value: Any) -> PlainValue:
 def function_name(function: Callable[..., Any]) -> str:
     """Return the qualified name under which torch lists a function: ``torch.Tensor.add_``.
 
-    Registered operations have their registered name: ``torch.ops.torchvision.nms``.
+    Registered operations have their registered name: ``torch.ops.torchvision.nms``. The default overload of a user's
+    operation has the name of the operation, by which it may be called, too.
     """
+    if isinstance(function, torch._ops.OpOverload) and is_custom(function):
+        return f"torch.ops.{function}".removesuffix(".default")
     if is_operation(function):
         return f"torch.ops.{function}"
     name = ALIASES.get(resolve_name(function), resolve_name(function))

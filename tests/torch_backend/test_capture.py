@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +13,10 @@ import torch
 import torchvision
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import flop_registry
 from torchvision.models import get_model, get_model_weights
 
-from opcost.errors import CannotBuildError, DescriptionError, UnknownOperationError
+from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError, UnknownOperationError
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, Structure, TensorSpec, model_operator
@@ -25,7 +26,7 @@ from opcost.stages.replay import difference
 from opcost.storage.database import Database
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.flops import CostCounter, OperationCost
-from opcost.torch_backend.operators import can_be_rebuilt
+from opcost.torch_backend.operators import can_be_rebuilt, function_name
 from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.workload import operator_workload
 
@@ -777,6 +778,67 @@ def test_scripted_functions_are_reported_as_outside() -> None:
         return torch.sigmoid(x) * x
 
     assert counts_of_call(scripted, torch.ones(3)).outside == ("mul", "sigmoid")
+
+
+# Operations of a user
+
+
+@pytest.fixture
+def library() -> Iterator[torch.library.Library]:
+    with torch.library._scoped_library("opcost_tests", "DEF") as library:
+        library.define("scale(Tensor x, Tensor weight, float gain=1.0) -> Tensor")
+        library.impl("scale", lambda x, weight, gain=1.0: gain * (x @ weight), "CPU")
+        library.define("store(Tensor x, str path) -> Tensor")
+        library.impl("store", lambda x, path: x + len(path), "CPU")
+        library.define("store.by_number(Tensor x, int number) -> Tensor")
+        yield library
+
+
+@pytest.fixture
+def with_formula(library: torch.library.Library) -> Iterator[None]:
+    operations = [torch.ops.opcost_tests.scale, torch.ops.opcost_tests.store]
+    for operation in operations:
+        flop_registry[operation] = lambda *_, **__: 64
+    yield
+    for operation in operations:
+        del flop_registry[operation]
+    function_name.cache_clear()
+
+
+@pytest.mark.usefixtures("with_formula")
+def test_an_operation_of_a_user_is_one_tuple_however_it_is_called() -> None:
+    operation, weight = torch.ops.opcost_tests.scale, torch.ones(4, 4)
+    calls = (operation, operation.default)
+    counts = counts_of_call(lambda x: [call(x, weight, 2.0) for call in calls], torch.randn(2, 4))
+    count = only(counts)
+    assert str(count.operator) == "torch.ops.opcost_tests.scale on (float32[2, 4], float32[4, 4], 2.0)"
+    assert (count.occurrences, count.flop, count.memory_bytes) == (2, 64, 4 * (8 + 16 + 8))
+    assert (counts.total_flop, counts.total_memory_bytes, counts.outside) == (128, 2 * count.memory_bytes, ())
+    assert difference(count, "cpu") is None
+    operator_workload(count.operator, "cpu").run(2)
+
+
+@pytest.mark.usefixtures("with_formula")
+def test_an_operation_of_a_user_that_takes_a_text_is_counted_and_not_called_by_its_name() -> None:
+    count = only(counts_of_call(lambda x: torch.ops.opcost_tests.store(x, "a"), torch.ones(4)))
+    assert count.operator.operator == "torch.ops.opcost_tests.store"
+    reason = difference(count, "cpu")
+    assert reason is not None
+    assert "no function torch.ops.opcost_tests.store, and none with tensors and numbers alone" in reason
+
+
+def test_an_operation_of_a_user_that_is_not_registered_here_is_named() -> None:
+    operator = OperatorTuple("torch.ops.opcost_tests.gone", (), (TensorSpec((4,), "float32"),), mode=None)
+    with pytest.raises(
+        CannotMeasureError, match=r"^this version of torch has no function torch.ops.opcost_tests.gone, "
+    ):
+        operator_workload(operator, "cpu")
+
+
+@pytest.mark.usefixtures("library")
+def test_an_operation_of_a_user_without_a_formula_is_an_error() -> None:
+    with pytest.raises(UnknownOperationError, match="opcost_tests::scale"):
+        counts_of_call(lambda x: torch.ops.opcost_tests.scale(x, x), torch.ones(4, 4))
 
 
 # Composites
