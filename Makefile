@@ -60,14 +60,14 @@ zoo: .venv/installed  ## run every operator tuple of every model alone, and comp
 	@$(venv_python) general_pipeline_block0.py '*' --meta --measurements build/zoo/measurements
 	@$(venv_python) -m opcost check-operators '*' --measurements build/zoo/measurements
 
-test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the tests (5 minutes on 2 cores)
+test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the tests (7 minutes on 2 cores)
 	@$(venv_python) -m ruff check
 	@$(venv_python) -m ruff format --check
 	@$(venv_python) -m mypy
 	@$(venv_python) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-cache --no-logo
 	@$(pytest)
 
-test-all: .venv/installed-test  ## run the tests with all seeds and inputs (4 minutes on 2 cores)
+test-all: .venv/installed-test  ## run the tests with all seeds and inputs (8 minutes on 2 cores)
 	@$(pytest) --all-seeds
 
 fuzz: .venv/installed-test  ## read 10,000 malformed files: each is read or refused with an error message (2 to 6 minutes)
