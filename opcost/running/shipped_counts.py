@@ -18,8 +18,11 @@ from opcost.running.request import COUNTS, Request, counted, model_tuple
 from opcost.storage.configs import ModelConfig
 from opcost.storage.table import CsvTable
 
-TableCounts: TypeAlias = Mapping[tuple[str, tuple[str, ...]], ShippedCounts]
-"""The best counts of each model in a table, by the model's key and its composites."""
+Identity: TypeAlias = tuple[str, tuple[str, ...]]
+"""A model's key and its composites, which identify its counts."""
+
+TableCounts: TypeAlias = Mapping[Identity, ShippedCounts]
+"""The best counts of each model in a table."""
 
 
 def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mapping[str, OperatorCounts]:
@@ -40,7 +43,14 @@ def without_newer_pickle(found: TableCounts, configs: Collection[ModelConfig]) -
     return {config.name: one.counts for config, one in shipped if not _has_newer_pickle(config, one)}
 
 
-def newer_pickle(found: TableCounts, config: ModelConfig) -> OperatorCounts | None:
+def with_newer_pickles(found: TableCounts, configs: Iterable[ModelConfig]) -> dict[Identity, OperatorCounts]:
+    """Return the counts of all models in a table, and those of these configs' folders that are newer or not in it."""
+    of_table = {identity: one.counts for identity, one in found.items()}
+    pickled = ((identity_of(config), _newer_pickle(found, config)) for config in configs)
+    return of_table | {identity: counts for identity, counts in pickled if counts is not None}
+
+
+def _newer_pickle(found: TableCounts, config: ModelConfig) -> OperatorCounts | None:
     """Return the counts of a config's folder, None if there are none, they are outdated, or a table's are newer."""
     if config.name in without_newer_pickle(found, [config]):
         return None
@@ -111,8 +121,8 @@ def _new_rows(config: ModelConfig, counts: OperatorCounts, known: ShippedCounts 
     return rows if known is None or read.counts != known.counts else ()
 
 
-def identity_of(config: ModelConfig) -> tuple[str, tuple[str, ...]]:
-    """Return the key of a config's model, and its composites: both identify its counts in a table."""
+def identity_of(config: ModelConfig) -> Identity:
+    """Return the identity of a config's counts."""
     return model_tuple(config).key, config.composites
 
 

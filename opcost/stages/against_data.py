@@ -16,7 +16,7 @@ from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO
 from opcost.running.request import Request, model_tuple
-from opcost.running.shipped_counts import counts_in, identity_of, newer_pickle
+from opcost.running.shipped_counts import Identity, counts_in, identity_of, with_newer_pickles
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
 
@@ -39,7 +39,7 @@ class AgainstData:
     key of their conditions. ``conditions`` are those of operators' rows. ``device`` is the one that is asked for.
     """
 
-    counts: Mapping[tuple[str, tuple[str, ...]], OperatorCounts]
+    counts: Mapping[Identity, OperatorCounts]
     wholes: Mapping[str, Sequence[MeasurementRow]]
     measurements: Measurements
     conditions: Sequence[Conditions]
@@ -113,15 +113,10 @@ def read_against_data(request: Request, configs: Sequence[ModelConfig], runs: Op
     )
 
 
-def _counts(
-    request: Request, variants: Iterable[ModelConfig], runs: OperatorRuns
-) -> dict[tuple[str, tuple[str, ...]], OperatorCounts]:
+def _counts(request: Request, variants: Iterable[ModelConfig], runs: OperatorRuns) -> dict[Identity, OperatorCounts]:
     """Return the counts of these models by their identity: those of block 0 in any folder, or shipped ones."""
     wanted = {identity_of(variant) for variant in variants}
     table = counts_in(request.database.model_operators, {key for key, _ in wanted}.__contains__)
-    found = {identity: one.counts for identity, one in table.items() if identity in wanted}
-    for config in request.folders.readable():
-        if identity_of(config) in wanted and (counts := newer_pickle(table, config)) is not None:
-            found[identity_of(config)] = counts
-    kept = ((identity, select(counts, (EVERYTHING,))) for identity, counts in found.items())
+    found = with_newer_pickles(table, (one for one in request.folders.readable() if identity_of(one) in wanted))
+    kept = ((identity, select(counts, (EVERYTHING,))) for identity, counts in found.items() if identity in wanted)
     return {identity: counted_only(selection, runs).kept for identity, selection in kept}

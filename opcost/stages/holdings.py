@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, FP32_DTYPE, Conditions
 from opcost.measuring.named_device import is_meant, refuse_unknown
@@ -17,13 +16,10 @@ from opcost.operators.whitelist import EVERYTHING, select
 from opcost.prediction.durations import Size
 from opcost.running.expected_times import ExpectedTimes, sizes_in
 from opcost.running.request import Request
-from opcost.running.shipped_counts import counts_in, identity_of, newer_pickle
+from opcost.running.shipped_counts import Identity, counts_in, identity_of, with_newer_pickles
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
 from opcost.summing.index import Measurements
-
-Identity: TypeAlias = tuple[str, tuple[str, ...]]
-"""A model's key and its composites, which identify its counts."""
 
 
 @dataclass(frozen=True)
@@ -125,10 +121,7 @@ def _held(database: Database, request: Request) -> _Held:
 
 def _models(database: Database, configs: Sequence[ModelConfig]) -> dict[Identity, OperatorCounts]:
     """Return the counts of operators that compute something: those in the database, or newer pickles of the configs."""
-    shipped = counts_in(database.model_operators)
-    found = {identity: one.counts for identity, one in shipped.items()}
-    pickled = ((config, newer_pickle(shipped, config)) for config in configs)
-    found |= {identity_of(config): counts for config, counts in pickled if counts is not None}
+    found = with_newer_pickles(counts_in(database.model_operators), configs)
     return {identity: select(counts, (EVERYTHING,)).kept for identity, counts in found.items()}
 
 
