@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures models under several conditions on the present GPU: operators, whole models, and their comparison.
 # Started again with the same folder it continues. Example, 6 minutes on an H200:
-#   benchmarks/measure_precisions.sh build/precisions resnet50:32x3x224x224:fp32+tf32+bf16+bf16_channels_last+amp-bf16
+#   benchmarks/measure_precisions.sh build/precisions resnet50:32x3x224x224:fp32+tf32+bf16+bf16-channels_last+amp-bf16
 # KERNELS=1 compares kernels instead of measuring. LIMIT_S=500 stops after 500 s, which loses nothing.
 set -euo pipefail
 home=$(realpath --canonicalize-missing "$1")
@@ -18,13 +18,13 @@ echo 'operators: ["*"]' > "$home/measurements/operator_whitelist.yml"
 config() {
     local model=$1 size=$2 condition=$3 name="$1_$2_$3"
     local folder="$home/measurements/$name" layout=contiguous
-    [[ $condition = *_channels_last ]] && layout=channels_last
+    [[ $condition = *-channels_last ]] && layout=channels_last
     mkdir -p "$folder"
     [ -f "$folder/summary.yml" ] || cat > "$folder/summary.yml" <<YAML
 model_name: $model
 weights_name: null
 input_size: [${size//x/, }]
-precision: ${condition%_channels_last}
+precision: ${condition%-channels_last}
 memory_format: $layout
 done: false
 YAML
