@@ -125,15 +125,15 @@ class Builder:
 
     def build(self, operator: OperatorTuple) -> tuple[EagerWorkload | GraphWorkload, dict[str, object]]:
         """Return the workload of a model, and where it lies in memory."""
-        model, inputs = resolve(operator).with_inputs(self.device)
-        eager = EagerWorkload(Calls(lambda: model(*inputs)), self.device)
+        ready = resolve(operator).with_inputs(self.device)
+        eager = EagerWorkload(Calls(ready.run), self.device)
         workload = as_graph(eager) if self.is_gpu else eager
         segments = torch.cuda.memory_snapshot() if self.is_gpu else []
         newest = max((tuple(one["segment_pool_id"]) for one in segments), default=None)
         own = [one for one in segments if tuple(one["segment_pool_id"]) == newest]
         return workload, {
-            "weights_address": hex(next(model.parameters()).data_ptr()),
-            "input_address": hex(inputs[0].data_ptr()),
+            "weights_address": hex(next(ready.model.parameters()).data_ptr()),
+            "input_address": hex(ready.inputs[0].data_ptr()),
             "graph_segments": "|".join(f"{one['address']:#x}+{one['total_size']:#x}" for one in own),
             "reserved_bytes": sum(one["total_size"] for one in segments),
             "is_expandable": any(one.get("is_expandable", False) for one in segments),

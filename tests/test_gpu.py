@@ -50,6 +50,7 @@ from opcost.torch_backend.capture import capture
 from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls
 from opcost.torch_backend.flops import CostCounter, OperationCost
 from opcost.torch_backend.operators import module_tuple
+from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import precision, torch_state
 from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
 
@@ -502,7 +503,7 @@ def test_a_bench_in_another_process_survives_a_cuda_fault(qualified_database: Da
 def counted_on(device: str, name: str) -> OperatorCounts:
     size = (1, 3, 224, 224)
     model = get_model(name, weights=None).eval().to(device)
-    return capture(model, (torch.zeros(size, device=device),), model_operator(name, None, size))
+    return capture(ReadyModel(model, (torch.zeros(size, device=device),)), model_operator(name, None, size))
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "swin_t"])

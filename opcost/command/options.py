@@ -137,6 +137,10 @@ DRY_RUN = switch("--dry-run", "print what would be done and how long it takes; c
 JSON = switch("--json", "print one JSON list with one object per model, and nothing else, on stdout")
 JSON_OBJECT = switch("--json", "print one JSON object, and nothing else, on stdout")
 VERBOSE = switch("--verbose", "print each step, and the traceback behind an error, on stderr")
+ALLOW_CODE = switch(
+    "--allow-code",
+    "run the Python code that models named FILE:FUNCTION or MODULE:FUNCTION are built by: only code that you trust",
+)
 META = switch(
     "--meta",
     "count on shapes only, without memory and weights; detectors, whose work depends on values, run on the device",
@@ -250,7 +254,7 @@ PLOT = Option("--plot", "instead of logging, draw a log as SVG, beside it or as 
 STAGE = (*FOLDERS, DRY_RUN, JSON, VERBOSE)
 """The options of all stages, besides names and device."""
 
-PIPELINE = (OPEN_NAMES, DEVICE, *STAGE)
+PIPELINE = (OPEN_NAMES, DEVICE, *STAGE, ALLOW_CODE)
 """The options of a stage that runs models."""
 
 COMPARED = (COMPARED_NAMES, MEASURED_DEVICE, *STAGE)
@@ -259,6 +263,6 @@ COMPARED = (COMPARED_NAMES, MEASURED_DEVICE, *STAGE)
 
 def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> None:
     """Add options to a parser. Options that are not among them have their defaults."""
-    parser.set_defaults(dry_run=False, same_board=False, home=None, measurements=None, database=None)
+    parser.set_defaults(dry_run=False, same_board=False, home=None, measurements=None, database=None, allow_code=False)
     for option in options:
         option.add_to(parser)

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
 from opcost.operators.cases import Case
-from opcost.operators.tuples import short_hash
+from opcost.operators.tuples import FLOAT32, short_hash
 
 _DEVICE_NAME = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
 
@@ -26,7 +26,7 @@ EXECUTIONS = (GRAPH, EAGER)
 Precision: TypeAlias = Literal["torch-default", "fp32", "tf32", "bf16", "fp16", "amp-bf16"]
 """The precisions that a config may ask for; ``torch_backend.switches`` sets them."""
 
-FP32_DTYPE = "float32"
+FP32_DTYPE = FLOAT32
 DTYPES: Mapping[str, str] = MappingProxyType({"bf16": "bfloat16", "fp16": "float16"})
 """The dtype of weights and inputs in a precision that is not ``float32``."""
 

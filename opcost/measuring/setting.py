@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opcost.measuring.conditions import TORCH_DEFAULT, WARM
+from opcost.operators.user_code import UserCode
 from opcost.power.meter_names import AUTO
 
 
@@ -13,13 +14,15 @@ class Setting:
     """The settings of a measurement besides its case and its protocol.
 
     ``precision`` is a ``Precision``. ``execution`` is one of ``EXECUTIONS``, None for the device's default. ``cache``
-    is one of ``CACHES`` and applies to operators only. ``meter`` is one of ``METER_CHOICES``.
+    is one of ``CACHES`` and applies to operators only. ``meter`` is one of ``METER_CHOICES``. ``code`` is
+    a user's code that builds the model and may run.
     """
 
     precision: str = TORCH_DEFAULT
     execution: str | None = None
     cache: str = WARM
     meter: str = AUTO
+    code: UserCode | None = None
 
 
 USUAL = Setting()

@@ -10,12 +10,13 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TypeAlias, Union
 
 from opcost.operators.layouts import channels_last_strides
+from opcost.operators.model_names import FILE, TORCHVISION, ModelName
 
 PlainValue: TypeAlias = Union[
     bool, int, float, str, "TensorSpec", "Constant", "Structure", tuple["PlainValue", ...], None
@@ -23,14 +24,31 @@ PlainValue: TypeAlias = Union[
 """The values that parameters and inputs consist of. Lists are stored as tuples."""
 
 TORCHVISION_MODELS = "torchvision.models."
-MODEL_PACKAGES = {"torchvision": TORCHVISION_MODELS}
-"""The prefix of whole models' names, by source. A config names a source other than torchvision before a colon
-(``timm:resnet18``)."""
+MODEL_PACKAGES = {
+    TORCHVISION: TORCHVISION_MODELS,
+    "timm": "timm.",
+    "transformers": "transformers.",
+    FILE: f"{FILE}.",
+}
+"""The prefix of whole models' names, by source (``model_names``)."""
 
 DEFAULT_SEED = 0
 
+FLOAT32 = "float32"
+
 AUTOCAST = "autocast"
 """The parameter of a whole model that names the dtype of autocast; a model without it runs without autocast."""
+
+DTYPE = "dtype"
+MEMORY_FORMAT = "memory_format"
+"""Parameters that say how weights are stored, if not contiguous in float32. A whole model with a floating-point input
+stores its weights like that input, and has neither."""
+
+ARGUMENTS = "arguments"
+"""The parameter of a whole model with the keyword arguments of the function or class that builds it."""
+
+VALUES = "values"
+"""The parameter of a whole model with the values of its inputs (``model_inputs``), if any are not the usual ones."""
 
 META = "meta"
 """torch's device for tensors without memory."""
@@ -157,11 +175,12 @@ class OperatorTuple:
     def is_model(self) -> bool:
         """Whether the tuple describes a whole model and not an operator.
 
-        Models are the lower-case names directly in their package, beside classes (``ResNet``) and modules
-        (``resnet.Bottleneck``). The name decides because importing torchvision to ask takes seconds.
+        Models of torchvision are the lower-case names directly in their package, beside classes (``ResNet``) and
+        modules (``resnet.Bottleneck``). The name decides because importing torchvision to ask takes seconds.
         """
         package, _, name = self.operator.rpartition(".")
-        return f"{package}." in MODEL_PACKAGES.values() and name.islower()
+        prefix = f"{package}."
+        return prefix in MODEL_PACKAGES.values() and (name.islower() or prefix != TORCHVISION_MODELS)
 
     @cached_property
     def floating_inputs(self) -> tuple[TensorSpec, ...]:
@@ -199,28 +218,72 @@ def model_operator(
     weights_name: str | None,
     input_size: Sequence[int],
     seed: int = DEFAULT_SEED,
+    further: tuple[tuple[str, PlainValue], ...] = (),
 ) -> OperatorTuple:
     """Return the tuple that describes a whole model with its weights and its input, batch first.
 
-    The name may begin with a source and a colon, see ``MODEL_PACKAGES``. Weights are named by the enum's member, with
-    or without the enum: ``ResNet50_Weights.IMAGENET1K_V1``. One tensor describes the input, even if the model takes a
-    list of images or two frames. ``seed`` is the seed of random weights and of the input's values.
+    Weights of torchvision are named by the enum's member, with or without the enum:
+    ``ResNet50_Weights.IMAGENET1K_V1``; those of other sources by the path of a local file or folder. One tensor
+    describes the input, even if the model takes a list of images or two frames; two numbers are the batch and the
+    length of a text. Without an ``input_size`` the tuple has no inputs.
+
+    Args:
+        model_name: as in a config, see ``model_names``.
+        weights_name: None for random weights.
+        input_size: batch first.
+        seed: of random weights and of the input's values.
+        further: parameters.
     """
-    weights = () if weights_name is None else (("weights", weights_name.rpartition(".")[2]),)
+    named = ModelName.of(model_name)
+    if weights_name is not None and named.source == TORCHVISION:
+        weights_name = weights_name.rpartition(".")[2]
+    weights = () if weights_name is None else (("weights", weights_name),)
     seeds = () if seed == DEFAULT_SEED else (("seed", seed),)
-    source, _, name = model_name.rpartition(":")
-    package = MODEL_PACKAGES.get(source, f"{source}.") if source else TORCHVISION_MODELS
-    return OperatorTuple(package + name, weights + seeds, (TensorSpec(tuple(input_size), "float32"),))
+    dtype = "int64" if len(input_size) == 2 and named.takes_tokens else "float32"
+    inputs = (TensorSpec(tuple(input_size), dtype),) if input_size else ()
+    package = MODEL_PACKAGES.get(named.source, f"{named.source}.")
+    return OperatorTuple(package + named.name, weights + seeds + further, inputs)
 
 
 def stored_as(model: OperatorTuple, dtype: str, is_channels_last: bool) -> OperatorTuple:
-    """Return a whole model whose input and weights are stored in a dtype, channels last or contiguous.
+    """Return a whole model whose floating-point inputs and weights are stored in a dtype, channels last or contiguous.
 
     Shapes without spatial dimensions are always contiguous.
     """
-    (spec,) = tensor_specs(model.inputs)
-    strides = channels_last_strides(spec.shape) if is_channels_last else None
-    return replace(model, inputs=(replace(spec, dtype=dtype, strides=strides),))
+    if not model.floating_inputs:
+        formats = [(DTYPE, dtype, FLOAT32), (MEMORY_FORMAT, "channels_last" if is_channels_last else None, None)]
+        form = tuple((name, value) for name, value, usual in formats if value != usual)
+        return replace(model, parameters=(*model.parameters, *form))
+
+    def stored(spec: TensorSpec) -> TensorSpec:
+        strides = channels_last_strides(spec.shape) if is_channels_last else None
+        return replace(spec, dtype=dtype, strides=strides) if spec.is_floating else spec
+
+    return with_tensors(model, stored)
+
+
+def storage_form(model: OperatorTuple) -> tuple[str, bool]:
+    """Return the dtype of a whole model's weights, and whether they are stored channels last."""
+    if model.floating_inputs:
+        return model.floating_inputs[0].dtype, model.floating_inputs[0].strides is not None
+    parameters = dict(model.parameters)
+    return str(parameters.get(DTYPE, FLOAT32)), MEMORY_FORMAT in parameters
+
+
+def with_tensors(operator: OperatorTuple, change: Callable[[TensorSpec], TensorSpec]) -> OperatorTuple:
+    """Return a tuple with a change of each tensor among its inputs, nested ones included."""
+
+    def changed(value: PlainValue) -> PlainValue:
+        if isinstance(value, TensorSpec):
+            return change(value)
+        if isinstance(value, tuple):
+            return tuple(map(changed, value))
+        if isinstance(value, Structure):
+            return replace(value, parts=tuple((name, changed(part)) for name, part in value.parts))
+        return value
+
+    keyword_inputs = tuple((name, changed(value)) for name, value in operator.keyword_inputs)
+    return replace(operator, inputs=tuple(map(changed, operator.inputs)), keyword_inputs=keyword_inputs)
 
 
 def run_under(model: OperatorTuple, autocast_dtype: str | None) -> OperatorTuple:

@@ -15,8 +15,10 @@ from opcost.invocation import command
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, FP32_DTYPE, is_device_name
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.tuples import OperatorTuple, model_operator, run_under, stored_as
+from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure, model_operator, run_under, stored_as
+from opcost.operators.user_code import UserCode
 from opcost.operators.whitelist import select
+from opcost.sources.registry import check_config, check_that_code_may_run
 from opcost.storage.configs import ModelConfig, load_whitelist
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
@@ -34,7 +36,7 @@ class Request:
     ``measurements`` is the folder of models that is written; those of ``shipped_measurements`` are read as well.
     ``device`` is None for a GPU if there is one, else the CPU; a dry run may have a product's name instead. With
     ``same_board``, rows of other boards do not count as measured. ``setting`` says how operators and models are run and
-    metered; the precision is each config's.
+    metered; the precision is each config's. With ``allow_code`` users' functions that build models may run.
     """
 
     names: tuple[str, ...]
@@ -45,6 +47,7 @@ class Request:
     same_board: bool = False
     setting: Setting = USUAL
     shipped_measurements: Path | None = None
+    allow_code: bool = False
 
     @staticmethod
     def from_arguments(arguments: Namespace, setting: Setting = USUAL) -> Request:
@@ -59,6 +62,7 @@ class Request:
             arguments.same_board,
             setting,
             folders.shipped_measurements,
+            arguments.allow_code,
         )
 
     @property
@@ -73,7 +77,16 @@ class Request:
 
     def setting_of(self, config: ModelConfig) -> Setting:
         """Return the setting for a config's model and its operators."""
-        return replace(self.setting, precision=config.precision)
+        return replace(self.setting, precision=config.precision, code=self.code_of(config))
+
+    def code_of(self, config: ModelConfig) -> UserCode | None:
+        """Return the user's code that builds a config's model, None if there is none or it may not run."""
+        return config.code if self.allow_code else None
+
+    @property
+    def check(self) -> Check:
+        """The check of configs whose models are to be run."""
+        return check_config if self.allow_code or self.dry_run else check_that_code_may_run
 
     def configs(self, check: Check | None = None) -> list[ModelConfig]:
         """Return the named configs, done or not; all if none is named.
@@ -105,7 +118,11 @@ class Request:
 
 def model_tuple(config: ModelConfig) -> OperatorTuple:
     """Return the tuple that describes a config's model as a whole."""
-    model = model_operator(config.model_name, config.weights_name, config.input_size, config.seed)
+    arguments = ((ARGUMENTS, Structure("dict", config.arguments)),) if config.arguments else ()
+    further = (*(() if config.code is None else config.code.parameters), *arguments)
+    model = model_operator(config.model_name, config.weights_name, config.input_size, config.seed, further)
+    if config.inputs is not None:
+        model = config.inputs.given_to(model)
     stored = stored_as(model, DTYPES.get(config.precision, FP32_DTYPE), config.memory_format == CHANNELS_LAST)
     return run_under(stored, AUTOCAST_DTYPES.get(config.precision))
 

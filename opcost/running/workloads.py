@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from opcost.sources.models import resolve
 from opcost.torch_backend.background_load import BackgroundLoad
 from opcost.torch_backend.passes import Context
 from opcost.torch_backend.pauses import with_pauses
+from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast, precision
 from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
 
@@ -62,12 +63,12 @@ class Workloads:
     def _eager(self, case: Case, setting: Setting) -> EagerWorkload:
         context = partial(autocast, setting.precision, self.device)
         if case.operator.is_model:
-            model, inputs = resolve(case.operator).with_inputs(self.device, context)
-            return EagerWorkload(Calls(partial(_run_in, context, model, inputs)), self.device)
+            ready = resolve(case.operator, setting.code).with_inputs(self.device, context)
+            return EagerWorkload(Calls(partial(_run_in, context, ready)), self.device)
         loop = partial(context, keeps_casts=False)
         return operator_workload(case.operator, self.device, case.input_data, setting.cache, loop)
 
 
-def _run_in(context: Context, model: Callable[..., object], inputs: tuple[object, ...]) -> object:
+def _run_in(context: Context, ready: ReadyModel) -> object:
     with context():
-        return model(*inputs)
+        return ready.run()

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import nn
 
 from opcost.errors import CannotBuildError, CannotMeasureError
-from opcost.operators.tuples import META, OperatorTuple, is_under_autocast, seed_of, tensor_specs
+from opcost.operators.tuples import META, OperatorTuple, is_under_autocast
+from opcost.operators.user_code import UserCode
 from opcost.sources.ports import ListedModel, ModelSource
 from opcost.sources.registry import source_of
+from opcost.sources.user_frames import explained
 from opcost.torch_backend.capture import run_first
-from opcost.torch_backend.inputs import DrawnInputs
 from opcost.torch_backend.kept_switches import kept_switches, reported_switches
 from opcost.torch_backend.passes import Context
-from opcost.torch_backend.weight_form import store_weights
+from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.workload import one_line
 
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """A model that was found in its source and can be built any number of times."""
+    """A model that was found in its source and can be built any number of times.
+
+    ``code`` is the user's code that builds it, None for models of libraries.
+    """
 
     operator: OperatorTuple
     source: ModelSource
     listed: ListedModel
+    code: UserCode | None = None
 
     def counting_device(self, device: str, on_meta: bool) -> str:
         """Return the device to count it on: the meta device if requested, unless the model needs values or autocast.
@@ -37,12 +40,11 @@ class ResolvedModel:
         has_values = self.listed.is_data_dependent or is_under_autocast(self.operator)
         return META if on_meta and not has_values else device
 
-    def with_inputs(self, device: str, context: Context = nullcontext) -> tuple[nn.Module, tuple[Any, ...]]:
-        """Return the model in eval mode and its seeded standard normal inputs, on a device.
+    def with_inputs(self, device: str, context: Context = nullcontext) -> ReadyModel:
+        """Return the model in eval mode with its inputs, on a device.
 
-        The input is drawn on the CPU, so that data-dependent models do the same work on every device. A model that a
-        user has registered has run once or twice in a ``context``, such as autocast. Switches of torch that it set are
-        put back, with a warning.
+        A user's model has run once or twice in a ``context``, such as autocast. Switches of torch that it set are put
+        back, with a warning.
 
         Raises:
             CannotBuildError: the function that builds the model, or a user's model itself, raises an error; or the
@@ -50,38 +52,40 @@ class ResolvedModel:
             CannotMeasureError: the model does not fit onto the device.
         """
         try:
-            inputs = DrawnInputs(device, seed_of(self.operator), drawn_on="cpu")
             with reported_switches(self.listed.name):
-                model = like_its_input(self.source.build(self.operator, device), self.operator)
-            values = inputs.values(self.source.input_values(self.operator))
+                ready = self.source.ready(self.operator, device)
             if self.listed.is_foreign:
-                self._try(model, values, context)
+                self._try(ready, context)
         except RuntimeError as error:
             raise CannotMeasureError(one_line(error)) from error
-        return model, values
+        return ready
 
-    def _try(self, model: nn.Module, inputs: tuple[Any, ...], context: Context) -> None:
+    def _try(self, ready: ReadyModel, context: Context) -> None:
         """Run a user's model, which may raise anything and set any switch."""
         with kept_switches() as changes:
-            self._run_foreign(model, inputs, context)
+            self._run_foreign(ready, context)
         if changes:
             # Only the first run may import something.
             with kept_switches() as changes:
-                self._run_foreign(model, inputs, context)
+                self._run_foreign(ready, context)
         if changes:
             text = f"{self.listed.name} sets switches of torch when it runs: {'; '.join(changes)}"
             raise CannotBuildError(text)
 
-    def _run_foreign(self, model: nn.Module, inputs: tuple[Any, ...], context: Context) -> None:
+    def _run_foreign(self, ready: ReadyModel, context: Context) -> None:
         try:
-            run_first(model, inputs, context)
-        except RuntimeError:
+            run_first(ready, context)
+        except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            size = list(inputs[0].shape)
+            if self.code is not None:
+                raise explained(self.code, error) from error
+            if isinstance(error, RuntimeError):
+                raise
+            size = list(ready.inputs[0].shape)
             raise CannotBuildError(f"{self.listed.name} raised {one_line(error)} (on one tensor of {size})") from error
 
-    def ready_to_count(self, device: str, context: Context = nullcontext) -> tuple[nn.Module, tuple[Any, ...]]:
+    def ready_to_count(self, device: str, context: Context = nullcontext) -> ReadyModel:
         """Return the result of ``with_inputs``, after a first run in a ``context``: set-up is no part of the counts.
 
         Args:
@@ -91,24 +95,22 @@ class ResolvedModel:
         Raises:
             CannotMeasureError: the model does not fit onto the device.
         """
-        model, inputs = self.with_inputs(device, context)
+        ready = self.with_inputs(device, context)
         if not self.listed.is_foreign:
-            run_first(model, inputs, context)
-        return model, inputs
+            run_first(ready, context)
+        return ready
 
 
-def like_its_input(model: nn.Module, operator: OperatorTuple) -> nn.Module:
-    """Return a model with weights in the dtype and memory format of the input in its tuple."""
-    (spec,) = tensor_specs(operator.inputs)
-    return store_weights(model, getattr(torch, spec.dtype), spec.strides is not None)
-
-
-def resolve(operator: OperatorTuple) -> ResolvedModel:
+def resolve(operator: OperatorTuple, code: UserCode | None = None) -> ResolvedModel:
     """Return the model that a tuple describes.
 
+    Args:
+        operator: the tuple.
+        code: the user's code that builds it and may run, None for models of libraries.
+
     Raises:
-        CannotMeasureError: no source has the model in this version.
+        CannotMeasureError: no source has the model in this version, or its code may not run.
     """
     with reported_switches(operator.short_name):
-        source = source_of(operator)
-        return ResolvedModel(operator, source, source.listed(operator.short_name))
+        source = source_of(operator, code)
+        return ResolvedModel(operator, source, source.listed(operator.short_name), code)

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from opcost.operators.tuples import OperatorTuple, PlainValue
+from opcost.operators.tuples import OperatorTuple
 
 if TYPE_CHECKING:
-    from torch import nn
+    from opcost.torch_backend.ready_model import ReadyModel
 
 
 class ConfiguredModel(Protocol):
     """A model as described by a config, with the lines of its keys, such as ``storage.configs.ModelConfig``.
 
-    ``model_name`` begins with the source's name and a colon, except for torchvision. ``weights_name`` None means random
-    weights. ``input_size`` has the batch first. It is empty if the config has another mistake there.
+    ``model_name`` has its source, see ``operators.model_names``. ``weights_name`` None means random weights.
+    ``input_size`` has the batch first. It is empty if the config has another mistake there, or describes its inputs.
     """
 
     @property
@@ -28,6 +28,9 @@ class ConfiguredModel(Protocol):
 
     @property
     def input_size(self) -> tuple[int, ...]: ...
+
+    @property
+    def argument_names(self) -> tuple[str, ...]: ...
 
     def where(self, key: str) -> str: ...
 
@@ -80,17 +83,17 @@ class ModelSource(Protocol):
     def mistakes(self, config: ConfiguredModel) -> list[str]:
         """Return one line for each mistake in a config of a listed model, with file, key and remedy."""
 
-    def build(self, operator: OperatorTuple, device: str) -> nn.Module:
-        """Return the model that a tuple describes, in eval mode, on a device; on ``meta`` without memory and weights.
+    def ready(self, operator: OperatorTuple, device: str) -> ReadyModel:
+        """Return the model that a tuple describes, in eval mode, with its inputs, on a device.
+
+        On ``meta`` it has no memory and no values. Inputs are drawn on the CPU, so that data-dependent models do the
+        same work on every device.
 
         Raises:
             CannotMeasureError: there is no model of that name.
             CannotBuildError: the function that builds the model fails.
             UserError: its weights cannot be loaded.
         """
-
-    def input_values(self, operator: OperatorTuple) -> tuple[PlainValue, ...]:
-        """Return the positional arguments of a model; its tuple describes them by one tensor."""
 
 
 def suggestion(name: str, known: Sequence[str], otherwise: str) -> str:

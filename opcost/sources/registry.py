@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
-from opcost.operators.tuples import MODEL_PACKAGES, OperatorTuple, model_operator
+from opcost.operators.model_names import FILE, TORCHVISION, ModelName
+from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, model_operator
+from opcost.operators.user_code import UserCode
 from opcost.sources.ports import ConfiguredModel, ListedModel, ModelSource, suggestion
+
+ALLOW_CODE = "--allow-code"
+"""The option with which users' code may run."""
 
 
 def _torchvision() -> ModelSource:
@@ -18,17 +25,57 @@ def _torchvision() -> ModelSource:
     return torchvision
 
 
-SOURCES: Mapping[str, Callable[[], ModelSource]] = MappingProxyType({"torchvision": _torchvision})
+def _timm() -> ModelSource:
+    with _installed("timm"):
+        from opcost.sources import timm
+    return timm
+
+
+def _transformers() -> ModelSource:
+    with _installed("transformers"):
+        from opcost.sources import transformers
+    return transformers
+
+
+SOURCES: Mapping[str, Callable[[], ModelSource]] = MappingProxyType(
+    {TORCHVISION: _torchvision, "timm": _timm, "transformers": _transformers}
+)
 """Sources by the first component of their tuples' names: ``torchvision.models.resnet18``."""
 
 
-def source_of(operator: OperatorTuple) -> ModelSource:
-    """Return the source of the model that a tuple describes.
+@contextmanager
+def _installed(package: str) -> Iterator[None]:
+    """Explain an optional package that is missing.
 
     Raises:
-        CannotMeasureError: there is no such source.
+        CannotMeasureError: it is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        remedy = f"install it with: pip install {package}"
+        raise CannotMeasureError(f"{package} is not installed; {remedy}") from error
+
+
+def source_of(operator: OperatorTuple, code: UserCode | None = None) -> ModelSource:
+    """Return the source of the model that a tuple describes.
+
+    Args:
+        operator: the tuple.
+        code: the user's code that may run, None for models of libraries.
+
+    Raises:
+        CannotMeasureError: there is no such source, it is not installed, or the model's code may not run.
     """
     name = operator.operator.partition(".")[0]
+    if name == FILE:
+        if code is None:
+            raise CannotMeasureError(f"{operator.short_name} is code of a user, which runs only with {ALLOW_CODE}")
+        from opcost.sources.python_file import PythonFile
+
+        return PythonFile(code)
     if name not in SOURCES:
         raise CannotMeasureError(f"{operator.operator}: unknown source of models {name}")
     return SOURCES[name]()
@@ -36,6 +83,9 @@ def source_of(operator: OperatorTuple) -> ModelSource:
 
 def check_config(config: ConfiguredModel) -> list[str]:
     """Return one line for each mistake in a config that its model's source finds."""
+    named = ModelName.of(config.model_name)
+    if named.is_file:
+        return []
     operator = model_operator(config.model_name, config.weights_name, config.input_size)
     lists = f"{command('make-configs', '--dry-run')} lists them"
     # It imports torch, which a plan for a product does without.
@@ -52,30 +102,61 @@ def check_config(config: ConfiguredModel) -> list[str]:
     return source.mistakes(config)
 
 
+def check_that_code_may_run(config: ConfiguredModel) -> list[str]:
+    """Return a line if a config's model is a user's code, which needs an option to run, else those of its source."""
+    if ModelName.of(config.model_name).is_file:
+        text = f"{config.model_name} is Python code; if you trust it, run the command again with {ALLOW_CODE}"
+        return [f"{config.where('model_name')}: model_name: {text}"]
+    return check_config(config)
+
+
 def _refuse_dots(model_name: str) -> None:
     """Refuse a name with its package, or with the tag of another library: the names of all sources have no dots."""
     name = model_name.rpartition(":")[2]
-    for package in MODEL_PACKAGES.values():
-        if name.startswith(package):
-            raise CannotMeasureError(f"a package is no part of the name; write {name.removeprefix(package)}")
+    if name.startswith(TORCHVISION_MODELS):
+        raise CannotMeasureError(f"a package is no part of the name; write {name.removeprefix(TORCHVISION_MODELS)}")
     if "." in name:
         raise CannotMeasureError(f"no source has a model {name!r}")
 
 
 def models_matching(patterns: Sequence[str]) -> list[ListedModel]:
-    """Return the models whose names match any of these globs, all without globs, sorted by name.
+    """Return the models whose names match any of these globs, all of torchvision without globs, sorted by name.
+
+    A glob for another source begins with its name, as do the names of its models: ``timm:vit_*``.
 
     Raises:
         UserError: with one line for each pattern that matches no model.
     """
-    sources = {name: source for load in SOURCES.values() for source in [load()] for name in source.names()}
-    chosen = {pattern: fnmatch.filter(sources, pattern) for pattern in patterns or ["*"]}
-    lines = [_no_match(pattern, list(sources)) for pattern, names in chosen.items() if not names]
+    found: dict[str, ListedModel] = {}
+    lines = []
+    for pattern in patterns or ["*"]:
+        prefix, colon, glob = pattern.rpartition(":")
+        try:
+            source = _source_named(prefix or TORCHVISION)
+        except CannotMeasureError as error:
+            lines.append(f"{pattern!r}: {error}")
+            continue
+        known = source.names()
+        names = fnmatch.filter(known, glob)
+        found |= {prefix + colon + name: _listed(source, prefix + colon, name) for name in names}
+        if not names:
+            lines.append(_no_match(prefix or TORCHVISION, glob, known))
     if lines:
         raise UserError(*lines)
-    return [sources[name].listed(name) for name in sorted({name for names in chosen.values() for name in names})]
+    return [found[name] for name in sorted(found)]
 
 
-def _no_match(pattern: str, known: Sequence[str]) -> str:
+def _source_named(name: str) -> ModelSource:
+    if name not in SOURCES:
+        raise CannotMeasureError(f"unknown source of models {name}; opcost knows {', '.join(SOURCES)}")
+    return SOURCES[name]()
+
+
+def _listed(source: ModelSource, prefix: str, name: str) -> ListedModel:
+    model = source.listed(name)
+    return replace(model, name=prefix + model.name) if prefix else model
+
+
+def _no_match(source: str, pattern: str, known: Sequence[str]) -> str:
     otherwise = f"{command('make-configs', '--dry-run')} shows all"
-    return f"{' or '.join(SOURCES)} has no model {pattern!r}; {suggestion(pattern, known, otherwise)}"
+    return f"{source} has no model {pattern!r}; {suggestion(pattern, known, otherwise)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -26,6 +27,9 @@ from opcost.operators.tuples import (
     tensor_specs,
 )
 from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
+from opcost.torch_backend.inputs import model_inputs
+from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.weight_form import stored_like
 from opcost.torch_backend.workload import one_line
 
 SLOW_INITIALISATION = frozenset({"googlenet", "inception_v3"})
@@ -198,6 +202,12 @@ def _built(model_name: str, weights: WeightsEnum | None) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise CannotBuildError(f"the builder of {model_name} returned no torch.nn.Module but {type(model).__name__}")
     return model
+
+
+def ready(operator: OperatorTuple, device: str) -> ReadyModel:
+    """Return a model in eval mode with its inputs, on a device; see ``build``."""
+    model = stored_like(build(operator, device), operator)
+    return ReadyModel(model, *model_inputs(replace(operator, inputs=input_values(operator)), device, {}))
 
 
 def input_values(operator: OperatorTuple) -> tuple[PlainValue, ...]:

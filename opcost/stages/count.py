@@ -23,7 +23,6 @@ from opcost.running.devices import choose_device
 from opcost.running.expected_times import sizes_in
 from opcost.running.request import COUNTS, Request, counted, model_tuple
 from opcost.sources.models import ResolvedModel, resolve
-from opcost.sources.registry import check_config
 from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
@@ -167,7 +166,8 @@ def _census_row(
 
 def _tasks(request: Request, on_meta: bool) -> list[_Task]:
     device = choose_device(request.device)
-    models = [(config, resolve(model_tuple(config))) for config in request.open_configs(check_config)]
+    configs = request.open_configs(request.check)
+    models = [(config, resolve(model_tuple(config), request.code_of(config))) for config in configs]
     shipped = sizes_in(request.database.model_operators)
     tasks = []
     for config, model in models:
@@ -220,10 +220,10 @@ def _count(task: _Task) -> OperatorCounts:
     config = task.config
     try:
         context = partial(autocast, config.precision, task.device)
-        model, inputs = task.model.ready_to_count(task.device, context)
-        _check_composites(config, model)
+        ready = task.model.ready_to_count(task.device, context)
+        _check_composites(config, ready.model)
         with reported_switches(config.model_name), context():
-            return capture(model, inputs, task.model.operator, config.composites)
+            return capture(ready, task.model.operator, config.composites)
     except UnknownOperationError as error:
         remedy = (
             "register one with torch.utils.flop_counter.register_flop_formula, or add it, or the name to "

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import nn
 
 from opcost.errors import CannotMeasureError, UnknownOperationError
 from opcost.measuring.conditions import device_type_of
@@ -21,9 +19,10 @@ from opcost.sources.registry import models_matching
 from opcost.stages.count import RUNS, counting_s
 from opcost.stages.model_sizes import published_size
 from opcost.torch_backend.capture import capture
-from opcost.torch_backend.flops import CostCounter, OperationCost, tensors_of, total
+from opcost.torch_backend.flops import CostCounter, OperationCost, total
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.workload import REFUSALS, one_line
 
 BATCH_SIZE = 1
@@ -172,13 +171,13 @@ def _check_and_report(model: ResolvedModel, device: str, progress: Progress) -> 
 
 def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
     operator, listed = resolved.operator, resolved.listed
-    model, inputs = resolved.ready_to_count(device)
-    unobserved = unobserved_costs(model, inputs)
+    ready = resolved.ready_to_count(device)
+    unobserved = unobserved_costs(ready)
     captured: list[OperationCost] = []
-    counts = capture(model, inputs, operator, record=captured.append)
+    counts = capture(ready, operator, record=captured.append)
     whole = total(unobserved)
     has_meta = device != META and not listed.is_data_dependent
-    on_meta = capture(*resolved.ready_to_count(META), operator) if has_meta else None
+    on_meta = capture(resolved.ready_to_count(META), operator) if has_meta else None
     return CoverageRow(
         model_name=listed.name,
         task=listed.task,
@@ -202,7 +201,7 @@ def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
     )
 
 
-def unobserved_costs(model: nn.Module, inputs: tuple[Any, ...]) -> list[OperationCost]:
+def unobserved_costs(ready: ReadyModel) -> list[OperationCost]:
     """Return the costs of all operations of a run, in order, as torch's dispatcher sees them.
 
     Raises:
@@ -210,8 +209,8 @@ def unobserved_costs(model: nn.Module, inputs: tuple[Any, ...]) -> list[Operatio
     """
     costs: list[OperationCost] = []
     counter = CostCounter(costs.append)
-    with like_a_device(tensors_of(inputs)[0].device.type), counter:
-        INFERENCE.run_once(model, inputs)
+    with like_a_device(ready.device_type), counter:
+        INFERENCE.run_once(ready.run)
     counter.check()
     return costs
 

@@ -10,22 +10,21 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
-from torch import nn
-
 from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import total_if_known
 from opcost.measuring.conditions import EAGER, WARM, Conditions
 from opcost.operators.tuples import OperatorTuple
+from opcost.operators.user_code import UserCode
 from opcost.progress import Progress
 from opcost.running.apparatus import OpenApparatus, open_apparatus
 from opcost.running.request import Request, model_tuple
 from opcost.sources.models import resolve
-from opcost.sources.registry import check_config
 from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.capture import watch
 from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.profiler import Kernel, Mark, profiled
+from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast, precision
 from opcost.torch_backend.workload import operator_workload
 from opcost.units import milliseconds, percent
@@ -89,7 +88,7 @@ def compare_kernels(
     Raises:
         UserError: there is no GPU.
     """
-    configs = request.configs(check_config)
+    configs = request.configs(request.check)
     table = request.database.kernel_times
     progress.start(len(configs))
     reports = []
@@ -102,7 +101,7 @@ def compare_kernels(
             for config in configs:
                 progress.begin(config.name)
                 with precision(config.precision):
-                    report = _compare(config, apparatus.device)
+                    report = _compare(config, apparatus.device, request.code_of(config))
                 for row in _rows(report, config, apparatus.conditions(request.setting_of(config))):
                     table.append(row)
                 reports.append(report)
@@ -128,8 +127,8 @@ def _rows(report: KernelsReport, config: ModelConfig, conditions: Conditions) ->
         )
 
 
-def _compare(config: ModelConfig, device: str) -> KernelsReport:
-    whole, calls = _in_model(config, device)
+def _compare(config: ModelConfig, device: str, code: UserCode | None) -> KernelsReport:
+    whole, calls = _in_model(config, device, code)
     alone = _alone(list(calls), device, partial(autocast, config.precision, device, keeps_casts=False))
     kinds = tuple(_kinds(calls, alone))
     return KernelsReport(
@@ -143,9 +142,7 @@ def _compare(config: ModelConfig, device: str) -> KernelsReport:
     )
 
 
-def profiled_calls(
-    model: nn.Module, inputs: tuple[Any, ...], composites: Collection[str]
-) -> tuple[list[OperatorTuple], list[Kernel]]:
+def profiled_calls(ready: ReadyModel, composites: Collection[str]) -> tuple[list[OperatorTuple], list[Kernel]]:
     """Return the operators that a run of a model calls, and its kernels, whose mark is the number of the call."""
     operators: list[OperatorTuple] = []
 
@@ -154,20 +151,22 @@ def profiled_calls(
             operators.append(operator)
             return mark(str(len(operators) - 1))
 
-        watch(model, inputs, mark_call, composites)
+        watch(ready, mark_call, composites)
 
     return operators, profiled(run)
 
 
-def _in_model(config: ModelConfig, device: str) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
+def _in_model(
+    config: ModelConfig, device: str, code: UserCode | None
+) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
     """Return the kernels of a run of the model, and those of each call of each operator that launches any."""
     context = partial(autocast, config.precision, device)
-    model, inputs = resolve(model_tuple(config)).with_inputs(device, context)
+    ready = resolve(model_tuple(config), code).with_inputs(device, context)
     for _ in range(WARM_UP_RUNS):
         with context():
-            INFERENCE.run_once(model, inputs)
+            INFERENCE.run_once(ready.run)
     with context():
-        operators, kernels = profiled_calls(model, inputs, config.composites)
+        operators, kernels = profiled_calls(ready, config.composites)
     calls: dict[OperatorTuple, list[Launched]] = {}
     for mark, launched in _by_mark(kernels).items():
         calls.setdefault(operators[mark], []).append(Launched.of(launched))

@@ -16,7 +16,6 @@ from opcost.running.expected_times import sizes_in
 from opcost.running.plan import Work
 from opcost.running.planned_bench import AssumedVersions, assumed_versions
 from opcost.running.request import Request, model_tuple
-from opcost.sources.registry import check_config
 from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import ModelConfig
 
@@ -58,7 +57,7 @@ def measure_full_models(
 ) -> list[FullModelReport]:
     """Measure each chosen model as a whole, unless the database has it."""
     # The check imports torch, which the plan for a product does without.
-    configs = request.configs(None if request.is_product else check_config)
+    configs = request.configs(None if request.is_product else request.check)
     shipped = sizes_in(request.database.model_operators)
     works = [_work(request, config, shipped) for config in configs]
     begin_s = time.monotonic()

@@ -29,8 +29,11 @@ from opcost.storage.config_nodes import (
     line_of,
     shown,
 )
+from opcost.storage.config_trees import ARGUMENTS_EXAMPLE, INPUTS_EXAMPLE
 
 WHITELIST_EXAMPLE = "operators: [Conv2d, Linear]"
+
+INPUT_SIZE_EXAMPLE = "input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)"
 
 LONGEST_NAME = 200
 """The most characters of a name, because messages quote names and are one line."""
@@ -88,7 +91,7 @@ class Summary(Schema):
     input_size: Annotated[
         Annotated[_InputSize, Tag(ONE)] | Annotated[list[_InputSize], Tag(SEVERAL)],
         Discriminator(_one_or_several_sizes),
-    ] = Field(description="input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)")
+    ] = Field(default=[], description=INPUT_SIZE_EXAMPLE)
     batch: list[PositiveInt] = Field(
         default=[],
         min_length=1,
@@ -108,6 +111,8 @@ class Summary(Schema):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         default=DEFAULT_SEED, description="seed: 0 (a whole number from 0 up, for random weights and the input)"
     )
+    arguments: Any = Field(default=None, description=ARGUMENTS_EXAMPLE)
+    inputs: Any = Field(default=None, description=INPUTS_EXAMPLE)
     composites: list[_OperatorName] = Field(
         default=[], description="composites: [ShiftedWindowAttention] (class names without their modules)"
     )

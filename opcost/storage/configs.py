@@ -7,6 +7,7 @@ All mistakes of all files are reported together, one line each, with file, line 
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,11 @@ import yaml
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
-from opcost.operators.tuples import DEFAULT_SEED
+from opcost.operators.model_inputs import DescribedInputs
+from opcost.operators.model_names import ModelName
+from opcost.operators.tuples import DEFAULT_SEED, PlainValue
+from opcost.operators.user_code import UserCode
+from opcost.storage.code_files import find_code
 from opcost.storage.config_cases import cases_of, list_mistakes, lists_of
 from opcost.storage.config_nodes import (
     Document,
@@ -28,7 +33,16 @@ from opcost.storage.config_nodes import (
     read_document,
     user_error,
 )
-from opcost.storage.config_schema import WHITELIST_EXAMPLE, Schema, Summary, Whitelist, plain_values, read_values
+from opcost.storage.config_schema import (
+    INPUT_SIZE_EXAMPLE,
+    WHITELIST_EXAMPLE,
+    Schema,
+    Summary,
+    Whitelist,
+    plain_values,
+    read_values,
+)
+from opcost.storage.config_trees import arguments_in, inputs_in
 from opcost.storage.files import replace_file
 
 SUMMARY_NAME = "summary.yml"
@@ -44,11 +58,13 @@ class ModelConfig:
     """One model at one input size, as described by a ``summary.yml``: the file without lists, or one case of it.
 
     ``name`` is the case's name, without lists that of the folder. ``path`` is the file as the user named it.
-    ``weights_name`` None means random weights. ``input_size`` has the batch first and 2 to 6 positive numbers.
+    ``weights_name`` None means random weights. ``input_size`` has the batch first and 2 to 6 positive numbers; it is
+    empty if ``inputs`` describes the inputs, or a user's function returns them.
     ``precision`` is a ``Precision``, ``memory_format`` a ``MemoryFormat``. ``seed`` is the seed of random weights and
     of the input. ``composites`` are classes of modules that are counted as one operator each, besides
-    ``operators.counts.COMPOSITES``. ``own_folder`` is the folder for files about the case, None for that of ``path``.
-    ``lists`` are the keys that are lists.
+    ``operators.counts.COMPOSITES``. ``arguments`` are those of the function or class that builds the model. ``inputs``
+    are described ones, which replace ``input_size``. ``code`` is where a user's function is. ``own_folder`` is the
+    folder for files about the case, None for that of ``path``. ``lists`` are the keys that are lists.
     """
 
     name: str
@@ -61,6 +77,9 @@ class ModelConfig:
     memory_format: str = CONTIGUOUS
     seed: int = DEFAULT_SEED
     composites: tuple[str, ...] = ()
+    arguments: tuple[tuple[str, PlainValue], ...] = ()
+    inputs: DescribedInputs | None = None
+    code: UserCode | None = None
     own_folder: Path | None = field(default=None, compare=False, repr=False)
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     lists: tuple[str, ...] = field(default=(), compare=False, repr=False)
@@ -74,6 +93,18 @@ class ModelConfig:
     def config_name(self) -> str:
         """The name of the config's folder, which stands for all its cases."""
         return self.path.parent.name
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """The names of the arguments."""
+        return tuple(name for name, _ in self.arguments)
+
+    @property
+    def batch_size(self) -> int | None:
+        """The number of samples of a run, None if it is unknown."""
+        if self.input_size:
+            return self.input_size[0]
+        return None if self.inputs is None else self.inputs.batch_size
 
     def where(self, key: str) -> str:
         """Return the file and line of a key, for a message: ``measurements/x/summary.yml:3``."""
@@ -97,6 +128,8 @@ def load_config(
     document, values, mistakes = _read_summary(path)
     places = {key: line_of(node) for key, (node, _) in document.entries.items()}
     lists = tuple(lists_of(values))
+    code, code_mistakes = _code_of(document, values)
+    mistakes += code_mistakes
     configs = [
         ModelConfig(
             name=case.name,
@@ -109,6 +142,9 @@ def load_config(
             memory_format=case.memory_format,
             seed=values["seed"],
             composites=tuple(values["composites"]),
+            arguments=values["arguments"],
+            inputs=values["inputs"],
+            code=code,
             own_folder=own_folder / case.name if lists else own_folder,
             lines=places,
             lists=lists,
@@ -196,11 +232,47 @@ def _read_summary(path: Path) -> tuple[Document, dict[str, Any], list[Mistake]]:
     document = read_document(path, SUMMARY_EXAMPLE)
     values, mistakes = read_values(document, Summary)
     mistakes += list_mistakes(path.parent.name, document, values)
+    mistakes += _tree_mistakes(document, values)
     if isinstance(values["done"], list) and not lists_of(plain_values(document)):
         _, node = document.entries["done"]
         remedy = f"write {Summary.model_fields['done'].description}"
         mistakes.append((line_of(node), f"done: the value is {described(node)}; {remedy}"))
     return document, values, mistakes
+
+
+def _tree_mistakes(document: Document, values: dict[str, Any]) -> list[Mistake]:
+    """Replace the values of ``arguments`` and ``inputs``, and return the mistakes in them and of missing sizes."""
+    nodes = {key: node for key, (_, node) in document.entries.items()}
+    values["arguments"], mistakes = arguments_in(nodes.get("arguments"))
+    values["inputs"], further = inputs_in(nodes.get("inputs"))
+    mistakes += further
+    is_file = ModelName.of(str(values.get("model_name", ""))).is_file
+    if "inputs" in nodes:
+        both = [key for key in ("input_size", "batch") if key in nodes]
+        mistakes += [(line_of(nodes[key]), f"{key}: given beside inputs; keep one of both") for key in both]
+    elif "input_size" not in nodes and not is_file and not _is_misspelt(document, "input_size"):
+        mistakes.append((1, f"input_size: missing; write {INPUT_SIZE_EXAMPLE}"))
+    if "batch" in nodes and "input_size" not in nodes and "inputs" not in nodes and is_file:
+        mistakes.append((line_of(nodes["batch"]), f"batch: needs input_size; write {INPUT_SIZE_EXAMPLE}"))
+    return mistakes
+
+
+def _is_misspelt(document: Document, key: str) -> bool:
+    """Return whether an unknown key probably means this one, which is then no missing key."""
+    unknown = [name for name in document.entries if name not in Summary.model_fields]
+    return any(key in difflib.get_close_matches(name, Summary.model_fields, n=1) for name in unknown)
+
+
+def _code_of(document: Document, values: Mapping[str, Any]) -> tuple[UserCode | None, list[Mistake]]:
+    """Return where a model's code is if it is a user's function, and the mistake if there is none."""
+    named = ModelName.of(str(values.get("model_name", "")))
+    if not named.is_file:
+        return None, []
+    try:
+        return find_code(named, document.path.parent), []
+    except UserError as error:
+        line = line_of(document.entries["model_name"][0])
+        return None, [(line, f"model_name: {text}") for text in error.lines]
 
 
 def _is_done(done: bool | Sequence[str], case: str) -> bool:

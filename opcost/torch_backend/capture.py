@@ -17,18 +17,18 @@ from opcost.errors import CannotBuildError, DescriptionError
 from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import InputStatistics
-from opcost.torch_backend.flops import CostCounter, OperationCost, tensors_of, total
+from opcost.torch_backend.flops import CostCounter, OperationCost, total
 from opcost.torch_backend.inputs import input_statistics
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.operators import can_be_rebuilt, function_tuple, is_property, module_tuple
 from opcost.torch_backend.passes import INFERENCE, Context
+from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast_dtypes
 from opcost.torch_backend.values import plain_value
 
 
 def capture(
-    model: nn.Module,
-    inputs: tuple[Any, ...],
+    ready: ReadyModel,
     model_tuple: OperatorTuple,
     composites: Collection[str] = (),
     record: Callable[[OperationCost], None] = lambda _: None,
@@ -42,8 +42,7 @@ def capture(
     native path.
 
     Args:
-        model: the model, in the mode in which it is measured.
-        inputs: positional arguments of the model.
+        ready: the model, in the mode in which it is measured.
         model_tuple: describes the whole model.
         composites: further classes, by name, whose modules are one operator each.
         record: called with each operation that ran, in order.
@@ -53,11 +52,11 @@ def capture(
         DescriptionError: a call could not be described, which is a bug.
         CannotBuildError: the model switches autocast on or off, which no tuple describes.
     """
-    device_type = tensors_of(inputs)[0].device.type
+    device_type = ready.device_type
     recorder = _Recorder(with_statistics=device_type != META)
     counter = CostCounter(recorder.add)
     with like_a_device(device_type), counter:
-        recorder.run(model, inputs, composites)
+        recorder.run(ready, composites)
     if recorder.in_other_autocast:
         name = recorder.in_other_autocast[0].operator
         raise CannotBuildError(f"{model_tuple.short_name} switches autocast itself, for {name}")
@@ -70,7 +69,7 @@ def capture(
         counts=tuple(recorder.counts()),
         total_flop=whole.flop,
         total_memory_bytes=whole.memory_bytes,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        parameters=sum(parameter.numel() for parameter in ready.model.parameters()),
         torch_version=str(torch.__version__),
         device_type=device_type,
         outside=tuple(sorted(recorder.outside)),
@@ -78,21 +77,19 @@ def capture(
     )
 
 
-def run_first(model: nn.Module, inputs: tuple[Any, ...], context: Context = nullcontext) -> None:
+def run_first(ready: ReadyModel, context: Context = nullcontext) -> None:
     """Run a model once as ``capture`` does, so that what it sets up in its first run is not counted.
 
     Args:
-        model: the model, in the mode in which it is measured.
-        inputs: positional arguments of the model.
+        ready: the model, in the mode in which it is measured.
         context: returns the context of a run, such as autocast.
     """
-    with like_a_device(tensors_of(inputs)[0].device.type), context():
-        INFERENCE.run_once(model, inputs)
+    with like_a_device(ready.device_type), context():
+        INFERENCE.run_once(ready.run)
 
 
 def watch(
-    model: nn.Module,
-    inputs: tuple[Any, ...],
+    ready: ReadyModel,
     mark: Callable[[OperatorTuple], AbstractContextManager[Any]],
     composites: Collection[str] = (),
 ) -> None:
@@ -100,7 +97,7 @@ def watch(
 
     Functions that compute nothing are marked, too, because the operations of this run are not counted.
     """
-    _Recorder(mark).run(model, inputs, composites)
+    _Recorder(mark).run(ready, composites)
 
 
 def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Iterator[nn.Module]:
@@ -171,7 +168,7 @@ class _Recorder(TorchFunctionMode):
             return function(*args, **kwargs)
         return self._run(partial(function_tuple, function), function, args, kwargs)
 
-    def run(self, model: nn.Module, inputs: tuple[Any, ...], composites: Collection[str]) -> None:
+    def run(self, ready: ReadyModel, composites: Collection[str]) -> None:
         """Run a model once in inference mode, its operators observed.
 
         Raises:
@@ -179,11 +176,11 @@ class _Recorder(TorchFunctionMode):
         """
         with ExitStack() as stack:
             stack.enter_context(INFERENCE.context())
-            for module in operator_modules(model, composites):
+            for module in operator_modules(ready.model, composites):
                 stack.enter_context(self._observing(module))
             stack.enter_context(self)
             try:
-                model(*inputs)
+                ready.run()
             finally:
                 if self._bugs:
                     raise DescriptionError("a call could not be described") from self._bugs[0]

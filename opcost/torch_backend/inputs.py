@@ -10,12 +10,11 @@ from typing import Any
 import torch
 
 from opcost.operators.input_roles import INDEX_FUNCTIONS, box_sides, integer_bounds
-from opcost.operators.tuples import DEFAULT_SEED, META, OperatorTuple, PlainValue, TensorSpec
+from opcost.operators.model_inputs import CAUSAL, UNIFORM, USUAL_BOUND, ZEROS, values_of
+from opcost.operators.model_inputs import NORMAL as NORMALLY_DISTRIBUTED
+from opcost.operators.tuples import DEFAULT_SEED, META, OperatorTuple, PlainValue, TensorSpec, seed_of
 from opcost.operators.values import NORMAL, NORMAL_DATA, InputData, InputStatistics, InputValues
 from opcost.torch_backend.values import real_value, stored_elements, tensors_within
-
-USUAL_BOUND = 2
-"""The default upper bound of integers: valid as indices into every dimension of at least this size."""
 
 SMALLEST_BOX = 16.0
 """The smallest side of a box in pixels. The smallest anchors of detectors are 32 pixels."""
@@ -32,13 +31,15 @@ UNKNOWN_STATISTICS = InputStatistics(None, None, None)
 class Kinds:
     """The kinds of values of tensors, by the tensors' identities.
 
-    ``floating`` holds kinds of floating-point values (default: normal), ``bounds`` the upper bounds of integers, and
-    ``box_sides`` the image's side in pixels for tensors whose rows are boxes.
+    ``floating`` holds kinds of floating-point values (default: normal), ``bounds`` the upper bounds of integers,
+    ``box_sides`` the image's side in pixels for tensors whose rows are boxes, and ``described`` the values of a model's
+    inputs that a config describes (``operators.model_inputs``).
     """
 
     floating: Mapping[int, InputValues] = field(default_factory=dict)
     bounds: Mapping[int, int] = field(default_factory=dict)
     box_sides: Mapping[int, float] = field(default_factory=dict)
+    described: Mapping[int, PlainValue] = field(default_factory=dict)
 
 
 class DrawnInputs:
@@ -86,6 +87,9 @@ class DrawnInputs:
     def _draw(self, spec: TensorSpec) -> torch.Tensor:
         if spec.identity in self._kinds.box_sides:
             return self._boxes(spec, self._kinds.box_sides[spec.identity])
+        described = self._kinds.described.get(spec.identity, NORMALLY_DISTRIBUTED)
+        if described != NORMALLY_DISTRIBUTED:
+            return self._described(spec, described)
         elements, strides = stored_elements(spec)
         dtype: torch.dtype = getattr(torch, spec.dtype)
         if dtype.is_floating_point or dtype.is_complex:
@@ -104,6 +108,28 @@ class DrawnInputs:
             chances = torch.rand(elements, device=self._drawn_on, generator=self._generator)
             buffer.masked_fill_(chances < values.zeros_ratio, 0.0)
         return buffer
+
+    def _described(self, spec: TensorSpec, values: PlainValue) -> torch.Tensor:
+        """Draw the values that a config describes; they are laid out as in the spec."""
+        dtype: torch.dtype = getattr(torch, spec.dtype)
+        drawn = self._in_range(spec, values) if isinstance(values, tuple) else self._named(spec, str(values))
+        if values == CAUSAL and dtype.is_floating_point:
+            drawn = torch.log(drawn)
+        _, strides = stored_elements(spec)
+        return torch.empty_strided(spec.shape, strides, dtype=dtype, device=self._device).copy_(drawn)
+
+    def _in_range(self, spec: TensorSpec, values: tuple[Any, ...]) -> torch.Tensor:
+        kind, first, end = values
+        if kind == UNIFORM:
+            drawn = torch.rand(spec.shape, device=self._drawn_on, generator=self._generator)
+            return drawn.mul(end - first).add(first)
+        return torch.randint(first, end, spec.shape, device=self._drawn_on, generator=self._generator)
+
+    def _named(self, spec: TensorSpec, values: str) -> torch.Tensor:
+        if values == ZEROS:
+            return torch.zeros(spec.shape, device=self._drawn_on)
+        ones = torch.ones(spec.shape, device=self._drawn_on)
+        return ones.tril() if values == CAUSAL else ones
 
     def _boxes(self, spec: TensorSpec, side: float) -> torch.Tensor:
         """Draw boxes (left, top, right, bottom; with five columns, the first is the image's number, zero).
@@ -135,6 +161,21 @@ def operator_inputs(
     if operator.short_name in INDEX_FUNCTIONS and isinstance(args[1], list):
         args = (args[0], tuple(args[1]), *args[2:])
     return args, {name: inputs.value(value) for name, value in operator.keyword_inputs}
+
+
+def model_inputs(
+    model: OperatorTuple, device: str, values: Mapping[int, PlainValue]
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Return positional and keyword arguments for a whole model, drawn on the CPU: all devices do the same work.
+
+    Args:
+        model: the model's tuple, with its inputs.
+        device: the device of the tensors.
+        values: the values of tensors by their identities, besides those in the tuple (``operators.model_inputs``).
+    """
+    kinds = Kinds(described={**values, **values_of(model)})
+    inputs = DrawnInputs(device, seed_of(model), drawn_on="cpu", kinds=kinds)
+    return inputs.values(model.inputs), {name: inputs.value(value) for name, value in model.keyword_inputs}
 
 
 def input_statistics(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[InputStatistics, ...]:

@@ -17,7 +17,15 @@ from opcost.comparing.cache_chains import WHOLE_CHAINS
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import CHANNELS_LAST, FP32_DTYPE
 from opcost.operators.layouts import channels_last_strides
-from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, short_hash, tensor_specs
+from opcost.operators.tuples import (
+    DTYPE,
+    MEMORY_FORMAT,
+    OperatorTuple,
+    PlainValue,
+    TensorSpec,
+    short_hash,
+    tensor_specs,
+)
 from opcost.torch_backend.values import plain_value, public_name
 from opcost.torch_backend.weight_form import (
     has_channels_last,
@@ -63,10 +71,6 @@ WITHOUT_EFFECT_IN_EVAL = frozenset(
 )
 """Parameters without effect in eval mode, by the beginning of the class's name. They are omitted, so that modules with
 the same kernels are one tuple. A box generator's ratios are contained in its scales."""
-
-DTYPE = "dtype"
-MEMORY_FORMAT = "memory_format"
-"""Parameters of tuples that say how the weights are stored, if not contiguous in float32."""
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """``*args`` and ``**kwargs``: unknown for modules with weights (LSTM), without effect for others (Identity)."""

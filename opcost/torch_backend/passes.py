@@ -20,10 +20,10 @@ class Pass:
     name: str
     context: Context
 
-    def run_once(self, call: Callable[..., object], inputs: tuple[Any, ...]) -> None:
+    def run_once(self, call: Callable[[], object]) -> None:
         """Call something once in this pass's context."""
         with self.context():
-            call(*inputs)
+            call()
 
 
 INFERENCE = Pass("inference", torch.inference_mode)

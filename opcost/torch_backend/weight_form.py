@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from opcost.operators.layouts import channels_last_strides, contiguous_strides
+from opcost.operators.tuples import OperatorTuple, storage_form
 
 CHANNELS_LAST_FORMATS = {4: "channels_last", 5: "channels_last_3d"}
 """torch's names of the memory format, by the number of dimensions."""
@@ -45,6 +46,22 @@ def store_weights(module: nn.Module, dtype: torch.dtype, is_channels_last: bool)
                 memory_format = getattr(torch, CHANNELS_LAST_FORMATS[weight.dim()])
                 weight.data = weight.data.to(memory_format=memory_format)
     return module
+
+
+def stored_like(module: nn.Module, operator: OperatorTuple) -> nn.Module:
+    """Store a whole model's weights as its tuple says, and return the model."""
+    dtype, is_channels_last = storage_form(operator)
+    return store_weights(module, getattr(torch, dtype), is_channels_last)
+
+
+def tensor_stored_like(tensor: torch.Tensor, operator: OperatorTuple) -> torch.Tensor:
+    """Return an input of a whole model in the dtype and memory format of the weights."""
+    dtype, is_channels_last = storage_form(operator)
+    if tensor.is_floating_point() and getattr(torch, dtype) != torch.float32:
+        tensor = tensor.to(getattr(torch, dtype))
+    if is_channels_last and tensor.dim() in CHANNELS_LAST_FORMATS:
+        tensor = tensor.to(memory_format=getattr(torch, CHANNELS_LAST_FORMATS[tensor.dim()]))
+    return tensor
 
 
 def _channels_last(module: nn.Module) -> Iterator[torch.Tensor]:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,15 +22,18 @@ from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.invocation import command
 from opcost.operators.tuples import MODEL_PACKAGES, OperatorTuple, TensorSpec, model_operator, run_under, stored_as
 from opcost.sources import registry
-from opcost.sources.models import ResolvedModel, like_its_input, resolve
+from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.ports import ListedModel, PublishedFacts
 from opcost.sources.published import FILE_NAME, published_models, text_of
 from opcost.sources.registry import check_config, models_matching
 from opcost.sources.torchvision import build, input_values, listed
 from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.capture import capture
+from opcost.torch_backend.inputs import model_inputs
+from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.values import public_name
+from opcost.torch_backend.weight_form import stored_like
 
 ALL_MODELS = f"{command('make-configs', '--dry-run')} lists them)"
 PUBLISHED = Path(registry.__file__).with_name(FILE_NAME)
@@ -72,7 +74,7 @@ def test_a_mistyped_model_gets_a_suggestion(typed: str, meant: str) -> None:
 def test_a_name_like_no_other_gets_the_list() -> None:
     (line,) = check_config(Named("my_own_network", "WHATEVER"))
     assert "did you mean" not in line
-    assert line.endswith(" (opcost knows the models of torchvision; " + ALL_MODELS)
+    assert line.endswith(" (opcost knows the models of torchvision, timm, transformers; " + ALL_MODELS)
 
 
 def test_a_quantized_model_is_reported_with_the_one_that_is_not() -> None:
@@ -416,13 +418,15 @@ class OtherSource:
 
 def test_a_config_names_another_source_before_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Named("other:net", None)
-    unknown = "other.net: unknown source of models other (opcost knows the models of torchvision; "
+    unknown = "other.net: unknown source of models other (opcost knows the models of torchvision, timm, transformers; "
     assert check_config(model) == [f"{FILE}: model_name: {unknown}{ALL_MODELS}"]
     monkeypatch.setattr(registry, "SOURCES", {**registry.SOURCES, "other": OtherSource})
     monkeypatch.setitem(MODEL_PACKAGES, "other", "other.models.")
     assert check_config(model) == []
     (line,) = check_config(Named("other:mesh", None))
-    assert line.startswith(f"{FILE}: model_name: no such model (opcost knows the models of torchvision, other; ")
+    assert line.startswith(
+        f"{FILE}: model_name: no such model (opcost knows the models of torchvision, timm, transformers, other; "
+    )
     operator = model_operator("other:net", None, SIZE)
     assert (operator.operator, operator.is_model, operator.short_name) == ("other.models.net", True, "net")
     assert isinstance(registry.source_of(operator), OtherSource)
@@ -460,12 +464,12 @@ class Anchors(nn.Module):
 
 def test_a_data_dependent_model_has_initialised_its_caches_under_autocast_before_it_is_counted() -> None:
     operator = run_under(model_operator("anchors", None, (2, 4)), "bfloat16")
-    source: Any = SimpleNamespace(build=lambda *_: Anchors().eval(), input_values=lambda operator: operator.inputs)
+    source: Any = OneModel(Anchors())
     listed = ListedModel("anchors", "detection", (2, 4), True, PublishedFacts(None, None))
     context = partial(autocast, "amp-bf16", "cpu")
-    model, inputs = ResolvedModel(operator, source, listed).ready_to_count("cpu", context)
+    ready = ResolvedModel(operator, source, listed).ready_to_count("cpu", context)
     with context():
-        counts = capture(model, inputs, operator)
+        counts = capture(ready, operator)
     assert [count.operator.short_name for count in counts.counts] == ["Linear", "add"]
     assert "bfloat16[2, 4], bfloat16[4]" in str(counts.counts[-1].operator)
 
@@ -490,7 +494,7 @@ def test_only_a_precision_of_16_bits_changes_dtypes_and_only_of_real_weights(
     dtype: str, expected: dict[str, str]
 ) -> None:
     operator = stored_as(model_operator("resnet18", None, SIZE), dtype, is_channels_last=False)
-    values = like_its_input(OfManyDtypes(), operator).state_dict()
+    values = stored_like(OfManyDtypes(), operator).state_dict()
     assert {name: str(values[name].dtype).removeprefix("torch.") for name in expected} == expected
 
 
@@ -519,11 +523,8 @@ class OneModel:
 
     model: nn.Module
 
-    def build(self, _: OperatorTuple, device: str) -> nn.Module:
-        return self.model.to(device).eval()
-
-    def input_values(self, operator: OperatorTuple) -> tuple[object, ...]:
-        return operator.inputs
+    def ready(self, operator: OperatorTuple, device: str) -> ReadyModel:
+        return ReadyModel(self.model.to(device).eval(), *model_inputs(operator, device, {}))
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -536,10 +537,10 @@ def test_one_first_run_as_the_counted_one_comes_before_the_count(
     source: Any = OneModel(SetsUpInItsFirstRun(runs))
     resolved = ResolvedModel(model_operator("sets_up", None, SIZE), source, facts)
     context = partial(torch.autocast, "cpu", torch.bfloat16)
-    model, inputs = resolved.ready_to_count(device, context)
+    ready = resolved.ready_to_count(device, context)
     assert runs == [(True, True)]
     with context():
-        counts = capture(model, inputs, resolved.operator)
+        counts = capture(ready, resolved.operator)
     assert runs == [(True, True)] * 2
     table = "bfloat16" if device == "cpu" else "float32"
     assert [count.operator.short_name for count in counts.counts] == ["add"]

@@ -77,6 +77,7 @@ from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
 from opcost.torch_backend.cache_chains import ChainBehindAStream
 from opcost.torch_backend.capture import capture
+from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.workload import operator_call
 
 NOTHING_BEFORE = Before()
@@ -855,7 +856,7 @@ def test_chains_are_what_block_0_would_count(kind: str, dtype: str) -> None:
         output = function(*args, **kwargs)
     assert isinstance(output, torch.Tensor)
     assert output.shape == args[1].shape  # type: ignore[attr-defined]
-    found = {count.operator: count for count in capture(function, args, chain.behind_a_stream).counts}
+    found = {count.operator: count for count in capture(ReadyModel(function, args), chain.behind_a_stream).counts}
     modules = {operator: count.occurrences for operator, count in found.items() if not operator.is_function}
     assert modules == {operator: BLOCKS * n for operator, n in Counter(chain.operators).items()}
     kinds = {kind_of(found[operator]) for operator in chain.operators}
@@ -885,7 +886,7 @@ def test_the_stream_is_read_before_a_copy_is_made() -> None:
     with torch.inference_mode():
         output = function(*args)
     assert torch.equal(output, args[1])  # type: ignore[arg-type]
-    counts = capture(function, args, Chain(ELEMENTWISE, 8).before).counts  # type: ignore[arg-type]
+    counts = capture(ReadyModel(function, args), Chain(ELEMENTWISE, 8).before).counts  # type: ignore[arg-type]
     assert counts[0].memory_bytes >= STREAM_BYTES
 
 

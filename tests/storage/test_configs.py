@@ -407,7 +407,7 @@ PRECISION_REMEDY = "write precision: torch-default (or fp32, tf32, bf16, fp16, a
             "done",
             "on: 1\ndone",
             "5: on: unknown key; the keys are model_name, weights_name, input_size, batch, done, precision, "
-            "memory_format, seed, composites",
+            "memory_format, seed, arguments, inputs, composites",
         ),
         ("done", "? [a]\n: b\ndone", "5: a key is a list of 1; write a plain word"),
         (

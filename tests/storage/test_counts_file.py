@@ -28,6 +28,7 @@ from opcost.operators.values import InputStatistics
 from opcost.storage.counts_file import MAXIMUM_BYTES, SCHEMA, read_counts, write_counts
 from opcost.storage.pickle_schema import checked_counts
 from opcost.torch_backend.capture import capture
+from opcost.torch_backend.ready_model import ReadyModel
 
 ROOT = Path(__file__).parents[2]
 MADE_BY = "general_pipeline_block0.py"
@@ -95,7 +96,7 @@ def test_counts_come_back(tmp_path: Path) -> None:
 
 def test_the_counts_of_resnet50_are_small(tmp_path: Path) -> None:
     size = (1, 3, 64, 64)
-    counts = capture(resnet50().eval(), (torch.zeros(size),), model_operator("resnet50", None, size))
+    counts = capture(ReadyModel(resnet50().eval(), (torch.zeros(size),)), model_operator("resnet50", None, size))
     path = written(tmp_path, counts)
     assert path.stat().st_size < 100_000
     assert read_counts(path, MADE_BY) == counts

@@ -22,11 +22,13 @@ from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, InputStatistics, InputValues, kind_of
 from opcost.sources.models import resolve
+from opcost.sources.torchvision import build
 from opcost.stages.replay import difference
 from opcost.storage.database import Database
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.flops import CostCounter, OperationCost
 from opcost.torch_backend.operators import can_be_rebuilt, function_name
+from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.workload import operator_workload
 
@@ -35,7 +37,7 @@ MODEL = model_operator("resnet18", None, (2, 3, 8, 8))
 
 
 def counts_of(model: nn.Module, *inputs: torch.Tensor) -> OperatorCounts:
-    return capture(model.eval(), inputs, MODEL)
+    return capture(ReadyModel(model.eval(), inputs), MODEL)
 
 
 def only(counts: OperatorCounts) -> OperatorCount:
@@ -176,7 +178,10 @@ def test_keyword_arguments_are_inputs_too() -> None:
 
 def test_the_mode_is_part_of_the_tuple() -> None:
     norm = nn.BatchNorm1d(4)
-    modes = [only(capture(norm.train(train), (torch.randn(2, 4),), MODEL)).operator.mode for train in (True, False)]
+    modes = [
+        only(capture(ReadyModel(norm.train(train), (torch.randn(2, 4),)), MODEL)).operator.mode
+        for train in (True, False)
+    ]
     assert modes == ["train", "eval"]
 
 
@@ -194,7 +199,7 @@ def test_an_operator_that_calls_another_is_one_operator() -> None:
 
     inner = nn.Linear(4, 3)
     model = nn.Sequential(Wrapper(inner), nn.Linear(3, 4), inner).eval()
-    counts = capture(model, (torch.randn(2, 4),), MODEL, ["Wrapper"])
+    counts = capture(ReadyModel(model, (torch.randn(2, 4),)), MODEL, ["Wrapper"])
     assert [count.operator.short_name for count in counts.counts] == ["Wrapper", "Linear", "Linear"]
     assert [count.occurrences for count in counts.counts] == [1, 1, 1]
     assert counts.counts[0].flop == 2 * 2 * 4 * 3
@@ -227,7 +232,7 @@ def test_attention_to_another_tensor_is_another_tuple() -> None:
 
 def test_an_argument_that_a_module_does_not_keep_is_unknown_and_its_weights_keep_it_apart() -> None:
     x, models = torch.randn(1, 1, 1), (Forgetful(3, 1.0).eval(), Forgetful(4, 1.0).eval())
-    three, four = (only(capture(model, (x,), MODEL, ["Forgetful"])).operator for model in models)
+    three, four = (only(capture(ReadyModel(model, (x,)), MODEL, ["Forgetful"])).operator for model in models)
     assert "unknown" in three.parameters_text
     assert three != four
     assert three.inputs == four.inputs
@@ -334,7 +339,7 @@ def test_a_class_that_torch_makes_at_run_time_is_no_operator() -> None:
 @pytest.mark.parametrize("name", UNUSUAL_MODELS)
 def test_every_leaf_of_torchvision_is_an_operator(name: str) -> None:
     operator = model_operator(name, None, (2, 3, 224, 224))
-    model = resolve(operator).source.build(operator, "meta")
+    model = build(operator, "meta")
     leaves = [module for module in model.modules() if not list(module.children())]
     assert len(leaves) > 10
     assert all(can_be_rebuilt(leaf) for leaf in leaves)
@@ -343,7 +348,7 @@ def test_every_leaf_of_torchvision_is_an_operator(name: str) -> None:
 @pytest.mark.parametrize("name", ["resnet18", "swin_t", "vit_b_16"])
 def test_models_of_torchvision_have_the_committed_tuples(name: str) -> None:
     operator = model_operator(name, None, (32, 3, 224, 224))
-    found = capture(*resolve(operator).with_inputs("meta"), operator)
+    found = capture(resolve(operator).with_inputs("meta"), operator)
     rows = [row for row in Database(ROOT / "database").model_operators.rows() if row.model_key == operator.key]
     calls: Counter[OperatorTuple] = Counter()
     for row in rows[1:]:
@@ -396,7 +401,7 @@ def test_looking_at_values_is_no_part_of_what_runs() -> None:
     with torch.inference_mode(), CostCounter(unobserved.append):
         model(x)
     captured: list[OperationCost] = []
-    capture(model, (x,), MODEL, record=captured.append)
+    capture(ReadyModel(model, (x,)), MODEL, record=captured.append)
     assert captured == unobserved
 
 
@@ -563,7 +568,7 @@ def test_views_are_left_out() -> None:
 
 
 def test_functions_inside_an_operator_are_the_operators() -> None:
-    count = only(capture(Forgetful(4, 2.0), (torch.randn(1, 4),), MODEL, ["Forgetful"]))
+    count = only(capture(ReadyModel(Forgetful(4, 2.0), (torch.randn(1, 4),)), MODEL, ["Forgetful"]))
     assert count.operator.short_name == "Forgetful"
 
 
@@ -610,7 +615,7 @@ def test_inputs_that_are_dicts_and_lists_keep_their_tensors() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.takes({"0": x, "pool": x[:1]}, [(1, 2)])
 
-    operator = only(capture(Gives(), (torch.randn(2, 4),), MODEL, ["Takes"])).operator
+    operator = only(capture(ReadyModel(Gives(), (torch.randn(2, 4),)), MODEL, ["Takes"])).operator
     maps = Structure("dict", (("0", TensorSpec((2, 4), "float32")), ("pool", TensorSpec((1, 4), "float32", None, 1))))
     assert operator.inputs == (maps, ((1, 2),))
     assert operator.inputs_text == "dict(0=float32[2, 4], pool=float32[1, 4]), ((1, 2),)"
@@ -728,7 +733,7 @@ def test_other_function_modes_and_subclasses_work_inside_operators_as_ever(compo
     outputs: list[torch.Tensor] = []
     model = nn.Sequential(Makes())
     model.register_forward_hook(lambda _module, _args, output: outputs.append(output))
-    capture(model, (torch.ones(3),), MODEL, composites)
+    capture(ReadyModel(model, (torch.ones(3),)), MODEL, composites)
     assert outputs[0].is_meta
 
 
@@ -761,7 +766,7 @@ def test_function_modes_of_the_model_keep_their_order_within_operators_and_after
             with Named("outer", seen), Named("middle", seen), Named("inner", seen):
                 return self.adds(x) * 2
 
-    counts = capture(UsesModes(), (torch.ones(3),), MODEL, ["Adds"])
+    counts = capture(ReadyModel(UsesModes(), (torch.ones(3),)), MODEL, ["Adds"])
     assert [count.operator.short_name for count in counts.counts] == ["Adds", "mul"]
     assert seen == ["inner", "middle", "outer"] * 2
 
@@ -871,7 +876,8 @@ def test_composites_that_differ_inside_are_distinguished() -> None:
 
     x = torch.randn(1, 4, 8, 8)
     strided, plain = (
-        only(capture(nn.Sequential(Block(2 - index)).eval(), (x,), MODEL, ["Block"])).operator for index in range(2)
+        only(capture(ReadyModel(nn.Sequential(Block(2 - index)).eval(), (x,)), MODEL, ["Block"])).operator
+        for index in range(2)
     )
     assert "unknown" in plain.parameters_text
     assert strided.inputs == plain.inputs
@@ -880,7 +886,7 @@ def test_composites_that_differ_inside_are_distinguished() -> None:
 
 def test_a_composite_of_a_config_is_one_operator() -> None:
     model, x = nn.Sequential(Residual(), nn.Linear(4, 4)), torch.randn(2, 4)
-    counts = capture(model.eval(), (x,), MODEL, ["Residual"])
+    counts = capture(ReadyModel(model.eval(), (x,)), MODEL, ["Residual"])
     assert [count.operator.short_name for count in counts.counts] == ["Residual", "Linear"]
     assert counts.composites == ("Residual",)
     assert counts.flop == counts.total_flop == counts_of(model, x).flop
@@ -912,7 +918,7 @@ def hooks_on(model: nn.Module) -> int:
 def test_a_forward_of_its_own_is_a_modules_again_afterwards() -> None:
     linear = nn.Linear(4, 4)
     own = linear.forward = lambda x: x + 1  # type: ignore[method-assign]
-    capture(nn.Sequential(linear), (torch.randn(2, 4),), MODEL, ["Linear"])
+    capture(ReadyModel(nn.Sequential(linear), (torch.randn(2, 4),)), MODEL, ["Linear"])
     assert linear.forward is own
 
 
@@ -962,7 +968,7 @@ def test_the_model_computes_the_same_while_it_is_captured() -> None:
     outputs: list[torch.Tensor] = []
     model, x = nn.Sequential(SelfAttention(), Thrice8()).eval(), torch.randn(3, 5, 8)
     model.register_forward_hook(lambda _module, _args, output: outputs.append(output))
-    capture(model, (x,), MODEL)
+    capture(ReadyModel(model, (x,)), MODEL)
     with torch.inference_mode():
         model(x)
     assert torch.equal(outputs[0], outputs[1])
@@ -980,7 +986,7 @@ class Thrice8(Thrice):
 def captured(name: str) -> OperatorCounts:
     size = (1, 3, 224, 224)
     model = get_model(name, weights=None).eval()
-    return capture(model, (torch.zeros(size),), model_operator(name, None, size))
+    return capture(ReadyModel(model, (torch.zeros(size),)), model_operator(name, None, size))
 
 
 def test_resnet50_has_158_calls_of_50_module_tuples_and_16_residual_adds() -> None:

@@ -20,6 +20,7 @@ from opcost.sources.models import resolve
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.inputs import DrawnInputs, operator_inputs
 from opcost.torch_backend.operators import UNKNOWN, build_module, find_function, function_tuple, module_tuple
+from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.values import public_name
 from opcost.torch_backend.weight_form import store_weights, weight_dtype
 
@@ -65,7 +66,7 @@ def test_every_operator_of_a_model_is_rebuilt_from_its_tuple(name: str, size: in
     arguments = {"init_weights": False} if name == "inception_v3" else {}
     model = get_model(name, weights=None, **arguments).eval()
     shape = (2, 3, size, size)
-    counts = capture(model, (torch.zeros(shape),), model_operator(name, None, shape))
+    counts = capture(ReadyModel(model, (torch.zeros(shape),)), model_operator(name, None, shape))
     modules = [count for count in counts.counts if not count.operator.is_function]
     assert len(modules) > 5
     for count in modules:
@@ -77,8 +78,8 @@ def test_every_operator_of_a_model_is_rebuilt_from_its_tuple(name: str, size: in
 @pytest.mark.parametrize(("name", "size"), [("mobilenet_v3_small", 32), ("swin_t", 32), ("vit_b_16", 224)])
 def test_weights_are_rebuilt_as_they_are_stored_in_the_model(name: str, size: int, is_channels_last: bool) -> None:
     operator = stored_as(model_operator(name, None, (2, 3, size, size)), "bfloat16", is_channels_last)
-    model, inputs = resolve(operator).with_inputs("meta")
-    counts = capture(model, inputs, operator)
+    ready = resolve(operator).with_inputs("meta")
+    counts = capture(ready, operator)
     modules = [count.operator for count in counts.counts if not count.operator.is_function]
     assert [rebuilt(one) for one in modules] == modules
     weights = [weight for one in modules for weight in build_module(one, "cpu").parameters()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from opcost.command.log import log_run
-from opcost.command.options import DEVICE, FOLDERS, JSON, NAMES, VERBOSE
+from opcost.command.options import ALLOW_CODE, DEVICE, FOLDERS, JSON, NAMES, VERBOSE
 from opcost.command.subcommand import Subcommand, folders_of
 
 
@@ -28,6 +28,6 @@ COMPARE_KERNELS = Subcommand(
     name="compare-kernels",
     does="compare the kernels of each model with those of its operator tuples run alone, on a GPU",
     example="resnet18_32x3x32x32 --device cuda",
-    options=(NAMES, DEVICE, *FOLDERS, JSON, VERBOSE),
+    options=(NAMES, DEVICE, *FOLDERS, JSON, VERBOSE, ALLOW_CODE),
     run=compare_kernels,
 )

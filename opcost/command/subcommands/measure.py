@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from opcost.command.log import log_run
 from opcost.command.options import (
+    ALLOW_CODE,
     CACHE,
     DURATION,
     EXECUTION,
@@ -87,6 +88,18 @@ MEASURE = Subcommand(
     does="measure time and energy of each operator tuple that the database does not have (block 2)",
     before=(("count", "resnet18_32x3x32x32"), ("filter", "resnet18_32x3x32x32")),
     example="resnet18_32x3x32x32 --seconds 3",
-    options=(OPEN_NAMES, MEASURING_DEVICE, *STAGE, DURATION, EXECUTION, CACHE, METER, SAME_BOARD, INPUT_VALUES, WHOLE),
+    options=(
+        OPEN_NAMES,
+        MEASURING_DEVICE,
+        *STAGE,
+        DURATION,
+        EXECUTION,
+        CACHE,
+        METER,
+        SAME_BOARD,
+        INPUT_VALUES,
+        WHOLE,
+        ALLOW_CODE,
+    ),
     run=measure,
 )

@@ -6,7 +6,7 @@ from argparse import Namespace
 from functools import partial
 
 from opcost.command.log import log_run
-from opcost.command.options import DURATION, EXECUTION, MEASURING_DEVICE, METER, NAMES, SAME_BOARD, STAGE
+from opcost.command.options import ALLOW_CODE, DURATION, EXECUTION, MEASURING_DEVICE, METER, NAMES, SAME_BOARD, STAGE
 from opcost.command.subcommand import Subcommand, folders_of
 
 
@@ -36,6 +36,6 @@ MEASURE_MODELS = Subcommand(
     name="measure-models",
     does="measure time and energy of each whole model that the database does not have",
     example="resnet18_32x3x32x32 --seconds 3",
-    options=(NAMES, MEASURING_DEVICE, *STAGE, DURATION, EXECUTION, METER, SAME_BOARD),
+    options=(NAMES, MEASURING_DEVICE, *STAGE, DURATION, EXECUTION, METER, SAME_BOARD, ALLOW_CODE),
     run=measure_models,
 )

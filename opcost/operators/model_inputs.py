@@ -1,0 +1,48 @@
+"""Inputs of whole models as a config describes them: trees of tensors, numbers and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from opcost.operators.tuples import VALUES, OperatorTuple, PlainValue, tensor_specs
+
+NORMAL, ZEROS, ONES, CAUSAL = "normal", "zeros", "ones", "causal"
+NAMED_VALUES = (NORMAL, ZEROS, ONES, CAUSAL)
+"""Values of a tensor by name. ``causal`` is a mask of attention: 1 on and below the diagonal of the last two
+dimensions, 0 above; in floating point 0 and minus infinity, to be added to the scores."""
+
+INTEGERS, UNIFORM = "integers", "uniform"
+"""The first item of values in a range, before its ends: uniformly distributed from the first to below the second."""
+
+USUAL_BOUND = 2
+"""The upper bound of integers if none is given: they are valid indices into every dimension of at least this size."""
+
+
+@dataclass(frozen=True)
+class DescribedInputs:
+    """The inputs of a model: positional ones, those by keyword, and the values of each tensor in order of identity.
+
+    The values of a tensor are one of ``NAMED_VALUES``, or (``INTEGERS`` or ``UNIFORM``, first, end).
+    """
+
+    positional: tuple[PlainValue, ...] = ()
+    keyword: tuple[tuple[str, PlainValue], ...] = ()
+    values: tuple[PlainValue, ...] = ()
+
+    def given_to(self, model: OperatorTuple) -> OperatorTuple:
+        """Return a whole model with these inputs."""
+        parameters = (*model.parameters, *(((VALUES, self.values),) if self.values else ()))
+        return replace(model, parameters=parameters, inputs=self.positional, keyword_inputs=self.keyword)
+
+    @property
+    def batch_size(self) -> int | None:
+        """The first number of the first tensor's shape, None if there is no tensor or it has no dimensions."""
+        specs = tensor_specs([*self.positional, *(value for _, value in self.keyword)])
+        return specs[0].shape[0] if specs and specs[0].shape else None
+
+
+def values_of(model: OperatorTuple) -> Mapping[int, PlainValue]:
+    """Return the described values of a whole model's tensors by their identities; the others have the usual ones."""
+    values = dict(model.parameters).get(VALUES, ())
+    return dict(enumerate(values)) if isinstance(values, tuple) else {}

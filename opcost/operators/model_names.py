@@ -1,0 +1,46 @@
+"""Names of models, as configs and commands write them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TORCHVISION = "torchvision"
+FILE = "file"
+SOURCES_OF_TEXT = ("transformers",)
+"""Sources whose models of two-dimensional inputs take texts."""
+
+
+@dataclass(frozen=True)
+class ModelName:
+    """A model's name and its source.
+
+    ``code`` is the Python file or the module of a user's function, whose source is ``file``; else None.
+    """
+
+    source: str
+    name: str
+    code: str | None = None
+
+    @staticmethod
+    def of(text: str) -> ModelName:
+        """Return the name that a text means.
+
+        ``resnet18`` is a model of torchvision. ``timm:resnet18`` has its source before the colon. ``net.py:build`` and
+        ``package.module:build`` name a function in a Python file or in a module, which has a dot.
+        """
+        before, _, name = text.rpartition(":")
+        if not before:
+            return ModelName(TORCHVISION, name)
+        if "." in before or "/" in before:
+            return ModelName(FILE, name, before)
+        return ModelName(before, name)
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether an input of two dimensions is a batch of texts, each of token ids."""
+        return self.source in SOURCES_OF_TEXT
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a user's function in a file or a module."""
+        return self.code is not None

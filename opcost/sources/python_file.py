@@ -1,0 +1,128 @@
+"""A user's function as a source of models (``ports.ModelSource``): ``net.py:build``.
+
+The function returns a model, or a model and its example inputs: a tensor, a sequence of positional arguments, or a dict
+of keyword arguments.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from opcost.errors import CannotBuildError
+from opcost.operators.tuples import OperatorTuple, seed_of
+from opcost.operators.user_code import UserCode
+from opcost.sources.arguments import arguments_of
+from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts
+from opcost.sources.user_frames import own_frames
+from opcost.torch_backend.inputs import model_inputs
+from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.weight_form import stored_like, tensor_stored_like
+
+
+@dataclass(frozen=True)
+class PythonFile:
+    """The source of one model: a user's function, which may run."""
+
+    code: UserCode
+
+    def library(self) -> str:
+        """Return the file's name."""
+        return str(self.code.path)
+
+    def names(self) -> list[str]:
+        """Return the name of the function."""
+        return [self.code.function]
+
+    def listed(self, model_name: str) -> ListedModel:
+        """Return what is known of the model without running code."""
+        return ListedModel(model_name, "", (), False, PublishedFacts(None, None), is_foreign=True)
+
+    def mistakes(self, config: ConfiguredModel) -> list[str]:
+        """Return no mistakes: those of the code show when it runs."""
+        return []
+
+    def ready(self, operator: OperatorTuple, device: str) -> ReadyModel:
+        """Return the model that the function builds, in eval mode, with its inputs, on a device.
+
+        Raises:
+            CannotBuildError: the function raises an error or returns no module, or there are no inputs.
+        """
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(operator))
+            with own_frames(self.code):
+                result = self._function()(**arguments_of(operator, device))
+        model, examples = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+        if not isinstance(model, nn.Module):
+            raise CannotBuildError(
+                f"{self.code} returned no torch.nn.Module but {type(model).__name__}; return the model, or the "
+                "model and its example inputs"
+            )
+        model = stored_like(model.eval().to(device), operator)
+        if operator.inputs or operator.keyword_inputs:
+            return ReadyModel(model, *model_inputs(operator, device, {}))
+        if examples is None:
+            raise CannotBuildError(
+                f"{self.code} returned no example inputs, and the config has none; write inputs: into the config, or "
+                "return (model, inputs)"
+            )
+        return ReadyModel(model, *given_inputs(examples, operator, device))
+
+    def _function(self) -> Callable[..., Any]:
+        found = getattr(self._module(), self.code.function, None)
+        if not callable(found):
+            raise CannotBuildError(f"{self.code.given} has no function {self.code.function}")
+        return found  # type: ignore[no-any-return]
+
+    def _module(self) -> ModuleType:
+        """Import the file, with its folder on the path for its own imports, now and later."""
+        if str(self.code.root) not in sys.path:
+            sys.path.insert(0, str(self.code.root))
+        name = self.code.module or self.code.path.stem
+        if self.code.module is not None:
+            return importlib.import_module(name)
+        loaded = sys.modules.get(name)
+        if loaded is not None and getattr(loaded, "__file__", None) == str(self.code.path):
+            return loaded
+        spec = importlib.util.spec_from_file_location(name, self.code.path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        # Under its own name, so that a module which it imports may import it, and its classes have a place.
+        is_free = name not in sys.modules
+        if is_free:
+            sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            if is_free:
+                del sys.modules[name]
+            raise
+        return module
+
+
+def given_inputs(examples: Any, operator: OperatorTuple, device: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Return positional and keyword inputs for a model from examples, on a device and stored as its weights are.
+
+    Args:
+        examples: a dict of keyword arguments, a sequence of positional ones, or the only one.
+        operator: the model's tuple, with the dtype of its weights.
+        device: the device; on ``meta`` tensors have shapes only.
+    """
+
+    def stored(value: Any) -> Any:
+        return tensor_stored_like(value.to(device), operator) if isinstance(value, torch.Tensor) else value
+
+    moved = tree_map(stored, examples)
+    if isinstance(moved, dict):
+        return (), moved
+    return (tuple(moved) if isinstance(moved, (tuple, list)) else (moved,)), {}

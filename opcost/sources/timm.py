@@ -1,0 +1,71 @@
+"""timm as a source of models (``ports.ModelSource``). Architectures only: nothing is downloaded."""
+
+from __future__ import annotations
+
+import timm
+import torch
+
+from opcost.errors import CannotBuildError, CannotMeasureError
+from opcost.operators.tuples import OperatorTuple, seed_of
+from opcost.sources.arguments import arguments_of, weights_file, weights_mistakes
+from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
+from opcost.torch_backend.inputs import model_inputs
+from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.weight_form import stored_like
+from opcost.torch_backend.workload import one_line
+
+BATCH_SIZE = 32
+DIMENSIONS = 4
+
+
+def library() -> str:
+    """Return the library's name and version."""
+    return f"timm {timm.__version__}"
+
+
+def names() -> list[str]:
+    """Return the names of all architectures."""
+    return list(timm.list_models())
+
+
+def listed(model_name: str) -> ListedModel:
+    """Return timm's facts of an architecture.
+
+    Raises:
+        CannotMeasureError: this version of timm has no such architecture.
+    """
+    if not timm.is_model(model_name):
+        question = suggestion(model_name, names(), "")
+        raise CannotMeasureError(f"this version of timm has no model {model_name!r}{question and f'; {question}'}")
+    known = timm.get_pretrained_cfg(model_name)
+    size = (3, 224, 224) if known is None else known.input_size
+    return ListedModel(model_name, "classification", (BATCH_SIZE, *size), False, PublishedFacts(None, None))
+
+
+def mistakes(config: ConfiguredModel) -> list[str]:
+    """Return one line for each mistake in a known model's config: another number of dimensions, missing weights."""
+    found = weights_mistakes(config)
+    if len(config.input_size) not in (0, DIMENSIONS):
+        usual = list(listed(config.model_name.partition(":")[2]).input_size)
+        text = f"{config.model_name} takes {DIMENSIONS} numbers such as {usual}, not {len(config.input_size)}"
+        found.append(f"{config.where('input_size')}: input_size: {text}")
+    return found
+
+
+def ready(operator: OperatorTuple, device: str) -> ReadyModel:
+    """Return a model in eval mode with its inputs, on a device.
+
+    Raises:
+        CannotBuildError: the arguments do not fit, or the local weights do not.
+    """
+    arguments = arguments_of(operator, device)
+    weights = weights_file(operator)
+    if weights is not None:
+        arguments["checkpoint_path"] = str(weights)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device(device):
+            torch.manual_seed(seed_of(operator))
+            model = timm.create_model(operator.short_name, pretrained=False, **arguments)
+    except (TypeError, ValueError, KeyError, AssertionError, AttributeError) as error:
+        raise CannotBuildError(f"{operator.short_name} cannot be built: {one_line(error)}") from error
+    return ReadyModel(stored_like(model.eval().to(device), operator), *model_inputs(operator, device, {}))

@@ -1,0 +1,176 @@
+"""transformers as a source of models (``ports.ModelSource``). Architectures only: nothing is downloaded.
+
+A model is named by its class: ``transformers:BertModel``. Its size is that of the class's default configuration,
+changed by ``arguments``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+import transformers
+from transformers.models.auto import modeling_auto
+
+from opcost.errors import CannotBuildError, CannotMeasureError
+from opcost.operators.model_inputs import INTEGERS
+from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, seed_of, storage_form, tensor_specs
+from opcost.sources.arguments import arguments_of, weights_file, weights_mistakes
+from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
+from opcost.torch_backend.inputs import model_inputs
+from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.workload import REFUSALS, one_line
+
+TEXT, IMAGE, SOUND = "input_ids", "pixel_values", "input_features"
+"""The main inputs of models that take one tensor: token ids, images, and spectrograms."""
+
+USUAL_LENGTH = 128
+USUAL_IMAGE = (3, 224, 224)
+USUAL_SPECTROGRAM = (80, 3000)
+USUAL_SIZES: dict[str, tuple[int, ...]] = {TEXT: (USUAL_LENGTH,), IMAGE: USUAL_IMAGE, SOUND: USUAL_SPECTROGRAM}
+"""The sizes of one sample: the length of a text; channels, height and width of an image, if the configuration has none;
+mel bands and frames of half a minute of speech."""
+
+BATCH_SIZE = 1
+
+NEEDS_INPUTS = "describe its inputs under inputs:"
+
+
+def library() -> str:
+    """Return the library's name and version."""
+    return f"transformers {transformers.__version__}"
+
+
+@functools.lru_cache
+def names() -> list[str]:
+    """Return the names of all classes of models that the library lists for a task."""
+    mappings = (getattr(modeling_auto, name) for name in dir(modeling_auto) if name.endswith("MAPPING_NAMES"))
+    listed_names: set[str] = set()
+    for value in (value for mapping in mappings for value in mapping.values()):
+        listed_names.update(value if isinstance(value, (tuple, list)) else [value])
+    return sorted(name for name in listed_names if name)
+
+
+def listed(model_name: str) -> ListedModel:
+    """Return the facts of a class of models.
+
+    Raises:
+        CannotMeasureError: this version of transformers has no such class, or it needs a further package.
+    """
+    cls = _class_of(model_name)
+    size = USUAL_SIZES.get(cls.main_input_name, ())
+    side = getattr(cls.config_class(), "image_size", None)
+    if cls.main_input_name == IMAGE and isinstance(side, int):
+        size = (USUAL_IMAGE[0], side, side)
+    return ListedModel(model_name, "", (BATCH_SIZE, *size) if size else (), False, PublishedFacts(None, None))
+
+
+def _class_of(model_name: str) -> Any:
+    """Return a class of models by its name."""
+    try:
+        cls = getattr(transformers, model_name, None)
+    except (ImportError, RuntimeError) as error:
+        raise CannotMeasureError(f"{model_name} cannot be imported: {one_line(error)}") from error
+    if getattr(cls, "is_dummy", False) or "dummy" in getattr(cls, "__module__", ""):
+        raise CannotMeasureError(f"{model_name} needs a package that is not installed")
+    is_model = isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel) and cls.config_class is not None
+    if not is_model:
+        question = suggestion(model_name, names(), f"name a class such as {names()[0]}")
+        raise CannotMeasureError(f"this version of transformers has no model {model_name!r}; {question}")
+    return cls
+
+
+def mistakes(config: ConfiguredModel) -> list[str]:
+    """Return one line for each mistake in a known model's config: missing weights, unknown arguments, another size."""
+    cls = _class_of(config.model_name.partition(":")[2])
+    return [*weights_mistakes(config), *_argument_mistakes(config, cls), *_size_mistakes(config, cls)]
+
+
+def _argument_mistakes(config: ConfiguredModel, cls: Any) -> Iterator[str]:
+    """Yield a line for each unknown argument: transformers ignores them silently."""
+    usual = cls.config_class()
+    known = sorted({*vars(usual), *getattr(usual, "attribute_map", {})})
+    for name in config.argument_names:
+        if name not in known and not hasattr(usual, name):
+            close = difflib.get_close_matches(name, known, n=1)
+            remedy = f"did you mean {close[0]}?" if close else f"{cls.config_class.__name__} has {', '.join(known)}"
+            yield f"{config.where('arguments')}: arguments: {cls.__name__} has no {name}; {remedy}"
+
+
+def _size_mistakes(config: ConfiguredModel, cls: Any) -> Iterator[str]:
+    if not config.input_size:
+        return
+    usual = USUAL_SIZES.get(cls.main_input_name)
+    where = f"{config.where('input_size')}: input_size: {config.model_name}"
+    if usual is None:
+        yield f"{where} takes {cls.main_input_name}; {NEEDS_INPUTS}"
+    elif len(config.input_size) != 1 + len(usual):
+        yield f"{where} takes {1 + len(usual)} numbers such as {[BATCH_SIZE, *usual]}, not {len(config.input_size)}"
+
+
+def ready(operator: OperatorTuple, device: str) -> ReadyModel:
+    """Return a model in eval mode with its inputs, on a device, with weights as the model initialises them.
+
+    Raises:
+        CannotBuildError: the arguments do not fit, or the model needs inputs that its size does not describe.
+    """
+    cls = _class_of(operator.short_name)
+    dtype, is_channels_last = storage_form(operator)
+    weights = weights_file(operator)
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of(operator))
+        try:
+            configuration = cls.config_class(**arguments_of(operator, device))
+            if weights is None:
+                with torch.device(device):
+                    model = cls._from_config(configuration, dtype=getattr(torch, dtype))
+            else:
+                model = cls.from_pretrained(weights, dtype=getattr(torch, dtype), local_files_only=True)
+        except (*REFUSALS, KeyError, AttributeError, OSError) as error:
+            raise CannotBuildError(f"{operator.short_name} cannot be built: {one_line(error)}") from error
+    model = model.eval().to(device)
+    if is_channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    described, values = with_named_inputs(operator, model)
+    return ReadyModel(model, *model_inputs(described, device, values))
+
+
+def with_named_inputs(operator: OperatorTuple, model: Any) -> tuple[OperatorTuple, dict[int, PlainValue]]:
+    """Return a model's tuple with its one input under its name, and the values of token ids.
+
+    A model with an encoder and a decoder of texts gets a decoder's input of the same length. Inputs that a config
+    describes by keyword stay as they are.
+    """
+    if operator.keyword_inputs or not operator.inputs:
+        return operator, {}
+    if len(operator.inputs) > 1 or not isinstance(operator.inputs[0], TensorSpec):
+        return operator, {}
+    (spec,) = tensor_specs(operator.inputs)
+    named: list[tuple[str, PlainValue]] = [(model.main_input_name, spec)]
+    values: dict[int, PlainValue] = {}
+    configuration = model.config
+    if model.main_input_name == TEXT:
+        tokens = (INTEGERS, 0, int(configuration.get_text_config().vocab_size))
+        values[0] = tokens
+        if getattr(configuration, "is_encoder_decoder", False):
+            named.append(("decoder_input_ids", replace(spec, identity=1)))
+            values[1] = tokens
+    return replace(operator, inputs=(), keyword_inputs=tuple(named)), values
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the library's advice on configurations, which is for training and generation."""
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,163 @@
+"""The keys of a config that are trees: the arguments of a model, and its described inputs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import yaml
+
+from opcost.operators.model_inputs import INTEGERS, NAMED_VALUES, NORMAL, UNIFORM, DescribedInputs
+from opcost.operators.tuples import PlainValue, Structure, TensorSpec
+from opcost.storage.config_nodes import Mistake, described, doubled, kind, line_of, shown
+
+SHAPE, DTYPE, RANGE, VALUES = TENSOR_KEYS = ("shape", "dtype", "range", "values")
+"""The keys of a tensor. A mapping with a shape is one; any other is a dict."""
+
+FLOATING_DTYPES = ("float32", "float64", "float16", "bfloat16")
+INTEGER_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
+DTYPES = (*FLOATING_DTYPES, *INTEGER_DTYPES, "bool", "complex64")
+
+MAXIMUM_SIDE = 2**40
+
+TENSOR_EXAMPLE = "{shape: [8, 128], dtype: int64, range: [0, 30522]}"
+INPUTS_EXAMPLE = f"inputs: {{input_ids: {TENSOR_EXAMPLE}}}"
+ARGUMENTS_EXAMPLE = "arguments: {num_hidden_layers: 2}"
+
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+Parts: TypeAlias = tuple[tuple[str, PlainValue], ...]
+
+
+def arguments_in(node: yaml.Node | None) -> tuple[Parts, list[Mistake]]:
+    """Return the arguments of a model by name, and the mistakes in them."""
+    reader = _Reader("arguments", f"write {ARGUMENTS_EXAMPLE}")
+    if node is None or kind(node) == "null":
+        return (), []
+    if not isinstance(node, yaml.MappingNode):
+        return (), [reader.mistake(node, f"the value is {described(node)}")]
+    return reader.parts(node), reader.mistakes
+
+
+def inputs_in(node: yaml.Node | None) -> tuple[DescribedInputs | None, list[Mistake]]:
+    """Return the inputs that a config describes, None if it describes none, and the mistakes in them.
+
+    A list has the positional arguments, a mapping those by keyword, and a tensor is the only one.
+    """
+    reader = _Reader("inputs", f"write {INPUTS_EXAMPLE}", with_tensors=True)
+    if node is None or kind(node) == "null":
+        return None, []
+    if not isinstance(node, (yaml.MappingNode, yaml.SequenceNode)):
+        return None, [reader.mistake(node, f"the value is {described(node)}")]
+    value = reader.value(node)
+    positional: tuple[PlainValue, ...] = ()
+    keyword: Parts = ()
+    if isinstance(value, Structure):
+        keyword = value.parts
+    else:
+        positional = value if isinstance(value, tuple) else (value,)
+    values = tuple(reader.values)
+    return DescribedInputs(positional, keyword, values if any(one != NORMAL for one in values) else ()), reader.mistakes
+
+
+@dataclass
+class _Reader:
+    """Reads the nodes of one key. ``values`` are those of the tensors so far."""
+
+    key: str
+    remedy: str
+    with_tensors: bool = False
+    mistakes: list[Mistake] = field(default_factory=list)
+    values: list[PlainValue] = field(default_factory=list)
+
+    def mistake(self, node: yaml.Node, text: str, remedy: str | None = None) -> Mistake:
+        """Return a mistake at a node."""
+        return line_of(node), f"{self.key}: {text}; {remedy or self.remedy}"
+
+    def value(self, node: yaml.Node) -> PlainValue:
+        """Return the value of a node."""
+        if isinstance(node, yaml.MappingNode):
+            is_tensor = self.with_tensors and any(key.value == SHAPE for key, _ in node.value)
+            return self._tensor(node) if is_tensor else Structure("dict", self.parts(node))
+        if isinstance(node, yaml.SequenceNode):
+            return tuple(map(self.value, node.value))
+        return self._scalar(node)
+
+    def parts(self, node: yaml.MappingNode) -> Parts:
+        """Return the values of a mapping by name."""
+        self.mistakes += doubled((key for key, _ in node.value), f"{self.key}: ")
+        named = []
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or not _NAME.fullmatch(key.value):
+                text = f"{described(key)} is no name of an argument"
+                self.mistakes.append(self.mistake(key, text))
+            else:
+                named.append((key.value, self.value(value)))
+        return tuple(dict(named).items())
+
+    def _scalar(self, node: yaml.Node) -> PlainValue:
+        name = kind(node)
+        if name == "null":
+            return None
+        if name == "bool":
+            return bool(yaml.SafeLoader.bool_values[node.value.lower()])
+        if name == "int" and _INTEGER.fullmatch(node.value):
+            return int(node.value)
+        if name in ("float", "str") and _NUMBER.fullmatch(node.value):
+            # PyYAML reads 1e-3 as a text.
+            is_quoted = isinstance(node, yaml.ScalarNode) and node.style in ("'", '"')
+            return str(node.value) if is_quoted else float(node.value)
+        if name == "str":
+            return str(node.value)
+        self.mistakes.append(self.mistake(node, f"{described(node)} is no value", "write a number, a text or a list"))
+        return None
+
+    def _tensor(self, node: yaml.MappingNode) -> PlainValue:
+        entries = {key.value: (key, value) for key, value in node.value}
+        self.mistakes += doubled((key for key, _ in node.value), f"{self.key}: ")
+        for name, (key, _) in entries.items():
+            if name not in TENSOR_KEYS:
+                remedy = f"a tensor has {', '.join(TENSOR_KEYS)}"
+                self.mistakes.append(self.mistake(key, f"{shown(str(name))}: unknown key of a tensor", remedy))
+        nodes = {name: value for name, (_, value) in entries.items()}
+        shape = self._shape(nodes[SHAPE])
+        dtype = self._one_of(nodes.get(DTYPE), DTYPES, "float32")
+        identity = len(self.values)
+        self.values.append(self._values(nodes, dtype))
+        return TensorSpec(shape, dtype, identity=identity)
+
+    def _shape(self, node: yaml.Node) -> tuple[int, ...]:
+        value = self.value(node)
+        sides = value if isinstance(value, tuple) else ()
+        numbers = tuple(side for side in sides if type(side) is int and 0 < side <= MAXIMUM_SIDE)
+        if not isinstance(value, tuple) or len(numbers) < len(sides):
+            text = f"shape: the value is {described(node)}"
+            self.mistakes.append(self.mistake(node, text, "write shape: [8, 128] (whole numbers above 0)"))
+        return numbers
+
+    def _values(self, nodes: dict[str, yaml.Node], dtype: str) -> PlainValue:
+        """Return the values of a tensor: those in a range, or named ones."""
+        if RANGE not in nodes:
+            return self._one_of(nodes.get(VALUES), NAMED_VALUES, NORMAL)
+        if VALUES in nodes:
+            self.mistakes.append(self.mistake(nodes[VALUES], "values: given beside range", "keep one"))
+        is_real = dtype in FLOATING_DTYPES
+        ends = self.value(nodes[RANGE])
+        numbers = (int, float) if is_real else (int,)
+        is_range = isinstance(ends, tuple) and len(ends) == 2 and all(type(end) in numbers for end in ends)
+        if not is_range or not ends[0] < ends[1]:  # type: ignore[index, operator]
+            remedy = f"write range: {'[0.0, 1.0]' if is_real else '[0, 30522]'} (the second is excluded, and larger)"
+            self.mistakes.append(self.mistake(nodes[RANGE], f"range: the value is {described(nodes[RANGE])}", remedy))
+            return NORMAL
+        return (UNIFORM if is_real else INTEGERS, *ends)  # type: ignore[misc]
+
+    def _one_of(self, node: yaml.Node | None, known: tuple[str, ...], usual: str) -> str:
+        if node is None:
+            return usual
+        if isinstance(node, yaml.ScalarNode) and node.value in known:
+            return str(node.value)
+        self.mistakes.append(self.mistake(node, f"the value is {described(node)}", f"write one of {', '.join(known)}"))
+        return usual
