@@ -7,6 +7,7 @@ from pathlib import Path
 
 import claims_of_boards as boards
 import claims_of_loops as loops
+import claims_of_precisions as precisions
 import claims_of_predictions as predictions
 import claims_of_rows as rows
 import claims_of_sums as sums
@@ -18,6 +19,9 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     sums.kernels_alone,
     sums.resnet50,
     sums.under_the_whitelist,
+    precisions.sums_in_precisions,
+    precisions.sums_of_two_models,
+    precisions.kernels_in_precisions,
     predictions.held_out_kinds,
     predictions.whitelisted_sums,
     boards.two_boards,

@@ -22,6 +22,8 @@ PAGE = Path("docs/accuracy.md")
 SUMS = "database/sum_vs_full.csv"
 OPERATORS = "database/operator_measurements.csv"
 WHOLES = "database/full_model_measurements.csv"
+CHAINS = "database/calls_in_chains.csv"
+PRECISIONS = "docs/data/precisions"
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,25 @@ SUM_LINES = (
     against_wholes("energy, with the cache correction", "energy_corrected"),
     against_wholes("time, modules alone", "modules_time"),
     against_wholes("energy, modules alone", "modules_energy"),
+)
+
+
+def in_precision(name: str, key: str) -> tuple[str, ...]:
+    quantities = ("time", "time_corrected", "energy", "energy_corrected")
+    return (name, *(f"{{{key}_{quantity}_{figure}}}" for quantity in quantities for figure in ("median", "worst_sum")))
+
+
+PRECISION_HEADER = (
+    "sums of {precision_models} models",
+    *("time: median", "worst", "with the correction: median", "worst"),
+    *("energy: median", "worst", "with the correction: median", "worst"),
+)
+PRECISION_LINES = (
+    in_precision("fp32", "fp32"),
+    in_precision("tf32", "tf32"),
+    in_precision("bf16", "bf16"),
+    in_precision("bf16, channels last", "bf16_channels_last"),
+    in_precision("all {precision_sums}", "all_precisions"),
 )
 
 GRAPHS = "CUDA graphs, captured values"
@@ -96,6 +117,31 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "PyTorch profiler, eager, one run each",
             "{kernel_days}",
             ("database/kernel_times.csv",),
+        ),
+    ),
+    "precision claims": (
+        Claim(
+            "Sums of ResNet-50 and ViT-B/16 in amp-bf16, over their wholes: {autocast_time} in time, corrected "
+            "{autocast_time_corrected}; {autocast_energy} in energy, corrected {autocast_energy_corrected}",
+            "as above",
+            "{autocast_days}",
+            (f"{PRECISIONS}/h200_second", CHAINS),
+        ),
+        Claim(
+            "The same in bf16 on an H100: {h100_time} in time, corrected {h100_time_corrected}; {h100_energy} in "
+            "energy, corrected {h100_energy_corrected}",
+            "as above, with the cache correction of chains in fp32",
+            "{h100_days}",
+            (f"{PRECISIONS}/h100", CHAINS),
+        ),
+        Claim(
+            "Kernels alone take {precision_kernels_lowest} to {precision_kernels_highest} of their time in the model, "
+            "{precision_kernels_median} in the median of {precision_kernel_cases} cases of {precision_kernel_models} "
+            "models on an H200; on an H100 {h100_kernels} (ResNet-50 and ViT-B/16 in bf16); "
+            "{precision_same_kernels_lowest} of the time is in the same kernels",
+            "PyTorch profiler, eager, one run each",
+            "{precision_kernel_days}",
+            (f"{PRECISIONS}/h200_fifth", f"{PRECISIONS}/h100"),
         ),
     ),
     "predictions": (
@@ -270,12 +316,16 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
         ),
     ),
 }
-"""The claims of each section of the page; the table of sums against wholes stands before those of ``sums``."""
+"""The claims of each section of the page; tables of sums against wholes stand before two of them."""
 
 
 def tables(figures: Mapping[str, str]) -> dict[str, str]:
     """Return each section's table by the section's name."""
-    found = {"wholes": markdown(_filled(SUM_HEADER, figures), [_filled(line, figures) for line in SUM_LINES])}
+    against = {"wholes": (SUM_HEADER, SUM_LINES), "precisions": (PRECISION_HEADER, PRECISION_LINES)}
+    found = {
+        section: markdown(_filled(header, figures), [_filled(line, figures) for line in lines])
+        for section, (header, lines) in against.items()
+    }
     for section, claims in CLAIMS.items():
         lines = [
             (*_filled((one.statement, one.conditions, one.measured), figures), ", ".join(map(_link, one.rows)))

@@ -7,6 +7,8 @@ from pathlib import Path
 import pandas as pd
 from claim_formats import board_of, days, milliseconds
 
+from opcost.comparing.cache_chains import SIXTEEN_BITS
+
 CARD = "NVIDIA H200"
 """The card that the figures are of, where nothing else is said: rows of other cards have figures of their own."""
 
@@ -71,12 +73,15 @@ def cited_convolution(root: Path) -> dict[str, str]:
 
 
 def cache_correction(root: Path) -> dict[str, str]:
-    """Return the days and boards of the cache correction, and of the calls of operators in models."""
+    """Return the days and boards of the cache correction by dtype, and of the calls of operators in models."""
     chains = pd.read_csv(root / "database" / "calls_in_chains.csv")
     calls = pd.read_csv(root / "database" / "model_operators.csv")
-    return {
-        "chains_boards": ", ".join(sorted(map(board_of, chains["device_uuid"].unique()))),
-        "chains_days": days(chains["measured_at"]),
+    has_16_bits = chains["design"].str.endswith(SIXTEEN_BITS)
+    found = {}
+    for name, rows in (("chains", chains[~has_16_bits]), ("bf16_chains", chains[has_16_bits])):
+        found[f"{name}_boards"] = ", ".join(sorted(map(board_of, rows["device_uuid"].unique())))
+        found[f"{name}_days"] = days(rows["measured_at"])
+    return found | {
         "calls_days": days(calls["counted_at"]),
         "calls_models": str(calls["model"].nunique()),
     }

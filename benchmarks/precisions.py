@@ -126,7 +126,7 @@ def _line(*cells: str) -> str:
 
 
 def draw(found: pd.DataFrame, target: Path) -> None:
-    """Draw the energy per image in each precision, of each model on one board: that with the most precisions."""
+    """Draw the energy per image in each precision, of each model on one board: the first with the most precisions."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -140,7 +140,8 @@ def draw(found: pd.DataFrame, target: Path) -> None:
     card = ", ".join(sorted(set(drawn["card"])))
     width = 0.85 / len(shown)
     with mpl.rc_context({"font.size": 8, "svg.hashsalt": "opcost"}):
-        figure, axes = plt.subplots(figsize=(7.0, 3.4), layout="constrained")
+        figure, axes = plt.subplots(figsize=(8.0, 3.4), layout="constrained")
+        axes.margins(x=0.01)
         for number, name in enumerate(shown):
             middles = [index + (number - (len(shown) - 1) / 2) * width for index in range(len(models))]
             look = {"color": COLOURS[number], "hatch": HATCHES[number], "edgecolor": "white"}

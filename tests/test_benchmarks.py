@@ -720,14 +720,25 @@ def test_energies_per_image_are_those_of_the_wholes_in_their_files(benchmark):
 
 def test_kinds_are_shown_by_the_energy_that_they_save_and_models_with_missing_rows_are_left_out(benchmark):
     precisions = benchmark("precisions")
-    found = precisions.kinds_saved(precisions.reports_of(PRECISIONS))
-    assert set(found["model"]) == {"convnext_tiny", "resnet50", "swin_t", "vit_b_16"}
+    reports = list(precisions.reports_of(PRECISIONS))
+    found = precisions.kinds_saved(reports)
+    models = ["convnext_tiny", "densenet121", "efficientnet_b0", "resnet50", "swin_t", "vit_b_16"]
+    assert sorted(set(found["model"])) == models
+    with_missing_rows = [one for one in reports if (one.device_uuid or "").startswith("GPU-7e56")]
+    assert any(one.name.startswith("efficientnet_b0") for one in with_missing_rows)
+    assert set(precisions.kinds_saved(with_missing_rows)["model"]) == {"convnext_tiny"}
     assert not found.duplicated(["model", "precision", "kind"]).any()
     lines = [line.split(" | ") for line in precisions.kinds_table(found).splitlines()]
     assert lines[0] == ["| mJ per image saved", "kind", "tf32", "amp-bf16", "bf16", "bf16 channels_last |"]
     of_vit = [line for line in lines if line[0] == "| vit_b_16"]
     assert [line[1] for line in of_vit[:3]] == ["Linear", "MultiheadAttention", "LayerNorm"]
     assert of_vit[2][3] == "-7.11 (-92.9 %)"
+
+
+def test_sums_with_missing_rows_are_no_claim(benchmark):
+    claims, root = benchmark("claims_of_precisions"), BENCHMARKS.parent
+    with pytest.raises(ValueError, match="efficientnet_b0_32x3x224x224_fp32: the sum lacks 35 operators"):
+        claims.sums_of(root, "h200_fourth", ["efficientnet_b0"], ["fp32"])
 
 
 def test_energies_are_drawn_of_one_board_for_each_model(benchmark, tmp_path):
