@@ -45,9 +45,10 @@ REPRESENTATIVE_RATIO = 0.95
 class ModelFigures:
     """The cost of one run of a model under one set of conditions: the measured whole, and the sum of its operators.
 
-    ``input_size`` has the batch first. ``whole`` is None if it is not measured, ``cost`` if the model is not counted,
-    ``correction`` (the cache correction of the sum) if it is unknown. The sum has all operators that compute something
-    and have a row, whitelisted or not. ``predicted`` is the predicted cost of the others, if it is a part of the cost.
+    ``input_size`` has the batch first, and is empty if unknown. ``whole`` is None if it is not measured, ``cost`` if the
+    model is not counted, ``correction`` (the cache correction of the sum) if it is unknown. The sum has all operators
+    that compute something and have a row, whitelisted or not. ``predicted`` is the predicted cost of the others, if it
+    is a part of the cost.
     """
 
     name: str
@@ -59,9 +60,9 @@ class ModelFigures:
     predicted: Piece | None = None
 
     @property
-    def samples(self) -> int:
-        """The samples of one run: images, clips, or pairs of frames."""
-        return self.input_size[0]
+    def samples(self) -> int | None:
+        """The samples of one run: images, texts, clips, or pairs of frames; None if unknown."""
+        return self.input_size[0] if self.input_size else None
 
     @property
     def is_complete(self) -> bool:

@@ -86,15 +86,15 @@ class RankingSource:
 
     def saving_per_sample(self, cost: float | None, roof_ratio: float | None) -> float | None:
         """Return the part of a sample's cost that is above the roof."""
-        return None if cost is None or roof_ratio is None else cost * (1 - roof_ratio) / self.model.samples
+        return None if cost is None or roof_ratio is None else self.per_sample(cost * (1 - roof_ratio))
 
     def per_sample(self, cost: float | None) -> float | None:
-        """Return the part of a cost that one sample has."""
-        return None if cost is None else cost / self.model.samples
+        """Return the part of a cost that one sample has, None if either is unknown."""
+        return None if cost is None or self.model.samples is None else cost / self.model.samples
 
     def samples_per(self, cost: float | None) -> float | None:
         """Return the samples per unit of a cost."""
-        return None if cost is None else self.model.samples / cost
+        return None if cost is None or self.model.samples is None else self.model.samples / cost
 
     @property
     def energy_missing_reason(self) -> str | None:
@@ -126,7 +126,9 @@ class RankingRow(Columns):
     """
 
     name: Annotated[str, MODEL] = _of(lambda one: one.model.name)
-    batch_size: Annotated[int, Column("samples of one run", COUNT_FROM_1)] = _of(lambda one: one.model.samples)
+    batch_size: Annotated[int | None, Column("samples of one run; empty if unknown", COUNT_FROM_1)] = _of(
+        lambda one: one.model.samples
+    )
     input_size: Annotated[str, Column("size of the input, batch first")] = _of(
         lambda one: "x".join(map(str, one.model.input_size))
     )

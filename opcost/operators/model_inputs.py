@@ -36,10 +36,10 @@ class DescribedInputs:
         return replace(model, parameters=parameters, inputs=self.positional, keyword_inputs=self.keyword)
 
     @property
-    def batch_size(self) -> int | None:
-        """The first number of the first tensor's shape, None if there is no tensor or it has no dimensions."""
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the first tensor, empty if there is none."""
         specs = tensor_specs([*self.positional, *(value for _, value in self.keyword)])
-        return specs[0].shape[0] if specs and specs[0].shape else None
+        return specs[0].shape if specs else ()
 
 
 def values_of(model: OperatorTuple) -> Mapping[int, PlainValue]:

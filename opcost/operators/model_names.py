@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 TORCHVISION = "torchvision"
 FILE = "file"
+SOURCES_OF_ANY_CASE = ("transformers", FILE)
+"""Sources whose models are classes or functions of any name; those of the others have lower-case names."""
+
 SOURCES_OF_TEXT = ("transformers",)
 """Sources whose models of two-dimensional inputs take texts."""
 

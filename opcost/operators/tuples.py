@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TypeAlias, Union
 
 from opcost.operators.layouts import channels_last_strides
-from opcost.operators.model_names import FILE, TORCHVISION, ModelName
+from opcost.operators.model_names import FILE, SOURCES_OF_ANY_CASE, TORCHVISION, ModelName
 
 PlainValue: TypeAlias = Union[
     bool, int, float, str, "TensorSpec", "Constant", "Structure", tuple["PlainValue", ...], None
@@ -179,8 +179,8 @@ class OperatorTuple:
         modules (``resnet.Bottleneck``). The name decides because importing torchvision to ask takes seconds.
         """
         package, _, name = self.operator.rpartition(".")
-        prefix = f"{package}."
-        return prefix in MODEL_PACKAGES.values() and (name.islower() or prefix != TORCHVISION_MODELS)
+        source = next((one for one, prefix in MODEL_PACKAGES.items() if prefix == f"{package}."), None)
+        return source is not None and (name.islower() or source in SOURCES_OF_ANY_CASE)
 
     @cached_property
     def floating_inputs(self) -> tuple[TensorSpec, ...]:

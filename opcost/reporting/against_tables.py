@@ -148,7 +148,8 @@ def _title(report: AgainstReport) -> str:
     """Return the model, its input, the device, and the conditions; a shared memory format only if it is not usual."""
     these, others = report.labels
     shared = set(asdict(report.chosen).values()) & set(asdict(report.other_chosen).values()) - {CONTIGUOUS}
-    size = f"batch {report.batch_size}, {report.input_size.partition('x')[2]}"
+    batch, _, sample = report.input_size.partition("x")
+    size = f"batch {batch}, {sample}" if batch else "batch unknown"
     facts = (report.conditions.device_product, report.conditions.execution, *shared)
     return f"{_short_name(report)} ({size}) on {', '.join(facts)}: {these} against {others}"
 

@@ -98,7 +98,7 @@ def _print_cost(label: str, model: ShownModel) -> None:
     """Print a line for time and one for energy: the cost, the sum, and the roof."""
     row = model.row
     saving_s, saving_j = (
-        None if saving is None else saving * row.batch_size
+        None if saving is None or row.batch_size is None else saving * row.batch_size
         for saving in (row.saving_time_per_sample_s, row.saving_energy_per_sample_j)
     )
     time = (

@@ -169,7 +169,7 @@ def _labels(rows: Sequence[RankingRow]) -> list[str]:
 
 
 def _name_without_size(row: RankingRow) -> str:
-    return row.name.removesuffix(f"_{row.input_size}")
+    return row.name.removesuffix(f"_{row.input_size}") if row.input_size else row.name
 
 
 def _sample_size(row: RankingRow) -> str:
@@ -178,14 +178,17 @@ def _sample_size(row: RankingRow) -> str:
 
 def _shared_size(rows: Sequence[RankingRow]) -> dict[str, str]:
     """Return words for the batch and for the size of a sample by column, each only if all rows share it."""
-    words = {"batch": {f"batch {row.batch_size}" for row in rows}, "size": {_sample_size(row) for row in rows}}
-    return {title: next(iter(found)) for title, found in words.items() if len(found) == 1}
+    words = {
+        "batch": {"" if row.batch_size is None else f"batch {row.batch_size}" for row in rows},
+        "size": {_sample_size(row) for row in rows},
+    }
+    return {title: one for title, (one, *others) in words.items() if one and not others}
 
 
 def _title_of_model(row: RankingRow, differing: Sequence[str]) -> str:
     size = ", ".join(_shared_size([row]).values())
     name = _name_without_size(row) + doubt_mark(is_cost_doubtful(row))
-    return f"{name} ({size}) on {_conditions_title([row], differing)}"
+    return f"{name}{f' ({size})' if size else ''} on {_conditions_title([row], differing)}"
 
 
 def _title(rows: Sequence[RankingRow], by: str, sizes: Iterable[str], differing: Sequence[str]) -> str:
@@ -239,8 +242,8 @@ def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
     )
     return (
         label + doubt_mark(is_cost_doubtful(row)),
-        str(row.batch_size),
-        _sample_size(row),
+        UNKNOWN if row.batch_size is None else str(row.batch_size),
+        _sample_size(row) or UNKNOWN,
         *(figure if figure == UNKNOWN else mark + figure for figure in figures),
         *(figure if figure == UNKNOWN else figure + doubt for figure in of_sum),
     )

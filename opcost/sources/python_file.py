@@ -64,16 +64,14 @@ class PythonFile:
         model, examples = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(model, nn.Module):
             raise CannotBuildError(
-                f"{self.code} returned no torch.nn.Module but {type(model).__name__}; return the model, or the "
-                "model and its example inputs"
+                f"{self.code} returned {type(model).__name__} instead of a torch.nn.Module, or of one and its inputs"
             )
         model = stored_like(model.eval().to(device), operator)
         if operator.inputs or operator.keyword_inputs:
             return ReadyModel(model, *model_inputs(operator, device, {}))
         if examples is None:
             raise CannotBuildError(
-                f"{self.code} returned no example inputs, and the config has none; write inputs: into the config, or "
-                "return (model, inputs)"
+                f"{self.code} returned no example inputs beside the model, and the config describes none"
             )
         return ReadyModel(model, *given_inputs(examples, operator, device))
 

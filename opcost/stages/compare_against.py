@@ -33,7 +33,7 @@ class AgainstReport:
     """
 
     name: str
-    batch_size: int
+    batch_size: int | None
     input_size: str
     chosen: ChosenConditions
     other_chosen: ChosenConditions
@@ -153,11 +153,11 @@ def _report(
     data: AgainstData, config: ModelConfig, other: ChosenConditions, candidates: tuple[_Candidate, _Candidate]
 ) -> AgainstReport:
     these, others = _of_one_board(data, candidates)
-    found = side_by_side(these, others, config.input_size[0])
+    found = side_by_side(these, others, config.batch_size or 1)
     return AgainstReport(
         name=config.name,
-        batch_size=config.input_size[0],
-        input_size="x".join(map(str, config.input_size)),
+        batch_size=config.batch_size,
+        input_size="x".join(map(str, config.shape)),
         chosen=chosen_by(config),
         other_chosen=other,
         device_uuid=these.board,

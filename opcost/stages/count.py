@@ -231,12 +231,19 @@ def _count(task: _Task) -> OperatorCounts:
         )
         raise UserError(f"{config.where('model_name')}: model_name: {config.model_name}: {error}; {remedy}") from error
     except CannotBuildError as error:
-        remedy = "fix the function, which was registered with torchvision"
-        raise UserError(f"{config.where('model_name')}: model_name: {error}; {remedy}") from error
+        first, *frames = str(error).splitlines()
+        raise UserError(f"{config.where('model_name')}: model_name: {first}; {_remedy(task)}", *frames) from error
     except CannotMeasureError as error:
         raise UserError(_does_not_run(task, str(error))) from error
     except REFUSALS as error:
         raise UserError(_does_not_run(task, one_line(error))) from error
+
+
+def _remedy(task: _Task) -> str:
+    """Return what to do about a model that cannot be built."""
+    if not task.model.listed.is_foreign:
+        return "correct its arguments or inputs"
+    return "fix the function" if task.config.code else "fix the function, which was registered with torchvision"
 
 
 def _check_composites(config: ModelConfig, model: nn.Module) -> None:

@@ -48,7 +48,7 @@ def _published(model: OperatorTuple, config: ModelConfig) -> Size | None:
 def published_size(listed: ListedModel, input_size: Sequence[int]) -> Size | None:
     """Return the size of a model by its published facts, scaled to its input; None if unknown."""
     facts = listed.published
-    if facts.multiply_adds is None:
+    if facts.multiply_adds is None or not input_size:
         return None
     samples = math.prod(input_size) / math.prod(listed.input_size[1:])
     flop = round(2 * facts.multiply_adds * samples)

@@ -97,10 +97,10 @@ class RankingData:
         elif counts is not None:
             cost = sum_beside(None, counts, self.measurements, conditions)
         if cost is None or counts is None or not cost.parts:
-            return ModelFigures(model.config.name, model.config.input_size, conditions, whole, None)
+            return ModelFigures(model.config.name, model.config.shape, conditions, whole, None)
         of_model = corrections_of(counts, corrections)
         correction = None if of_model is None else of_model.of(cost.summed)
-        return ModelFigures(model.config.name, model.config.input_size, conditions, whole, cost, correction)
+        return ModelFigures(model.config.name, model.config.shape, conditions, whole, cost, correction)
 
 
 def read_ranking_data(request: Request, configs: Sequence[ModelConfig], names: Collection[str]) -> RankingData:

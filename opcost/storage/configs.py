@@ -100,11 +100,14 @@ class ModelConfig:
         return tuple(name for name, _ in self.arguments)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of the first input, batch first; empty if it is unknown."""
+        return self.input_size or (() if self.inputs is None else self.inputs.shape)
+
+    @property
     def batch_size(self) -> int | None:
         """The number of samples of a run, None if it is unknown."""
-        if self.input_size:
-            return self.input_size[0]
-        return None if self.inputs is None else self.inputs.batch_size
+        return self.shape[0] if self.shape else None
 
     def where(self, key: str) -> str:
         """Return the file and line of a key, for a message: ``measurements/x/summary.yml:3``."""
