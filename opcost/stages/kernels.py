@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -54,7 +54,7 @@ class KindOfOperator:
 class KernelsReport:
     """The kernels of one model: all, those inside counted calls, and those of calls that launch the same alone.
 
-    ``differences`` has a line for each tuple that launches other kernels alone: both lists of kernels, and the time.
+    ``kinds`` has the times by kind of operator, ``tuples`` by operator tuple. ``differences`` has a line for each tuple that launches other kernels alone: both lists of kernels, and the time.
     """
 
     name: str
@@ -63,6 +63,7 @@ class KernelsReport:
     counted_ratio: float
     same_kernels_ratio: float
     kinds: tuple[KindOfOperator, ...]
+    tuples: tuple[KindOfOperator, ...]
     differences: tuple[str, ...]
 
 
@@ -130,7 +131,7 @@ def _rows(report: KernelsReport, config: ModelConfig, conditions: Conditions) ->
 def _compare(config: ModelConfig, device: str, code: UserCode | None) -> KernelsReport:
     whole, calls = _in_model(config, device, code)
     alone = _alone(list(calls), device, partial(autocast, config.precision, device, keeps_casts=False))
-    kinds = tuple(_kinds(calls, alone))
+    kinds = tuple(_kinds(calls, alone, lambda operator: operator.short_name))
     return KernelsReport(
         name=config.name,
         kernels=whole.names.total(),
@@ -138,6 +139,7 @@ def _compare(config: ModelConfig, device: str, code: UserCode | None) -> Kernels
         counted_ratio=sum(kind.in_model_s for kind in kinds) / whole.time_s,
         same_kernels_ratio=sum(kind.same_kernels_s for kind in kinds) / whole.time_s,
         kinds=kinds,
+        tuples=tuple(_kinds(calls, alone, str)),
         differences=tuple(_differences(calls, alone)),
     )
 
@@ -208,12 +210,14 @@ def _by_mark(kernels: Iterable[Kernel]) -> dict[int, list[Kernel]]:
 
 
 def _kinds(
-    calls: dict[OperatorTuple, list[Launched]], alone: dict[OperatorTuple, Launched | str]
+    calls: dict[OperatorTuple, list[Launched]],
+    alone: dict[OperatorTuple, Launched | str],
+    name_of: Callable[[OperatorTuple], str],
 ) -> list[KindOfOperator]:
-    """Return the kinds of operators, in descending order of their time in the model."""
+    """Return the operators by name, in descending order of their time in the model."""
     pairs: dict[str, list[tuple[Launched, Launched | str]]] = {}
     for operator, launched in calls.items():
-        pairs.setdefault(operator.short_name, []).extend((call, alone[operator]) for call in launched)
+        pairs.setdefault(name_of(operator), []).extend((call, alone[operator]) for call in launched)
     kinds = [
         KindOfOperator(
             operator=name,

@@ -74,7 +74,7 @@ def compared(
 
 
 def on_cpu(compare: Callable[..., KernelsReport]) -> Callable[..., KernelsReport]:
-    return lambda config, _: compare(config, "cpu")
+    return lambda config, _, code: compare(config, "cpu", code)
 
 
 def test_shares_are_of_all_kernel_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +84,10 @@ def test_shares_are_of_all_kernel_time(tmp_path: Path, monkeypatch: pytest.Monke
     assert report.differences == ()
     assert {kind.operator for kind in report.kinds} >= {"Conv2d", "ReLU", "cat"}
     assert all(kind.in_model_s == kind.alone_s == kind.same_kernels_s == kind.calls for kind in report.kinds)
+    tuples = report.tuples
+    assert sum(one.in_model_s for one in tuples) == sum(kind.in_model_s for kind in report.kinds)
+    assert len(tuples) > len(report.kinds)
+    assert any(one.operator.startswith("torch.nn.Conv2d(in_channels=3, out_channels=64, ") for one in tuples)
     assert [(row.operator, row.calls, row.in_model_time_s) for row in rows] == [
         (kind.operator, kind.calls, kind.in_model_s) for kind in report.kinds
     ]
