@@ -13,7 +13,6 @@ from opcost.operators.texts import parse_operator
 from opcost.reporting.comparison_tables import print_comparisons
 from opcost.reporting.layout import Column
 from opcost.reporting.measurement_tables import print_units
-from opcost.reporting.show_notes import arithmetic
 from opcost.reporting.tables import print_origin
 from opcost.reporting.terminal import print_commands, print_line, print_table
 from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
@@ -139,9 +138,10 @@ def _print_work(model: ModelProfile, top: int | None) -> None:
 def _print_known(model: ModelProfile) -> None:
     if not model.known:
         print_line(f"{model.name}: the database has no row of it, of any device.")
+        print_line("")
         return
     columns = (
-        *(Column("device", "left"), Column("conditions", "left", drop=3, wraps=30)),
+        *(Column("device", "left"), Column("conditions", "left", drop=3)),
         *(Column("calls with rows"), Column("sum ms"), Column("sum mJ")),
         *(Column("estimated rest ms", drop=1), Column("estimated rest mJ", drop=1)),
         *(Column("whole ms", drop=2), Column("whole mJ", drop=2)),
@@ -149,6 +149,7 @@ def _print_known(model: ModelProfile) -> None:
     print_table(f"{model.name}: costs in the database, of one run", columns, list(map(_known_cells, model.known)))
     if any(one.predicted_time_s is not None for one in model.known):
         print_line("Estimated rest: calls without a row, predicted from FLOPs and bytes.")
+        print_line("")
 
 
 def _known_cells(known: KnownCost) -> tuple[str, ...]:
@@ -156,7 +157,7 @@ def _known_cells(known: KnownCost) -> tuple[str, ...]:
     rest = (known.predicted_time_s, known.predicted_energy_j)
     return (
         conditions.device_product,
-        f"{conditions.execution}, {arithmetic(conditions)}",
+        f"{conditions.execution}, {conditions.precision}",
         percent(known.calls_ratio, 0),
         *(milli(known.sum_time_s), milli(known.sum_energy_j)),
         *(("0", "0") if known.calls_ratio == 1 else map(milli, rest)),
