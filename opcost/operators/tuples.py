@@ -23,7 +23,10 @@ PlainValue: TypeAlias = Union[
 """The values that parameters and inputs consist of. Lists are stored as tuples."""
 
 TORCHVISION_MODELS = "torchvision.models."
-MODEL_PACKAGES = {"torchvision": TORCHVISION_MODELS}
+OBJECT = "object"
+"""The source of models that are objects of a Python program."""
+
+MODEL_PACKAGES = {"torchvision": TORCHVISION_MODELS, OBJECT: f"{OBJECT}."}
 """The prefix of whole models' names, by source. A config names a source other than torchvision before a colon
 (``timm:resnet18``)."""
 

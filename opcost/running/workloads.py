@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
 
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import GRAPH, device_type_of, usual_execution
 from opcost.measuring.ports import Workload
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
+from opcost.operators.tuples import OperatorTuple
 from opcost.sources.models import resolve
 from opcost.torch_backend.background_load import BackgroundLoad
+from opcost.torch_backend.borrowed import ReadyModel
 from opcost.torch_backend.passes import Context
 from opcost.torch_backend.pauses import with_pauses
 from opcost.torch_backend.switches import autocast, precision
@@ -32,12 +35,19 @@ class MakeWorkload(Protocol):
     def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> AbstractContextManager[Workload]: ...
 
 
+ReadyModels: TypeAlias = Mapping[OperatorTuple, ReadyModel]
+"""Models that are objects of this process, by their tuples. Others are built from their source."""
+
+NO_MODELS: ReadyModels = MappingProxyType({})
+
+
 @dataclass(frozen=True)
 class Workloads:
     """Builds workloads on a device; the background load, if there is one, pauses while one is in use."""
 
     device: str
     background: BackgroundLoad | None = None
+    ready: ReadyModels = field(default_factory=dict)
 
     @contextmanager
     def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
@@ -62,10 +72,16 @@ class Workloads:
     def _eager(self, case: Case, setting: Setting) -> EagerWorkload:
         context = partial(autocast, setting.precision, self.device)
         if case.operator.is_model:
-            model, inputs = resolve(case.operator).with_inputs(self.device, context)
+            model, inputs = self._model(case.operator, context)
             return EagerWorkload(Calls(partial(_run_in, context, model, inputs)), self.device)
         loop = partial(context, keeps_casts=False)
         return operator_workload(case.operator, self.device, case.input_data, setting.cache, loop)
+
+    def _model(self, operator: OperatorTuple, context: Context) -> tuple[Callable[..., object], tuple[object, ...]]:
+        ready = self.ready.get(operator)
+        if ready is not None:
+            return ready.model, ready.inputs
+        return resolve(operator).with_inputs(self.device, context)
 
 
 def _run_in(context: Context, model: Callable[..., object], inputs: tuple[object, ...]) -> object:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
-from opcost.operators.tuples import MODEL_PACKAGES, OperatorTuple, model_operator
+from opcost.operators.tuples import MODEL_PACKAGES, OBJECT, OperatorTuple, model_operator
 from opcost.sources.ports import ConfiguredModel, ListedModel, ModelSource, suggestion
 
 
@@ -29,6 +29,10 @@ def source_of(operator: OperatorTuple) -> ModelSource:
         CannotMeasureError: there is no such source.
     """
     name = operator.operator.partition(".")[0]
+    if name == OBJECT:
+        from opcost.sources import objects
+
+        return objects
     if name not in SOURCES:
         raise CannotMeasureError(f"{operator.operator}: unknown source of models {name}")
     return SOURCES[name]()

@@ -138,10 +138,16 @@ def profile(
         UserError: a model does not exist, or does not run on its input.
     """
     found = configs_of(request.folders, wanted)
-    names = tuple(one.config.name for one in found)
-    request = replace(request, names=names, operators=EVERY_OPERATOR)
     # The plan for a product needs sizes only.
     _count(request, found, progress, on_meta=measuring is None or request.is_product)
+    return profile_counted(request, found, progress, measuring)
+
+
+def profile_counted(
+    request: Request, found: Sequence[ProfileConfig], progress: Progress, measuring: Measuring | None
+) -> Profile:
+    """Profile models that are counted, see ``profile``."""
+    request = replace(request, names=tuple(one.config.name for one in found), operators=EVERY_OPERATOR)
     if measuring is None:
         return _without_measuring(request, found)
     conditions: dict[str, Conditions] = {}
