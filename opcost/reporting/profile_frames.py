@@ -12,7 +12,6 @@ from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
-from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine
 from opcost.storage.database import Database
 from opcost.storage.user_folders import user_folders
 from opcost.units import MILLI, gigaflop, megabytes, millijoules, milliseconds, percent, ratio
@@ -20,6 +19,9 @@ from opcost.units import MILLI, gigaflop, megabytes, millijoules, milliseconds, 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from torch import nn
+
+    # Only for types: the function is found without torch, which the stages import.
+    from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine
 
 SHOWN = 10
 """The operators in the short table."""

@@ -100,5 +100,6 @@ def _restored(model: nn.Module) -> Iterator[None]:
             grad.data = data
         for buffer, data, content in buffers:
             buffer.data = data
-            with torch.no_grad():
+            # A buffer that was made in inference mode can be changed in it only.
+            with torch.inference_mode():
                 buffer.copy_(content)
