@@ -1,7 +1,8 @@
 """opcost: time and energy of PyTorch operators on real hardware.
 
-``opcost.load``, ``opcost.show`` and ``opcost.compare`` return data frames, ``opcost.Database`` reads typed rows. Names
-are imported lazily, so that ``import opcost`` needs the standard library only.
+``opcost.load``, ``opcost.show`` and ``opcost.compare`` return data frames, ``opcost.Database`` reads typed rows, and
+``opcost.profile`` measures a model. Names are imported lazily, so that ``import opcost`` needs the standard library
+only.
 """
 
 from __future__ import annotations
@@ -14,10 +15,21 @@ if TYPE_CHECKING:
     from opcost.operators.texts import parse_operator
     from opcost.operators.tuples import OperatorTuple
     from opcost.reporting.frames import compare, load, show
+    from opcost.reporting.profile_frames import profile
     from opcost.storage.database import Database
     from opcost.summing.index import best_rows
 
-__all__ = ["Database", "OperatorTuple", "UserError", "best_rows", "compare", "load", "parse_operator", "show"]
+__all__ = [
+    "Database",
+    "OperatorTuple",
+    "UserError",
+    "best_rows",
+    "compare",
+    "load",
+    "parse_operator",
+    "profile",
+    "show",
+]
 __version__ = "0.3.0"
 
 
@@ -30,6 +42,7 @@ def __getattr__(name: str) -> object:
         "compare": "opcost.reporting.frames",
         "load": "opcost.reporting.frames",
         "parse_operator": "opcost.operators.texts",
+        "profile": "opcost.reporting.profile_frames",
         "show": "opcost.reporting.frames",
     }
     if name not in modules:

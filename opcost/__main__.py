@@ -25,12 +25,13 @@ from opcost.command.subcommands.measure import MEASURE
 from opcost.command.subcommands.measure_models import MEASURE_MODELS
 from opcost.command.subcommands.merge import MERGE
 from opcost.command.subcommands.power import POWER
+from opcost.command.subcommands.profile import PROFILE
 from opcost.command.subcommands.qualify import QUALIFY
 from opcost.command.subcommands.report import REPORT
 from opcost.command.subcommands.show import SHOW
 
 SUBCOMMANDS = (
-    *(SHOW, REPORT, INFO),
+    *(PROFILE, SHOW, REPORT, INFO),
     *(MAKE_CONFIGS, COUNT, FILTER, MEASURE, MEASURE_MODELS, COMPARE, ADVISE),
     *(POWER, QUALIFY, CHECK, MERGE),
     *(CHECK_OPERATORS, COMPARE_KERNELS, COVERAGE, COLUMNS),

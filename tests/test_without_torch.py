@@ -51,6 +51,7 @@ NEEDING_TORCH = {
     "opcost coverage": ("--output", "{folder}/page.md"),
     "opcost make-configs": ("--dry-run",),
     "opcost measure-models": (MODEL, "--dry-run"),
+    "opcost profile": ("resnet18", "--dry-run"),
     "opcost qualify": ("--database", "{folder}"),
 }
 

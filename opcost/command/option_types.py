@@ -64,6 +64,17 @@ def count(text: str) -> int:
     return int(text)
 
 
+def input_size(text: str) -> tuple[int, ...]:
+    """Return the size of an input, batch first: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not 2 to 6 whole numbers from 1 with ``x`` between them.
+    """
+    if not re.fullmatch(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8}){1,5}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an input size; use a text such as 8x3x224x224, batch first")
+    return tuple(map(int, text.split("x")))
+
+
 def ratio(text: str) -> float:
     """Return a number above 0 and below 1: a type for argparse.
 

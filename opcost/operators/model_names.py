@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 TORCHVISION = "torchvision"
 FILE = "file"
+OBJECT = "object"
+"""The source of models that are objects of a Python program."""
 SOURCES_OF_ANY_CASE = ("transformers", FILE)
 """Sources whose models are classes or functions of any name; those of the others have lower-case names."""
 

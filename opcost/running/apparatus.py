@@ -48,7 +48,7 @@ from opcost.power.meter_names import AUTO
 from opcost.power.ports import Clock
 from opcost.running.device_lock import device_lock
 from opcost.running.devices import choose_device, facts_of
-from opcost.running.workloads import MakeWorkload, Workloads, execution_on
+from opcost.running.workloads import NO_MODELS, MakeWorkload, ReadyModels, Workloads, execution_on
 from opcost.storage.database import Database
 from opcost.torch_backend.background_load import BackgroundLoad, additions
 from opcost.torch_backend.passes import INFERENCE
@@ -139,13 +139,16 @@ OpenApparatus: TypeAlias = Callable[[str | None, Database, bool], AbstractContex
 
 
 @contextmanager
-def open_apparatus(device_name: str | None, database: Database, with_meter: bool = True) -> Iterator[Apparatus]:
+def open_apparatus(
+    device_name: str | None, database: Database, with_meter: bool = True, ready: ReadyModels = NO_MODELS
+) -> Iterator[Apparatus]:
     """Make a device ready to measure on; its power is logged until the end of the context.
 
     Args:
         device_name: as the user named it, None for a GPU if there is one.
         database: keeps the raw power logs.
         with_meter: False if only conditions are needed.
+        ready: models that are objects of this process.
 
     Raises:
         UserError: the device is not there or in use, or nvidia-smi does not answer.
@@ -167,7 +170,7 @@ def open_apparatus(device_name: str | None, database: Database, with_meter: bool
                 clock=clock,
                 rest=Rest(clock, time.sleep),
                 meters=meters,
-                workload=Workloads(device, background),
+                workload=Workloads(device, background, ready),
                 conditions_of=partial(_conditions, device, facts),
                 circumstances=partial(_circumstances, facts),
                 has_meter=no_energy_reason(device, facts) is None,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
 from opcost.measuring.named_device import DEVICES
@@ -12,6 +14,9 @@ from opcost.running.planned_bench import open_planned_bench
 from opcost.running.request import Request
 from opcost.running.worker_bench import open_child_bench
 from opcost.storage.database import Database
+
+if TYPE_CHECKING:
+    from opcost.running.workloads import ReadyModels
 
 
 def bench_opener(request: Request) -> OpenBench:
@@ -30,11 +35,16 @@ def bench_opener(request: Request) -> OpenBench:
 
 
 @contextmanager
-def open_local_bench(device: str | None, database: Database, with_meter: bool) -> Iterator[Bench]:
-    """Open a device in this process, which is enough if nothing is measured."""
+def open_local_bench(
+    device: str | None, database: Database, with_meter: bool, ready: ReadyModels | None = None
+) -> Iterator[Bench]:
+    """Open a device in this process.
+
+    This is enough if nothing is measured, and needed for models that are objects of this process: ``ready``.
+    """
     # They import torch.
     from opcost.running.apparatus import open_apparatus
     from opcost.running.qualification import qualified
 
-    with qualified(open_apparatus, device, database, with_meter) as apparatus:
+    with qualified(partial(open_apparatus, ready=ready or {}), device, database, with_meter) as apparatus:
         yield apparatus

@@ -37,6 +37,7 @@ class Request:
     ``device`` is None for a GPU if there is one, else the CPU; a dry run may have a product's name instead. With
     ``same_board``, rows of other boards do not count as measured. ``setting`` says how operators and models are run and
     metered; the precision is each config's. With ``allow_code`` users' functions that build models may run.
+    ``operators`` are names that replace those of the whitelist's file; then the pickles of block 1 are not read.
     """
 
     names: tuple[str, ...]
@@ -48,6 +49,7 @@ class Request:
     setting: Setting = USUAL
     shipped_measurements: Path | None = None
     allow_code: bool = False
+    operators: tuple[str, ...] | None = None
 
     @staticmethod
     def from_arguments(arguments: Namespace, setting: Setting = USUAL) -> Request:
@@ -109,11 +111,11 @@ class Request:
 
     def whitelist(self) -> tuple[str, ...]:
         """Return the operator names of the whitelist."""
-        return load_whitelist(self.folders.whitelist)
+        return load_whitelist(self.folders.whitelist) if self.operators is None else self.operators
 
     def whitelist_if_any(self) -> tuple[str, ...] | None:
         """Return the operator names of the whitelist, None if there is no such file."""
-        return self.whitelist() if self.folders.whitelist.exists() else None
+        return self.whitelist() if self.operators is not None or self.folders.whitelist.exists() else None
 
 
 def model_tuple(config: ModelConfig) -> OperatorTuple:
@@ -250,11 +252,15 @@ def _leave_out(request: Request, mistakes: Sequence[tuple[ModelConfig, UserError
 def selected(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return the configs with their filtered counts, if these are up to date with the whitelist and not empty.
 
-    Other models are left out or are an error, as those without counts; see ``counted``.
+    If the request names operators itself, the counts of block 0 are filtered by them. Other models are left out or are
+    an error, as those without counts; see ``counted``.
 
     Raises:
         UserError: with one line for each mistake, if a model with one is named or no model is left.
     """
+    if request.operators is not None:
+        models = counted(request, configs, COUNTS)
+        return [(config, select(counts, request.operators).kept) for config, counts in models]
     models = counted(request, configs, FILTERED_COUNTS)
     whitelist = request.whitelist() if any(is_counted(config) for config, _ in models) else ()
     mistakes = [(config, UserError(text)) for config, kept in models if (text := _mistake(config, kept, whitelist))]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
 
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import GRAPH, device_type_of, usual_execution
 from opcost.measuring.ports import Workload
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
+from opcost.operators.tuples import OperatorTuple
+from opcost.operators.user_code import UserCode
 from opcost.sources.models import resolve
 from opcost.torch_backend.background_load import BackgroundLoad
 from opcost.torch_backend.passes import Context
@@ -33,12 +36,19 @@ class MakeWorkload(Protocol):
     def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> AbstractContextManager[Workload]: ...
 
 
+ReadyModels: TypeAlias = Mapping[OperatorTuple, ReadyModel]
+"""Models that are objects of this process, by their tuples. Others are built from their source."""
+
+NO_MODELS: ReadyModels = MappingProxyType({})
+
+
 @dataclass(frozen=True)
 class Workloads:
     """Builds workloads on a device; the background load, if there is one, pauses while one is in use."""
 
     device: str
     background: BackgroundLoad | None = None
+    ready: ReadyModels = field(default_factory=dict)
 
     @contextmanager
     def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
@@ -63,10 +73,13 @@ class Workloads:
     def _eager(self, case: Case, setting: Setting) -> EagerWorkload:
         context = partial(autocast, setting.precision, self.device)
         if case.operator.is_model:
-            ready = resolve(case.operator, setting.code).with_inputs(self.device, context)
+            ready = self._model(case.operator, setting.code, context)
             return EagerWorkload(Calls(partial(_run_in, context, ready)), self.device)
         loop = partial(context, keeps_casts=False)
         return operator_workload(case.operator, self.device, case.input_data, setting.cache, loop)
+
+    def _model(self, operator: OperatorTuple, code: UserCode | None, context: Context) -> ReadyModel:
+        return self.ready.get(operator) or resolve(operator, code).with_inputs(self.device, context)
 
 
 def _run_in(context: Context, ready: ReadyModel) -> object:

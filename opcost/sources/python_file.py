@@ -29,6 +29,11 @@ from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.weight_form import stored_like, tensor_stored_like
 
 
+def facts_of(function: str) -> ListedModel:
+    """Return what is known of a model without running its code: the name of its function."""
+    return ListedModel(function, "", (), False, PublishedFacts(None, None), is_foreign=True)
+
+
 @dataclass(frozen=True)
 class PythonFile:
     """The source of one model: a user's function, which may run."""
@@ -45,7 +50,7 @@ class PythonFile:
 
     def listed(self, model_name: str) -> ListedModel:
         """Return what is known of the model without running code."""
-        return ListedModel(model_name, "", (), False, PublishedFacts(None, None), is_foreign=True)
+        return facts_of(model_name)
 
     def mistakes(self, config: ConfiguredModel) -> list[str]:
         """Return no mistakes: those of the code show when it runs."""

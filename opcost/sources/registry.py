@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
-from opcost.operators.model_names import FILE, TORCHVISION, ModelName
+from opcost.operators.model_names import FILE, OBJECT, TORCHVISION, ModelName
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, model_operator
 from opcost.operators.user_code import UserCode
 from opcost.sources.ports import ConfiguredModel, ListedModel, ModelSource, suggestion
@@ -76,6 +76,10 @@ def source_of(operator: OperatorTuple, code: UserCode | None = None) -> ModelSou
         from opcost.sources.python_file import PythonFile
 
         return PythonFile(code)
+    if name == OBJECT:
+        from opcost.sources import objects
+
+        return objects
     if name not in SOURCES:
         raise CannotMeasureError(f"{operator.operator}: unknown source of models {name}")
     return SOURCES[name]()

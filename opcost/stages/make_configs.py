@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from opcost.operators.tuples import DEFAULT_SEED
 from opcost.sources.ports import ListedModel
@@ -16,11 +17,14 @@ TEMPLATE = """\
 # Programs change only "done": they set it to true when the measurement is complete.
 model_name: {model_name}
 weights_name: null # null: random weights
-input_size: {input_size} # batch first
-done: false
+{size}done: false
 """
 
+SIZE_LINE = "input_size: {input_size} # batch first\n"
+
 SEED_LINE = "seed: {seed} # of random weights and input: the operators of this model depend on them\n"
+
+NO_KEYS: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,22 @@ def _make_config(folders: ModelFolders, model: ListedModel, dry_run: bool) -> Co
 
 
 def _text(model: ListedModel) -> str:
-    """Return the text of a config with random weights, with a seed if the model's work depends on it."""
-    text = TEMPLATE.format(model_name=model.name, input_size=list(model.input_size))
-    return text + SEED_LINE.format(seed=DEFAULT_SEED) if model.is_data_dependent else text
+    """Return the text of a config with random weights."""
+    return config_text(model.name, model.input_size, model.is_data_dependent)
+
+
+def config_text(
+    model_name: str, input_size: Sequence[int], is_data_dependent: bool, more: Mapping[str, object] = NO_KEYS
+) -> str:
+    """Return the text of a config with random weights.
+
+    Args:
+        model_name: the model, as a config names it.
+        input_size: batch first; empty if a user's function returns the inputs.
+        is_data_dependent: whether the model's work depends on its seed, which is then written.
+        more: further keys with their values, in plain YAML.
+    """
+    size = SIZE_LINE.format(input_size=list(input_size)) if input_size else ""
+    text = TEMPLATE.format(model_name=model_name, size=size)
+    text += SEED_LINE.format(seed=DEFAULT_SEED) if is_data_dependent else ""
+    return text + "".join(f"{key}: {value}\n" for key, value in more.items())

@@ -34,6 +34,7 @@ from opcost.reporting.count_tables import (
 )
 from opcost.reporting.holdings_tables import print_holdings
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements, print_qualification
+from opcost.reporting.profile_tables import print_profile
 from opcost.reporting.show_tables import print_rankings
 from opcost.reporting.terminal import BarProgress, PlainProgress
 from opcost.running.planned_bench import AssumedVersions
@@ -48,6 +49,8 @@ from opcost.stages.holdings import holdings as find_holdings
 from opcost.stages.kernels import KernelsReport, KindOfOperator
 from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_operators import OperatorsReport
+from opcost.stages.measure_units import UnitReport
+from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
 from opcost.stages.replay import RebuildReport
 from opcost.stages.show import Choice, ShowReport
 from opcost.stages.show import show as show_models
@@ -335,6 +338,54 @@ def holdings() -> None:
     print_holdings([usual, eager, replace(eager, conditions=limited, partial=partial, expected_s=123456.0)])
 
 
+def lines_of_operators(*, has_rows: bool) -> tuple[OperatorLine, ...]:
+    """Operators with short and long texts, the last one without a row."""
+    convolution = "in_channels=64, out_channels=128, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1), bias=False"
+    lines = (
+        OperatorLine("torch.nn.Conv2d", convolution, "float32[32, 64, 56, 56]", "eval", 4, 29_600_000_000, 206_100_000),
+        OperatorLine("torch.nn.ReLU", "", "bfloat16[32, 64, 112, 112]:channels_last", "eval", 17, 0, 590_900_000),
+        OperatorLine(
+            "torch.Tensor.add_", "", "float32[32, 64, 56, 56], float32[32, 64, 56, 56]", None, 2, 0, 154_100_000
+        ),
+    )
+    costs = ((1.213e-3, 0.7123, 0.71, 0.73), (4.95e-4, 0.2634, 0.29, 0.27), (None, None, None, None))
+    names = ("time_s", "energy_j", "time_ratio", "energy_ratio")
+    pairs = zip(lines, costs, strict=True)
+    measured = (replace(line, **dict(zip(names, cost, strict=True))) for line, cost in pairs)  # type: ignore[arg-type]
+    return tuple(measured) if has_rows else lines
+
+
+def model_profile(name: str, *, has_rows: bool) -> ModelProfile:
+    size = (32, 3, 224, 224)
+    work = (29_600_000_000, 951_100_000, 11_690_000)
+    config = f"measurements/{name}/summary.yml"
+    return ModelProfile(name, config, size, *work, "cuda", lines_of_operators(has_rows=has_rows))
+
+
+def profiles() -> None:
+    units = (UnitReport(LONG, OPERATORS_REPORT, WHOLE_REPORT),)
+    own = replace(model_profile(LONG, has_rows=True), conditions=GPU, comparison=comparing((compared(LONG), ())))
+    print_profile(Profile(PROFILE_REQUEST, ROOT, (own,), units), ("shufflenet_v2_x0_5",), top=3)
+
+
+def profiles_without_measuring() -> None:
+    cpu = KnownCost(CPU, 1.0, 0.4561, None, None, None, None, None)
+    gpu = KnownCost(GPU, 0.94, 4.9e-3, 2.9, 3.1e-4, 0.12, None, None)
+    whole = KnownCost(replace(GPU, device_product="NVIDIA H100 80GB HBM3"), 1.0, 4.9e-3, 2.9, None, None, 5.1e-3, 3.1)
+    known = replace(model_profile(LONG, has_rows=False), known=(whole, gpu, cpu))
+    models = (known, model_profile(SHORT, has_rows=False))
+    print_profile(Profile(PROFILE_REQUEST, ROOT, models), ("shufflenet_v2_x0_5", "--precision", "bf16"), top=2)
+
+
+PROFILE_REQUEST = Request((), ROOT / "measurements", Database(ROOT / "database"))
+OPERATORS_REPORT = OperatorsReport(
+    LONG, 3, 3, 0, 3, 0, 0, 0.0, 9.0, {}, 15.0, False, (), 0, (), {}, *H200, {"start": 15.0}
+)
+WHOLE_REPORT = FullModelReport(
+    LONG, 0.003561, 1.616, 453.8, True, False, 0.0, 12.3, {}, 15.0, None, {}, *H200, {"start": 15.0}
+)
+
+
 TABLES = (
     advice,
     census,
@@ -354,6 +405,8 @@ TABLES = (
     plain_progress,
     plans_of_counts,
     plans_of_operator_measurements,
+    profiles,
+    profiles_without_measuring,
     qualification,
     ranking,
     rebuilds,
@@ -389,7 +442,7 @@ def test_a_table_has_its_layout(
     monkeypatch.setattr("sys.argv", ["/somewhere/opcost", "command", "shufflenet*", "efficientnet_b0*", "--dry-run"])
 
     # Elsewhere commands have the path of an environment.
-    for module in ("measurement_tables", "remark_notes"):
+    for module in ("measurement_tables", "profile_tables", "remark_notes"):
         monkeypatch.setattr(f"opcost.reporting.{module}.command", lambda *words: " ".join(["opcost", *words]))
 
     def show(width: int) -> str:

@@ -1,0 +1,189 @@
+"""A profile of a model that is an object of a Python program, for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opcost.comparing.row import ComparisonRow
+from opcost.operators.short_forms import short_form, short_inputs
+from opcost.operators.texts import parse_operator
+from opcost.reporting.terminal import progress_on_stderr
+from opcost.running.request import Request
+from opcost.storage.database import Database
+from opcost.storage.user_folders import user_folders
+from opcost.units import MILLI, gigaflop, megabytes, millijoules, milliseconds, percent, ratio
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from torch import nn
+
+    # Only for types: the function is found without torch, which the stages import.
+    from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine
+
+SHOWN = 10
+"""The operators in the short table."""
+
+COLUMNS = ("operator", "parameters", "inputs", "calls", "flop", "memory_bytes", "time_s", "energy_j", "share")
+
+
+@dataclass(frozen=True)
+class WholeCost:
+    """Time and energy of one run of a measured whole model, with standard errors; an unknown energy is None."""
+
+    time_s: float
+    time_standard_error_s: float | None
+    energy_j: float | None
+    energy_standard_error_j: float | None
+
+
+@dataclass(frozen=True)
+class ProfileResult:
+    """What the operators of a model cost; figures are those of one run, in SI units.
+
+    ``profile`` has all that is known. In a notebook it is shown as a table.
+    """
+
+    profile: ModelProfile
+
+    @property
+    def operators(self) -> DataFrame:
+        """The operator tuples, those that take most time first; those without a row have no time, the largest first.
+
+        FLOPs, bytes, time and energy are those of all calls. ``share`` is that of the time of all measured operators.
+        """
+        import pandas
+
+        rows = [_row(line) for line in self.profile.operators]
+        frame: DataFrame = pandas.DataFrame(rows, columns=list(COLUMNS))
+        return frame
+
+    @property
+    def comparison(self) -> ComparisonRow | None:
+        """The comparison of the sum of operators with the whole model; None if the whole is not measured."""
+        compared = self.profile.comparison
+        return compared.comparisons[0] if compared is not None and compared.comparisons else None
+
+    @property
+    def whole(self) -> WholeCost | None:
+        """The cost of the whole model; None if it is not measured."""
+        row = self.comparison
+        if row is None:
+            return None
+        return WholeCost(
+            row.full_time_s,
+            row.full_time_standard_error_s,
+            row.full_energy_j,
+            row.full_energy_standard_error_j,
+        )
+
+    @property
+    def known(self) -> tuple[KnownCost, ...]:
+        """The costs in the database, of each device, if nothing was measured."""
+        return self.profile.known
+
+    def __str__(self) -> str:
+        """Return the cost of the whole, and a table of the operators that cost most."""
+        return "\n".join([*self._lines(), self._table().to_string(index=False)])
+
+    def _repr_html_(self) -> str:
+        """Return the same for a notebook."""
+        from html import escape
+
+        lines = "<br>".join(map(escape, self._lines()))
+        return f"<p>{lines}</p>{self._table().to_html(index=False)}"
+
+    def _lines(self) -> list[str]:
+        own, row = self.profile, self.comparison
+        product = "" if own.conditions is None else f" on {own.conditions.device_product}"
+        lines = [f"{own.name}{product}: {gigaflop(own.flop)}, {megabytes(own.memory_bytes)} moved in one run"]
+        if row is not None:
+            lines.append(f"whole {milliseconds(row.full_time_s)}, sum / whole {ratio(row.time_ratio)}")
+            if row.full_energy_j is not None:
+                lines.append(f"whole {millijoules(row.full_energy_j)}, sum / whole {ratio(row.energy_ratio)}")
+        shown = min(SHOWN, len(own.operators))
+        return [*lines, f"{shown} of {len(own.operators)} operator tuples, the largest first:"]
+
+    def _table(self) -> DataFrame:
+        import pandas
+
+        frame = pandas.DataFrame([_short(line) for line in self.profile.operators[:SHOWN]])
+        known: DataFrame = frame.dropna(axis="columns", how="all")
+        return known
+
+
+def profile(  # noqa: PLR0913 (a call in a notebook names its options)
+    model: nn.Module,
+    inputs: Any,
+    *,
+    name: str | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+    measure: bool = True,
+    relative_error: float = 0.01,
+    seconds: float | None = None,
+    execution: str | None = None,
+    database: str | Path | None = None,
+) -> ProfileResult:
+    """Count a model, measure the operators that the database lacks and the whole, and return what each operator costs.
+
+    The model is put into eval mode for the time of the profile. Afterwards it is as before: modes, device, weights,
+    gradients and buffers, also after an exception. Rows are saved one by one: after an interrupt the same call goes on.
+    The same model, by its operators and their calls, finds its rows again.
+
+    Args:
+        model: the model, with weights of one floating-point type.
+        inputs: an example: a tensor, a tuple of positional arguments, or a dict of keyword arguments. It is copied.
+        name: the model's name in tables; None for that of its class.
+        device: ``cpu``, ``cuda`` or ``cuda:N``; None for the model's own.
+        precision: ``torch-default``, ``fp32``, ``tf32``, ``amp-bf16``, ``bf16`` or ``fp16``; None for the usual one of
+            the weights' dtype.
+        measure: whether to measure; if not, the result has FLOPs, bytes and the costs in the database.
+        relative_error: each loop ends when the 95 % intervals of time and energy are within this ratio.
+        seconds: instead, the length of each loop in s.
+        execution: ``graph`` or ``eager``; None for graph on a GPU and eager on a CPU.
+        database: the folder of tables; None for that of the user's home, with the shipped rows beside it.
+
+    Raises:
+        UserError: the model cannot be counted, the device is not there or in use, or a table is damaged.
+    """
+    # They import torch.
+    from opcost.measuring.setting import Setting
+    from opcost.stages.profile_object import LoopEnd, ObjectModel, profile_object
+
+    folders = user_folders(database=None if database is None else Path(database))
+    request = Request(
+        (),
+        folders.measurements,
+        Database.of(folders),
+        device,
+        setting=Setting(execution=execution),
+        shipped_measurements=folders.shipped_measurements,
+    )
+    own = ObjectModel(model, inputs, name, precision)
+    end = LoopEnd(relative_error, seconds) if measure else None
+    (found,) = profile_object(request, own, progress_on_stderr(), end).models
+    return ProfileResult(found)
+
+
+def _row(line: OperatorLine) -> Sequence[object]:
+    return (
+        *(line.operator, line.parameters, line.inputs, line.calls, line.flop, line.memory_bytes),
+        *(line.time_s, line.energy_j, line.time_ratio),
+    )
+
+
+def _short(line: OperatorLine) -> dict[str, object]:
+    operator = parse_operator(line.operator, line.parameters, line.inputs, line.training_mode)
+    return {
+        "operator": short_form(operator),
+        "on": short_inputs(operator),
+        "calls": line.calls,
+        "ms": None if line.time_s is None else round(line.time_s / MILLI, 4),
+        "mJ": None if line.energy_j is None else round(line.energy_j / MILLI, 4),
+        "share": None if line.time_ratio is None else percent(line.time_ratio),
+        "GFLOP": round(line.flop / 1e9, 4),
+        "MB": round(line.memory_bytes / 1e6, 3),
+    }

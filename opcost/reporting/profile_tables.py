@@ -1,0 +1,178 @@
+"""Tables of a profile on a terminal: what a model's operators cost, or what they do and what the database knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from opcost.invocation import command
+from opcost.operators.short_forms import short_form, short_inputs
+from opcost.operators.texts import parse_operator
+from opcost.reporting.comparison_tables import print_comparisons
+from opcost.reporting.layout import Column
+from opcost.reporting.measurement_tables import print_units
+from opcost.reporting.tables import print_origin
+from opcost.reporting.terminal import print_commands, print_line, print_table
+from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
+from opcost.units import gigaflop, megabytes, milli, number_of, percent, significant
+
+LINES_SHOWN = 15
+"""The operators that are shown unless another number is asked for."""
+
+OPERATOR = (Column("operator", "left", wraps=20), Column("on", "left", wraps=14), Column("calls", drop=2))
+COSTS = (
+    *(Column("ms/run"), Column("mJ/run")),
+    *(Column("time share", drop=1), Column("energy share", drop=1)),
+)
+WORK = (Column("GFLOP", drop=3), Column("MB", drop=3))
+SHARES_OF_WORK = (Column("share of FLOPs", drop=1), Column("share of bytes", drop=1))
+
+
+def print_profile(profile: Profile, words: Sequence[str], top: int | None = None) -> None:
+    """Print a profile: the plan in a dry run, else the comparison and the operators, or counts and what is known.
+
+    Args:
+        profile: of one or more models.
+        words: the arguments that name the model in a further command.
+        top: the most operators to show, None for the usual number.
+    """
+    if profile.units and profile.request.dry_run:
+        print_units(profile.units, dry_run=True)
+        return
+    if profile.units:
+        _print_measured(profile, top)
+        return
+    for model in profile.models:
+        _print_kinds(model)
+        _print_work(model, top)
+        _print_known(model)
+    _print_steps(profile, words)
+    print_origin()
+
+
+def profile_object(profile: Profile, report: Path | None) -> dict[str, Any]:
+    """Return a profile as one object for JSON; figures are in SI units."""
+    return {
+        "models": [asdict(model) for model in profile.models],
+        "measurements": [asdict(unit) for unit in profile.units],
+        "report": None if report is None else str(report),
+    }
+
+
+def _print_measured(profile: Profile, top: int | None) -> None:
+    if profile.failed:
+        print_units(profile.units, dry_run=False)
+    print_comparisons([model.comparison for model in profile.models if model.comparison is not None], dry_run=False)
+    for model in profile.models:
+        _print_costs(model, top)
+
+
+def _print_costs(model: ModelProfile, top: int | None) -> None:
+    lines = model.operators[: LINES_SHOWN if top is None else top]
+    product = "" if model.conditions is None else f" on {model.conditions.device_product}"
+    title = f"{model.name}{product}: operators by time ({_shown(lines, model)})"
+    print_line("")
+    print_table(title, (*OPERATOR, *COSTS, *WORK), [_cost_cells(line) for line in lines])
+    unmeasured = sum(line.time_s is None for line in model.operators)
+    if unmeasured:
+        print_line(f"{number_of(unmeasured, 'operator tuple')} without a row: the shares are those of the others.")
+
+
+def _shown(lines: Sequence[OperatorLine], model: ModelProfile) -> str:
+    all_of = len(model.operators)
+    more = f"; --top {all_of} shows all" if len(lines) < all_of else ""
+    return f"{len(lines)} of {all_of}{more}"
+
+
+def _named(line: OperatorLine) -> tuple[str, str, str]:
+    operator = parse_operator(line.operator, line.parameters, line.inputs, line.training_mode)
+    return short_form(operator), short_inputs(operator), str(line.calls)
+
+
+def _cost_cells(line: OperatorLine) -> tuple[str, ...]:
+    return (
+        *_named(line),
+        *(milli(line.time_s), milli(line.energy_j)),
+        *(percent(line.time_ratio), percent(line.energy_ratio)),
+        *_work(line.flop, line.memory_bytes),
+    )
+
+
+def _work(flop: int, memory_bytes: int) -> tuple[str, str]:
+    return significant(flop / 1e9), significant(memory_bytes / 1e6)
+
+
+def _work_cells(flop: int, memory_bytes: int, model: ModelProfile) -> tuple[str, ...]:
+    shares = (flop / model.flop if model.flop else None, memory_bytes / model.memory_bytes)
+    return (*_work(flop, memory_bytes), *map(percent, shares))
+
+
+def _print_kinds(model: ModelProfile) -> None:
+    kinds: dict[str, list[OperatorLine]] = {}
+    for line in model.operators:
+        kinds.setdefault(line.operator.rpartition(".")[2], []).append(line)
+    # The order of the operators: the kind of the largest comes first.
+    rows = [
+        (
+            *(kind, str(len(lines)), str(sum(line.calls for line in lines))),
+            *_work_cells(sum(line.flop for line in lines), sum(line.memory_bytes for line in lines), model),
+        )
+        for kind, lines in kinds.items()
+    ]
+    columns = (Column("kind of operator", "left"), Column("tuples", drop=1), Column("calls", drop=1))
+    title = (
+        f"{model.name}: {gigaflop(model.flop)}, {megabytes(model.memory_bytes)} moved and "
+        f"{significant(model.parameters / 1e6)} million parameters in one run"
+    )
+    print_table(title, (*columns, *WORK, *SHARES_OF_WORK), rows)
+
+
+def _print_work(model: ModelProfile, top: int | None) -> None:
+    lines = model.operators[: LINES_SHOWN if top is None else top]
+    rows = [(*_named(line), *_work_cells(line.flop, line.memory_bytes, model)) for line in lines]
+    print_table(f"Operators by FLOPs or bytes ({_shown(lines, model)})", (*OPERATOR, *WORK, *SHARES_OF_WORK), rows)
+
+
+def _print_known(model: ModelProfile) -> None:
+    if not model.known:
+        print_line(f"{model.name}: the database has no row of it, of any device.")
+        print_line("")
+        return
+    columns = (
+        *(Column("device", "left"), Column("conditions", "left", drop=3)),
+        *(Column("calls with rows"), Column("sum ms"), Column("sum mJ")),
+        *(Column("estimated rest ms", drop=1), Column("estimated rest mJ", drop=1)),
+        *(Column("whole ms", drop=2), Column("whole mJ", drop=2)),
+    )
+    print_table(f"{model.name}: costs in the database, of one run", columns, list(map(_known_cells, model.known)))
+    if any(one.predicted_time_s is not None for one in model.known):
+        print_line("Estimated rest: calls without a row, predicted from FLOPs and bytes.")
+        print_line("")
+
+
+def _known_cells(known: KnownCost) -> tuple[str, ...]:
+    conditions = known.conditions
+    rest = (known.predicted_time_s, known.predicted_energy_j)
+    return (
+        conditions.device_product,
+        f"{conditions.execution}, {conditions.precision}",
+        percent(known.calls_ratio, 0),
+        *(milli(known.sum_time_s), milli(known.sum_energy_j)),
+        *(("0", "0") if known.calls_ratio == 1 else map(milli, rest)),
+        *(milli(known.whole_time_s), milli(known.whole_energy_j)),
+    )
+
+
+def _print_steps(profile: Profile, words: Sequence[str]) -> None:
+    """Print the commands that measure, and that show the operators on devices with rows."""
+    print_line("Nothing was measured.")
+    steps = [
+        (command("profile", *words, "--device", "cpu", "--seconds", "0.5"), "measure on this CPU, with short loops"),
+        (command("profile", *words, "--device", "H200", "--dry-run"), "the time that it takes on an H200"),
+    ]
+    names = [model.name for model in profile.models if model.known]
+    if names:
+        steps.append((command("show", *names, "--operators"), "the operators on the devices above"))
+    print_commands(steps)

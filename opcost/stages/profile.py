@@ -1,0 +1,355 @@
+"""A profile of a model in one step: count it, measure all that the database lacks, and find what its operators cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from opcost.comparing.operator_costs import OperatorCost, operator_costs
+from opcost.comparing.ranking import TIME, ModelFigures
+from opcost.comparing.ranking_row import WHOLE
+from opcost.errors import UserError
+from opcost.measuring.conditions import Conditions
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.tuples import META
+from opcost.operators.whitelist import EVERYTHING, select
+from opcost.progress import Progress
+from opcost.running.bench import Bench, OpenBench
+from opcost.running.request import COUNTS, Request
+from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
+from opcost.stages.compare import ComparingReport, ModelComparisons, find_comparisons, reports_of
+from opcost.stages.count import CountFailure, count_operators
+from opcost.stages.measure_units import Protocols, UnitReport, measure_units
+from opcost.stages.profile_configs import ProfileConfig, WantedModel, configs_of
+from opcost.stages.ranking_data import read_ranking_data
+from opcost.stages.show import Choice, NothingMeasuredError, ShownModel, show
+from opcost.storage.configs import ModelConfig
+from opcost.storage.database import Database
+
+EVERY_OPERATOR = (EVERYTHING,)
+"""The whitelist of a profile: the shipped one names operators of other models, and might drop those of this one."""
+
+
+@dataclass(frozen=True)
+class OperatorLine:
+    """An operator tuple of a model with the FLOPs, bytes, time and energy of all of its calls in one run.
+
+    Time and energy are None if no call has a row. Ratios are shares of the sum of all measured operators.
+    """
+
+    operator: str
+    parameters: str
+    inputs: str
+    training_mode: str | None
+    calls: int
+    flop: int
+    memory_bytes: int
+    time_s: float | None = None
+    energy_j: float | None = None
+    time_ratio: float | None = None
+    energy_ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class KnownCost:
+    """The rows of a model on one device, under the conditions with the most rows.
+
+    ``calls_ratio`` is the share of the calls that have a row. The sum is that of these calls; the predicted cost is
+    that of the others, None if it is unknown or the whole is measured.
+    """
+
+    conditions: Conditions
+    calls_ratio: float
+    sum_time_s: float | None
+    sum_energy_j: float | None
+    predicted_time_s: float | None
+    predicted_energy_j: float | None
+    whole_time_s: float | None
+    whole_energy_j: float | None
+
+
+@dataclass(frozen=True)
+class ModelProfile:
+    """The profile of one model; FLOPs and bytes are those of one run.
+
+    ``counted_on`` is ``meta``, ``cpu`` or ``cuda``. ``conditions`` are those of the measurements on the device of the
+    profile, and ``operators`` has their costs; without such a device they are None, and ``known`` has what the database
+    has of other devices. ``comparison`` is that of the sum with the measured whole.
+    """
+
+    name: str
+    config: str
+    input_size: tuple[int, ...]
+    flop: int
+    memory_bytes: int
+    parameters: int
+    counted_on: str
+    operators: tuple[OperatorLine, ...]
+    conditions: Conditions | None = None
+    comparison: ComparingReport | None = None
+    known: tuple[KnownCost, ...] = ()
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The profiles of some models, the measurements of this run, and the comparisons for a report.
+
+    ``request`` names the models' configs, and its tables are read once. ``folder`` is that of the first model's files.
+    ``units`` are the plan in a dry run, and empty if nothing is to be measured.
+    """
+
+    request: Request
+    folder: Path
+    models: tuple[ModelProfile, ...]
+    units: tuple[UnitReport, ...] = ()
+    comparisons: tuple[ModelComparisons, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a measurement failed, or the sum of a measured model could not be compared with a whole."""
+        compared = (model.comparison for model in self.models if model.conditions is not None)
+        is_incomplete = any(one is None or one.is_incomplete for one in compared)
+        return any(unit.failed for unit in self.units) or (is_incomplete and not self.request.dry_run)
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """How the operators and the whole of a model are measured; ``announce`` is called with the plan beforehand."""
+
+    protocols: Protocols
+    open_bench: OpenBench
+    announce: Callable[[Sequence[UnitReport]], None]
+
+
+def profile(
+    request: Request, wanted: Sequence[WantedModel], progress: Progress, measuring: Measuring | None
+) -> Profile:
+    """Profile models: each step is left out whose result is there, so that an interrupted profile goes on.
+
+    Args:
+        request: the folders, the device and the setting; the names of models are not used.
+        wanted: the models.
+        progress: reports each count and each measurement.
+        measuring: None to count only, on shapes if possible; then the costs are those in the database.
+
+    Raises:
+        UserError: a model does not exist, or does not run on its input.
+    """
+    found = configs_of(request.folders, wanted, request.allow_code)
+    # The plan for a product needs sizes only.
+    _count(request, found, progress, on_meta=measuring is None or request.is_product)
+    return profile_counted(request, found, progress, measuring)
+
+
+def profile_counted(
+    request: Request, found: Sequence[ProfileConfig], progress: Progress, measuring: Measuring | None
+) -> Profile:
+    """Profile models that are counted, see ``profile``."""
+    request = replace(request, names=tuple(one.config.name for one in found), operators=EVERY_OPERATOR)
+    if measuring is None:
+        return _without_measuring(request, found)
+    conditions: dict[str, Conditions] = {}
+    opened = _recording(measuring.open_bench, request, [one.config for one in found], conditions)
+    units = measure_units(request, measuring.protocols, opened, progress, measuring.announce)
+    return _profiled(request, found, units, conditions)
+
+
+@dataclass(frozen=True)
+class FailuresToRaise:
+    """Passes progress on, but no failures, which are raised together or tried again."""
+
+    progress: Progress
+
+    def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
+        self.progress.start(items, expected_s)
+
+    def begin(self, name: str) -> None:
+        self.progress.begin(name)
+
+    def finish(self, result: str) -> None:
+        self.progress.finish(result)
+
+    def fail(self, reason: str) -> None:
+        pass
+
+    def end(self) -> None:
+        self.progress.end()
+
+
+def _count(request: Request, found: Sequence[ProfileConfig], progress: Progress, on_meta: bool) -> None:
+    """Count the models without counts, and those with counts of shapes only if values are needed.
+
+    Raises:
+        UserError: a model cannot be counted; its config is removed if it is new.
+    """
+    known = shipped_counts(request, [one.config for one in found]) if on_meta else {}
+    missing = [one for one in found if one.config.name not in known and not _is_counted(one.config, on_meta)]
+    if not missing:
+        return
+    request = replace(request, names=tuple(one.config.name for one in missing), dry_run=False)
+    if request.is_product:
+        request = replace(request, device=None)
+    reports = count_operators(request, FailuresToRaise(progress), on_meta)
+    failures = {report.name: report.reason for report in reports if isinstance(report, CountFailure)}
+    if failures and on_meta:
+        # Some models run with values only.
+        _count(request, [one for one in missing if one.config.name in failures], progress, on_meta=False)
+    elif failures:
+        for one in missing:
+            if one.config.name in failures:
+                one.remove_if_new()
+        raise UserError(*failures.values())
+
+
+def _is_counted(config: ModelConfig, on_meta: bool) -> bool:
+    try:
+        return COUNTS.read(config).device_type != META or on_meta
+    except UserError:
+        return False
+
+
+def _recording(
+    open_bench: OpenBench, request: Request, configs: Sequence[ModelConfig], conditions: dict[str, Conditions]
+) -> OpenBench:
+    """Return a function that opens a bench, and notes the conditions of each model on it by the config's name."""
+
+    @contextmanager
+    def open_recorded(device: str | None, database: Database, with_meter: bool) -> Iterator[Bench]:
+        with open_bench(device, database, with_meter) as bench:
+            conditions.update({one.name: bench.conditions(request.setting_of(one)) for one in configs})
+            yield bench
+
+    return open_recorded
+
+
+def _profiled(
+    request: Request, found: Sequence[ProfileConfig], units: Sequence[UnitReport], conditions: Mapping[str, Conditions]
+) -> Profile:
+    """Return the profile after the measurements, from rows under these conditions of each model."""
+    configs = [one.config for one in found]
+    request = replace(request, database=request.database.read_once())
+    data = read_ranking_data(request, configs, {config.name for config in configs})
+    figures = {(one.name, one.conditions): one for each in set(conditions.values()) for one in data.figures(each)}
+    comparisons = _compared(request, conditions) if not request.dry_run else []
+    reports = {report.name: report for report in reports_of(request, comparisons)}
+    models = [
+        replace(
+            _counted_profile(one.config, counts, figures.get((one.config.name, conditions[one.config.name]))),
+            conditions=conditions[one.config.name],
+            comparison=reports.get(one.config.name),
+        )
+        for one, counts in _with_counts(request, found)
+    ]
+    return Profile(request, configs[0].folder, tuple(models), tuple(units), tuple(comparisons))
+
+
+def _compared(request: Request, conditions: Mapping[str, Conditions]) -> list[ModelComparisons]:
+    """Return the comparison of each model under the conditions of its profile only."""
+    models = find_comparisons(replace(request, device=None))
+    return [_only(model, conditions[model.config.name]) for model in models]
+
+
+def _only(model: ModelComparisons, conditions: Conditions) -> ModelComparisons:
+    pairs = zip(model.comparisons, model.kernels, strict=True)
+    kept = [pair for pair in pairs if pair[0].full.conditions == conditions]
+    return replace(model, comparisons=tuple(one for one, _ in kept), kernels=tuple(errors for _, errors in kept))
+
+
+def _without_measuring(request: Request, found: Sequence[ProfileConfig]) -> Profile:
+    """Return the profile from counts, and from what the database has of any device."""
+    request = replace(request, database=request.database.read_once())
+    shown = _shown(request)
+    models = []
+    for one, counts in _with_counts(request, found):
+        known = [_known_cost(model, counts) for model in shown if model.row.name == one.config.name]
+        models.append(replace(_counted_profile(one.config, counts, None), known=tuple(known)))
+    comparisons = find_comparisons(replace(request, device=None)) if shown else []
+    return Profile(request, found[0].config.folder, tuple(models), comparisons=tuple(comparisons))
+
+
+def _shown(request: Request) -> list[ShownModel]:
+    """Return the models with rows on any device, with their operators; none without rows."""
+    try:
+        return show(request, Choice(operators=True)).models
+    except NothingMeasuredError:
+        return []
+    except UserError:
+        if request.database.folder.is_dir():
+            raise
+        # The user's only database is to be made by the first measurement.
+        return []
+
+
+def _with_counts(request: Request, found: Sequence[ProfileConfig]) -> Iterator[tuple[ProfileConfig, OperatorCounts]]:
+    """Yield the configs in the user's order with the counts of operators that compute something."""
+    counts = {
+        config.name: select(one, EVERY_OPERATOR).kept
+        for config, one in counted_or_shipped(request, [one.config for one in found])
+    }
+    yield from ((one, counts[one.config.name]) for one in found)
+
+
+def _known_cost(model: ShownModel, counts: OperatorCounts) -> KnownCost:
+    row, calls = model.row, sum(one.costs.calls for one in model.operators)
+    is_whole = row.source == WHOLE
+    return KnownCost(
+        conditions=row.conditions,
+        calls_ratio=calls / max(1, counts.operator_calls),
+        sum_time_s=row.sum_time_s,
+        sum_energy_j=row.sum_energy_j,
+        predicted_time_s=row.predicted_time_s,
+        predicted_energy_j=row.predicted_energy_j,
+        whole_time_s=row.time_s if is_whole else None,
+        whole_energy_j=row.energy_j if is_whole else None,
+    )
+
+
+def _counted_profile(config: ModelConfig, counts: OperatorCounts, figures: ModelFigures | None) -> ModelProfile:
+    return ModelProfile(
+        name=config.name,
+        config=str(config.path),
+        input_size=config.input_size,
+        flop=counts.total_flop,
+        memory_bytes=counts.total_memory_bytes,
+        parameters=counts.parameters,
+        counted_on=counts.device_type,
+        operators=operator_lines(counts, figures),
+    )
+
+
+def operator_lines(counts: OperatorCounts, figures: ModelFigures | None) -> tuple[OperatorLine, ...]:
+    """Return the operators of a model: the one that takes most time first, then those without a row by size.
+
+    Args:
+        counts: of operators that compute something.
+        figures: the sum of those with a row, None if none has one.
+    """
+    costs = {} if figures is None else {one.key: one for one in operator_costs(figures, None, TIME)}
+    lines = [_line(count, costs.get(count.operator.key)) for count in counts.counts]
+
+    def size(line: OperatorLine) -> float:
+        """Return the share of the model's FLOPs or bytes, of both the larger."""
+        return max(line.flop / max(1, counts.total_flop), line.memory_bytes / max(1, counts.total_memory_bytes))
+
+    return tuple(sorted(lines, key=lambda line: (-(line.time_s or 0.0), -size(line), line.operator, line.inputs)))
+
+
+def _line(count: OperatorCount, cost: OperatorCost | None) -> OperatorLine:
+    operator = count.operator
+    line = OperatorLine(
+        operator=operator.operator,
+        parameters=operator.parameters_text,
+        inputs=operator.inputs_text,
+        training_mode=operator.mode,
+        calls=count.occurrences,
+        flop=count.occurrences * count.flop,
+        memory_bytes=count.occurrences * count.memory_bytes,
+    )
+    if cost is None:
+        return line
+    own = cost.costs
+    return replace(
+        line, time_s=own.time_s, energy_j=own.energy_j, time_ratio=own.time_ratio, energy_ratio=own.energy_ratio
+    )

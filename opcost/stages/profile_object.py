@@ -1,0 +1,179 @@
+"""A profile of a model that is an object of this process, with its example inputs."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from opcost.errors import CannotBuildError, UnknownOperationError, UserError
+from opcost.measuring.conditions import DTYPES, FP32_DTYPE, TORCH_DEFAULT
+from opcost.measuring.protocol import protocol_for
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.model_names import OBJECT
+from opcost.operators.tuples import OperatorTuple, short_hash
+from opcost.progress import Progress
+from opcost.running.devices import choose_device
+from opcost.running.opening import open_local_bench
+from opcost.running.request import COUNTS, Request, model_tuple
+from opcost.stages.make_configs import config_text
+from opcost.stages.measure_units import Protocols
+from opcost.stages.profile import Measuring, Profile, profile_counted
+from opcost.stages.profile_configs import ProfileConfig, scratch_folder
+from opcost.storage.config_schema import LONGEST_NAME
+from opcost.storage.configs import ModelConfig
+from opcost.storage.counts_file import write_counts
+from opcost.storage.files import replace_file
+from opcost.torch_backend.borrowed import borrowed, device_of
+from opcost.torch_backend.capture import capture, run_first
+from opcost.torch_backend.flops import tensors_of
+from opcost.torch_backend.kept_switches import reported_switches
+from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.switches import autocast
+
+DIMENSIONS = range(2, 7)
+"""The numbers of dimensions that ``input_size`` of a config may have."""
+
+
+@dataclass(frozen=True)
+class ObjectModel:
+    """A user's model, a name for it, and its example inputs.
+
+    ``inputs`` is a tensor, a tuple of positional arguments, or a dict of keyword arguments. ``precision`` is a
+    ``Precision`` that agrees with the dtype of the weights; None for the usual one of that dtype.
+    """
+
+    model: nn.Module
+    inputs: Any
+    name: str | None = None
+    precision: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the types.
+
+        Raises:
+            UserError: one of them is wrong.
+        """
+        if not isinstance(self.model, nn.Module):
+            raise UserError(f"model: a {type(self.model).__name__}, not a torch.nn.Module; pass a module")
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype of all floating-point weights; None if they differ."""
+        found = {
+            str(weight.dtype).removeprefix("torch.") for weight in self.model.parameters() if weight.is_floating_point()
+        }
+        return next(iter(found)) if len(found) == 1 else None if found else FP32_DTYPE
+
+    def checked_precision(self) -> str:
+        """Return the precision.
+
+        Raises:
+            UserError: it needs weights of another dtype.
+        """
+        usual = next((name for name, dtype in DTYPES.items() if dtype == self.dtype), TORCH_DEFAULT)
+        if self.precision is None:
+            return usual
+        needed = DTYPES.get(self.precision, FP32_DTYPE)
+        if self.dtype not in (None, needed):
+            remedy = f"convert model and inputs with .to(torch.{needed}) first, or leave precision out"
+            raise UserError(
+                f"precision: {self.precision} needs weights in {needed}, and these are {self.dtype}; {remedy}"
+            )
+        return self.precision
+
+
+@dataclass(frozen=True)
+class LoopEnd:
+    """The end of each loop: a target relative error, or a length in s if that is given."""
+
+    relative_error: float
+    seconds: float | None
+
+    def protocols(self) -> Protocols:
+        """Return the protocols of operators and of the whole."""
+        if self.seconds is None:
+            both = partial(protocol_for, relative_error=self.relative_error)
+        else:
+            both = partial(protocol_for, loop_s=self.seconds)
+        return Protocols(both, both)
+
+
+def profile_object(request: Request, own: ObjectModel, progress: Progress, end: LoopEnd | None) -> Profile:
+    """Count a model that is an object, measure the operators that the database lacks and the whole in this process.
+
+    The configs and counts that stages read are in a temporary folder: only this process can run the model. Its rows are
+    found again by its contents.
+
+    Args:
+        request: the database and the device, None for the model's own.
+        own: the model. It is as before afterwards.
+        progress: reports each measurement.
+        end: the end of each loop, None to measure nothing.
+
+    Raises:
+        UserError: the precision is not that of the weights, or the model cannot be counted.
+    """
+    name = own.checked_precision()
+    with ExitStack() as stack:
+        try:
+            device = None if request.device is None else choose_device(request.device)
+            ready = stack.enter_context(borrowed(own.model, own.inputs, device))
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        request = replace(request, device=device or device_of(own.model, own.inputs))
+        request = stack.enter_context(scratch_folder(request, []))
+        counts = _counted(ready, own, name, str(request.device))
+        config = _config(request, ready, own, name, counts)
+        write_counts(COUNTS.path(config), replace(counts, model=model_tuple(config)))
+        measuring = None
+        if end is not None:
+            open_bench = partial(open_local_bench, ready={model_tuple(config): ready})
+            measuring = Measuring(end.protocols(), open_bench, lambda _: None)
+        return profile_counted(request, [ProfileConfig(config, is_new=True)], progress, measuring)
+
+
+def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -> OperatorCounts:
+    """Return the counts of a model, whose tuple is not known yet.
+
+    Raises:
+        UserError: it runs an operation whose FLOPs are unknown, or does what tuples cannot describe.
+    """
+    context = partial(autocast, precision, device)
+    name = type(own.model).__name__
+    try:
+        with reported_switches(name):
+            run_first(ready, context)
+            with context():
+                return capture(ready, OperatorTuple(f"{OBJECT}.{name.lower()}"))
+    except UnknownOperationError as error:
+        raise UserError(f"{name}: {error}; register one with torch.utils.flop_counter.register_flop_formula") from error
+    except CannotBuildError as error:
+        raise UserError(f"{name}: {error}; leave the switch to precision") from error
+
+
+def _config(
+    request: Request, ready: ReadyModel, own: ObjectModel, precision: str, counts: OperatorCounts
+) -> ModelConfig:
+    """Write the config of a model whose name is a hash of its counted operators with their calls, and return it."""
+    size = _size(tensors_of((ready.inputs, dict(ready.keyword_inputs)))[0])
+    text = "\n".join(sorted(f"{count.occurrences} {count.operator}" for count in counts.counts))
+    model_name = f"{OBJECT}:model_{short_hash(text)}"
+    more = {} if precision == TORCH_DEFAULT else {"precision": precision}
+    shown = re.sub(r"\W+", "_", own.name or type(own.model).__name__)
+    name = f"{shown}_{'x'.join(map(str, size))}"[:LONGEST_NAME]
+    path = Path(request.measurements, name, "summary.yml")
+    replace_file(path, config_text(model_name, size, is_data_dependent=False, more=more).encode())
+    (config,) = request.folders.configs([name])
+    return config
+
+
+def _size(tensor: Tensor) -> tuple[int, ...]:
+    """Return the shape of an input as ``input_size``, as one row if a config cannot have such a shape."""
+    shape = tuple(tensor.shape)
+    return shape if len(shape) in DIMENSIONS and all(shape) else (1, max(1, tensor.numel()))

@@ -1,0 +1,82 @@
+"""Models that belong to a user's program: borrowed for measurements, and given back as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from opcost.torch_backend.flops import tensors_of
+from opcost.torch_backend.ready_model import ReadyModel
+
+
+@contextmanager
+def borrowed(model: nn.Module, inputs: Any, device: str | None = None) -> Iterator[ReadyModel]:
+    """Yield a user's model in eval mode on a device; afterwards all is as before, also after an exception.
+
+    This holds for the modes of all modules, for parameters, gradients and buffers with their contents, and for the
+    device. The inputs are copied.
+
+    Args:
+        model: the user's.
+        inputs: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
+        device: None for the model's own, or that of its inputs if it has no weights.
+
+    Raises:
+        ValueError: there is no tensor among the inputs.
+    """
+    tensors = tensors_of(inputs)
+    if not tensors:
+        raise ValueError("inputs has no tensor; pass a tensor, a tuple of arguments, or a dict of keyword arguments")
+    place = device or device_of(model, inputs)
+    copies: dict[int, torch.Tensor] = {}
+
+    def copied(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return copies.setdefault(id(value), value.detach().to(place, copy=True))
+
+    own = tree_map(copied, inputs)
+    args, kwargs = ((), own) if isinstance(own, dict) else (own if isinstance(own, tuple) else (own,), {})
+    with _restored(model):
+        if device_of(model, inputs) != place:
+            model.to(place)
+        model.eval()
+        yield ReadyModel(model, args, kwargs)
+
+
+def device_of(model: nn.Module, inputs: Any) -> str:
+    """Return the device of a model's first weight or buffer, of its inputs if it has none: ``cpu`` or ``cuda:N``."""
+    held = next((tensor for source in (model.parameters(), model.buffers()) for tensor in source), None)
+    device = (tensors_of(inputs)[0] if held is None else held).device
+    return f"{device.type}:{device.index or 0}" if device.type == "cuda" else device.type
+
+
+@contextmanager
+def _restored(model: nn.Module) -> Iterator[None]:
+    """Put back the state of all modules afterwards."""
+    modules = [(module, module.training, dict(module._parameters), dict(module._buffers)) for module in model.modules()]
+    weights = [(weight, weight.data, weight.requires_grad, weight.grad) for weight in model.parameters()]
+    gradients = [(grad, grad.data) for _, _, _, grad in weights if grad is not None]
+    buffers = [(buffer, buffer.data, buffer.detach().clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for module, is_training, own_weights, own_buffers in modules:
+            module.training = is_training
+            module._parameters.update(own_weights)
+            module._buffers.update(own_buffers)
+        for weight, data, requires_grad, grad in weights:
+            weight.data, weight.grad = data, grad
+            weight.requires_grad_(requires_grad)
+        for grad, data in gradients:
+            grad.data = data
+        for buffer, data, content in buffers:
+            buffer.data = data
+            # A buffer that was made in inference mode can be changed in it only.
+            with torch.inference_mode():
+                buffer.copy_(content)

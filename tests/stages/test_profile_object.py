@@ -1,0 +1,178 @@
+"""Profiles of models that are objects: counted and measured in this process, and found again by their contents."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import opcost
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measuring import procedure
+from opcost.measuring.retries import RETRIES
+from opcost.operators.tuples import model_operator
+from opcost.running.request import Request
+from opcost.sources.models import resolve
+from opcost.sources.registry import models_matching
+from opcost.stages import profile_object as stage
+from opcost.stages.holdings import holdings
+from opcost.stages.profile_object import ObjectModel
+from opcost.storage.database import Database
+
+
+class Net(nn.Module):
+    def __init__(self, channels: int = 4) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, channels, 3)
+        self.activation = nn.Softplus()
+        self.dropout = nn.Dropout()
+
+    def forward(self, image: Tensor, *, scale: float = 1.0) -> Tensor:
+        found: Tensor = self.dropout(self.activation(self.convolution(image))).cumsum(1) * scale
+        return found
+
+
+IMAGE = torch.ones(2, 3, 8, 8)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure once and with hardly any warm-up."""
+    monkeypatch.setattr(procedure, "RETRIES", replace(RETRIES, at_once=1))
+    monkeypatch.setattr("opcost.measuring.protocol.CPU_WARM_UP_S", 0.01)
+
+
+def profiled(model: nn.Module, inputs: Any, folder: Path, **options: Any) -> Any:
+    return opcost.profile(model, inputs, seconds=0.02, database=folder, **options)
+
+
+def test_a_model_has_its_operators_its_whole_and_their_comparison(tmp_path: Path) -> None:
+    model = Net().train()
+    found = profiled(model, {"image": IMAGE, "scale": 2.0}, tmp_path, name="my net")
+    frame = found.operators
+    assert list(frame.columns) == [
+        *("operator", "parameters", "inputs", "calls", "flop", "memory_bytes", "time_s", "energy_j", "share"),
+    ]
+    assert {name.rpartition(".")[2] for name in frame["operator"]} == {"Conv2d", "Softplus", "cumsum", "mul"}
+    assert frame["share"].sum() == pytest.approx(1)
+    assert frame["time_s"].is_monotonic_decreasing
+    assert found.whole.time_s > 0
+    assert found.comparison.time_ratio == pytest.approx(frame["time_s"].sum() / found.whole.time_s)
+    assert found.profile.name == "my_net_2x3x8x8"
+    assert model.training
+    for text in (str(found), found._repr_html_()):
+        assert "my_net_2x3x8x8" in text
+        assert "Conv2d 3→4" in text
+
+
+def test_the_same_model_finds_its_rows_again_and_another_does_not(tmp_path: Path) -> None:
+    profiled(Net(), IMAGE, tmp_path)
+    wholes = Database(tmp_path).full_model_measurements
+    (first,) = {row.operator for row in wholes.rows()}
+    assert first.startswith("object.model_")
+    again = opcost.profile(Net(), (torch.zeros(2, 3, 8, 8),), measure=False, database=tmp_path)
+    (known,) = again.known
+    assert (known.calls_ratio, again.whole) == (1.0, None)
+    assert known.whole_time_s is not None
+    profiled(Net(5), IMAGE, tmp_path)
+    assert len({row.operator for row in wholes.rows()}) == 2
+
+
+def test_without_measuring_there_are_flops_and_bytes_only(tmp_path: Path) -> None:
+    found = opcost.profile(Net(), IMAGE, measure=False, database=tmp_path)
+    assert found.operators["flop"].sum() == found.profile.flop > 0
+    assert found.operators["time_s"].isna().all()
+    assert (found.whole, found.comparison, found.known) == (None, None, ())
+    assert "ms" not in str(found).split()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_model_is_as_before_after_an_interrupt_and_the_same_call_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = Net().train()
+    opened = stage.open_local_bench
+
+    def interrupted(*args: Any, **kwargs: Any) -> AbstractContextManager[Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stage, "open_local_bench", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        profiled(model, IMAGE, tmp_path)
+    assert all(module.training for module in model.modules())
+    monkeypatch.setattr(stage, "open_local_bench", opened)
+    assert profiled(model, IMAGE, tmp_path).whole is not None
+
+
+def test_an_error_of_the_model_itself_is_its_own(tmp_path: Path) -> None:
+    model = Net()
+    with pytest.raises(TypeError, match="unknown"):
+        profiled(model, {"image": IMAGE, "unknown": 1}, tmp_path)
+    assert model.training
+
+
+def test_rows_of_an_object_are_no_obstacle_to_other_commands(tmp_path: Path) -> None:
+    profiled(Net(), IMAGE, tmp_path / "database")
+    database = Database(tmp_path / "database")
+    (found,) = holdings(Request((), Path(__file__).parents[2] / "measurements", database))
+    assert (found.wholes, found.tuples) == (1, 4)
+    assert [name.partition("_")[0] for name in found.complete] == ["model"]
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "options", "message"),
+    [
+        ("resnet18", IMAGE, {}, "not a torch.nn.Module"),
+        (Net(), (1,), {}, "inputs has no tensor"),
+        (Net(), IMAGE, {"precision": "bf16"}, r"needs weights in bfloat16.*\.to\(torch.bfloat16\)"),
+        (Net(), IMAGE, {"device": "cuda:99"}, "torch sees"),
+    ],
+)
+def test_a_mistake_is_a_user_error(
+    model: Any, inputs: Any, options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        profiled(model, inputs, tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"),
+    [
+        (torch.float32, "torch-default"),
+        (torch.bfloat16, "bf16"),
+        (torch.float16, "fp16"),
+        (torch.float64, "torch-default"),
+    ],
+)
+def test_the_precision_follows_from_the_weights(dtype: torch.dtype, precision: str) -> None:
+    assert ObjectModel(Net().to(dtype), IMAGE).checked_precision() == precision
+    assert ObjectModel(nn.ReLU(), IMAGE, precision="tf32").checked_precision() == "tf32"
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [((2, 3, 8, 8), (2, 3, 8, 8)), ((7,), (1, 7)), ((), (1, 1)), ((0, 3), (1, 1)), ((1,) * 7, (1, 1))],
+)
+def test_any_input_has_a_size_that_a_config_can_have(shape: tuple[int, ...], size: tuple[int, ...]) -> None:
+    assert stage._size(torch.zeros(shape)) == size
+
+
+def test_an_object_is_a_model_that_no_other_program_can_build() -> None:
+    operator = model_operator("object:model_0123456789abcdef", None, (2, 3))
+    assert operator.is_model
+    with pytest.raises(CannotMeasureError, match="call opcost.profile there"):
+        resolve(operator).with_inputs("cpu")
+    assert not any(model.name.startswith("model_") for model in models_matching(["*"]))
+
+
+def test_asking_for_the_function_imports_no_torch() -> None:
+    program = "import sys, opcost; opcost.profile; print('torch' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout == "False\n"
