@@ -41,7 +41,7 @@ class WholeCost:
 
 @dataclass(frozen=True)
 class ProfileResult:
-    """What the operators of a model cost; figures are those of one run, in SI units.
+    """The cost of a model's operators; figures are those of one run, in SI units.
 
     ``profile`` has all that is known. In a notebook it is shown as a table.
     """

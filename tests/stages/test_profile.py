@@ -367,6 +367,9 @@ def test_without_a_gpu_it_counts_and_shows_what_is_known(
     assert "Nothing was measured." in printed
     assert "NVIDIA H200" in printed
     assert "opcost profile resnet18 --device cpu" in printed
+    assert run(monkeypatch, tmp_path, "resnet18", *words, "--json") == 0
+    (model,) = json.loads(capsys.readouterr().out)["models"]
+    assert (model["known"][0]["calls_ratio"], model["conditions"], model["comparison"]) == (1.0, None, None)
     written = {path.suffix for path in tmp_path.rglob("*") if path.is_file()}
     assert written == (set() if "--dry-run" in words else {".html", ".log"})
 

@@ -162,6 +162,8 @@ def _print(found: Profile, wanted: Sequence[WantedModel], arguments: Namespace) 
     else:
         print_profile(found, wanted[0].words, arguments.top)
     print_files("report in", [] if path is None else [path])
+    if arguments.dry_run and arguments.report is not None:
+        print_files("dry run: not written", [arguments.report])
 
 
 def _write_report(found: Profile, named: Path | None) -> Path | None:
