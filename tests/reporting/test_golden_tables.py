@@ -41,7 +41,7 @@ from opcost.running.request import Request
 from opcost.stages.advise import Advice, ModelAdvice
 from opcost.stages.compare import ComparingReport
 from opcost.stages.compare_against import AgainstReport, compare_against
-from opcost.stages.count import CensusRow, CountPlan, CountReport
+from opcost.stages.count import CensusRow, CountPlan, CountReport, FormulaGap
 from opcost.stages.filter import FilterReport, OperatorShare
 from opcost.stages.holdings import Holdings
 from opcost.stages.holdings import holdings as find_holdings
@@ -181,8 +181,11 @@ def plans_of_counts() -> None:
 
 def counts() -> None:
     sizes = (820, 777, 43, 111, 24_850_000_000, 7_390_000_000, 5_288_548, 24_850_000_000, 7_100_000_000)
-    rows = [CountReport(name, *sizes, 24_600_000_000, 7_000_000_000, ("fill_", "mm"), "cpu") for name in (USUAL, LONG)]
-    print_counts(rows)
+    rest = (24_600_000_000, 7_000_000_000, ("fill_", "mm"), "cpu", sizes[4], None, ())
+    rows = [CountReport(name, *sizes, *rest) for name in (USUAL, LONG)]
+    gaps = (FormulaGap("aten::lstm", 2, 10, 0.125, 0.5), FormulaGap("mine::scale", 1, 10, 0.25, 0.001))
+    unknown = replace(rows[0], name="mine", flops=None, counted_flops=None, whitelisted_flops=None, outside=())
+    print_counts([*rows, replace(unknown, without_formula=gaps)])
 
 
 def census() -> None:
