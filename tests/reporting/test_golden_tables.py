@@ -115,6 +115,7 @@ def compared(name: str, **changes: object) -> ComparisonRow:
         energy_missing_reason=None,
         flop_ratio=1.0,
         memory_bytes_ratio=1.0,
+        flop_missing_reason=None,
         summed_operators=111,
         missing_operators=0,
         missing="",
