@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 
 class UserError(Exception):
     """One or more mistakes that the user can fix.
@@ -25,17 +23,6 @@ class CannotMeasureError(Exception):
 
 class CannotBuildError(CannotMeasureError):
     """The function that builds a model fails, or its model does what tuples cannot describe; it may be a user's."""
-
-
-class UnknownOperationError(Exception):
-    """A model runs operations without a formula for their FLOPs.
-
-    ``operations`` are their qualified names: ``aten::convolution``.
-    """
-
-    def __init__(self, operations: Iterable[str]) -> None:
-        self.operations = tuple(sorted(operations))
-        super().__init__(f"no formula for the FLOPs of {', '.join(self.operations)}")
 
 
 class DescriptionError(Exception):

@@ -37,7 +37,7 @@ from opcost.meters.nvidia_smi_log import cut
 from opcost.meters.nvidia_smi_logger import LogFollower, NvidiaSmiLogger
 from opcost.meters.nvidia_smi_meter import power_trace
 from opcost.operators.cases import INPUT_DATA, cases_of
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.operators.whitelist import by_operator, select
@@ -200,8 +200,11 @@ def genuine_counts() -> list[OperatorCounts]:
     )
     model = model_operator("resnet18", "IMAGENET1K_V1", (2, 3, 8, 8))
     outside, composites = ("mm",), ("Attention",)
+    scale = OperatorTuple("torch.ops.mine.scale", (), (image,), mode=None)
+    unknown = OperatorCount(scale, 2, None, 9, image, without_formula=("m::s",))
+    gaps = (OperationWithoutFormula("m::s", 2, 18),)
     return [
-        OperatorCounts(model, counts, 10**10, 2**30, 70_000, "2.11.0", "cuda", outside, composites),
+        OperatorCounts(model, (*counts, unknown), 10**10, 2**30, 7, "2.11.0", "cuda", outside, composites, gaps),
         OperatorCounts(model, (*counts, *counts) * 20, 10**10, 2**30, 70_000, "2.11.0", "cpu"),
     ]
 

@@ -145,6 +145,10 @@ META = switch(
     "--meta",
     "count on shapes only, without memory and weights; detectors, whose work depends on values, run on the device",
 )
+STRICT = switch(
+    "--strict",
+    "refuse a model that runs an operation without a formula for its FLOPs (default: count it, its FLOPs unknown)",
+)
 CENSUS = switch(
     "--census",
     "then print how many calls and tuples the counted models have, and how many tuples they share",

@@ -38,7 +38,10 @@ WITH_WEIGHTS = ("linear", "conv", "addmm", "baddbmm")
 
 
 def kind_of(count: OperatorCount) -> str:
-    """Return the kind of chain whose correction applies to an operator."""
+    """Return the kind of chain whose correction applies to an operator.
+
+    An operator of unknown FLOPs has that of one without products; ``remark_rules`` remarks on it.
+    """
     if count.flop:
         return _product_kind(count.operator)
     return NORM if "norm" in count.operator.short_name.lower() else ELEMENTWISE
@@ -78,7 +81,7 @@ def _filters_of_function(operator: OperatorTuple) -> tuple[int, int, tuple[int, 
 
 
 def moved_bytes(count: OperatorCount) -> int:
-    """Return the position of a call on its curve in bytes: all that it moves, for products without weights."""
+    """Return the position of a call on its curve in bytes: all that it moves, for known products without weights."""
     if not count.flop:
         return count.memory_bytes
     name, inputs = count.operator.short_name, count.operator.floating_inputs

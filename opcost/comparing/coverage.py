@@ -72,8 +72,8 @@ class Addition:
     share: CostShare
 
 
-def costs_of(cost: ModelCost, predictor: Predictor) -> Costs:
-    """Return the cost of each operator in a model, measured or else predicted."""
+def costs_of(cost: ModelCost, predictor: Predictor) -> Costs | None:
+    """Return the cost of each operator in a model, measured or else predicted; None if the time of one is unknown."""
     by_operator = {count.operator: count for count in cost.summed}
     found: dict[str, OperatorCost] = {}
     for part in cost.parts:
@@ -84,8 +84,10 @@ def costs_of(cost: ModelCost, predictor: Predictor) -> Costs:
         cost_of_part = OperatorCost(part.time_s, energy_j, part.time_s, doubtful_s)
         found[name] = found.get(name, OperatorCost()).plus(cost_of_part)
     for count in cost.missing:
-        name, cost_of_calls = count.operator.short_name, OperatorCost(*predictor.cost(count, count.occurrences))
-        found[name] = found.get(name, OperatorCost()).plus(cost_of_calls)
+        name, (time_s, energy_j) = count.operator.short_name, predictor.cost(count, count.occurrences)
+        if time_s is None:
+            return None
+        found[name] = found.get(name, OperatorCost()).plus(OperatorCost(time_s, energy_j))
     return found
 
 

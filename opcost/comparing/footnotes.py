@@ -170,6 +170,12 @@ WORDINGS: Mapping[RemarkKind, Wording] = {
         "the cache correction is that of operators in {dtype}, not of {precision}",
         reason="calls in another dtype find another share of their data in caches",
     ),
+    RemarkKind.UNKNOWN_FLOP: Wording(
+        "operators of unknown FLOPs have the cache correction of operators without products; {reason}",
+        "{time_ratio} of the summed time",
+        "operators with products have another cache correction",
+        _from("time_ratio", SHARE_RATIO),
+    ),
     RemarkKind.KERNELS: Wording(
         "kernel time of operators alone, as a share of that in the model", "{alone_ratio} (magnitudes {absolute_ratio})"
     ),

@@ -100,14 +100,17 @@ def _measured(parts: Sequence[Part]) -> Piece:
 
 
 def predicted_piece(counts: Sequence[OperatorCount], predictor: Predictor | None) -> Piece:
-    """Return the predicted cost of all calls of operators, 0 of those that compute nothing; None is no predictor."""
+    """Return the predicted cost of all calls of operators, 0 of those that compute nothing.
+
+    It is unknown without a predictor (None), and if the predictor cannot predict one of them.
+    """
     counts = [count for count in counts if count.computes]
     if not counts:
         return Piece()
     if predictor is None:
         return Piece(None, None)
     costs = [predictor.cost(count, count.occurrences) for count in counts]
-    return Piece(math.fsum(time_s for time_s, _ in costs), total_if_known(energy_j for _, energy_j in costs))
+    return Piece(total_if_known(time_s for time_s, _ in costs), total_if_known(energy_j for _, energy_j in costs))
 
 
 def _difference(whole: float | None, known: float | None) -> float | None:

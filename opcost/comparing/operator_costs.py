@@ -50,7 +50,7 @@ class OperatorCost(Columns):
     parameters: Annotated[str, PARAMETERS]
     inputs: Annotated[str, INPUTS]
     training_mode: Annotated[str | None, TRAINING_MODE]
-    flop: Annotated[int, Column("floating-point operations of one call", COUNT, "FLOP")]
+    flop: Annotated[int | None, Column("floating-point operations of one call, empty if unknown", COUNT, "FLOP")]
     memory_bytes: Annotated[int, Column("bytes that one call reads and writes", COUNT)]
     bound: Annotated[str | None, Column("bound of the roof", one_of(MEMORY, COMPUTE))]
     call_time_s: Annotated[float, Column("mean time of one call", ABOVE_0)]
@@ -158,9 +158,12 @@ class _Shares:
 def _saving(roof: Roof | None, calls: Iterable[tuple[Part, Work, float | None]]) -> float | None:
     if roof is None:
         return None
-    return total_if_known(
-        None if cost is None else part.occurrences * (cost - at_roof(roof, work, cost)) for part, work, cost in calls
-    )
+    return total_if_known(_saving_of(roof, *call) for call in calls)
+
+
+def _saving_of(roof: Roof, part: Part, work: Work, cost: float | None) -> float | None:
+    least = None if cost is None else at_roof(roof, work, cost)
+    return None if cost is None or least is None else part.occurrences * (cost - least)
 
 
 def _operator_cost(operator: OperatorTuple, calls: Works, shares: _Shares, board: str | None) -> OperatorCost:

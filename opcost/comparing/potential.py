@@ -22,7 +22,7 @@ from opcost.summing.summation import ModelCost, Part
 
 @dataclass(frozen=True)
 class RoofShare:
-    """The share of the roof that calls reach in time and energy, up to 1; None if it is unknown.
+    """The share of the roof that calls reach in time and energy, up to 1; None if it is unknown, as with unknown FLOPs.
 
     The share of several calls is their cost at the roof over their cost.
     """
@@ -80,11 +80,14 @@ def roof_share(works: Works, roofline: Roofline | None) -> RoofShare:
     )
 
 
-def at_roof(roof: Roof, work: Work, cost: float) -> float:
-    """Return the cost of a call at its roof, at most its own cost."""
-    return cost * min(1.0, roof.reached(work, cost))
+def at_roof(roof: Roof, work: Work, cost: float) -> float | None:
+    """Return the cost of a call at its roof, at most its own cost; None if its FLOPs are unknown."""
+    reached = roof.reached(work, cost)
+    return None if reached is None else cost * min(1.0, reached)
 
 
-def _share(roof: Roof, calls: list[tuple[int, Work, float]]) -> float:
+def _share(roof: Roof, calls: list[tuple[int, Work, float]]) -> float | None:
     total = math.fsum(number * cost for number, _, cost in calls)
-    return math.fsum(number * at_roof(roof, work, cost) for number, work, cost in calls) / total
+    costs = [(number, at_roof(roof, work, cost)) for number, work, cost in calls]
+    known = [number * cost for number, cost in costs if cost is not None]
+    return math.fsum(known) / total if len(known) == len(costs) else None

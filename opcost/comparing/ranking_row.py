@@ -201,6 +201,9 @@ class RankingRow(Columns):
     memory_bytes_ratio: Annotated[float | None, Column("share of the model's bytes in the sum")] = _of(
         lambda one: _if_known(one.model.cost, lambda cost: cost.memory_bytes_ratio)
     )
+    flop_missing_reason: Annotated[str | None, Column("reason why the model's FLOPs are unknown")] = _of(
+        lambda one: _if_known(one.model.cost, lambda cost: cost.flop_missing_reason)
+    )
     corrected_time_ratio: Annotated[
         float | None, Column("time of the complete sum with cache correction / of the whole model")
     ] = _of(lambda one: one.model.corrected_time_ratio)

@@ -53,6 +53,7 @@ def remarks_on(found: Comparison, measurements: Measurements) -> tuple[Remark, .
         *_flagged(found),
         *_not_precise(found),
         *_cache_correction(found),
+        *_unknown_flop(found),
     )
 
 
@@ -231,6 +232,15 @@ def _cache_correction(found: Comparison) -> Iterator[Remark]:
         yield Remark(RemarkKind.UNCORRECTED_SMALL, {"moved_bytes": moved_bytes, "stream_bytes": STREAM_BYTES})
     else:
         yield Remark(RemarkKind.UNCORRECTED_UNKNOWN)
+
+
+def _unknown_flop(found: Comparison) -> Iterator[Remark]:
+    """Remark on operations without a formula, with the share of the summed time of operators of unknown FLOPs."""
+    reason = found.cost.flop_missing_reason
+    if reason is not None:
+        unknown = {count.operator for count in found.cost.summed if count.flop is None}
+        time_ratio = _time_ratio(found, lambda part: part.case.operator in unknown)
+        yield Remark(RemarkKind.UNKNOWN_FLOP, {"reason": reason, "time_ratio": time_ratio})
 
 
 def _time_ratio(found: Comparison, is_meant: Callable[[Part], bool]) -> float:

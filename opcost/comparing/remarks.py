@@ -39,6 +39,7 @@ class RemarkKind(str, Enum):
     UNCORRECTED_SMALL = "uncorrected-small"
     UNCORRECTED_UNKNOWN = "uncorrected-unknown"
     CORRECTED_BY_OTHER_DTYPE = "corrected-by-other-dtype"
+    UNKNOWN_FLOP = "unknown-flop"
     KERNELS = "kernels"
 
 
@@ -107,6 +108,10 @@ TEXTS: Mapping[RemarkKind, str] = {
         "no cache correction: not measured for this card and its software; block 2 measures it"
     ),
     RemarkKind.CORRECTED_BY_OTHER_DTYPE: "the cache correction is that of operators in {dtype}, not of {precision}",
+    RemarkKind.UNKNOWN_FLOP: (
+        "{reason}: shares of FLOPs are unknown, and {time_ratio} of the summed time has the cache correction of "
+        "operators without products"
+    ),
     RemarkKind.KERNELS: (
         "kernel time of operators alone: {alone_ratio} of that in the model; sum of the differences' magnitudes: "
         "{absolute_ratio}; largest differences: {kinds}"

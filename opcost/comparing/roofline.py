@@ -27,12 +27,12 @@ any of their operators without products moves more than 51 MB; all operators tog
 
 @dataclass(frozen=True)
 class Work:
-    """FLOPs, bytes and cost of one call; ``energy_j`` is None if unknown.
+    """FLOPs, bytes and cost of one call; ``flop`` and ``energy_j`` are None if unknown.
 
     ``arithmetic`` is the format of its products, such as fp32 or TF32.
     """
 
-    flop: int
+    flop: int | None
     memory_bytes: int
     time_s: float
     energy_j: float | None
@@ -40,8 +40,8 @@ class Work:
 
     @property
     def flop_per_byte(self) -> float | None:
-        """The arithmetic intensity; None if the call moves nothing."""
-        return self.flop / self.memory_bytes if self.memory_bytes else None
+        """The arithmetic intensity; None if the call moves nothing, or its FLOPs are unknown."""
+        return self.flop / self.memory_bytes if self.memory_bytes and self.flop is not None else None
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,19 @@ class Roof:
         return self.flop_rate(arithmetic) / self.byte_rate
 
     def side(self, work: Work) -> str | None:
-        """Return the bound of a call, ``memory`` or ``compute``; None if it moves nothing."""
+        """Return the bound of a call, ``memory`` or ``compute``; None if it moves nothing or its FLOPs are unknown."""
         intensity = work.flop_per_byte
         if intensity is None:
             return None
         return COMPUTE if intensity >= self.ridge_flop_per_byte(work.arithmetic) else MEMORY
 
-    def reached(self, work: Work, cost: float) -> float:
-        """Return the share of the roof that work reaches at a cost in s or J. It may exceed 1 for data in caches."""
+    def reached(self, work: Work, cost: float) -> float | None:
+        """Return the share of the roof that work reaches at a cost in s or J; None if its FLOPs are unknown.
+
+        It may exceed 1 for data in caches.
+        """
+        if work.flop is None:
+            return None
         return max(work.flop / self.flop_rate(work.arithmetic), work.memory_bytes / self.byte_rate) / cost
 
 
@@ -100,7 +105,7 @@ def is_beyond_caches(work: Work) -> bool:
 def _streaming(costs: list[tuple[Work, float]]) -> list[tuple[Work, float]]:
     """Return the costs that show the memory's rate best."""
     beyond_caches = [(work, cost) for work, cost in costs if is_beyond_caches(work)]
-    without_products = [(work, cost) for work, cost in costs if not work.flop] or costs
+    without_products = [(work, cost) for work, cost in costs if work.flop == 0] or costs
     most = max((work.memory_bytes for work, _ in without_products), default=0)
     return beyond_caches or [(work, cost) for work, cost in without_products if work.memory_bytes >= LARGE_RATIO * most]
 

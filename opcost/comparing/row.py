@@ -216,6 +216,9 @@ class ComparisonRow(Columns):
     memory_bytes_ratio: Annotated[float | None, Column("share of the model's bytes in the sum")] = _of(
         lambda one: one.cost.memory_bytes_ratio
     )
+    flop_missing_reason: Annotated[str | None, Column("reason why the model's FLOPs are unknown")] = _of(
+        lambda one: one.cost.flop_missing_reason
+    )
     summed_operators: Annotated[int, Column("number of operator tuples in the sum", COUNT)] = _of(
         lambda one: len(one.cost.summed)
     )

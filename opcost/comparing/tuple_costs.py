@@ -64,11 +64,11 @@ class Use:
 
 @dataclass
 class TupleCost:
-    """A case with its row, None if it has none, and its uses in comparisons."""
+    """A case with its row, None if it has none, and its uses in comparisons. ``flop`` is None if it is unknown."""
 
     case: Case
     row: MeasurementRow | None
-    flop: int
+    flop: int | None
     memory_bytes: int
     uses: list[Use] = field(default_factory=list)
     flags: set[TupleFlag] = field(default_factory=set)

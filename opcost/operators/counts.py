@@ -23,14 +23,17 @@ class OperatorCount:
     ``flop`` counts a multiply-add as two operations. ``memory_bytes`` counts every distinct input and every output of
     each computing operation once. ``outputs`` describes the value returned by the first call. ``statistics`` holds,
     for each call, the statistics of its distinct floating-point inputs; it is empty if the model ran on shapes only.
+    ``flop`` is None if it is unknown, because operations without a formula ran in a call; ``without_formula`` are the
+    qualified names of these.
     """
 
     operator: OperatorTuple
     occurrences: int
-    flop: int
+    flop: int | None
     memory_bytes: int
     outputs: PlainValue = None
     statistics: tuple[tuple[InputStatistics, ...], ...] = ()
+    without_formula: tuple[str, ...] = ()
 
     def __getstate__(self) -> dict[str, object]:
         """Return the contents of a pickle: the fields alone, without cached values."""
@@ -50,12 +53,35 @@ class OperatorCount:
     @property
     def computes(self) -> bool:
         """Whether a call computes or moves anything. Dropout in eval mode does not."""
-        return bool(self.flop or self.memory_bytes)
+        return self.flop is None or bool(self.flop or self.memory_bytes)
 
 
 def memory_bytes_of(counts: Iterable[OperatorCount]) -> int:
     """Return the bytes that all calls of these operators move."""
     return sum(count.occurrences * count.memory_bytes for count in counts)
+
+
+@dataclass(frozen=True)
+class OperationWithoutFormula:
+    """An operation whose FLOPs are unknown, because it has no formula.
+
+    ``operation`` is its qualified name, such as ``aten::linalg_inv_ex``. ``calls`` is how often it ran in one run of a
+    model, ``memory_bytes`` the bytes of all of these.
+    """
+
+    operation: str
+    calls: int
+    memory_bytes: int
+
+
+FORMULA_REMEDY = "register one with torch.utils.flop_counter.register_flop_formula"
+"""The remedy for an operation without a formula for its FLOPs."""
+
+
+def flop_missing_reason(operations: Iterable[str]) -> str | None:
+    """Return the reason why FLOPs are unknown, given the operations without a formula; None if there are none."""
+    names = list(operations)
+    return f"no formula for the FLOPs of {', '.join(names)}" if names else None
 
 
 @dataclass(frozen=True)
@@ -65,7 +91,8 @@ class OperatorCounts:
     ``model`` describes the whole model as an operator tuple. The totals include operations outside every counted
     operator, so shares of them are shares of the model; ``outside`` names these operations. ``device_type`` is the
     device that the model ran on: ``meta`` (shapes only), ``cpu`` or ``cuda``. ``composites`` are the classes of modules
-    that were counted as one operator each, besides ``COMPOSITES``.
+    that were counted as one operator each, besides ``COMPOSITES``. ``without_formula`` are the operations whose FLOPs
+    are unknown; if there are any, ``total_flop`` is that of the others, the least that the model has.
     """
 
     model: OperatorTuple
@@ -77,6 +104,12 @@ class OperatorCounts:
     device_type: str
     outside: tuple[str, ...] = ()
     composites: tuple[str, ...] = ()
+    without_formula: tuple[OperationWithoutFormula, ...] = ()
+
+    @property
+    def flop_missing_reason(self) -> str | None:
+        """The reason why the FLOPs of the run are unknown; None if they are known."""
+        return flop_missing_reason(one.operation for one in self.without_formula)
 
     @property
     def operator_calls(self) -> int:
@@ -89,9 +122,10 @@ class OperatorCounts:
         return sum(count.occurrences for count in self.counts if count.operator.is_function)
 
     @property
-    def flop(self) -> int:
-        """Floating-point operations inside the counted operators."""
-        return sum(count.occurrences * count.flop for count in self.counts)
+    def flop(self) -> int | None:
+        """Floating-point operations inside the counted operators; None if those of one are unknown."""
+        known = [count.occurrences * count.flop for count in self.counts if count.flop is not None]
+        return sum(known) if len(known) == len(self.counts) else None
 
     @property
     def memory_bytes(self) -> int:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from opcost.columns import COUNT, MOMENT, Column, Columns, Values
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.columns import INPUT_DATA, INPUTS, MODEL, OPERATOR, PARAMETERS, TRAINING_MODE
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
 from opcost.operators.texts import parse_operator, parse_value, value_text
 from opcost.operators.tuples import META, OperatorTuple
@@ -36,7 +36,8 @@ class ModelOperatorRow(Columns):
     """One case in one run of a model.
 
     The first row of a model is the model itself as an operator tuple, with the FLOPs and bytes of the whole run. Its
-    ``composites`` do not repeat ``counts.COMPOSITES``. ``input_data`` of a model counted on the meta device is unknown
+    ``composites`` do not repeat ``counts.COMPOSITES``. Its ``without_formula`` has the name, the calls and the bytes of
+    each operation: ``aten::linalg_inv_ex 3 5120``. ``input_data`` of a model counted on the meta device is unknown
     and given as ``normal``.
     """
 
@@ -49,12 +50,24 @@ class ModelOperatorRow(Columns):
     training_mode: Annotated[str | None, TRAINING_MODE]
     input_data: Annotated[str, INPUT_DATA]
     calls: Annotated[int, Column("calls on this input data in one run; 1 for the model itself", _CALLS)]
-    flop: Annotated[int, Column("floating-point operations of one call", COUNT, "FLOP")]
+    flop: Annotated[
+        int | None,
+        Column(
+            "floating-point operations of one call, empty if an operation without a formula runs in it; "
+            "in the model's own row those of all other operations",
+            COUNT,
+            "FLOP",
+        ),
+    ]
     memory_bytes: Annotated[int, Column("bytes that one call reads and writes", COUNT)]
     outputs: Annotated[str | None, Column("description of the first call's output")]
     weights: Annotated[int | None, Column("number of the model's parameters, in its own row only", COUNT)]
     outside: Annotated[str | None, Column("operations outside every operator tuple, in the model's own row only")]
     composites: Annotated[str | None, Column("classes counted as one operator, in the model's own row only")]
+    without_formula: Annotated[
+        str | None,
+        Column("operations without a formula for their FLOPs; in the model's own row with their calls and bytes"),
+    ]
     torch_version: Annotated[str, Column("version of torch that the model was counted with")]
     counted_on: Annotated[str, Column("device that the model was counted on: `cpu`, `cuda` or `meta`")]
     counted_at: Annotated[str, Column("time of the count", MOMENT)]
@@ -87,6 +100,7 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
         weights=counts.parameters,
         outside=SEPARATOR.join(counts.outside) or None,
         composites=SEPARATOR.join(counts.composites) or None,
+        without_formula=SEPARATOR.join(map(_formula_text, counts.without_formula)) or None,
         torch_version=counts.torch_version,
         counted_on=counts.device_type,
         counted_at=counted_at,
@@ -100,6 +114,7 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
             flop=count.flop,
             memory_bytes=count.memory_bytes,
             outputs=None if count.outputs is None else value_text(count.outputs),
+            without_formula=SEPARATOR.join(count.without_formula) or None,
         )
         for count in counts.counts
         for case, calls in cases_of_count(count, CAPTURED)
@@ -140,6 +155,8 @@ def _counts_of_run(rows: Sequence[ModelOperatorRow]) -> OperatorCounts:
     model = _operator(whole)
     if model.key != whole.model_key or whole.weights is None or any(part.weights is not None for part in parts):
         raise ValueError(f"{whole.model!r}: the row of the model itself is missing, or is there twice")
+    if whole.flop is None:
+        raise ValueError(f"{whole.model!r}: the row of the model itself has no FLOPs")
     return OperatorCounts(
         model=model,
         counts=tuple(_counts(parts)),
@@ -150,6 +167,7 @@ def _counts_of_run(rows: Sequence[ModelOperatorRow]) -> OperatorCounts:
         device_type=whole.counted_on,
         outside=_names(whole.outside),
         composites=_names(whole.composites),
+        without_formula=tuple(map(_operation, _names(whole.without_formula))),
     )
 
 
@@ -186,6 +204,7 @@ def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
             memory_bytes=first.memory_bytes,
             outputs=None if first.outputs is None else parse_value(first.outputs),
             statistics=() if first.counted_on == META else tuple(_statistics(operator, kinds)),
+            without_formula=_formula_names(first),
         )
 
 
@@ -194,6 +213,22 @@ def _statistics(operator: OperatorTuple, kinds: Iterable[ModelOperatorRow]) -> I
     for row in kinds:
         data = parse_input_data(row.input_data)
         yield from [tuple(data.kind(index).statistics() for index in range(inputs))] * row.calls
+
+
+def _formula_names(row: ModelOperatorRow) -> tuple[str, ...]:
+    names = _names(row.without_formula)
+    if (row.flop is None) != bool(names):
+        raise ValueError(f"{row.operator!r}: its FLOPs do not match its operations without a formula")
+    return names
+
+
+def _formula_text(one: OperationWithoutFormula) -> str:
+    return f"{one.operation} {one.calls} {one.memory_bytes}"
+
+
+def _operation(text: str) -> OperationWithoutFormula:
+    name, calls, memory_bytes = text.split(" ")
+    return OperationWithoutFormula(name, int(calls), int(memory_bytes))
 
 
 def _names(joined: str | None) -> tuple[str, ...]:

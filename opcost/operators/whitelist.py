@@ -15,7 +15,7 @@ EVERYTHING = "*"
 class Share:
     """A part of a model: its share of the counted calls, and of the FLOPs and bytes of the whole run.
 
-    A share is None if the model's total is 0 (a run without FLOPs).
+    A share is None if the model's total is 0 (a run without FLOPs) or unknown (operations without a formula).
     """
 
     calls: int
@@ -56,7 +56,7 @@ def share(part: Iterable[OperatorCount], whole: OperatorCounts) -> Share:
     return Share(
         calls=chosen.operator_calls,
         calls_ratio=_ratio(chosen.operator_calls, whole.operator_calls),
-        flop_ratio=_ratio(chosen.flop, whole.total_flop),
+        flop_ratio=flop_ratio(chosen, whole),
         memory_bytes_ratio=_ratio(chosen.memory_bytes, whole.total_memory_bytes),
     )
 
@@ -66,9 +66,16 @@ def outside(whole: OperatorCounts) -> Share:
     return Share(
         calls=0,
         calls_ratio=None,
-        flop_ratio=_ratio(whole.total_flop - whole.flop, whole.total_flop),
+        flop_ratio=None if whole.without_formula else _ratio(whole.total_flop - (whole.flop or 0), whole.total_flop),
         memory_bytes_ratio=_ratio(whole.total_memory_bytes - whole.memory_bytes, whole.total_memory_bytes),
     )
+
+
+def flop_ratio(part: OperatorCounts, whole: OperatorCounts) -> float | None:
+    """Return the share of a model's FLOPs that some of its tuples have; None if its FLOPs are 0 or unknown."""
+    if whole.without_formula or part.flop is None:
+        return None
+    return _ratio(part.flop, whole.total_flop)
 
 
 def by_operator(counts: OperatorCounts) -> dict[str, tuple[OperatorCount, ...]]:

@@ -68,9 +68,9 @@ OTHER_RATES = Rates(1.2e-13, 3.1e-12, 5e-6)
 
 @dataclass(frozen=True)
 class Size:
-    """FLOPs and bytes of one iteration, and the parameters of a model (0 for an operator)."""
+    """FLOPs (None if unknown) and bytes of one iteration, and the parameters of a model (0 for an operator)."""
 
-    flop: int
+    flop: int | None
     memory_bytes: int
     parameters: int = 0
 

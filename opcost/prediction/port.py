@@ -27,8 +27,8 @@ class KnownCost:
 class Predictor(Protocol):
     """Predicts the cost of operators that were not measured."""
 
-    def cost(self, count: OperatorCount, calls: int) -> tuple[float, float | None]:
-        """Return time in s and energy in J of a number of calls of an operator; the energy is None if unknown."""
+    def cost(self, count: OperatorCount, calls: int) -> tuple[float | None, float | None]:
+        """Return time in s and energy in J of a number of calls of an operator; each is None if unknown."""
 
 
 def known_costs(
@@ -37,7 +37,7 @@ def known_costs(
     conditions: Conditions,
     basis: EnergyBasis = EnergyBasis.MEASURED,
 ) -> list[KnownCost]:
-    """Return the costs of operators that compute something and were measured under these conditions.
+    """Return the costs of operators of known FLOPs that compute something and were measured under these conditions.
 
     Every input data that an operator was measured on gives one cost.
     """
@@ -45,12 +45,13 @@ def known_costs(
         KnownCost(count, row.measurement.time_s, value_of(basis.energy_of(row)))
         for count in {count.operator: count for count in counts}.values()
         for row in measurements.under(count.operator, conditions)
-        if count.computes
+        if count.computes and count.flop is not None
     ]
 
 
 def quartiles(predictor: Predictor, known: Sequence[KnownCost]) -> tuple[float, float, float]:
     """Return the quartiles of predicted over measured time."""
-    ratios = [predictor.cost(one.count, 1)[0] / one.time_s for one in known]
+    predicted = [(predictor.cost(one.count, 1)[0], one.time_s) for one in known]
+    ratios = [predicted_s / time_s for predicted_s, time_s in predicted if predicted_s is not None]
     lower, middle, upper = map(float, np.quantile(ratios, (0.25, 0.5, 0.75)))
     return lower, middle, upper

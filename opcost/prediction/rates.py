@@ -76,8 +76,10 @@ class CostModel:
     energy: Rates | None
     of_kind: Mapping[str, CostModel] = field(default_factory=dict)
 
-    def cost(self, count: OperatorCount, calls: int) -> tuple[float, float | None]:
-        """Return time in s and energy in J of a number of calls of an operator."""
+    def cost(self, count: OperatorCount, calls: int) -> tuple[float | None, float | None]:
+        """Return time in s and energy in J of a number of calls of an operator; both None if its FLOPs are unknown."""
+        if count.flop is None:
+            return None, None
         own = self.own(kind_of(count.operator))
         time_s = calls * own.time.cost(count.flop, count.memory_bytes)
         return time_s, None if own.energy is None else calls * own.energy.cost(count.flop, count.memory_bytes)
@@ -118,7 +120,7 @@ def fitted(known: Sequence[KnownCost]) -> CostModel:
     costs are too low: half of all operators by more than 35 % in time and 68 % in energy.
 
     Args:
-        known: costs of at least ``MINIMUM_KNOWN`` operators.
+        known: costs of at least ``MINIMUM_KNOWN`` operators of known FLOPs.
     """
     kinds: dict[str, list[KnownCost]] = {}
     for one in known:
@@ -134,7 +136,9 @@ def _fitted_alike(known: Sequence[KnownCost]) -> CostModel:
 
 
 def _rates(known: Sequence[tuple[KnownCost, float]]) -> Rates:
-    return rates_of([((one.count.flop, one.count.memory_bytes), cost) for one, cost in known])
+    return rates_of(
+        [((one.count.flop, one.count.memory_bytes), cost) for one, cost in known if one.count.flop is not None]
+    )
 
 
 def rates_of(known: Sequence[tuple[tuple[int, int], float]]) -> Rates:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from opcost.operators.counts import FORMULA_REMEDY, flop_missing_reason
 from opcost.operators.whitelist import Share
 from opcost.reporting.tables import dry_run_note, print_origin
 from opcost.reporting.terminal import Column, print_line, print_table
@@ -51,7 +52,7 @@ def print_counts(reports: Sequence[CountReport]) -> None:
             str(report.module_calls),
             str(report.function_calls),
             str(report.unique_tuples),
-            gigaflop(report.flops),
+            _flops(report),
             _share(report.counted_flops, report.flops),
             _share(report.whitelisted_flops, report.flops),
             megabytes(report.bytes),
@@ -64,7 +65,27 @@ def print_counts(reports: Sequence[CountReport]) -> None:
     for report in reports:
         if report.outside:
             print_line(f"{report.name}: operations in no tuple: {', '.join(report.outside)}")
+    _print_formula_gaps(reports)
     print_origin()
+
+
+def _flops(report: CountReport) -> str:
+    if report.flops is None:
+        return f"≥ {gigaflop(report.least_flops)}" if report.least_flops else UNKNOWN
+    return gigaflop(report.flops)
+
+
+def _print_formula_gaps(reports: Sequence[CountReport]) -> None:
+    """Print the operations without a formula of each model with their shares, and the remedy."""
+    incomplete = [report for report in reports if report.without_formula]
+    for report in incomplete:
+        gaps = ", ".join(
+            f"{gap.operation} ({percent(gap.calls_ratio)} of calls, {percent(gap.memory_bytes_ratio)} of bytes)"
+            for gap in report.without_formula
+        )
+        print_line(f"{report.name}: {flop_missing_reason([gaps])}")
+    if incomplete:
+        print_line(f"Their FLOPs are unknown, and in no total. To add a formula, {FORMULA_REMEDY}.")
 
 
 def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
@@ -148,5 +169,5 @@ def _share_row(name: str, tuples: int, share: Share) -> tuple[str, ...]:
     )
 
 
-def _share(part: int | None, whole: int) -> str:
+def _share(part: int | None, whole: int | None) -> str:
     return percent(part / whole if whole and part is not None else None)

@@ -79,11 +79,13 @@ def summary(rows: Sequence[CoverageRow]) -> str:
     counted = [row for row in rows if row.published.parameters is not None]
     deviating = [row.model_name for row in stated if _deviates(row)]
     unequal = [row.model_name for row in counted if row.parameters != row.published.parameters]
+    unknown = [row.model_name for row in rows if row.flop_missing_reason is not None]
     carried = f"{_exact_percent(flop_ratio)} of FLOPs, {_exact_percent(memory_bytes_ratio)} of bytes"
     return "\n".join(
         (
             f"- models: {len(rows)}",
             f"- in tuples: at least {carried}",
+            *([f"- models of unknown FLOPs: {', '.join(unknown)}"] if unknown else []),
             f"- operations in no tuple: {', '.join(outside) or 'none'}",
             f"- models that ran other operations while captured: {', '.join(disturbed) or 'none'}",
             f"- multiply-adds that deviate by more than {percent(TOLERANCE_RATIO)} from the published figure: "
@@ -110,7 +112,7 @@ def _cells(row: CoverageRow) -> tuple[str, ...]:
         str(row.operations),
         _exact_percent(row.flop_ratio),
         _exact_percent(row.memory_bytes_ratio),
-        f"{row.multiply_adds / 1e9:.3f}",
+        UNKNOWN if row.multiply_adds is None else f"{row.multiply_adds / 1e9:.3f}",
         UNKNOWN if published is None else f"{published / 1e9:.3f}",
         _parameters(row),
         _meta(row),
@@ -138,6 +140,8 @@ def _remarks(row: CoverageRow) -> list[str]:
         remarks.append(f"captured run: {row.captured_operations} operations, different")
     if row.outside:
         remarks.append(f"in no tuple: {', '.join(row.outside)}")
+    if row.flop_missing_reason is not None:
+        remarks.append(row.flop_missing_reason)
     if _deviates(row):
         remarks.append(_why_it_deviates(row))
     return remarks
@@ -145,11 +149,13 @@ def _remarks(row: CoverageRow) -> list[str]:
 
 def _deviates(row: CoverageRow) -> bool:
     published = row.published.multiply_adds
-    return published is not None and abs(row.multiply_adds - published) > TOLERANCE_RATIO * published
+    if published is None or row.multiply_adds is None:
+        return False
+    return abs(row.multiply_adds - published) > TOLERANCE_RATIO * published
 
 
 def _why_it_deviates(row: CoverageRow) -> str:
-    if abs(row.multiply_adds - (row.published.multiply_adds or 0)) <= PUBLISHED_STEP / 2:
+    if abs((row.multiply_adds or 0) - (row.published.multiply_adds or 0)) <= PUBLISHED_STEP / 2:
         return "equal within the rounding of the published figure"
     if row.proposals is not None:
         fitting = f"the published figure fits {row.proposals.published:,.0f}"

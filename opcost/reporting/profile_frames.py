@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from opcost.comparing.row import ComparisonRow
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
+from opcost.reporting.profile_words import work_in_words
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
 from opcost.storage.database import Database
 from opcost.storage.user_folders import user_folders
-from opcost.units import MILLI, gigaflop, megabytes, millijoules, milliseconds, percent, ratio
+from opcost.units import MILLI, millijoules, milliseconds, percent, ratio
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -98,7 +99,7 @@ class ProfileResult:
     def _lines(self) -> list[str]:
         own, row = self.profile, self.comparison
         product = "" if own.conditions is None else f" on {own.conditions.device_product}"
-        lines = [f"{own.name}{product}: {gigaflop(own.flop)}, {megabytes(own.memory_bytes)} moved in one run"]
+        lines = [f"{own.name}{product}: {work_in_words(own)} in one run"]
         if row is not None:
             lines.append(f"whole {milliseconds(row.full_time_s)}, sum / whole {ratio(row.time_ratio)}")
             if row.full_energy_j is not None:
@@ -184,6 +185,6 @@ def _short(line: OperatorLine) -> dict[str, object]:
         "ms": None if line.time_s is None else round(line.time_s / MILLI, 4),
         "mJ": None if line.energy_j is None else round(line.energy_j / MILLI, 4),
         "share": None if line.time_ratio is None else percent(line.time_ratio),
-        "GFLOP": round(line.flop / 1e9, 4),
+        "GFLOP": None if line.flop is None else round(line.flop / 1e9, 4),
         "MB": round(line.memory_bytes / 1e6, 3),
     }

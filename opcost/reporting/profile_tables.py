@@ -7,16 +7,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from opcost.estimates import total_if_known
 from opcost.invocation import command
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
 from opcost.reporting.comparison_tables import print_comparisons
 from opcost.reporting.layout import Column
 from opcost.reporting.measurement_tables import print_units
+from opcost.reporting.profile_words import work_in_words
 from opcost.reporting.tables import print_origin
 from opcost.reporting.terminal import print_commands, print_line, print_table
 from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
-from opcost.units import gigaflop, megabytes, milli, number_of, percent, significant
+from opcost.units import UNKNOWN, milli, number_of, percent, significant
 
 LINES_SHOWN = 15
 """The operators that are shown unless another number is asked for."""
@@ -100,13 +102,14 @@ def _cost_cells(line: OperatorLine) -> tuple[str, ...]:
     )
 
 
-def _work(flop: int, memory_bytes: int) -> tuple[str, str]:
-    return significant(flop / 1e9), significant(memory_bytes / 1e6)
+def _work(flop: float | None, memory_bytes: int) -> tuple[str, str]:
+    return UNKNOWN if flop is None else significant(flop / 1e9), significant(memory_bytes / 1e6)
 
 
-def _work_cells(flop: int, memory_bytes: int, model: ModelProfile) -> tuple[str, ...]:
-    shares = (flop / model.flop if model.flop else None, memory_bytes / model.memory_bytes)
-    return (*_work(flop, memory_bytes), *map(percent, shares))
+def _work_cells(flop: float | None, memory_bytes: int, model: ModelProfile) -> tuple[str, ...]:
+    is_known = flop is not None and model.flop and model.flop_missing_reason is None
+    share = flop / model.flop if is_known else None  # type: ignore[operator]
+    return (*_work(flop, memory_bytes), *map(percent, (share, memory_bytes / model.memory_bytes)))
 
 
 def _print_kinds(model: ModelProfile) -> None:
@@ -117,16 +120,17 @@ def _print_kinds(model: ModelProfile) -> None:
     rows = [
         (
             *(kind, str(len(lines)), str(sum(line.calls for line in lines))),
-            *_work_cells(sum(line.flop for line in lines), sum(line.memory_bytes for line in lines), model),
+            *_work_cells(total_if_known(line.flop for line in lines), sum(line.memory_bytes for line in lines), model),
         )
         for kind, lines in kinds.items()
     ]
     columns = (Column("kind of operator", "left"), Column("tuples", drop=1), Column("calls", drop=1))
     title = (
-        f"{model.name}: {gigaflop(model.flop)}, {megabytes(model.memory_bytes)} moved and "
-        f"{significant(model.parameters / 1e6)} million parameters in one run"
+        f"{model.name}: {work_in_words(model)} and {significant(model.parameters / 1e6)} million parameters in one run"
     )
     print_table(title, (*columns, *WORK, *SHARES_OF_WORK), rows)
+    if model.flop_missing_reason is not None:
+        print_line(f"FLOPs incomplete: {model.flop_missing_reason}.")
 
 
 def _print_work(model: ModelProfile, top: int | None) -> None:

@@ -198,7 +198,7 @@ function figuresOf(one) {
       : withError(one.energy_j, one.energy_standard_error_j, 1e-3, "mJ")],
     ["energy at 50 °C", one.energy_at_reference_j ? `${scaled(one.energy_at_reference_j, 1e-3)} mJ` : null],
     ["power", known(one.power_w, (watts) => `${watts.toFixed(1)} W`)],
-    ["compute", one.flop ? `${scaled(one.flop, 1e9)} GFLOP, ${scaled(rate, 1e12)} TFLOP/s` : "no counted FLOPs"],
+    ["compute", one.flop ? `${scaled(one.flop, 1e9)} GFLOP, ${scaled(rate, 1e12)} TFLOP/s` : one.flop === null ? "unknown FLOPs" : "no counted FLOPs"],
     ["memory", `${scaled(one.memory_bytes, 1e6)} MB, ${scaled(ratioOf(one.memory_bytes, one.time_s), 1e9)} GB/s`],
     ["roofline", roof],
     ["values", one.measured_on && one.measured_on !== one.input_data

@@ -13,6 +13,7 @@ from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.comparing.roofline import FP32, TF32, Roofline
 from opcost.comparing.tuple_costs import TupleFlag
 from opcost.measuring.conditions import ADDED_FIELDS, AUTOCAST_DTYPES, DTYPES, TORCH_DEFAULT, Conditions
+from opcost.operators.counts import FORMULA_REMEDY
 from opcost.reporting.show_doubts import doubt_lines, is_by_time
 from opcost.stages.show import DeviceRanking, ShownModel
 from opcost.units import number_of, percent, some_of
@@ -25,6 +26,8 @@ KIND_TITLES = ("largest kind", "second kind", "third kind")
 
 ROOF_TITLES = frozenset({"time roof", "energy roof", "saving mJ/sample"})
 """The columns of the ranking that the note on the roof explains."""
+
+MODEL = "the model's"
 
 NAMES_SHOWN = 6
 """The models that a note names."""
@@ -77,7 +80,7 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
     lines += function_lines(kinds)
     if any(row.roof_time_ratio is not None for row in rows) and not left_out >= ROOF_TITLES:
         lines.append(_roof_line(ranking.models))
-    return [*lines, *_sum_lines(rows), *doubt_lines(rows)]
+    return [*lines, *_unknown_flop_lines(rows), *_sum_lines(rows), *doubt_lines(rows)]
 
 
 def known_order(by: str, figures: Iterable[tuple[float | None, float | None, float | None]]) -> str:
@@ -103,15 +106,14 @@ def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[s
     error = "" if row.source == SUM else f" ± is one standard error{_board(row)}."
     lines = [energies_line([row]) + error, *_boards_line(boards)]
     if row.memory_bytes_ratio is not None and row.sum_time_s is not None:
-        measured = f"{percent(row.memory_bytes_ratio)} of the model's bytes and {percent(row.flop_ratio)} of its FLOPs"
-        lines.append(f"Shares are those of the sum of all measured operators, with {measured}.")
+        lines.append(f"Shares are those of the sum of all measured operators, with {measured_share(row, MODEL)}.")
     if row.source != SUM and row.corrected_time_ratio is not None:
         errors = _errors_of_sums(row)
         others = f"; 95 % of the models' sums deviate by less than {errors}" if errors else ""
         lines.append(f"Corrected: sum plus cache correction, over the whole model{others}.")
     if row.roof_time_ratio is not None:
         lines.append(_roof_line([model]))
-    return [*lines, *function_lines(names), *_sum_lines([row]), *doubt_lines([row])]
+    return [*lines, *_unknown_flop_lines([row]), *function_lines(names), *_sum_lines([row]), *doubt_lines([row])]
 
 
 def flag_lines(operators: Iterable[OperatorCost]) -> list[str]:
@@ -229,9 +231,16 @@ def _sum_lines(rows: Sequence[RankingRow]) -> list[str]:
     return lines
 
 
-def measured_share(row: RankingRow) -> str:
-    """Return the shares of a model's bytes and FLOPs that its sum has."""
-    return f"{percent(row.memory_bytes_ratio)} of its bytes and {percent(row.flop_ratio)} of its FLOPs"
+def measured_share(row: RankingRow, owner: str = "its") -> str:
+    """Return the shares of a model's bytes and FLOPs that its sum has, of bytes alone if its FLOPs are unknown."""
+    moved = f"{percent(row.memory_bytes_ratio)} of {owner} bytes"
+    return moved if row.flop_missing_reason is not None else f"{moved} and {percent(row.flop_ratio)} of its FLOPs"
+
+
+def _unknown_flop_lines(rows: Sequence[RankingRow]) -> list[str]:
+    """Return a line for the models whose FLOPs are unknown, none if there are none."""
+    names = [f"{row.name} ({row.flop_missing_reason})" for row in rows if row.flop_missing_reason is not None]
+    return [f"No roof, because FLOPs are unknown: {some_of(names, NAMES_SHOWN)}; {FORMULA_REMEDY}."] if names else []
 
 
 def _errors_of_sums(row: RankingRow) -> str:

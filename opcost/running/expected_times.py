@@ -83,7 +83,8 @@ class ExpectedTimes:
     def unmeasured_s(self, size: Size, execution: str, protocol: MeasurementProtocol) -> float:
         """Return the expected time of a measurement of an operator or model without rows in s."""
         rates = self._rates.get(execution) or next(iter(self._rates.values()), self._default)
-        time_s = max(rates.cost(size.flop, size.memory_bytes), SHORTEST_S)
+        # Unknown FLOPs are left out: the time of a measurement hardly depends on that of a call.
+        time_s = max(rates.cost(size.flop or 0, size.memory_bytes), SHORTEST_S)
         return self._durations.item_s(Item(time_s, execution, size, self._are_models), protocol)
 
     def _fitted(self, rows: Iterable[MeasurementRow]) -> Mapping[str, Rates]:
@@ -91,7 +92,7 @@ class ExpectedTimes:
         known: dict[str, list[tuple[tuple[int, int], float]]] = {}
         for row in rows:
             size = self._sizes.get(_operator_of(row.key), UNKNOWN_SIZE)
-            if size != UNKNOWN_SIZE:
+            if size != UNKNOWN_SIZE and size.flop is not None:
                 cost = (size.flop, size.memory_bytes), row.measurement.time_s
                 known.setdefault(row.conditions.execution, []).append(cost)
         return {execution: rates_of(costs) for execution, costs in known.items() if len(costs) >= MINIMUM_KNOWN}

@@ -106,8 +106,8 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     known = _known(request, models)
     models = _of_one_precision(models, known.conditions.precision)
     sums = {config.name: _sum_of(counts, known) for config, counts in models}
-    costs = {name: costs_of(found.cost, known.predictor) for name, found in sums.items()}
-    advised = [_advice(name, costs[name], whitelist, target_ratio, found) for name, found in sums.items()]
+    costs = _known_costs_of(sums, known)
+    advised = [_advice(name, costs[name], whitelist, target_ratio, sums[name]) for name in costs]
     smallest = smallest_whitelist(list(costs.values()), target_ratio, smallest_cover)
     if write and not request.dry_run:
         _refuse_guesses(costs, known.conditions)
@@ -165,6 +165,23 @@ def _of_one_precision(
         text = "left out, because costs are those of precision: %s: %s; name them to see theirs"
         logging.getLogger(__name__).warning(text, precision, some_of(others))
     return own
+
+
+def _known_costs_of(sums: Mapping[str, _Sum], known: _Known) -> dict[str, Costs]:
+    """Return the costs of each model; warn of those that have operators without a row and of unknown FLOPs.
+
+    Raises:
+        UserError: all have.
+    """
+    found = {name: costs_of(one.cost, known.predictor) for name, one in sums.items()}
+    costs = {name: of_model for name, of_model in found.items() if of_model is not None}
+    others = [f"{name} ({sums[name].cost.flop_missing_reason})" for name in found if name not in costs]
+    reason = "operators without a row have unknown FLOPs, so their costs cannot be estimated; measure them with block 2"
+    if not costs:
+        raise UserError(f"{', '.join(others)}: {reason}")
+    if others:
+        logging.getLogger(__name__).warning("left out: %s: %s", some_of(others), reason)
+    return costs
 
 
 def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:

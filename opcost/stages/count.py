@@ -11,11 +11,11 @@ from functools import partial
 import torch
 from torch import nn
 
-from opcost.errors import CannotBuildError, CannotMeasureError, UnknownOperationError, UserError
+from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CONTIGUOUS, DTYPES, device_type_of
-from opcost.operators.counts import OperatorCounts
+from opcost.operators.counts import FORMULA_REMEDY, OperationWithoutFormula, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple
-from opcost.operators.whitelist import select
+from opcost.operators.whitelist import select, share
 from opcost.prediction.durations import SECONDS_PER_PARAMETER, Size
 from opcost.prediction.rates import Rates
 from opcost.progress import Progress
@@ -30,6 +30,7 @@ from opcost.torch_backend.capture import capture
 from opcost.torch_backend.kept_switches import reported_switches
 from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.workload import REFUSALS, one_line
+from opcost.units import some_of
 
 COUNTING_RATES = {"cpu": Rates(2e-11, 5e-10, 0.3), "cuda": Rates(5e-14, 5e-13, 0.5), META: Rates(0.0, 0.0, 0.25)}
 """Rates at which models are counted, for each FLOP (on a CPU also for each thread), byte and model. CPU: eleven models
@@ -43,12 +44,29 @@ USUAL_SIZE = Size(5 * 10**11, 10**10, 3 * 10**7)
 
 
 @dataclass(frozen=True)
+class FormulaGap:
+    """An operation without a formula for its FLOPs in one run of a model.
+
+    ``calls`` is how often it ran, ``memory_bytes`` the bytes of all of these. ``calls_ratio`` is the share of the
+    model's operator calls that are of tuples in which it ran, ``memory_bytes_ratio`` its share of the model's bytes.
+    """
+
+    operation: str
+    calls: int
+    memory_bytes: int
+    calls_ratio: float | None
+    memory_bytes_ratio: float | None
+
+
+@dataclass(frozen=True)
 class CountReport:
     """The counts of one model.
 
     FLOPs, bytes and parameters are those of the whole model run; ``counted_`` those in operator tuples,
-    ``whitelisted_`` those in tuples that the whitelist keeps (None without a whitelist). ``outside`` names the
-    operations in no tuple. ``counted_on`` is ``meta``, ``cpu`` or ``cuda``.
+    ``whitelisted_`` those in tuples that the whitelist keeps (None without a whitelist). FLOPs are None if an operation
+    without a formula ran there; then ``flops_missing_reason`` names all of these, ``without_formula`` describes them,
+    and ``least_flops`` are the FLOPs of all other operations of the run. ``outside`` names the operations in no tuple.
+    ``counted_on`` is ``meta``, ``cpu`` or ``cuda``.
     """
 
     name: str
@@ -56,15 +74,18 @@ class CountReport:
     module_calls: int
     function_calls: int
     unique_tuples: int
-    flops: int
+    flops: int | None
     bytes: int
     parameters: int
-    counted_flops: int
+    counted_flops: int | None
     counted_bytes: int
     whitelisted_flops: int | None
     whitelisted_bytes: int | None
     outside: tuple[str, ...]
     counted_on: str
+    least_flops: int
+    flops_missing_reason: str | None
+    without_formula: tuple[FormulaGap, ...]
 
 
 @dataclass(frozen=True)
@@ -120,19 +141,22 @@ def plan_counting(request: Request, on_meta: bool = False) -> list[CountPlan]:
     return [task.plan() for task in _tasks(request, on_meta)]
 
 
-def count_operators(request: Request, progress: Progress, on_meta: bool = False) -> list[CountReport | CountFailure]:
+def count_operators(
+    request: Request, progress: Progress, on_meta: bool = False, is_strict: bool = False
+) -> list[CountReport | CountFailure]:
     """Run each model once, and write its operator tuples with their occurrences to a pickle.
 
     Args:
         request: which models, and the device.
         progress: reports each model.
         on_meta: run models on shapes only, unless their work depends on values.
+        is_strict: refuse models that run operations without a formula for their FLOPs.
     """
     tasks = _tasks(request, on_meta)
     whitelist = request.whitelist_if_any()
     progress.start(len(tasks), [task.expected_s for task in tasks])
     try:
-        return [_count_and_report(task, whitelist, progress) for task in tasks]
+        return [_count_and_report(task, whitelist, progress, is_strict) for task in tasks]
     finally:
         progress.end()
 
@@ -182,15 +206,20 @@ def counting_s(size: Size | None, device: str) -> float:
     kind = device_type_of(device)
     rates, threads = COUNTING_RATES[kind], torch.get_num_threads() if kind == "cpu" else 1
     built_s = 0.0 if kind == META else SECONDS_PER_PARAMETER * size.parameters
-    run_s = rates.per_flop * size.flop / threads + rates.per_byte * size.memory_bytes
+    run_s = rates.per_flop * (size.flop or 0) / threads + rates.per_byte * size.memory_bytes
     return rates.per_call + built_s + RUNS * run_s
 
 
-def _count_and_report(task: _Task, whitelist: tuple[str, ...] | None, progress: Progress) -> CountReport | CountFailure:
+def _count_and_report(
+    task: _Task, whitelist: tuple[str, ...] | None, progress: Progress, is_strict: bool
+) -> CountReport | CountFailure:
     config = task.config
     progress.begin(config.name)
     try:
         counts = _count(task)
+        if is_strict and counts.without_formula:
+            reason = f"{config.model_name}: {counts.flop_missing_reason}; {FORMULA_REMEDY}, or count without --strict"
+            raise UserError(f"{config.where('model_name')}: model_name: {reason}")
         _write(task, counts)
     except UserError as error:
         progress.fail(str(error))
@@ -222,14 +251,9 @@ def _count(task: _Task) -> OperatorCounts:
         context = partial(autocast, config.precision, task.device)
         ready = task.model.ready_to_count(task.device, context)
         _check_composites(config, ready.model)
+        _warn_of_compiled(config, ready.model)
         with reported_switches(config.model_name), context():
             return capture(ready, task.model.operator, config.composites)
-    except UnknownOperationError as error:
-        remedy = (
-            "register one with torch.utils.flop_counter.register_flop_formula, or add it, or the name to "
-            "WITHOUT_PRODUCTS, in opcost/torch_backend/flops.py"
-        )
-        raise UserError(f"{config.where('model_name')}: model_name: {config.model_name}: {error}; {remedy}") from error
     except CannotBuildError as error:
         first, *frames = str(error).splitlines()
         raise UserError(f"{config.where('model_name')}: model_name: {first}; {_remedy(task)}", *frames) from error
@@ -252,6 +276,18 @@ def _check_composites(config: ModelConfig, model: nn.Module) -> None:
     if unknown:
         mistake = f"{config.model_name} has no module of class {', '.join(unknown)}"
         raise UserError(f"{config.where('composites')}: composites: {mistake}; it has {', '.join(sorted(classes))}")
+
+
+def _warn_of_compiled(config: ModelConfig, model: nn.Module) -> None:
+    """Warn of modules that ``torch.compile`` has compiled, because their compiled code is not run."""
+    compiled = [
+        name or "itself"
+        for name, module in model.named_modules()
+        if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
+    ]
+    if compiled:
+        text = "%s: counted and measured as eager, because kernels of torch.compile are no operators: %s"
+        logging.getLogger(__name__).warning(text, config.name, some_of(compiled))
 
 
 def _does_not_run(task: _Task, reason: str) -> str:
@@ -284,7 +320,7 @@ def _count_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...] 
         module_calls=counts.operator_calls - counts.function_calls,
         function_calls=counts.function_calls,
         unique_tuples=len(counts.counts),
-        flops=counts.total_flop,
+        flops=None if counts.without_formula else counts.total_flop,
         bytes=counts.total_memory_bytes,
         parameters=counts.parameters,
         counted_flops=counts.flop,
@@ -293,4 +329,15 @@ def _count_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...] 
         whitelisted_bytes=None if kept is None else kept.memory_bytes,
         outside=counts.outside,
         counted_on=counts.device_type,
+        least_flops=counts.total_flop,
+        flops_missing_reason=counts.flop_missing_reason,
+        without_formula=tuple(_formula_gap(one, counts) for one in counts.without_formula),
     )
+
+
+def _formula_gap(one: OperationWithoutFormula, counts: OperatorCounts) -> FormulaGap:
+    operation = one.operation
+    of_model = share([count for count in counts.counts if operation in count.without_formula], counts)
+    whole_bytes = counts.total_memory_bytes
+    memory_bytes_ratio = one.memory_bytes / whole_bytes if whole_bytes else None
+    return FormulaGap(operation, one.calls, one.memory_bytes, of_model.calls_ratio, memory_bytes_ratio)

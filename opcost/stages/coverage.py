@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from opcost.errors import CannotMeasureError, UnknownOperationError
+from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import device_type_of
-from opcost.operators.counts import OperatorCounts
+from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, model_operator, tensor_specs
 from opcost.progress import Progress
 from opcost.running.devices import choose_device, product_of
@@ -19,7 +19,7 @@ from opcost.sources.registry import models_matching
 from opcost.stages.count import RUNS, counting_s
 from opcost.stages.model_sizes import published_size
 from opcost.torch_backend.capture import capture
-from opcost.torch_backend.flops import CostCounter, OperationCost, total
+from opcost.torch_backend.flops import CostCounter, OperationCost, total, unfused
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.ready_model import ReadyModel
@@ -44,20 +44,20 @@ class Proposals:
 
     @staticmethod
     def of(counts: OperatorCounts, published: PublishedFacts) -> Proposals | None:
-        """Return the proposals of a model's run, None if it has no such heads or no published figure.
+        """Return the proposals of a model's run, None if it has no such heads, no published figure or unknown FLOPs.
 
         All operators after the first pooling of regions belong to the heads. Those of the box head have as many
         regions as its linear layers.
         """
         names = [count.operator.short_name for count in counts.counts]
-        if REGION_POOLING not in names or published.multiply_adds is None:
+        if REGION_POOLING not in names or published.multiply_adds is None or counts.without_formula:
             return None
         heads = counts.counts[names.index(REGION_POOLING) :]
         linear = next(count.operator for count in heads if count.operator.short_name == "Linear")
         number = tensor_specs(linear.inputs)[0].shape[0]
-        head_flop = sum(count.occurrences * count.flop for count in heads)
+        head_flop = _flop(heads)
         box_head = [count for count in heads if _first_size(count.operator) == number]
-        per_proposal = sum(count.occurrences * count.flop for count in box_head) / number
+        per_proposal = _flop(box_head) / number
         published_head_flop = 2 * published.multiply_adds - (counts.total_flop - head_flop)
         return Proposals(number, published_head_flop / per_proposal)
 
@@ -70,7 +70,8 @@ class CoverageRow:
     one by one. ``outside`` names the operations in no tuple. ``meta_other_tuples`` is the number of tuples that a
     capture on the meta device has additionally or in another number, and ``meta_memory_bytes_ratio`` its bytes over
     the device's; both are None if the model ran there itself or cannot. ``proposals`` are those of a two-stage
-    detector.
+    detector. ``flop_ratio`` and ``multiply_adds`` are None if operations without a formula ran, for
+    ``flop_missing_reason``; ``flop_ratio`` also without FLOPs.
     """
 
     model_name: str
@@ -86,19 +87,21 @@ class CoverageRow:
     outside: tuple[str, ...]
     flop_ratio: float | None
     memory_bytes_ratio: float | None
-    multiply_adds: float
+    multiply_adds: float | None
     published: PublishedFacts
     parameters: int
     meta_other_tuples: int | None
     meta_memory_bytes_ratio: float | None
     proposals: Proposals | None
+    flop_missing_reason: str | None = None
 
     @property
     def is_complete(self) -> bool:
-        """Whether tuples have all FLOPs and nearly all bytes, and the capture changed nothing."""
+        """Whether tuples have all FLOPs, which are known, and nearly all bytes, and the capture changed nothing."""
         has_flop = self.flop_ratio is None or abs(self.flop_ratio - 1) < FLOP_TOLERANCE_RATIO
         has_bytes = self.memory_bytes_ratio is None or self.memory_bytes_ratio >= LEAST_MEMORY_BYTES_RATIO
-        return has_flop and has_bytes and self.is_undisturbed and not self.outside
+        is_known = self.flop_missing_reason is None
+        return is_known and has_flop and has_bytes and self.is_undisturbed and not self.outside
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,7 @@ def _check_and_report(model: ResolvedModel, device: str, progress: Progress) -> 
     progress.begin(model.listed.name)
     try:
         row = _check(model, device)
-    except (UnknownOperationError, CannotMeasureError, *REFUSALS) as error:
+    except (CannotMeasureError, *REFUSALS) as error:
         reason = one_line(error)
         progress.fail(reason)
         return CoverageFailure(model.listed.name, reason)
@@ -190,29 +193,29 @@ def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
         captured_operations=len(captured),
         is_undisturbed=unobserved == captured,
         outside=counts.outside,
-        flop_ratio=counts.flop / whole.flop if whole.flop else None,
+        flop_ratio=counts.flop / whole.flop if whole.flop and counts.flop is not None else None,
         memory_bytes_ratio=counts.memory_bytes / whole.memory_bytes if whole.memory_bytes else None,
-        multiply_adds=whole.flop / 2 / BATCH_SIZE,
+        multiply_adds=None if whole.flop is None else whole.flop / 2 / BATCH_SIZE,
         published=listed.published,
         parameters=counts.parameters,
         meta_other_tuples=None if on_meta is None else len(_calls(on_meta) ^ _calls(counts)),
         meta_memory_bytes_ratio=None if on_meta is None else on_meta.total_memory_bytes / counts.total_memory_bytes,
         proposals=Proposals.of(counts, listed.published),
+        flop_missing_reason=counts.flop_missing_reason,
     )
 
 
 def unobserved_costs(ready: ReadyModel) -> list[OperationCost]:
-    """Return the costs of all operations of a run, in order, as torch's dispatcher sees them.
-
-    Raises:
-        UnknownOperationError: the model runs operations of unknown FLOPs.
-    """
+    """Return the costs of all operations of a run, in order, as torch's dispatcher sees them."""
     costs: list[OperationCost] = []
-    counter = CostCounter(costs.append)
-    with like_a_device(ready.device_type), counter:
+    with like_a_device(ready.device_type), unfused(), CostCounter(costs.append):
         INFERENCE.run_once(ready.run)
-    counter.check()
     return costs
+
+
+def _flop(counts: Iterable[OperatorCount]) -> int:
+    """Return the FLOPs of all calls of operators of known FLOPs."""
+    return sum(count.occurrences * count.flop for count in counts if count.flop is not None)
 
 
 def _first_size(operator: OperatorTuple) -> int | None:

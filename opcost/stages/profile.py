@@ -36,7 +36,8 @@ EVERY_OPERATOR = (EVERYTHING,)
 class OperatorLine:
     """An operator tuple of a model with the FLOPs, bytes, time and energy of all of its calls in one run.
 
-    Time and energy are None if no call has a row. Ratios are shares of the sum of all measured operators.
+    FLOPs are None if an operation has no formula, time and energy if no call has a row. Ratios are shares of the sum of
+    all measured operators.
     """
 
     operator: str
@@ -44,7 +45,7 @@ class OperatorLine:
     inputs: str
     training_mode: str | None
     calls: int
-    flop: int
+    flop: int | None
     memory_bytes: int
     time_s: float | None = None
     energy_j: float | None = None
@@ -74,6 +75,7 @@ class KnownCost:
 class ModelProfile:
     """The profile of one model; FLOPs and bytes are those of one run.
 
+    With a ``flop_missing_reason`` the run has at least these FLOPs.
     ``counted_on`` is ``meta``, ``cpu`` or ``cuda``. ``conditions`` are those of the measurements on the device of the
     profile, and ``operators`` has their costs; without such a device they are None, and ``known`` has what the database
     has of other devices. ``comparison`` is that of the sum with the measured whole.
@@ -90,6 +92,7 @@ class ModelProfile:
     conditions: Conditions | None = None
     comparison: ComparingReport | None = None
     known: tuple[KnownCost, ...] = ()
+    flop_missing_reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -316,6 +319,7 @@ def _counted_profile(config: ModelConfig, counts: OperatorCounts, figures: Model
         parameters=counts.parameters,
         counted_on=counts.device_type,
         operators=operator_lines(counts, figures),
+        flop_missing_reason=counts.flop_missing_reason,
     )
 
 
@@ -331,7 +335,7 @@ def operator_lines(counts: OperatorCounts, figures: ModelFigures | None) -> tupl
 
     def size(line: OperatorLine) -> float:
         """Return the share of the model's FLOPs or bytes, of both the larger."""
-        return max(line.flop / max(1, counts.total_flop), line.memory_bytes / max(1, counts.total_memory_bytes))
+        return max((line.flop or 0) / max(1, counts.total_flop), line.memory_bytes / max(1, counts.total_memory_bytes))
 
     return tuple(sorted(lines, key=lambda line: (-(line.time_s or 0.0), -size(line), line.operator, line.inputs)))
 
@@ -344,7 +348,7 @@ def _line(count: OperatorCount, cost: OperatorCost | None) -> OperatorLine:
         inputs=operator.inputs_text,
         training_mode=operator.mode,
         calls=count.occurrences,
-        flop=count.occurrences * count.flop,
+        flop=None if count.flop is None else count.occurrences * count.flop,
         memory_bytes=count.occurrences * count.memory_bytes,
     )
     if cost is None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from opcost.errors import CannotBuildError, UnknownOperationError, UserError
+from opcost.errors import CannotBuildError, UserError
 from opcost.measuring.conditions import DTYPES, FP32_DTYPE, TORCH_DEFAULT
 from opcost.measuring.protocol import protocol_for
 from opcost.operators.counts import OperatorCounts
@@ -142,7 +142,7 @@ def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -
     """Return the counts of a model, whose tuple is not known yet.
 
     Raises:
-        UserError: it runs an operation whose FLOPs are unknown, or does what tuples cannot describe.
+        UserError: it does what tuples cannot describe.
     """
     context = partial(autocast, precision, device)
     name = type(own.model).__name__
@@ -151,8 +151,6 @@ def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -
             run_first(ready, context)
             with context():
                 return capture(ready, OperatorTuple(f"{OBJECT}.{name.lower()}"))
-    except UnknownOperationError as error:
-        raise UserError(f"{name}: {error}; register one with torch.utils.flop_counter.register_flop_formula") from error
     except CannotBuildError as error:
         raise UserError(f"{name}: {error}; leave the switch to precision") from error
 

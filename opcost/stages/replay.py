@@ -79,7 +79,7 @@ def difference(count: OperatorCount, device: str, context: Context = nullcontext
     if outputs != count.outputs:
         return f"outputs {outputs}, not {count.outputs}"
     flop = total(costs).flop
-    return None if flop == count.flop else f"{flop} FLOPs, not {count.flop}"
+    return None if flop == count.flop else f"{_shown(flop)} FLOPs, not {_shown(count.flop)}"
 
 
 def _report(config: ModelConfig, counts: list[OperatorCount], device: str) -> RebuildReport:
@@ -93,6 +93,10 @@ def _report(config: ModelConfig, counts: list[OperatorCount], device: str) -> Re
         value_dependent=tuple(_line(*item) for item in different if item[0].short_name in VALUE_DEPENDENT),
         failures=tuple(_line(*item) for item in different if item[0].short_name not in VALUE_DEPENDENT),
     )
+
+
+def _shown(flop: int | None) -> str:
+    return "unknown" if flop is None else str(flop)
 
 
 def _line(operator: OperatorTuple, text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickletools
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pickle import UnpicklingError
 from typing import Any
 
@@ -30,7 +30,8 @@ TUPLES: Mapping[str, int] = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 def load(payload: bytes, admitted: Mapping[tuple[str, str], type[Any]]) -> object:
     """Return the object that a pickle describes.
 
-    An instance of a dataclass has either all of its fields, with values of any types, or none.
+    An instance of a dataclass has either all of its fields, with values of any types, or none. Fields that the pickle
+    does not have are at their default.
 
     Args:
         payload: the pickle.
@@ -124,9 +125,11 @@ class _Machine:
         instance: Any = self.stack[-1]
         if type(instance) not in self._admitted.values() or vars(instance) or type(state) is not dict:
             raise UnpicklingError("it sets the state of something else than a new object")
-        names = [field.name for field in fields(instance)]
-        if state.keys() != set(names):
+        known = fields(instance)
+        # Older versions wrote the fields without a default alone, and some of the others.
+        required = {field.name for field in known if field.default is MISSING}
+        if not required <= state.keys() <= {field.name for field in known}:
             raise UnpicklingError(f"its {type(instance).__name__} has other fields")
-        for name in names:
+        for field in known:
             # Frozen dataclasses cannot be set in another way.
-            object.__setattr__(instance, name, state[name])
+            object.__setattr__(instance, field.name, state.get(field.name, field.default))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pickle import UnpicklingError
 from typing import Any, TypeAlias
 
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec
 from opcost.operators.values import InputStatistics
@@ -77,6 +77,8 @@ def _is_tensor(spec: TensorSpec) -> bool:
 
 
 def _check_call(count: OperatorCount) -> None:
+    if (count.flop is None) != bool(count.without_formula):
+        raise UnpicklingError("its FLOPs do not match its operations without a formula")
     try:
         # This fails for inputs that the operator cannot have.
         inputs = len(shown_inputs(count.operator))
@@ -178,11 +180,13 @@ FIELDS: Mapping[type[Any], Mapping[str, _Kind]] = {
     OperatorCount: {
         "operator": _record(OperatorTuple),
         "occurrences": _COUNT,
-        "flop": _COUNT,
+        "flop": _optional(_COUNT),
         "memory_bytes": _COUNT,
         "outputs": _plain,
         "statistics": _tuple_of(_tuple_of(_record(InputStatistics))),
+        "without_formula": _tuple_of(_NAME),
     },
+    OperationWithoutFormula: {"operation": _NAME, "calls": _COUNT, "memory_bytes": _COUNT},
     OperatorCounts: {
         "model": _record(OperatorTuple),
         "counts": _tuple_of(_record(OperatorCount)),
@@ -193,6 +197,7 @@ FIELDS: Mapping[type[Any], Mapping[str, _Kind]] = {
         "device_type": _NAME,
         "outside": _tuple_of(_NAME),
         "composites": _tuple_of(_NAME),
+        "without_formula": _tuple_of(_record(OperationWithoutFormula)),
     },
 }
 """The fields of each class that a pickle may hold, with the check of each field."""

@@ -57,7 +57,7 @@ class ModelCost:
     the sum. Time and energy are None if nothing could be summed; energy also if any summed operator has none. ``basis``
     is that of all energies of the sum and of the whole model. The error of ``energy_j`` does not include power
     temperature coefficients. ``flop_ratio`` and ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes
-    that the summed operators have.
+    that the summed operators have. ``flop_missing_reason`` is why the model's FLOPs are unknown, if they are.
     """
 
     time_s: Estimate | None
@@ -69,6 +69,7 @@ class ModelCost:
     parts: tuple[Part, ...]
     flop_ratio: float | None
     memory_bytes_ratio: float | None
+    flop_missing_reason: str | None = None
 
     def board_ratio(self, board: str | None) -> float:
         """Return the share of the summed time that was measured on a board; 0 if nothing is summed."""
@@ -171,6 +172,7 @@ def _cost(counts: OperatorCounts, found: Rows, basis: EnergyBasis) -> ModelCost:
         parts=parts,
         flop_ratio=carried.flop_ratio,
         memory_bytes_ratio=carried.memory_bytes_ratio,
+        flop_missing_reason=counts.flop_missing_reason,
     )
 
 

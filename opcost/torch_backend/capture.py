@@ -17,7 +17,14 @@ from opcost.errors import CannotBuildError, DescriptionError
 from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import InputStatistics
-from opcost.torch_backend.flops import CostCounter, OperationCost, total
+from opcost.torch_backend.flops import (
+    CostCounter,
+    OperationCost,
+    least_flop,
+    operations_without_formula,
+    total,
+    unfused,
+)
 from opcost.torch_backend.inputs import input_statistics
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.operators import can_be_rebuilt, function_tuple, is_property, module_tuple
@@ -48,32 +55,29 @@ def capture(
         record: called with each operation that ran, in order.
 
     Raises:
-        UnknownOperationError: the model runs operations without a formula for their FLOPs.
         DescriptionError: a call could not be described, which is a bug.
         CannotBuildError: the model switches autocast on or off, which no tuple describes.
     """
     device_type = ready.device_type
     recorder = _Recorder(with_statistics=device_type != META)
-    counter = CostCounter(recorder.add)
-    with like_a_device(device_type), counter:
+    with like_a_device(device_type), CostCounter(recorder.add):
         recorder.run(ready, composites)
     if recorder.in_other_autocast:
         name = recorder.in_other_autocast[0].operator
         raise CannotBuildError(f"{model_tuple.short_name} switches autocast itself, for {name}")
-    counter.check()
     for cost in recorder.costs:
         record(cost)
-    whole = total(recorder.costs)
     return OperatorCounts(
         model=model_tuple,
         counts=tuple(recorder.counts()),
-        total_flop=whole.flop,
-        total_memory_bytes=whole.memory_bytes,
+        total_flop=least_flop(recorder.costs),
+        total_memory_bytes=total(recorder.costs).memory_bytes,
         parameters=sum(parameter.numel() for parameter in ready.model.parameters()),
         torch_version=str(torch.__version__),
         device_type=device_type,
         outside=tuple(sorted(recorder.outside)),
         composites=tuple(composites),
+        without_formula=operations_without_formula(recorder.costs),
     )
 
 
@@ -103,6 +107,8 @@ def watch(
 def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Iterator[nn.Module]:
     """Yield each module of a model that is counted as an operator once.
 
+    Scripted modules are none, because their ``forward`` cannot be observed.
+
     Modules of other packages than torch and torchvision are none, so that no tuple needs code that only the model's
     author has. Their children, and the functions that they call, are operators instead.
     """
@@ -110,7 +116,7 @@ def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Ite
     pending = [module]
     while pending:
         candidate = pending.pop()
-        if id(candidate) in seen:
+        if id(candidate) in seen or isinstance(candidate, torch.jit.ScriptModule):
             continue
         seen.add(id(candidate))
         children = list(candidate.children())
@@ -176,6 +182,7 @@ class _Recorder(TorchFunctionMode):
         """
         with ExitStack() as stack:
             stack.enter_context(INFERENCE.context())
+            stack.enter_context(unfused())
             for module in operator_modules(ready.model, composites):
                 stack.enter_context(self._observing(module))
             stack.enter_context(self)
@@ -195,12 +202,8 @@ class _Recorder(TorchFunctionMode):
     def _observing(self, module: nn.Module) -> Iterator[None]:
         """Count the calls of a module as calls of an operator.
 
-        This replaces its ``forward``, because some modules change their path if they have hooks. A scripted module's
-        ``forward`` cannot be replaced; its calls are not observed.
+        This replaces its ``forward``, because some modules change their path if they have hooks.
         """
-        if isinstance(module, torch.jit.ScriptModule):
-            yield
-            return
         forward, attributes = module.forward, vars(module)
         own = {"forward": attributes["forward"]} if "forward" in attributes else {}
 
@@ -222,10 +225,11 @@ class _Recorder(TorchFunctionMode):
             yield OperatorCount(
                 operator=operator,
                 occurrences=len(calls),
-                flop=round(cost.flop / len(calls)),
+                flop=None if cost.flop is None else round(cost.flop / len(calls)),
                 memory_bytes=round(cost.memory_bytes / len(calls)),
                 outputs=self._outputs.get(operator),
                 statistics=tuple(call.statistics for call in calls) if self._with_statistics else (),
+                without_formula=cost.without_formula,
             )
 
     @contextmanager

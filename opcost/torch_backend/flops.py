@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
-from opcost.errors import UnknownOperationError
+from opcost.operators.counts import OperationWithoutFormula
 from opcost.operators.input_roles import WRITE_ONLY
 
 ALLOCATIONS = frozenset(
@@ -38,15 +38,17 @@ WITHOUT_PRODUCTS = frozenset(
     "_log_softmax _safe_softmax logsumexp _logcumsumexp "
     # pooling, interpolation
     "avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool2d_with_indices max_pool3d_with_indices "
-    "adaptive_max_pool2d adaptive_max_pool3d grid_sampler_2d grid_sampler_3d cudnn_grid_sampler upsample_nearest1d "
-    "upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d "
-    "_upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d "
+    "adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d max_unpool2d max_unpool3d "
+    "grid_sampler_2d grid_sampler_3d cudnn_grid_sampler upsample_nearest1d upsample_nearest2d "
+    "upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d "
+    "upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d "
     "_upsample_bilinear2d_aa _upsample_bicubic2d_aa roi_align roi_pool ps_roi_align ps_roi_pool "
     # reductions, searches
     "sum mean amax amin aminmax max min any all prod argmax argmin cumsum cumprod cummax cummin _cummax_helper "
     "_cummin_helper var std var_mean std_mean median nanmedian kthvalue mode topk sort nonzero bincount histc "
     "bucketize searchsorted isin _unique _unique2 unique_consecutive unique_dim unique_dim_consecutive multinomial "
-    "equal nms "
+    "equal nms _linalg_check_errors _assert_async mse_loss smooth_l1_loss huber_loss nll_loss_forward "
+    "nll_loss2d_forward "
     # moving
     "clone copy copy_ _to_copy cat stack repeat repeat_interleave roll flip rot90 constant_pad_nd reflection_pad1d "
     "reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d im2col col2im "
@@ -64,7 +66,7 @@ WITHOUT_PRODUCTS = frozenset(
 )
 """Operations that move or combine elements without multiplying matrices, besides those that torch tags as pointwise.
 
-An operation that is neither listed here nor has a formula is an error: its FLOPs are unknown, not 0."""
+The FLOPs of an operation that is neither listed here nor has a formula are unknown, not 0."""
 
 BACKENDS = {"cpu": "CPU", "cuda": "CUDA"}
 """torch's names of the kernels of a device."""
@@ -75,11 +77,16 @@ NAMESPACES = frozenset({"aten", "prims", "torchvision"})
 
 @dataclass(frozen=True)
 class OperationCost:
-    """FLOPs and bytes of one ATen operation."""
+    """FLOPs and bytes of one ATen operation, or of several.
+
+    ``flop`` is None if it is unknown; ``without_formula`` are the qualified names of the operations without a formula,
+    ordered.
+    """
 
     operation: str
-    flop: int
+    flop: int | None
     memory_bytes: int
+    without_formula: tuple[str, ...] = ()
 
 
 class CostCounter(TorchDispatchMode):
@@ -88,16 +95,6 @@ class CostCounter(TorchDispatchMode):
     def __init__(self, record: Callable[[OperationCost], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._record = record
-        self._unknown: set[str] = set()
-
-    def check(self) -> None:
-        """Check that the FLOPs of all operations that ran are known.
-
-        Raises:
-            UnknownOperationError: some are not.
-        """
-        if self._unknown:
-            raise UnknownOperationError(self._unknown)
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
         self, func, types, args=(), kwargs=None
@@ -110,19 +107,29 @@ class CostCounter(TorchDispatchMode):
         result = func(*args, **kwargs)
         if not is_free(func):
             self._record(operation_cost(func, args, kwargs, result))
-            if not is_known(func):
-                self._unknown.add(func._schema.name)
         return result
 
 
 def operation_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> OperationCost:
-    """Return the FLOPs and bytes of one ATen operation, given its arguments and its result."""
+    """Return the FLOPs and bytes of one operation, given its arguments and its result."""
     name = func._overloadpacket.__name__
     inputs = tensors_of((args, {key: value for key, value in kwargs.items() if key != "out"}))
     read = inputs[1:] if name in WRITE_ONLY else inputs
     distinct = {id(tensor): tensor for tensor in read}.values()
-    memory_bytes = sum(map(tensor_bytes, distinct)) + sum(map(tensor_bytes, tensors_of(result)))
+    outputs = [*tensors_of(result), *_written(func, args, kwargs)]
+    memory_bytes = sum(map(tensor_bytes, distinct)) + sum(map(tensor_bytes, outputs))
+    if not is_known(func):
+        return OperationCost(name, None, memory_bytes, (func._schema.name,))
     return OperationCost(name, _flop(func, args, kwargs, result), memory_bytes)
+
+
+def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors that an operation of a user writes in place. ATen's return those that they write."""
+    if func.namespace in NAMESPACES:
+        return []
+    given = zip(func._schema.arguments, args, strict=False)
+    named = [(argument, kwargs[argument.name]) for argument in func._schema.arguments if argument.name in kwargs]
+    return tensors_of([value for argument, value in (*given, *named) if argument.is_write])
 
 
 def is_composite(func: Any, args: tuple[Any, ...]) -> bool:
@@ -153,6 +160,13 @@ def autocast_as_called() -> Iterator[None]:
     finally:
         for device in devices:
             torch.set_autocast_enabled(device, False)
+
+
+@contextmanager
+def unfused() -> Iterator[None]:
+    """While active, scripted code runs operation by operation. Kernels that TorchScript fuses pass no dispatcher."""
+    with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+        yield
 
 
 def is_free(func: Any) -> bool:
@@ -245,6 +259,28 @@ FORMULAS: Mapping[str, Callable[..., int]] = {
 
 
 def total(costs: Iterable[OperationCost]) -> OperationCost:
-    """Return the sum of costs."""
+    """Return the sum of costs; its FLOPs are None if those of one are unknown."""
     items = list(costs)
-    return OperationCost("total", sum(cost.flop for cost in items), sum(cost.memory_bytes for cost in items))
+    return OperationCost(
+        operation="total",
+        flop=None if any(cost.flop is None for cost in items) else least_flop(items),
+        memory_bytes=sum(cost.memory_bytes for cost in items),
+        without_formula=tuple(sorted({name for cost in items for name in cost.without_formula})),
+    )
+
+
+def least_flop(costs: Iterable[OperationCost]) -> int:
+    """Return the FLOPs of the costs that are known."""
+    return sum(cost.flop for cost in costs if cost.flop is not None)
+
+
+def operations_without_formula(costs: Iterable[OperationCost]) -> tuple[OperationWithoutFormula, ...]:
+    """Return the operations without a formula in the costs of single operations, ordered by name."""
+    found: dict[str, list[OperationCost]] = {}
+    for cost in costs:
+        for name in cost.without_formula:
+            found.setdefault(name, []).append(cost)
+    return tuple(
+        OperationWithoutFormula(name, len(those), sum(cost.memory_bytes for cost in those))
+        for name, those in sorted(found.items())
+    )

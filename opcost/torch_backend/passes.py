@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -26,4 +27,15 @@ class Pass:
             call()
 
 
-INFERENCE = Pass("inference", torch.inference_mode)
+@contextmanager
+def _inference() -> Iterator[None]:
+    """While active, code that ``torch.compile`` has compiled runs as eager: its fused kernels are no operators.
+
+    torch's compiler is imported only where something is compiled: importing it takes a second.
+    """
+    stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    with torch.inference_mode(), stance:
+        yield
+
+
+INFERENCE = Pass("inference", _inference)

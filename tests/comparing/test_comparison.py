@@ -8,13 +8,14 @@ from opcost.comparing import compare as comparing
 from opcost.comparing.cache_chain_rows import Excess, chain_row
 from opcost.comparing.cache_chains import SIDES, STREAM_BYTES, chains_of
 from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
+from opcost.comparing.footnotes import changes_conclusions
 from opcost.comparing.gap import Piece
 from opcost.comparing.remarks import TEXTS, Remark, RemarkKind, worded
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import CACHES, measurement_key
 from opcost.measuring.flags import Flag
 from opcost.operators.cases import Case
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.operators.whitelist import Selection
@@ -355,6 +356,18 @@ def test_what_is_left_out_has_rows_and_energies_like_those_of_the_sum():
         assert dropped(*rows).dropped == Piece(3.0, 16.0)
     assert dropped(ours).unexplained.energy_j == pytest.approx(90.0 - 57.0 - 16.0)
     assert dropped(row_of(GELU, (1.5, 0.1), (7.0, 0.1))).dropped == Piece(3.0, None)
+
+
+def test_operators_of_unknown_flop_are_remarked_on():
+    relu = OperatorCount(RELU, 4, None, 1, without_formula=("mine::relu",))
+    operation = OperationWithoutFormula("mine::relu", 4, 4)
+    counts = replace(COUNTS, counts=(COUNTS.counts[0], relu), without_formula=(operation,))
+    found = compare(counts, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]))
+    (remark,) = [one for one in found.remarks if one.kind is RemarkKind.UNKNOWN_FLOP]
+    assert remark.figures == {"reason": "no formula for the FLOPs of mine::relu", "time_ratio": 0.4}
+    assert changes_conclusions(remark)
+    assert (found.cost.flop_ratio, found.cost.flop_missing_reason) == (None, remark.figures["reason"])
+    assert RemarkKind.UNKNOWN_FLOP not in {one.kind for one in compared(CONVOLUTION_ROW, RELU_ROW).remarks}
 
 
 MUCH = replace(COUNTS, total_memory_bytes=STREAM_BYTES + 1)

@@ -24,6 +24,7 @@ from opcost.comparing.coverage import (
     smallest_whitelist,
     to_add,
 )
+from opcost.comparing.gap import Piece, predicted_piece
 from opcost.measuring.flags import Flag
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
@@ -115,6 +116,14 @@ def test_a_kind_of_which_enough_is_measured_has_its_own_rates() -> None:
     assert found.cost(relu, 2) == (pytest.approx(2e-6), pytest.approx(2e-4))
     assert found.cost(silu, 1)[0] == found.cost(gelu, 1)[0] == pytest.approx(5e-6, rel=0.4)
     assert quartiles(found, cheap) == pytest.approx((1.0, 1.0, 1.0))
+
+
+def test_an_operator_of_unknown_flop_has_no_predicted_cost_and_trains_no_rates() -> None:
+    known = [known_cost(size, size, 1e-9 * size, 1e-7 * size) for size in range(100, 500, 100)]
+    unknown = replace(known[0].count, flop=None, without_formula=("mine::scale",))
+    assert fitted(known).cost(unknown, 3) == (None, None)
+    assert predicted_piece([known[0].count, unknown], fitted(known)) == Piece(None, None)
+    assert fitted([*known, replace(known[0], count=unknown, time_s=1e9)]) == fitted(known)
 
 
 def test_depthwise_and_grouped_convolutions_are_kinds_of_their_own() -> None:

@@ -8,6 +8,7 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.comparing.cache_chains import STREAM_BYTES
+from opcost.comparing.potential import at_roof
 from opcost.comparing.roofline import COMPUTE, FP32, MEMORY, TF32, Roof, Work, roofline_of
 from opcost.comparing.tuple_costs import arithmetic_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec
@@ -48,6 +49,15 @@ def test_where_no_operator_exceeds_a_cache_the_largest_without_products_are_the_
     roofline = roofline_of([cached, large, slower, product])
     assert roofline is not None
     assert roofline.time.byte_rate == pytest.approx(4e12)
+
+
+def test_a_call_of_unknown_flop_has_no_place_under_the_roof_and_does_not_move_it() -> None:
+    unknown = Work(flop=None, memory_bytes=10**8, time_s=1e-9, energy_j=1e-9)
+    roofline = roofline_of([PRODUCT, Work(0, 10**8, 0.1, 50.0), unknown])
+    assert roofline is not None
+    assert roofline == roofline_of([PRODUCT, Work(0, 10**8, 0.1, 50.0)])
+    assert (roofline.time.side(unknown), roofline.time.reached(unknown, 1.0)) == (None, None)
+    assert at_roof(roofline.time, unknown, 1.0) is None
 
 
 def test_sides_meet_at_the_ridge() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from opcost.errors import UserError
 from opcost.operators.cases import CAPTURED, cases_of
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.model_rows import counts_of, rows_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, ZEROS, InputStatistics, InputValues, kind_of
@@ -49,6 +49,25 @@ def test_rows_are_read_back_as_the_counts_that_they_were_made_of(counts):
     ]
     if counts.device_type != "meta":
         assert list(cases_of(read.counts, CAPTURED).items()) == list(cases_of(counts.counts, CAPTURED).items())
+
+
+def test_operations_without_a_formula_are_read_back():
+    add = replace(COUNTED.counts[1], flop=None, without_formula=("mine::a", "mine::b"))
+    operations = tuple(OperationWithoutFormula(f"mine::{name}", 3, 5120) for name in "ab")
+    counts = replace(COUNTED, counts=(COUNTED.counts[0], add), without_formula=operations)
+    rows = rows_of("a", counts, LATE)
+    assert [(row.flop, row.without_formula) for row in rows[::2]] == [
+        (10, "mine::a 3 5120 | mine::b 3 5120"),
+        (0, None),
+    ]
+    assert (rows[-1].flop, rows[-1].without_formula) == (None, "mine::a | mine::b")
+    (shipped,) = counts_of(rows)
+    assert shipped.counts.without_formula == operations
+    assert [one.without_formula for one in shipped.counts.counts] == [(), ("mine::a", "mine::b")]
+    with pytest.raises(ValueError, match="its FLOPs do not match"):
+        counts_of([*rows[:-1], replace(rows[-1], without_formula=None)])
+    with pytest.raises(ValueError, match="has no FLOPs"):
+        counts_of([replace(rows[0], flop=None), *rows[1:]])
 
 
 def test_rows_begin_with_the_key_of_measurements():

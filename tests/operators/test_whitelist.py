@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import Share, by_operator, names_kept, outside, select, share
 
@@ -93,6 +95,17 @@ def test_shares_of_a_model() -> None:
     kept = select(MODEL, ["Conv2d", "LayerNorm"]).kept
     assert share(kept.counts, MODEL) == Share(calls=4, calls_ratio=0.4, flop_ratio=0.6, memory_bytes_ratio=60 / 200)
     assert outside(MODEL) == Share(calls=0, calls_ratio=None, flop_ratio=0.2, memory_bytes_ratio=50 / 200)
+
+
+def test_shares_of_a_model_of_unknown_flop_are_those_of_calls_and_bytes():
+    operation = OperationWithoutFormula("mine::scale", 1, 10)
+    unknown = replace(count("mine.scale", 1, 1, 0, 10), flop=None, without_formula=("mine::scale",))
+    counts = replace(MODEL, counts=(*MODEL.counts, unknown), without_formula=(operation,))
+    assert counts.flop is None
+    assert (share(counts.counts, counts).flop_ratio, outside(counts).flop_ratio) == (None, None)
+    assert share(MODEL.counts, counts).flop_ratio is None
+    assert share(MODEL.counts, counts).memory_bytes_ratio == share(MODEL.counts, MODEL).memory_bytes_ratio
+    assert unknown.computes
 
 
 def test_an_operator_goes_by_the_last_part_of_its_name() -> None:

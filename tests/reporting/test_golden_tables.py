@@ -42,7 +42,7 @@ from opcost.running.request import Request
 from opcost.stages.advise import Advice, ModelAdvice
 from opcost.stages.compare import ComparingReport
 from opcost.stages.compare_against import AgainstReport, compare_against
-from opcost.stages.count import CensusRow, CountPlan, CountReport
+from opcost.stages.count import CensusRow, CountPlan, CountReport, FormulaGap
 from opcost.stages.filter import FilterReport, OperatorShare
 from opcost.stages.holdings import Holdings
 from opcost.stages.holdings import holdings as find_holdings
@@ -118,6 +118,7 @@ def compared(name: str, **changes: object) -> ComparisonRow:
         energy_missing_reason=None,
         flop_ratio=1.0,
         memory_bytes_ratio=1.0,
+        flop_missing_reason=None,
         summed_operators=111,
         missing_operators=0,
         missing="",
@@ -174,7 +175,7 @@ def comparisons_of_a_long_name() -> None:
 def kernels() -> None:
     kinds = (KindOfOperator("Conv2d", 53, 0.004, 0.005, 0.003), KindOfOperator("nms", 1, 0.001, None, 0.0))
     line = "1.2 ms: torch.nn.Conv2d: implicit_convolve_sgemm / cutlass_tensorop_s1688fprop_optimized_tf32_128x128"
-    print_kernels([KernelsReport(LONG, 9, 0.005, 0.99, 0.6, kinds, (line,))])
+    print_kernels([KernelsReport(LONG, 9, 0.005, 0.99, 0.6, kinds, (), (line,))])
 
 
 def plans_of_counts() -> None:
@@ -184,8 +185,11 @@ def plans_of_counts() -> None:
 
 def counts() -> None:
     sizes = (820, 777, 43, 111, 24_850_000_000, 7_390_000_000, 5_288_548, 24_850_000_000, 7_100_000_000)
-    rows = [CountReport(name, *sizes, 24_600_000_000, 7_000_000_000, ("fill_", "mm"), "cpu") for name in (USUAL, LONG)]
-    print_counts(rows)
+    rest = (24_600_000_000, 7_000_000_000, ("fill_", "mm"), "cpu", sizes[4], None, ())
+    rows = [CountReport(name, *sizes, *rest) for name in (USUAL, LONG)]
+    gaps = (FormulaGap("aten::lstm", 2, 10, 0.125, 0.5), FormulaGap("mine::scale", 1, 10, 0.25, 0.001))
+    unknown = replace(rows[0], name="mine", flops=None, counted_flops=None, whitelisted_flops=None, outside=())
+    print_counts([*rows, replace(unknown, without_formula=gaps)])
 
 
 def census() -> None:

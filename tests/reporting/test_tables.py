@@ -18,7 +18,7 @@ from opcost.reporting.measurement_tables import print_full_models, print_operato
 from opcost.reporting.tables import print_configs, print_json
 from opcost.running.planned_bench import AssumedVersions
 from opcost.stages.compare import ComparingReport
-from opcost.stages.count import CensusRow, CountReport
+from opcost.stages.count import CensusRow, CountReport, FormulaGap
 from opcost.stages.filter import FilterReport, OperatorShare
 from opcost.stages.kernels import KernelsReport, KindOfOperator
 from opcost.stages.make_configs import ConfigReport
@@ -42,6 +42,9 @@ COUNTED = CountReport(
     whitelisted_bytes=None,
     outside=("fill_", "mm"),
     counted_on="cpu",
+    least_flops=8_178_000_000,
+    flops_missing_reason=None,
+    without_formula=(),
 )
 NOTHING = Share(0, None, None, None)
 FILTERED = FilterReport(
@@ -104,6 +107,7 @@ COMPARED = ComparisonRow(
     energy_missing_reason="no meter",
     flop_ratio=0.98,
     memory_bytes_ratio=0.75,
+    flop_missing_reason=None,
     summed_operators=48,
     missing_operators=2,
     missing="torch.nn.SiLU() on (float32[2]) eval | torch.nn.GELU() on (float32[2]) eval",
@@ -130,6 +134,18 @@ def test_counts_are_shown_with_their_shares(capsys: pytest.CaptureFixture[str]) 
     assert "Without a known value: " in output
     assert "\nresnet50: operations in no tuple: fill_, mm\n" in output
     assert "dry run" not in output
+
+
+def test_counts_of_unknown_flops_have_a_footnote_with_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    gaps = (FormulaGap("aten::lstm", 2, 10, 0.125, 0.5), FormulaGap("mine::scale", 1, 10, 0.25, 0.001))
+    reason = "no formula for the FLOPs of aten::lstm, mine::scale"
+    unknown = {"flops": None, "counted_flops": None, "whitelisted_flops": None, "flops_missing_reason": reason}
+    print_counts([replace(COUNTED, **unknown, without_formula=gaps)])
+    output = capsys.readouterr().out
+    assert row_of(output, "resnet50") == ["resnet50", "158", "16", "54", "≥ 8.178 GFLOP", "350.0 MB", "50.0 %"]
+    words = " ".join(output.split())
+    assert "resnet50: no formula for the FLOPs of aten::lstm (12.5 % of calls, 50.0 % of bytes), mine::scale" in words
+    assert "register one with torch.utils.flop_counter.register_flop_formula" in words
 
 
 def test_a_census_ends_with_all_models_together(capsys: pytest.CaptureFixture[str]) -> None:

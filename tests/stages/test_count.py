@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated_apparatus import RecordedProgress
+from torch import nn
 from torchvision.models._api import BUILTIN_MODELS
 
+from opcost.__main__ import main
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
 from opcost.operators.model_rows import counts_of, rows_of
@@ -387,14 +393,101 @@ def test_a_composite_that_the_model_does_not_have_is_a_line(tmp_path: Path) -> N
     assert "Fire, " in failure.reason
 
 
-def test_operations_without_a_formula_are_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opcost.torch_backend.flops.WITHOUT_PRODUCTS", frozenset())
-    add_model(tmp_path, "small", "squeezenet1_1", [2, 3, 64, 64])
-    (failure,) = count_operators(request(tmp_path), RecordedProgress(), on_meta=True)
+class Inverts(nn.Module):
+    """A product of 2 * 3 * 8 * 8 * 8 FLOPs, and an inverse, which has no formula."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.inv(x @ x.mT + torch.eye(8, device=x.device))
+
+
+@pytest.fixture
+def inverts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BUILTIN_MODELS, "inverts", Inverts)
+    add_model(tmp_path, "own", "inverts", [2, 3, 8, 8])
+    write_whitelist(tmp_path, "'*'")
+
+
+@pytest.mark.usefixtures("inverts")
+def test_a_model_with_an_operation_without_a_formula_is_counted_and_its_flop_are_unknown(tmp_path: Path) -> None:
+    (report,) = count_operators(request(tmp_path), RecordedProgress())
+    assert isinstance(report, CountReport)
+    assert (report.flops, report.counted_flops, report.whitelisted_flops) == (None, None, None)
+    assert report.least_flops == 2 * 2 * 3 * 8**3
+    assert report.flops_missing_reason == "no formula for the FLOPs of aten::linalg_inv_ex"
+    assert report.counted_bytes == report.bytes
+    (gap,) = report.without_formula
+    assert (gap.operation, gap.calls) == ("aten::linalg_inv_ex", 1)
+    assert gap.calls_ratio == 1 / report.operator_calls
+    assert gap.memory_bytes_ratio == gap.memory_bytes / report.bytes
+    counts = read_counts(COUNTS.path(config_of(tmp_path, "own")), "x")
+    (shipped,) = counts_of(rows_of("own", counts, "2026-11-25T10:00:00+00:00"))
+    assert shipped.counts.without_formula == counts.without_formula
+    assert [one.flop for one in shipped.counts.counts] == [one.flop for one in counts.counts]
+
+
+@pytest.mark.usefixtures("inverts")
+def test_shares_of_unknown_flop_are_unknown(tmp_path: Path) -> None:
+    count_operators(request(tmp_path), RecordedProgress())
+    (report,) = filter_operators(request(tmp_path))
+    shares = [report.kept, report.dropped, report.outside, *(one.share for one in report.operators)]
+    assert {share.flop_ratio for share in shares} == {None}
+    assert report.kept.memory_bytes_ratio == 1.0
+
+
+@pytest.mark.usefixtures("inverts")
+def test_strict_refuses_operations_without_a_formula_in_one_line(tmp_path: Path) -> None:
+    (failure,) = count_operators(request(tmp_path), RecordedProgress(), is_strict=True)
     assert isinstance(failure, CountFailure)
-    assert "summary.yml:1: model_name: squeezenet1_1: no formula for the FLOPs of aten::" in failure.reason
-    assert "opcost/torch_backend/flops.py" in failure.reason
-    assert not COUNTS.path(config_of(tmp_path, "small")).exists()
+    assert failure.reason == (
+        f"{tmp_path}/measurements/own/summary.yml:1: model_name: inverts: no formula for the FLOPs of "
+        "aten::linalg_inv_ex; register one with torch.utils.flop_counter.register_flop_formula, or count without "
+        "--strict"
+    )
+    assert not COUNTS.path(config_of(tmp_path, "own")).exists()
+
+
+@pytest.mark.usefixtures("inverts")
+@pytest.mark.parametrize(("options", "status"), [([], 0), (["--strict"], 2)])
+def test_the_command_names_operations_without_a_formula_with_their_shares(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    status: int,
+) -> None:
+    folders = ["--measurements", f"{tmp_path}/measurements", "--database", f"{tmp_path}/database"]
+    line = ["count", "own", *folders, "--device", "cpu"]
+    monkeypatch.setattr("sys.argv", ["opcost", *line, *options])
+    assert main() == status
+    shown = capsys.readouterr()
+    if status:
+        assert "no formula for the FLOPs of aten::linalg_inv_ex" in shown.err
+        return
+    assert "≥ " in shown.out
+    words = " ".join(shown.out.split())
+    assert "own: no formula for the FLOPs of aten::linalg_inv_ex (25.0 % of calls, " in words
+    assert "register_flop_formula" in words
+    monkeypatch.setattr("sys.argv", ["opcost", *line, "--json"])
+    assert main() == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    assert (report["flops"], report["least_flops"]) == (None, 2 * 2 * 3 * 8**3)
+    assert report["without_formula"][0]["operation"] == "aten::linalg_inv_ex"
+    assert report["without_formula"][0]["calls_ratio"] == 0.25
+
+
+def test_a_compiled_model_is_counted_as_eager_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def never_compiles(*_: object) -> Callable[..., object]:
+        raise AssertionError("it is compiled")
+
+    compiled = partial(torch.compile, nn.Sequential(nn.ReLU(), nn.Sigmoid()), backend=never_compiles)
+    monkeypatch.setitem(BUILTIN_MODELS, "compiled", compiled)
+    add_model(tmp_path, "own", "compiled", [2, 3, 8, 8])
+    (report,) = count_operators(request(tmp_path), RecordedProgress())
+    assert isinstance(report, CountReport)
+    assert report.module_calls == 2
+    assert "own: counted and measured as eager" in caplog.text
 
 
 # Expected durations

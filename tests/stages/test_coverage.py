@@ -97,17 +97,32 @@ def test_detectors_run_for_real_and_are_carried_too(model_name: str, number: int
 def test_a_model_that_cannot_be_checked_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     class Inverse(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.linalg.inv(x)
+            return torch.linalg.inv(x[..., 1:])
 
     monkeypatch.setitem(BUILTIN_MODELS, "inverse", Inverse)
     progress = RecordedProgress()
     report = check_coverage(["inverse", "resnet18"], "cpu", True, progress)
     (failure,), (row,) = report.failures, report.rows
     assert failure.model_name == "inverse"
-    assert "aten::linalg_inv_ex" in failure.reason
+    assert "must be" in failure.reason
     assert (row.model_name, row.is_complete, report.is_complete) == ("resnet18", True, False)
     assert report.libraries == (f"torch {torch.__version__}", f"torchvision {torchvision.__version__}")
     assert progress.ended == 1
+
+
+def test_a_model_of_unknown_flop_is_not_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Inverse(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.inv(x @ x)
+
+    monkeypatch.setitem(BUILTIN_MODELS, "inverse", Inverse)
+    report = check_coverage(["inverse"], "cpu", False, RecordedProgress())
+    (row,) = report.rows
+    assert (row.flop_ratio, row.multiply_adds, row.memory_bytes_ratio) == (None, None, 1.0)
+    assert (row.is_undisturbed, row.is_complete, report.is_complete) == (True, False, False)
+    page = coverage_page(report, "opcost coverage")
+    assert "- models of unknown FLOPs: inverse\n" in page
+    assert page.splitlines()[-1].endswith("| no formula for the FLOPs of aten::linalg_inv_ex |")
 
 
 def test_a_name_that_matches_no_model_gets_a_suggestion() -> None:

@@ -298,7 +298,7 @@ def test_a_model_that_does_not_run_leaves_no_config(campaign: SimulatedCampaign)
 
 @pytest.mark.parametrize(
     ("name", "folder"),
-    [("resnet18", "resnet18"), ("timm:vit.a", "timm_vit_a"), ("nets/my_net.py:build", "nets_my_net_build")],
+    [("resnet18", "resnet18"), ("timm:vit.a", "timm_vit_a"), ("nets/my_net.py:build", "my_net_build")],
 )
 def test_a_folder_has_a_plain_name(name: str, folder: str) -> None:
     assert WantedModel(name).base_name == folder

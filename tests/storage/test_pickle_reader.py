@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 from mutations import doubled, nested
 
 from opcost.errors import UserError
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.storage.counts_file import LONGEST_REASON, SCHEMA, read_counts, write_counts
@@ -29,6 +29,30 @@ SPEC = TensorSpec((2, 3), "float32")
 OPERATOR = OperatorTuple("torch.nn.ReLU", (("inplace", True),), (SPEC,))
 COUNT = OperatorCount(OPERATOR, 2, 10, 20, statistics=((InputStatistics(0.5, 0.0, 1.0),),) * 2)
 COUNTS = OperatorCounts(model_operator("resnet18", None, (1, 3, 8, 8)), (COUNT,), 10, 20, 30, "2.11.0", "cpu")
+
+
+def test_counts_of_a_version_without_formulas_missing_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def former_state(one: OperatorCount | OperatorCounts) -> dict[str, object]:
+        return {field.name: getattr(one, field.name) for field in fields(one) if field.name != "without_formula"}
+
+    for cls in (OperatorCount, OperatorCounts):
+        monkeypatch.setattr(cls, "__getstate__", former_state, raising=False)
+    path = tmp_path / "operators.pkl"
+    payload = pickle.dumps((SCHEMA, COUNTS), protocol=4)
+    assert b"without_formula" not in payload
+    path.write_bytes(payload + hashlib.sha256(payload).digest())
+    assert read_counts(path, "block 0") == COUNTS
+
+
+def test_counts_of_unknown_flop_are_read_and_contradictions_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "operators.pkl"
+    unknown = replace(COUNT, flop=None, without_formula=("mine::scale",))
+    counts = replace(COUNTS, counts=(unknown,), without_formula=(OperationWithoutFormula("mine::scale", 2, 40),))
+    write_counts(path, counts)
+    assert read_counts(path, "block 0") == counts
+    for one in (replace(unknown, flop=0), replace(unknown, without_formula=())):
+        with pytest.raises(UserError, match="its FLOPs do not match its operations without a formula"):
+            write_counts(path, replace(counts, counts=(one,)))
 
 
 def text(value: str) -> bytes:

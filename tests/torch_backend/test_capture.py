@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
@@ -13,11 +14,11 @@ import torch
 import torchvision
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, register_flop_formula
 from torchvision.models import get_model, get_model_weights
 
-from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError, UnknownOperationError
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError
+from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, InputStatistics, InputValues, kind_of
@@ -645,13 +646,36 @@ def test_a_module_that_counts_its_calls_stays_one_tuple() -> None:
     assert model.counting.calls == 4
 
 
-def test_an_operation_that_may_multiply_and_has_no_formula_is_an_error() -> None:
+def test_an_operation_that_may_multiply_and_has_no_formula_has_bytes_and_unknown_flop() -> None:
     class Inverse(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.linalg.inv(x)
+            return torch.linalg.inv(x) @ torch.linalg.inv(x)
 
-    with pytest.raises(UnknownOperationError, match="aten::linalg_inv_ex"):
-        counts_of(Inverse(), torch.eye(3))
+    counts = counts_of(Inverse(), torch.eye(3))
+    inverse, product = counts.counts
+    assert (inverse.flop, inverse.without_formula) == (None, ("aten::linalg_inv_ex",))
+    assert (product.flop, product.without_formula) == (2 * 3**3, ())
+    assert inverse.memory_bytes >= 2 * 9 * 4
+    (operation,) = counts.without_formula
+    assert (operation.operation, operation.calls) == ("aten::linalg_inv_ex", 2)
+    assert 0 < operation.memory_bytes <= 2 * inverse.memory_bytes
+    assert (counts.total_flop, counts.flop) == (2 * 3**3, None)
+    assert counts.memory_bytes == counts.total_memory_bytes
+    assert counts.flop_missing_reason == "no formula for the FLOPs of aten::linalg_inv_ex"
+
+
+def test_a_composite_with_an_operation_without_a_formula_has_unknown_flop() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.inv(self.linear(x))
+
+    counts = capture(ReadyModel(nn.Sequential(Mixed()).eval(), (torch.eye(3),)), MODEL, ["Mixed"])
+    assert (only(counts).flop, only(counts).without_formula) == (None, ("aten::linalg_inv_ex",))
+    assert counts.total_flop == 2 * 3**3
 
 
 def counts_of_call(call: Callable[[torch.Tensor], object], x: torch.Tensor) -> OperatorCounts:
@@ -782,7 +806,63 @@ def test_scripted_functions_are_reported_as_outside() -> None:
     def scripted(x: torch.Tensor) -> torch.Tensor:
         return torch.sigmoid(x) * x
 
-    assert counts_of_call(scripted, torch.ones(3)).outside == ("mul", "sigmoid")
+    # TorchScript fuses on a GPU from the second or third call on.
+    for _ in range(3):
+        counts = counts_of_call(scripted, torch.ones(3))
+    assert counts.outside == ("mul", "sigmoid")
+    assert counts.total_memory_bytes == 4 * 3 * (1 + 1 + 2 + 1)
+
+
+class Scales(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.linear(x)) * 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("make", [torch.jit.script, lambda model: torch.jit.trace(model, torch.ones(2, 4))])
+@pytest.mark.parametrize("is_child", [True, False])
+def test_scripted_modules_lose_no_operation(make: Callable[[nn.Module], nn.Module], is_child: bool) -> None:
+    eager = Scales().eval()
+    scripted = make(eager)
+    model = nn.Sequential(scripted) if is_child else scripted
+    counts, expected = capture(ReadyModel(model, (torch.ones(2, 4),)), MODEL), counts_of(eager, torch.ones(2, 4))
+    assert counts.total_flop == expected.total_flop == 2 * 2 * 4 * 4
+    assert counts.total_memory_bytes == expected.total_memory_bytes
+    assert counts.outside == ("mul", "relu")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_scripted_leaf_module_is_no_operator() -> None:
+    counts = counts_of(nn.Sequential(torch.jit.script(nn.ReLU()), nn.ReLU()), torch.ones(3))
+    assert (only(counts).operator.operator, counts.outside) == ("torch.nn.ReLU", ("relu",))
+
+
+def of_method(model: nn.Module) -> nn.Module:
+    model.compile(backend=never_compiles)
+    return model
+
+
+def never_compiles(*_: object) -> Callable[..., object]:
+    raise AssertionError("it is compiled")
+
+
+@pytest.mark.parametrize("compiled", [of_method, partial(torch.compile, backend=never_compiles)])
+def test_compiled_modules_are_counted_as_eager(compiled: Callable[[nn.Module], nn.Module]) -> None:
+    eager = Scales()
+    expected = counts_of(eager, torch.ones(2, 4))
+    for model in (compiled(deepcopy(eager)), nn.Sequential(compiled(deepcopy(eager)))):
+        counts = counts_of(model, torch.ones(2, 4))
+        assert counts.counts == expected.counts
+        assert counts.outside == ()
+
+
+def test_compiled_functions_are_counted_as_eager() -> None:
+    compiled = torch.compile(lambda x: torch.sigmoid(x) * x, backend=never_compiles)
+    assert len(counts_of_call(compiled, torch.ones(3)).counts) == 2
 
 
 # Operations of a user
@@ -841,9 +921,52 @@ def test_an_operation_of_a_user_that_is_not_registered_here_is_named() -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_an_operation_of_a_user_without_a_formula_is_an_error() -> None:
-    with pytest.raises(UnknownOperationError, match="opcost_tests::scale"):
-        counts_of_call(lambda x: torch.ops.opcost_tests.scale(x, x), torch.ones(4, 4))
+def test_an_operation_of_a_user_without_a_formula_has_bytes_and_runs() -> None:
+    counts = counts_of_call(lambda x: torch.ops.opcost_tests.scale(x, torch.ones(4, 4)), torch.ones(4, 4))
+    count = next(count for count in counts.counts if count.operator.short_name == "scale")
+    assert (count.flop, count.memory_bytes) == (None, 3 * 4 * 16)
+    assert counts.without_formula == (OperationWithoutFormula("opcost_tests::scale", 1, 3 * 4 * 16),)
+    assert difference(count, "cpu") is None
+    operator_workload(count.operator, "cpu").run(2)
+
+
+@pytest.mark.usefixtures("library")
+def test_a_name_of_aten_in_another_namespace_has_no_formula() -> None:
+    with torch.library._scoped_library("opcost_tests", "FRAGMENT") as library:
+        library.define("mv(Tensor x) -> Tensor")
+        library.impl("mv", lambda x: x * 2, "CPU")
+        counts = counts_of_call(torch.ops.opcost_tests.mv, torch.ones(4))
+    assert only(counts).without_formula == ("opcost_tests::mv",)
+
+
+def fills(x: torch.Tensor, out: torch.Tensor) -> None:
+    out.copy_(x)
+
+
+def test_an_operation_that_writes_its_argument_has_the_bytes_of_both() -> None:
+    with torch.library._scoped_library("opcost_tests", "DEF") as library:
+        library.define("fill(Tensor x, Tensor(a!) out) -> ()")
+        library.impl("fill", fills, "CPU")
+        for call in (torch.ops.opcost_tests.fill, lambda x, out: torch.ops.opcost_tests.fill(x, out=out)):
+            counts = counts_of_call(lambda x, call=call: call(x, x.new_empty(4)), torch.ones(4))
+            assert only(counts).memory_bytes == 3 * 16
+
+
+def test_one_line_gives_an_operation_of_a_user_a_formula() -> None:
+    @torch.library.custom_op("opcost_tests::project", mutates_args=())
+    def project(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return x @ weight
+
+    weight = torch.ones(4, 5)
+    assert only(counts_of_call(lambda x: project(x, weight), torch.ones(3, 4))).flop is None
+    register_flop_formula(torch.ops.opcost_tests.project)(lambda x, w, *_, **__: 2 * x[0] * x[1] * w[1])
+    try:
+        count = only(counts_of_call(lambda x: project(x, weight), torch.ones(3, 4)))
+    finally:
+        del flop_registry[torch.ops.opcost_tests.project]
+    assert (count.flop, count.memory_bytes) == (2 * 3 * 4 * 5, 4 * (12 + 20 + 15))
+    assert count.operator.operator == "torch.ops.opcost_tests.project"
+    operator_workload(count.operator, "cpu").run(2)
 
 
 # Composites

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from opcost.command.log import log_run
-from opcost.command.options import CENSUS, META, PIPELINE
+from opcost.command.options import CENSUS, META, PIPELINE, STRICT
 from opcost.command.subcommand import Subcommand
 
 
@@ -24,7 +24,7 @@ def count(arguments: Namespace) -> int:
         plans = plan_counting(request, arguments.meta)
         print_json(plans) if arguments.json else print_count_plans(plans)
         return 0
-    reports = count_operators(request, progress_on_stderr(), arguments.meta)
+    reports = count_operators(request, progress_on_stderr(), arguments.meta, arguments.strict)
     counted = [report for report in reports if isinstance(report, CountReport)]
     if arguments.json:
         print_json(census(request) if arguments.census else reports)
@@ -38,6 +38,6 @@ COUNT = Subcommand(
     name="count",
     does="run each model once, count its operator tuples and write them to a pickle (block 0)",
     example="resnet18_32x3x32x32",
-    options=(*PIPELINE, META, CENSUS),
+    options=(*PIPELINE, META, STRICT, CENSUS),
     run=count,
 )
