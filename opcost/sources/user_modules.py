@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -81,10 +83,22 @@ def module_of(code: UserCode, fingerprint: str) -> ModuleType:
             raise CannotBuildError(
                 f"{code.path} or a file that it imports has changed meanwhile; run the command again"
             )
-        imported.module = _import(code)
+        with _without_bytecode():
+            imported.module = _import(code)
         _check_names(code)
         _imported[key] = imported
     return imported.module
+
+
+@contextmanager
+def _without_bytecode() -> Iterator[None]:
+    """Write no compiled files: Python takes them for current if a file of equal size was changed in the same second."""
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def _check_names(code: UserCode) -> None:

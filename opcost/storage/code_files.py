@@ -28,7 +28,7 @@ def find_code(named: ModelName, folder: Path) -> UserCode:
     try:
         code.parameters  # noqa: B018 (it reads the files)
     except SyntaxError as error:
-        text = f"{error.filename}:{error.lineno}: {error.msg}"
+        text = f"{error.filename or code.path}:{error.lineno or 1}: {error.msg}"
         raise UserError(f"{text}; fix the file") from None
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error).partition("\n")[0] or "too deeply nested"
