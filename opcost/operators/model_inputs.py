@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from opcost.operators.tuples import VALUES, OperatorTuple, PlainValue, tensor_specs
+from opcost.operators.tuples import VALUES, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 
 NORMAL, ZEROS, ONES, CAUSAL = "normal", "zeros", "ones", "causal"
 NAMED_VALUES = (NORMAL, ZEROS, ONES, CAUSAL)
@@ -34,6 +34,11 @@ class DescribedInputs:
         """Return a whole model with these inputs."""
         parameters = (*model.parameters, *(((VALUES, self.values),) if self.values else ()))
         return replace(model, parameters=parameters, inputs=self.positional, keyword_inputs=self.keyword)
+
+    @property
+    def is_one_tensor(self) -> bool:
+        """Whether a model with these inputs takes one tensor, and not by keyword."""
+        return not self.keyword and len(self.positional) == 1 and isinstance(self.positional[0], TensorSpec)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -33,8 +33,8 @@ class ModelName:
         ``resnet18`` is a model of torchvision. ``timm:resnet18`` has its source before the colon. ``net.py:build`` and
         ``package.module:build`` name a function in a Python file or in a module, which has a dot.
         """
-        before, _, name = text.rpartition(":")
-        if not before:
+        before, colon, name = text.rpartition(":")
+        if not colon:
             return ModelName(TORCHVISION, name)
         if "." in before or "/" in before:
             return ModelName(FILE, name, before)

@@ -44,6 +44,8 @@ FULL_BAR, SHORT_BAR = 30, 10
 
 WIDE = 100
 
+NEW_LINE = "\n"
+
 SHORTEST_NAME = 12
 """Columns that a shortened name has at least."""
 
@@ -233,7 +235,9 @@ class PlainProgress:
                 f"  {self._time_left.text()}".rstrip(),
             )
             width = int(os.environ.get("COLUMNS") or LOG_WIDTH)
-            print(_result_line(before, self._name, result + after, width), file=self._stream, flush=True)
+            first, new_line, further = result.partition(NEW_LINE)
+            line = _result_line(before, self._name, first + after + new_line + further, width)
+            print(line, file=self._stream, flush=True)
             self._last_line_s = self._now()
 
     def end(self) -> None:
@@ -281,7 +285,8 @@ class BarProgress:
         """Print the result above the bar and move the bar."""
         self._time_left.finished += 1
         width = self._bar.console.width
-        lines = wrapped(_result_line("", self._name, result, width), width, hanging=4)
+        shown = _result_line("", self._name, result, width).split(NEW_LINE)
+        lines = [line for one in shown for line in wrapped(one, width, hanging=4)]
         self._bar.console.print(Text("\n".join(lines)), soft_wrap=True)
         self._redraw()
 
@@ -303,8 +308,11 @@ class BarProgress:
 
 
 def _result_line(before: str, name: str, result: str, width: int) -> str:
-    """Return a line with a name that is shortened so that the line fits, and with the whole result."""
-    room = width - len(before) - cell_len(f": {result}")
+    """Return a line with a name that is shortened so that the line fits, and with the whole result.
+
+    Further lines of a result, such as the frames of an error, stay below it.
+    """
+    room = width - len(before) - cell_len(f": {result.partition(NEW_LINE)[0]}")
     return f"{before}{shortened(name, max(room, SHORTEST_NAME))}: {result}"
 
 

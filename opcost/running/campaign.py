@@ -188,7 +188,8 @@ class Campaign:
             FailureRow(
                 key=item.key,
                 operator=operator.operator,
-                reason=reason,
+                # A table's row is one line; frames of a user's code are further lines.
+                reason="; ".join(line.strip() for line in reason.splitlines()),
                 failed_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 parameters=operator.parameters_text,
                 inputs=operator.inputs_text,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure
 from opcost.sources.ports import ConfiguredModel
 from opcost.torch_backend.values import real_value
+from opcost.torch_backend.workload import one_line
 
 WEIGHTS = "weights"
 
@@ -17,6 +21,29 @@ WEIGHTS = "weights"
 def arguments_of(operator: OperatorTuple, device: str) -> dict[str, Any]:
     """Return the keyword arguments of the function or class that builds a model."""
     return dict(real_value(dict(operator.parameters).get(ARGUMENTS, Structure("dict", ())), device, _no_tensor))
+
+
+def reserved_mistakes(config: ConfiguredModel, reserved: Collection[str]) -> list[str]:
+    """Return a line for each argument by which a library loads weights: a key of its own names them."""
+    text = "is no argument here; write weights_name, or leave it out for random weights"
+    where = f"{config.where('arguments')}: arguments"
+    return [f"{where}: {name} {text}" for name, _ in config.arguments if name in reserved]
+
+
+@contextmanager
+def building(model_name: str) -> Iterator[None]:
+    """Convert what a library raises while it builds a model to an error of one line.
+
+    Raises:
+        CannotBuildError: the library raised an error. A lack of memory is raised as it is.
+    """
+    try:
+        yield
+    except (CannotMeasureError, UserError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        # Libraries raise many kinds of errors for arguments that do not fit.
+        raise CannotBuildError(f"{model_name} cannot be built: {one_line(error)}") from error
 
 
 def weights_file(operator: OperatorTuple) -> Path | None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-import torch
-
 from opcost.errors import CannotBuildError, CannotMeasureError
 from opcost.operators.tuples import META, OperatorTuple, is_under_autocast
 from opcost.operators.user_code import UserCode
 from opcost.sources.ports import ListedModel, ModelSource
 from opcost.sources.registry import source_of
-from opcost.sources.user_frames import explained
+from opcost.sources.user_frames import own_frames
 from opcost.torch_backend.capture import run_first
 from opcost.torch_backend.kept_switches import kept_switches, reported_switches
 from opcost.torch_backend.passes import Context
@@ -43,12 +41,12 @@ class ResolvedModel:
     def with_inputs(self, device: str, context: Context = nullcontext) -> ReadyModel:
         """Return the model in eval mode with its inputs, on a device.
 
-        A user's model has run once or twice in a ``context``, such as autocast. Switches of torch that it set are put
-        back, with a warning.
+        A model that may raise anything has run once or twice in a ``context``, such as autocast.
+        Switches of torch that it set are put back, with a warning.
 
         Raises:
-            CannotBuildError: the function that builds the model, or a user's model itself, raises an error; or the
-                model sets switches of torch in each run.
+            CannotBuildError: the function that builds the model, or the model itself, raises an error; or the model
+                sets switches of torch in each run.
             CannotMeasureError: the model does not fit onto the device.
         """
         try:
@@ -61,7 +59,7 @@ class ResolvedModel:
         return ready
 
     def _try(self, ready: ReadyModel, context: Context) -> None:
-        """Run a user's model, which may raise anything and set any switch."""
+        """Run a model that may raise anything and set any switch."""
         with kept_switches() as changes:
             self._run_foreign(ready, context)
         if changes:
@@ -73,17 +71,17 @@ class ResolvedModel:
             raise CannotBuildError(text)
 
     def _run_foreign(self, ready: ReadyModel, context: Context) -> None:
+        if self.code is not None:
+            with own_frames(self.code):
+                run_first(ready, context)
+            return
         try:
             run_first(ready, context)
-        except torch.OutOfMemoryError:
+        except RuntimeError:
             raise
         except Exception as error:
-            if self.code is not None:
-                raise explained(self.code, error) from error
-            if isinstance(error, RuntimeError):
-                raise
-            size = list(ready.inputs[0].shape)
-            raise CannotBuildError(f"{self.listed.name} raised {one_line(error)} (on one tensor of {size})") from error
+            inputs = self.operator.inputs_text or "no inputs"
+            raise CannotBuildError(f"{self.listed.name} raised {one_line(error)} (on {inputs})") from error
 
     def ready_to_count(self, device: str, context: Context = nullcontext) -> ReadyModel:
         """Return the result of ``with_inputs``, after a first run in a ``context``: set-up is no part of the counts.

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from opcost.operators.tuples import OperatorTuple
+from opcost.operators.model_inputs import DescribedInputs
+from opcost.operators.tuples import OperatorTuple, PlainValue
 
 if TYPE_CHECKING:
     from opcost.torch_backend.ready_model import ReadyModel
@@ -17,7 +18,8 @@ class ConfiguredModel(Protocol):
     """A model as described by a config, with the lines of its keys, such as ``storage.configs.ModelConfig``.
 
     ``model_name`` has its source, see ``operators.model_names``. ``weights_name`` None means random weights.
-    ``input_size`` has the batch first. It is empty if the config has another mistake there, or describes its inputs.
+    ``input_size`` has the batch first. It is empty if the config has another mistake there, or describes its
+    ``inputs``. ``arguments`` are those of the function or class that builds the model.
     """
 
     @property
@@ -30,7 +32,10 @@ class ConfiguredModel(Protocol):
     def input_size(self) -> tuple[int, ...]: ...
 
     @property
-    def argument_names(self) -> tuple[str, ...]: ...
+    def arguments(self) -> tuple[tuple[str, PlainValue], ...]: ...
+
+    @property
+    def inputs(self) -> DescribedInputs | None: ...
 
     def where(self, key: str) -> str: ...
 
@@ -52,8 +57,8 @@ class ListedModel:
 
     ``task`` is its purpose, such as ``classification``. ``input_size`` is the published one, with the task's usual
     batch first. ``is_data_dependent`` says that its operations depend on the values of its input, so that it cannot be
-    counted on the meta device. ``is_foreign`` says that a user has registered it with the library, so
-    that it may raise anything.
+    counted on the meta device. ``is_foreign`` says that it may raise anything when it runs: a model of a user, or of a
+    library whose inputs no check covers.
     """
 
     name: str

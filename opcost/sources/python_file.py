@@ -6,12 +6,8 @@ of keyword arguments.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -20,10 +16,11 @@ from torch.utils._pytree import tree_map
 
 from opcost.errors import CannotBuildError
 from opcost.operators.tuples import OperatorTuple, seed_of
-from opcost.operators.user_code import UserCode
+from opcost.operators.user_code import FINGERPRINT, UserCode
 from opcost.sources.arguments import arguments_of
 from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts
 from opcost.sources.user_frames import own_frames
+from opcost.sources.user_modules import module_of
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.weight_form import stored_like, tensor_stored_like
@@ -65,7 +62,7 @@ class PythonFile:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(operator))
             with own_frames(self.code):
-                result = self._function()(**arguments_of(operator, device))
+                result = self._function(operator)(**arguments_of(operator, device))
         model, examples = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(model, nn.Module):
             raise CannotBuildError(
@@ -80,37 +77,13 @@ class PythonFile:
             )
         return ReadyModel(model, *given_inputs(examples, operator, device))
 
-    def _function(self) -> Callable[..., Any]:
-        found = getattr(self._module(), self.code.function, None)
+    def _function(self, operator: OperatorTuple) -> Callable[..., Any]:
+        module = module_of(self.code, str(dict(operator.parameters)[FINGERPRINT]))
+        found = getattr(module, self.code.function, None)
         if not callable(found):
-            raise CannotBuildError(f"{self.code.given} has no function {self.code.function}")
+            text = "a value and no function" if hasattr(module, self.code.function) else "not there"
+            raise CannotBuildError(f"{self.code}: {self.code.function} is {text}")
         return found  # type: ignore[no-any-return]
-
-    def _module(self) -> ModuleType:
-        """Import the file, with its folder on the path for its own imports, now and later."""
-        if str(self.code.root) not in sys.path:
-            sys.path.insert(0, str(self.code.root))
-        name = self.code.module or self.code.path.stem
-        if self.code.module is not None:
-            return importlib.import_module(name)
-        loaded = sys.modules.get(name)
-        if loaded is not None and getattr(loaded, "__file__", None) == str(self.code.path):
-            return loaded
-        spec = importlib.util.spec_from_file_location(name, self.code.path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        # Under its own name, so that a module which it imports may import it, and its classes have a place.
-        is_free = name not in sys.modules
-        if is_free:
-            sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            if is_free:
-                del sys.modules[name]
-            raise
-        return module
 
 
 def given_inputs(examples: Any, operator: OperatorTuple, device: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

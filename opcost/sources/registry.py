@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import fnmatch
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 
 from opcost.errors import CannotMeasureError, UserError
-from opcost.invocation import command
+from opcost.invocation import command, pip_install
 from opcost.operators.model_names import FILE, OBJECT, TORCHVISION, ModelName
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, model_operator
 from opcost.operators.user_code import UserCode
 from opcost.sources.ports import ConfiguredModel, ListedModel, ModelSource, suggestion
+from opcost.units import some_of
 
 ALLOW_CODE = "--allow-code"
 """The option with which users' code may run."""
@@ -55,7 +57,7 @@ def _installed(package: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name != package:
             raise
-        remedy = f"install it with: pip install {package}"
+        remedy = f"install it with {pip_install(package)}"
         raise CannotMeasureError(f"{package} is not installed; {remedy}") from error
 
 
@@ -91,7 +93,6 @@ def check_config(config: ConfiguredModel) -> list[str]:
     if named.is_file:
         return []
     operator = model_operator(config.model_name, config.weights_name, config.input_size)
-    lists = f"{command('make-configs', '--dry-run')} lists them"
     # It imports torch, which a plan for a product does without.
     from opcost.torch_backend.kept_switches import reported_switches
 
@@ -101,7 +102,8 @@ def check_config(config: ConfiguredModel) -> list[str]:
             source = source_of(operator)
             source.listed(operator.short_name)
     except CannotMeasureError as error:
-        known = f"opcost knows the models of {', '.join(SOURCES)}; {lists}"
+        lists = command("make-configs", *_all_of(named.source), "--dry-run")
+        known = f"opcost knows the models of {', '.join(SOURCES)}; {lists} lists them"
         return [f"{config.where('model_name')}: model_name: {error} ({known})"]
     return source.mistakes(config)
 
@@ -112,6 +114,11 @@ def check_that_code_may_run(config: ConfiguredModel) -> list[str]:
         text = f"{config.model_name} is Python code; if you trust it, run the command again with {ALLOW_CODE}"
         return [f"{config.where('model_name')}: model_name: {text}"]
     return check_config(config)
+
+
+def _all_of(source: str) -> list[str]:
+    """Return the glob for all models of a source; torchvision's need none."""
+    return [f"{source}:*"] if source in SOURCES and source != TORCHVISION else []
 
 
 def _refuse_dots(model_name: str) -> None:
@@ -126,7 +133,8 @@ def _refuse_dots(model_name: str) -> None:
 def models_matching(patterns: Sequence[str]) -> list[ListedModel]:
     """Return the models whose names match any of these globs, all of torchvision without globs, sorted by name.
 
-    A glob for another source begins with its name, as do the names of its models: ``timm:vit_*``.
+    A glob for another source begins with its name, as do the names of its models: ``timm:vit_*``. Models that a glob
+    matches and that cannot be listed, such as those that need a further package, are left out with a warning.
 
     Raises:
         UserError: with one line for each pattern that matches no model.
@@ -141,13 +149,39 @@ def models_matching(patterns: Sequence[str]) -> list[ListedModel]:
             lines.append(f"{pattern!r}: {error}")
             continue
         known = source.names()
-        names = fnmatch.filter(known, glob)
-        found |= {prefix + colon + name: _listed(source, prefix + colon, name) for name in names}
+        # A source may know more models by name than it lists.
+        names = fnmatch.filter(known, glob) or ([] if set(glob) & set("*?[") else [glob])
+        for name in names:
+            try:
+                found[prefix + colon + name] = _listed(source, prefix + colon, name)
+            except CannotMeasureError as error:
+                if name == glob and name not in known:
+                    lines.append(_no_match(prefix or TORCHVISION, glob, known))
+                elif name == glob:
+                    lines.append(f"{pattern!r}: {error}")
+                else:
+                    logging.getLogger(__name__).warning("left out: %s", error)
         if not names:
             lines.append(_no_match(prefix or TORCHVISION, glob, known))
     if lines:
         raise UserError(*lines)
     return [found[name] for name in sorted(found)]
+
+
+def with_usual_size(models: Sequence[ListedModel]) -> list[ListedModel]:
+    """Return the models whose source knows a usual input size; the others are left out with a warning.
+
+    Raises:
+        UserError: none has one.
+    """
+    found = [model for model in models if model.input_size]
+    names = some_of([model.name for model in models if not model.input_size])
+    text = f"no usual input size: {names}; write a summary.yml with inputs"
+    if not found:
+        raise UserError(text)
+    if names:
+        logging.getLogger(__name__).warning("left out: %s", text)
+    return found
 
 
 def _source_named(name: str) -> ModelSource:
@@ -162,5 +196,5 @@ def _listed(source: ModelSource, prefix: str, name: str) -> ListedModel:
 
 
 def _no_match(source: str, pattern: str, known: Sequence[str]) -> str:
-    otherwise = f"{command('make-configs', '--dry-run')} shows all"
+    otherwise = f"{command('make-configs', *_all_of(source), '--dry-run')} shows all"
     return f"{source} has no model {pattern!r}; {suggestion(pattern, known, otherwise)}"

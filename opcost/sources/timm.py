@@ -5,17 +5,19 @@ from __future__ import annotations
 import timm
 import torch
 
-from opcost.errors import CannotBuildError, CannotMeasureError
+from opcost.errors import CannotMeasureError
 from opcost.operators.tuples import OperatorTuple, seed_of
-from opcost.sources.arguments import arguments_of, weights_file, weights_mistakes
+from opcost.sources.arguments import arguments_of, building, reserved_mistakes, weights_file, weights_mistakes
 from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.weight_form import stored_like
-from opcost.torch_backend.workload import one_line
 
 BATCH_SIZE = 32
 DIMENSIONS = 4
+
+LOADING = ("pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir")
+"""Arguments of timm by which it loads weights, or downloads them."""
 
 
 def library() -> str:
@@ -39,12 +41,14 @@ def listed(model_name: str) -> ListedModel:
         raise CannotMeasureError(f"this version of timm has no model {model_name!r}{question and f'; {question}'}")
     known = timm.get_pretrained_cfg(model_name)
     size = (3, 224, 224) if known is None else known.input_size
-    return ListedModel(model_name, "classification", (BATCH_SIZE, *size), False, PublishedFacts(None, None))
+    return ListedModel(
+        model_name, "classification", (BATCH_SIZE, *size), False, PublishedFacts(None, None), is_foreign=True
+    )
 
 
 def mistakes(config: ConfiguredModel) -> list[str]:
     """Return one line for each mistake in a known model's config: another number of dimensions, missing weights."""
-    found = weights_mistakes(config)
+    found = [*weights_mistakes(config), *reserved_mistakes(config, LOADING)]
     if len(config.input_size) not in (0, DIMENSIONS):
         usual = list(listed(config.model_name.partition(":")[2]).input_size)
         text = f"{config.model_name} takes {DIMENSIONS} numbers such as {usual}, not {len(config.input_size)}"
@@ -62,10 +66,7 @@ def ready(operator: OperatorTuple, device: str) -> ReadyModel:
     weights = weights_file(operator)
     if weights is not None:
         arguments["checkpoint_path"] = str(weights)
-    try:
-        with torch.random.fork_rng(devices=[]), torch.device(device):
-            torch.manual_seed(seed_of(operator))
-            model = timm.create_model(operator.short_name, pretrained=False, **arguments)
-    except (TypeError, ValueError, KeyError, AssertionError, AttributeError) as error:
-        raise CannotBuildError(f"{operator.short_name} cannot be built: {one_line(error)}") from error
+    with building(operator.short_name), torch.random.fork_rng(devices=[]), torch.device(device):
+        torch.manual_seed(seed_of(operator))
+        model = timm.create_model(operator.short_name, pretrained=False, **arguments)
     return ReadyModel(stored_like(model.eval().to(device), operator), *model_inputs(operator, device, {}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -26,6 +26,7 @@ from opcost.operators.tuples import (
     seed_of,
     tensor_specs,
 )
+from opcost.sources.arguments import arguments_of, reserved_mistakes
 from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
@@ -49,6 +50,9 @@ VIDEO_FRAMES = 16
 
 OPTICAL_FLOW_SIZE = (512, 512)
 """The size of frames that torchvision's counts for optical flow models refer to; their weights give no size."""
+
+LOADING = ("weights", "weights_backbone", "pretrained", "pretrained_backbone", "progress")
+"""Arguments of builders by which torchvision downloads weights."""
 
 USUAL_SIZE = (224, 224)
 """Height and width for models whose weights give none."""
@@ -135,17 +139,22 @@ def _weights_of(model_name: str) -> list[WeightsEnum]:
 
 
 def mistakes(config: ConfiguredModel) -> list[str]:
-    """Return one line for each mistake in a known model's config: unknown weights, wrong number of dimensions."""
-    return [*_weights_mistakes(config), *_size_mistakes(config)]
+    """Return one line for each mistake in a known model's config: unknown weights, other inputs than one tensor."""
+    found = [*_weights_mistakes(config), *_size_mistakes(config), *reserved_mistakes(config, LOADING)]
+    if config.inputs is not None and not config.inputs.is_one_tensor:
+        text = f"{config.model_name} takes one tensor; write input_size, or inputs: {{shape: [...]}}"
+        found.append(f"{config.where('inputs')}: inputs: {text}")
+    return found
 
 
 def _size_mistakes(config: ConfiguredModel) -> list[str]:
     usual = listed(config.model_name).input_size
-    given = len(config.input_size)
+    key = "input_size" if config.inputs is None else "inputs"
+    given = len(config.input_size if config.inputs is None else config.inputs.shape)
     if given in (0, len(usual)):
         return []
     mistake = f"{config.model_name} takes {len(usual)} numbers such as {list(usual)}, not {given}"
-    return [f"{config.where('input_size')}: input_size: {mistake}"]
+    return [f"{config.where(key)}: {key}: {mistake}"]
 
 
 def _weights_mistakes(config: ConfiguredModel) -> list[str]:
@@ -163,7 +172,8 @@ def build(operator: OperatorTuple, device: str) -> nn.Module:
     """Return the model that a tuple describes, in eval mode, on a device; on ``meta`` without memory and weights.
 
     Without named weights the model has random weights but the graph of the published weights, which may differ from
-    that of the bare builder: frozen batch norms, auxiliary heads, a transformed input, another image size.
+    that of the bare builder: frozen batch norms, auxiliary heads, a transformed input, another image size. With
+    ``arguments`` it is the graph of the bare builder.
 
     Raises:
         CannotMeasureError: this version of torchvision has no such model.
@@ -173,6 +183,7 @@ def build(operator: OperatorTuple, device: str) -> nn.Module:
     model_name, parameters = operator.short_name, dict(operator.parameters)
     _must_be_known(model_name)
     weights_name = parameters.get("weights")
+    arguments = arguments_of(operator, device)
     with ExitStack() as stack:
         if weights_name is None or device == META:
             stack.enter_context(_without_download())
@@ -180,20 +191,22 @@ def build(operator: OperatorTuple, device: str) -> nn.Module:
             stack.enter_context(_UninitialisedOnMeta())
         stack.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(seed_of(operator))
-        weights = (
-            _fitting_weights(operator) if weights_name is None else get_model_weights(model_name)[str(weights_name)]
-        )
+        weights: WeightsEnum | None = None
+        if weights_name is not None:
+            weights = get_model_weights(model_name)[str(weights_name)]
+        elif not arguments:
+            weights = _fitting_weights(operator)
         try:
-            model = _built(model_name, weights)
+            model = _built(model_name, weights, arguments)
         except OSError as error:
             raise UserError(f"the weights {weights_name} of {model_name} cannot be downloaded: {error}") from error
     return model.eval().to(device)
 
 
-def _built(model_name: str, weights: WeightsEnum | None) -> nn.Module:
+def _built(model_name: str, weights: WeightsEnum | None, given: Mapping[str, object]) -> nn.Module:
     """Return what a model's builder returns. Errors of files and of torch are raised as they are."""
     try:
-        model = get_model_builder(model_name)(**_arguments(model_name, weights))
+        model = get_model_builder(model_name)(**{**_arguments(model_name, weights), **given})
     except (OSError, RuntimeError):
         raise
     except Exception as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,14 +18,23 @@ import torch
 import transformers
 from transformers.models.auto import modeling_auto
 
-from opcost.errors import CannotBuildError, CannotMeasureError
+from opcost.errors import CannotMeasureError
 from opcost.operators.model_inputs import INTEGERS
-from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, seed_of, storage_form, tensor_specs
-from opcost.sources.arguments import arguments_of, weights_file, weights_mistakes
+from opcost.operators.tuples import (
+    OperatorTuple,
+    PlainValue,
+    Structure,
+    TensorSpec,
+    seed_of,
+    storage_form,
+    tensor_specs,
+)
+from opcost.sources.arguments import arguments_of, building, weights_file, weights_mistakes
 from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.workload import REFUSALS, one_line
+from opcost.torch_backend.weight_form import store_weights
+from opcost.torch_backend.workload import one_line
 
 TEXT, IMAGE, SOUND = "input_ids", "pixel_values", "input_features"
 """The main inputs of models that take one tensor: token ids, images, and spectrograms."""
@@ -38,8 +47,6 @@ USUAL_SIZES: dict[str, tuple[int, ...]] = {TEXT: (USUAL_LENGTH,), IMAGE: USUAL_I
 mel bands and frames of half a minute of speech."""
 
 BATCH_SIZE = 1
-
-NEEDS_INPUTS = "describe its inputs under inputs:"
 
 
 def library() -> str:
@@ -68,7 +75,9 @@ def listed(model_name: str) -> ListedModel:
     side = getattr(cls.config_class(), "image_size", None)
     if cls.main_input_name == IMAGE and isinstance(side, int):
         size = (USUAL_IMAGE[0], side, side)
-    return ListedModel(model_name, "", (BATCH_SIZE, *size) if size else (), False, PublishedFacts(None, None))
+    return ListedModel(
+        model_name, "", (BATCH_SIZE, *size) if size else (), False, PublishedFacts(None, None), is_foreign=True
+    )
 
 
 def _class_of(model_name: str) -> Any:
@@ -94,13 +103,23 @@ def mistakes(config: ConfiguredModel) -> list[str]:
 
 def _argument_mistakes(config: ConfiguredModel, cls: Any) -> Iterator[str]:
     """Yield a line for each unknown argument: transformers ignores them silently."""
-    usual = cls.config_class()
-    known = sorted({*vars(usual), *getattr(usual, "attribute_map", {})})
-    for name in config.argument_names:
-        if name not in known and not hasattr(usual, name):
+    for text in _unknown(cls.config_class(), config.arguments):
+        yield f"{config.where('arguments')}: arguments: {cls.__name__} has no {text}"
+
+
+def _unknown(usual: Any, arguments: Iterable[tuple[str, PlainValue]], prefix: str = "") -> Iterator[str]:
+    """Yield each argument that a configuration does not have, also in the configurations inside it, and a remedy."""
+    names = {*vars(usual), *getattr(usual, "attribute_map", {})}
+    known = sorted(name for name in names if not name.startswith("_"))
+    for name, value in arguments:
+        inner = getattr(usual, name, None)
+        if name not in known and (inner is None or callable(inner) or name.startswith("_")):
             close = difflib.get_close_matches(name, known, n=1)
-            remedy = f"did you mean {close[0]}?" if close else f"{cls.config_class.__name__} has {', '.join(known)}"
-            yield f"{config.where('arguments')}: arguments: {cls.__name__} has no {name}; {remedy}"
+            yield f"{prefix}{name}; " + (
+                f"did you mean {close[0]}?" if close else f"{type(usual).__name__} has {', '.join(known)}"
+            )
+        elif isinstance(value, Structure) and isinstance(inner, transformers.PreTrainedConfig):
+            yield from _unknown(inner, value.parts, f"{prefix}{name}.")
 
 
 def _size_mistakes(config: ConfiguredModel, cls: Any) -> Iterator[str]:
@@ -109,7 +128,7 @@ def _size_mistakes(config: ConfiguredModel, cls: Any) -> Iterator[str]:
     usual = USUAL_SIZES.get(cls.main_input_name)
     where = f"{config.where('input_size')}: input_size: {config.model_name}"
     if usual is None:
-        yield f"{where} takes {cls.main_input_name}; {NEEDS_INPUTS}"
+        yield f"{where} takes {cls.main_input_name}; write inputs: {{{cls.main_input_name}: {{shape: [...]}}}} instead"
     elif len(config.input_size) != 1 + len(usual):
         yield f"{where} takes {1 + len(usual)} numbers such as {[BATCH_SIZE, *usual]}, not {len(config.input_size)}"
 
@@ -123,20 +142,19 @@ def ready(operator: OperatorTuple, device: str) -> ReadyModel:
     cls = _class_of(operator.short_name)
     dtype, is_channels_last = storage_form(operator)
     weights = weights_file(operator)
-    with _quiet(), torch.random.fork_rng(devices=[]):
+    arguments = arguments_of(operator, device)
+    with building(operator.short_name), _quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(operator))
-        try:
-            configuration = cls.config_class(**arguments_of(operator, device))
-            if weights is None:
-                with torch.device(device):
-                    model = cls._from_config(configuration, dtype=getattr(torch, dtype))
-            else:
-                model = cls.from_pretrained(weights, dtype=getattr(torch, dtype), local_files_only=True)
-        except (*REFUSALS, KeyError, AttributeError, OSError) as error:
-            raise CannotBuildError(f"{operator.short_name} cannot be built: {one_line(error)}") from error
+        if weights is None:
+            configuration = cls.config_class(**arguments)
+            with torch.device(device):
+                model = cls._from_config(configuration, dtype=getattr(torch, dtype))
+        else:
+            model = cls.from_pretrained(weights, dtype=getattr(torch, dtype), local_files_only=True, **arguments)
     model = model.eval().to(device)
     if is_channels_last:
-        model = model.to(memory_format=torch.channels_last)
+        # In float32 the dtypes stay: a model may keep some weights in another.
+        model = store_weights(model, torch.float32, is_channels_last)
     described, values = with_named_inputs(operator, model)
     return ReadyModel(model, *model_inputs(described, device, values))
 

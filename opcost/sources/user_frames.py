@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 
 import torch
 
@@ -20,17 +22,19 @@ SHOWN_FRAMES = 5
 def own_frames(code: UserCode) -> Iterator[None]:
     """Convert an exception of the user's code to a ``CannotBuildError`` with the user's own frames.
 
-    Errors of opcost are raised as they are, and so is a lack of memory.
+    Errors of opcost are raised as they are, and so is a lack of memory. ``sys.exit`` is an exception like others. What
+    the code prints goes to stderr: stdout is for results.
     """
     try:
-        yield
+        with redirect_stdout(sys.stderr):
+            yield
     except (CannotBuildError, UserError, torch.OutOfMemoryError):
         raise
-    except Exception as error:
-        raise explained(code, error) from error
+    except (Exception, SystemExit) as error:
+        raise _explained(code, error) from error
 
 
-def explained(code: UserCode, error: Exception) -> CannotBuildError:
+def _explained(code: UserCode, error: Exception | SystemExit) -> CannotBuildError:
     """Return an exception of the user's code as an error with a line for each of the user's innermost frames."""
     return CannotBuildError("\n".join([f"{code} raised {one_line(error)}", *_frames(code, error)]))
 
@@ -41,4 +45,4 @@ def _frames(code: UserCode, error: BaseException) -> list[str]:
 
 
 def _is_own(code: UserCode, file_name: str) -> bool:
-    return file_name.startswith(f"{code.root}/") and "site-packages" not in file_name
+    return code.is_own(Path(file_name))

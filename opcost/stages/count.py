@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +16,7 @@ from torch import nn
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CONTIGUOUS, DTYPES, device_type_of
 from opcost.operators.counts import FORMULA_REMEDY, OperationWithoutFormula, OperatorCounts
-from opcost.operators.tuples import META, OperatorTuple
+from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple
 from opcost.operators.whitelist import select, share
 from opcost.prediction.durations import SECONDS_PER_PARAMETER, Size
 from opcost.prediction.rates import Rates
@@ -249,25 +251,42 @@ def _count(task: _Task) -> OperatorCounts:
     config = task.config
     try:
         context = partial(autocast, config.precision, task.device)
-        ready = task.model.ready_to_count(task.device, context)
-        _check_composites(config, ready.model)
-        _warn_of_compiled(config, ready.model)
-        with reported_switches(config.model_name), context():
-            return capture(ready, task.model.operator, config.composites)
+        # A user's model may print. stdout is for results.
+        with redirect_stdout(sys.stderr):
+            ready = task.model.ready_to_count(task.device, context)
+            _check_composites(config, ready.model)
+            _warn_of_compiled(config, ready.model)
+            with reported_switches(config.model_name), context():
+                return capture(ready, task.model.operator, config.composites)
     except CannotBuildError as error:
         first, *frames = str(error).splitlines()
-        raise UserError(f"{config.where('model_name')}: model_name: {first}; {_remedy(task)}", *frames) from error
+        key = _key_of_build(task)
+        raise UserError(f"{config.where(key)}: {key}: {first}; {_remedy(task)}", *frames) from error
     except CannotMeasureError as error:
         raise UserError(_does_not_run(task, str(error))) from error
     except REFUSALS as error:
         raise UserError(_does_not_run(task, one_line(error))) from error
 
 
+def _key_of_build(task: _Task) -> str:
+    """Return the key of a config that explains why a model cannot be built."""
+    is_of_user = task.config.code is not None or _is_registered(task)
+    keys = [] if is_of_user else [key for key in ("arguments", "inputs", "input_size") if key in task.config.lines]
+    return next(iter(keys), "model_name")
+
+
+def _is_registered(task: _Task) -> bool:
+    """Return whether a user has registered the model with torchvision."""
+    return task.model.operator.operator.startswith(TORCHVISION_MODELS) and task.model.listed.is_foreign
+
+
 def _remedy(task: _Task) -> str:
     """Return what to do about a model that cannot be built."""
-    if not task.model.listed.is_foreign:
-        return "correct its arguments or inputs"
-    return "fix the function" if task.config.code else "fix the function, which was registered with torchvision"
+    if task.config.code:
+        return "correct its arguments or the function" if task.config.arguments else "fix the function"
+    if _is_registered(task):
+        return "fix the function, which was registered with torchvision"
+    return "correct its arguments or inputs"
 
 
 def _check_composites(config: ModelConfig, model: nn.Module) -> None:
@@ -291,14 +310,17 @@ def _warn_of_compiled(config: ModelConfig, model: nn.Module) -> None:
 
 
 def _does_not_run(task: _Task, reason: str) -> str:
-    config, size = task.config, list(task.config.input_size)
+    config = task.config
+    size = list(config.input_size) if config.input_size else f"its inputs ({task.model.operator.inputs_text})"
     asked = _asked_for(config)
-    key = next(iter(asked), "input_size")
+    # A user's function may return the inputs.
+    key = next((key for key in (*asked, "inputs", "input_size") if key in config.lines), "model_name")
     form = f" with {', '.join(f'{name}: {value}' for name, value in asked.items())}" if asked else ""
     other = f"leave out {' or '.join(asked)}, or " if asked else ""
+    chosen = "a size that it accepts and that fits into memory" if config.input_size else "inputs that it accepts"
     return (
         f"{config.where(key)}: {key}: {config.model_name} does not run{form} on {size} on {task.device} ({reason}); "
-        f"{other}choose a size that it accepts and that fits into memory"
+        f"{other}choose {chosen}"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -15,7 +15,7 @@ from opcost.progress import Progress
 from opcost.running.devices import choose_device, product_of
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.ports import PublishedFacts
-from opcost.sources.registry import models_matching
+from opcost.sources.registry import models_matching, with_usual_size
 from opcost.stages.count import RUNS, counting_s
 from opcost.stages.model_sizes import published_size
 from opcost.torch_backend.capture import capture
@@ -142,11 +142,18 @@ def check_coverage(
         UserError: a pattern matches no model, or there is no such device.
     """
     device = choose_device(device_name)
-    sizes = {model.name: (BATCH_SIZE, *model.input_size[1:]) for model in models_matching(patterns)}
-    models = [resolve(model_operator(name, None, size)) for name, size in sizes.items()]
+    listed = with_usual_size(models_matching(patterns))
+    sizes = [(BATCH_SIZE, *model.input_size[1:]) for model in listed]
+    models = [
+        replace(resolve(model_operator(model.name, None, size)), listed=model)
+        for model, size in zip(listed, sizes, strict=True)
+    ]
     tasks = [(model, model.counting_device(device, on_meta)) for model in models]
     # Each runs once more, unobserved.
-    counted_s = [counting_s(published_size(model.listed, sizes[model.listed.name]), device) for model, device in tasks]
+    counted_s = [
+        counting_s(published_size(model.listed, size), device)
+        for (model, device), size in zip(tasks, sizes, strict=True)
+    ]
     progress.start(len(tasks), [time_s * (RUNS + 1) / RUNS for time_s in counted_s])
     try:
         results = [_check_and_report(model, device, progress) for model, device in tasks]

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from opcost.operators.tuples import DEFAULT_SEED
 from opcost.sources.ports import ListedModel
-from opcost.sources.registry import models_matching
+from opcost.sources.registry import models_matching, with_usual_size
 from opcost.storage.files import replace_file
 from opcost.storage.model_folders import ModelFolders
 
@@ -45,13 +45,14 @@ def make_configs(folders: ModelFolders, patterns: Sequence[str], dry_run: bool =
         dry_run: write nothing.
 
     Raises:
-        UserError: a pattern matches no model.
+        UserError: a pattern matches no model, or no model has a usual input size.
     """
-    return [_make_config(folders, model, dry_run) for model in models_matching(patterns)]
+    return [_make_config(folders, model, dry_run) for model in with_usual_size(models_matching(patterns))]
 
 
 def _make_config(folders: ModelFolders, model: ListedModel, dry_run: bool) -> ConfigReport:
-    name = f"{model.name}_{'x'.join(map(str, model.input_size))}"
+    # A colon in a path means a host to programs such as rsync and scp.
+    name = f"{model.name.replace(':', '_')}_{'x'.join(map(str, model.input_size))}"
     path = folders.path_of(name)
     is_missing = not path.exists()
     if is_missing and not dry_run:

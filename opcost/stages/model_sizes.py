@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from opcost.errors import CannotMeasureError, UserError
-from opcost.operators.tuples import OperatorTuple
+from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple
 from opcost.prediction.durations import Size
 from opcost.running.request import COUNTS, model_tuple
 from opcost.sources.ports import ListedModel
@@ -35,6 +35,9 @@ def size_of(config: ModelConfig, shipped: Mapping[str, Size]) -> Size | None:
 
 def _published(model: OperatorTuple, config: ModelConfig) -> Size | None:
     listed: ListedModel | None
+    if not model.operator.startswith(TORCHVISION_MODELS):
+        # The other sources publish no figures.
+        return None
     try:
         listed = source_of(model).listed(model.short_name)
     except ModuleNotFoundError:

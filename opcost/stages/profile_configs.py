@@ -44,6 +44,7 @@ class WantedModel:
     precision: str = TORCH_DEFAULT
     memory_format: str = CONTIGUOUS
     weights_name: None = None
+    inputs: None = None
     arguments: tuple[tuple[str, PlainValue], ...] = ()
 
     @property

@@ -28,10 +28,11 @@ def find_code(named: ModelName, folder: Path) -> UserCode:
     try:
         code.parameters  # noqa: B018 (it reads the files)
     except SyntaxError as error:
-        text = f"{error.filename}:{error.lineno}: {error.msg}"
+        text = f"{error.filename or code.path}:{error.lineno or 1}: {error.msg}"
         raise UserError(f"{text}; fix the file") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{code.path}: cannot be read ({error})") from None
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error).partition("\n")[0] or "too deeply nested"
+        raise UserError(f"{code.path}: it or a file that it imports cannot be read ({reason}); correct it") from None
     return code
 
 
@@ -51,7 +52,7 @@ def _in_module(given: str, function: str) -> UserCode:
     roots = [Path.cwd(), *(Path(entry).resolve() for entry in sys.path if entry)]
     for root in roots:
         place = root.joinpath(*parts)
-        for path in (place.with_suffix(".py"), place / "__init__.py"):
+        for path in (place.parent / f"{place.name}.py", place / "__init__.py"):
             if path.is_file():
                 return UserCode(path, root, function, given, given)
     raise UserError(

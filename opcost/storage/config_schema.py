@@ -84,7 +84,9 @@ def _one_or_several_sizes(value: object) -> str:
 class Summary(Schema):
     """A ``summary.yml``."""
 
-    model_name: _Name = Field(description="model_name: resnet18 (the model's name in torchvision)")
+    model_name: _Name = Field(
+        description="model_name: resnet18 (of torchvision; others: timm:NAME, transformers:CLASS, net.py:FUNCTION)"
+    )
     weights_name: Annotated[_Name, AfterValidator(_refuse_none)] | None = Field(
         default=None, description="weights_name: null (random weights, or a name such as IMAGENET1K_V1)"
     )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import yaml
 
-from opcost.operators.model_inputs import INTEGERS, NAMED_VALUES, NORMAL, UNIFORM, DescribedInputs
+from opcost.operators.model_inputs import CAUSAL, INTEGERS, NAMED_VALUES, NORMAL, UNIFORM, DescribedInputs
 from opcost.operators.tuples import PlainValue, Structure, TensorSpec
-from opcost.storage.config_nodes import Mistake, described, doubled, kind, line_of, shown
+from opcost.storage.config_nodes import REFUSED, Mistake, described, doubled, kind, line_of, shown
 
 SHAPE, DTYPE, RANGE, VALUES = TENSOR_KEYS = ("shape", "dtype", "range", "values")
 """The keys of a tensor. A mapping with a shape is one; any other is a dict."""
@@ -18,6 +19,13 @@ SHAPE, DTYPE, RANGE, VALUES = TENSOR_KEYS = ("shape", "dtype", "range", "values"
 FLOATING_DTYPES = ("float32", "float64", "float16", "bfloat16")
 INTEGER_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
 DTYPES = (*FLOATING_DTYPES, *INTEGER_DTYPES, "bool", "complex64")
+
+LIMITS = {
+    **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32)},
+    "uint8": (0, 255),
+    "bool": (0, 1),
+}
+"""The least and the largest value of dtypes that cannot have each number of 18 digits."""
 
 MAXIMUM_SIDE = 2**40
 
@@ -33,25 +41,29 @@ Parts: TypeAlias = tuple[tuple[str, PlainValue], ...]
 
 
 def arguments_in(node: yaml.Node | None) -> tuple[Parts, list[Mistake]]:
-    """Return the arguments of a model by name, and the mistakes in them."""
+    """Return the arguments of a model in the order of their names, and the mistakes in them."""
     reader = _Reader("arguments", f"write {ARGUMENTS_EXAMPLE}")
     if node is None or kind(node) == "null":
         return (), []
     if not isinstance(node, yaml.MappingNode):
         return (), [reader.mistake(node, f"the value is {described(node)}")]
-    return reader.parts(node), reader.mistakes
+    parts = reader.parts(node)
+    return tuple(sorted(parts, key=lambda part: part[0])), reader.mistakes
 
 
 def inputs_in(node: yaml.Node | None) -> tuple[DescribedInputs | None, list[Mistake]]:
     """Return the inputs that a config describes, None if it describes none, and the mistakes in them.
 
-    A list has the positional arguments, a mapping those by keyword, and a tensor is the only one.
+    A list has the positional arguments, a mapping those by keyword, and a tensor is the only one. No inputs are a
+    mistake: a config without the key has the inputs that a user's function returns.
     """
     reader = _Reader("inputs", f"write {INPUTS_EXAMPLE}", with_tensors=True)
     if node is None or kind(node) == "null":
         return None, []
     if not isinstance(node, (yaml.MappingNode, yaml.SequenceNode)):
         return None, [reader.mistake(node, f"the value is {described(node)}")]
+    if not node.value:
+        return None, [reader.mistake(node, "there are none", f"{reader.remedy}, or remove the key")]
     value = reader.value(node)
     positional: tuple[PlainValue, ...] = ()
     keyword: Parts = ()
@@ -80,7 +92,7 @@ class _Reader:
     def value(self, node: yaml.Node) -> PlainValue:
         """Return the value of a node."""
         if isinstance(node, yaml.MappingNode):
-            is_tensor = self.with_tensors and any(key.value == SHAPE for key, _ in node.value)
+            is_tensor = self.with_tensors and any(key.value in (SHAPE, DTYPE, RANGE) for key, _ in node.value)
             return self._tensor(node) if is_tensor else Structure("dict", self.parts(node))
         if isinstance(node, yaml.SequenceNode):
             return tuple(map(self.value, node.value))
@@ -100,7 +112,7 @@ class _Reader:
 
     def _scalar(self, node: yaml.Node) -> PlainValue:
         name = kind(node)
-        if name == "null":
+        if name == "null" or node.tag == REFUSED:
             return None
         if name == "bool":
             return bool(yaml.SafeLoader.bool_values[node.value.lower()])
@@ -109,28 +121,34 @@ class _Reader:
         if name in ("float", "str") and _NUMBER.fullmatch(node.value):
             # PyYAML reads 1e-3 as a text.
             is_quoted = isinstance(node, yaml.ScalarNode) and node.style in ("'", '"')
-            return str(node.value) if is_quoted else float(node.value)
-        if name == "str":
+            number = str(node.value) if is_quoted else float(node.value)
+            if isinstance(number, str) or math.isfinite(number):
+                return number
+        elif name == "str":
             return str(node.value)
         self.mistakes.append(self.mistake(node, f"{described(node)} is no value", "write a number, a text or a list"))
         return None
 
     def _tensor(self, node: yaml.MappingNode) -> PlainValue:
-        entries = {key.value: (key, value) for key, value in node.value}
+        nodes: dict[str, yaml.Node] = {}
         self.mistakes += doubled((key for key, _ in node.value), f"{self.key}: ")
-        for name, (key, _) in entries.items():
-            if name not in TENSOR_KEYS:
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in TENSOR_KEYS:
+                nodes[key.value] = value
+            elif key.tag != REFUSED:
+                name = shown(key.value) if isinstance(key, yaml.ScalarNode) else described(key)
                 remedy = f"a tensor has {', '.join(TENSOR_KEYS)}"
-                self.mistakes.append(self.mistake(key, f"{shown(str(name))}: unknown key of a tensor", remedy))
-        nodes = {name: value for name, (_, value) in entries.items()}
-        shape = self._shape(nodes[SHAPE])
-        dtype = self._one_of(nodes.get(DTYPE), DTYPES, "float32")
+                self.mistakes.append(self.mistake(key, f"{name}: unknown key of a tensor", remedy))
+        if SHAPE not in nodes:
+            self.mistakes.append(self.mistake(node, "a tensor without a shape", f"write {TENSOR_EXAMPLE}"))
+        shape = self._shape(nodes[SHAPE]) if SHAPE in nodes else ()
+        dtype = self._one_of(nodes.get(DTYPE), DTYPE, DTYPES, "float32")
         identity = len(self.values)
-        self.values.append(self._values(nodes, dtype))
+        self.values.append(self._values(nodes, dtype, shape))
         return TensorSpec(shape, dtype, identity=identity)
 
     def _shape(self, node: yaml.Node) -> tuple[int, ...]:
-        value = self.value(node)
+        value = self._plain(node)
         sides = value if isinstance(value, tuple) else ()
         numbers = tuple(side for side in sides if type(side) is int and 0 < side <= MAXIMUM_SIDE)
         if not isinstance(value, tuple) or len(numbers) < len(sides):
@@ -138,26 +156,42 @@ class _Reader:
             self.mistakes.append(self.mistake(node, text, "write shape: [8, 128] (whole numbers above 0)"))
         return numbers
 
-    def _values(self, nodes: dict[str, yaml.Node], dtype: str) -> PlainValue:
+    def _plain(self, node: yaml.Node) -> PlainValue:
+        """Return the value of a node without tensors; the caller reports a mistake in it."""
+        reader = _Reader(self.key, self.remedy)
+        value = reader.value(node)
+        return None if reader.mistakes else value
+
+    def _values(self, nodes: dict[str, yaml.Node], dtype: str, shape: tuple[int, ...]) -> PlainValue:
         """Return the values of a tensor: those in a range, or named ones."""
         if RANGE not in nodes:
-            return self._one_of(nodes.get(VALUES), NAMED_VALUES, NORMAL)
+            values = self._one_of(nodes.get(VALUES), VALUES, NAMED_VALUES, NORMAL)
+            if values == CAUSAL and len(shape) < 2:
+                remedy = "give the shape two dimensions or more"
+                self.mistakes.append(self.mistake(nodes[VALUES], "values: causal is a mask of two dimensions", remedy))
+            return values
         if VALUES in nodes:
             self.mistakes.append(self.mistake(nodes[VALUES], "values: given beside range", "keep one"))
         is_real = dtype in FLOATING_DTYPES
-        ends = self.value(nodes[RANGE])
+        ends = self._plain(nodes[RANGE])
         numbers = (int, float) if is_real else (int,)
         is_range = isinstance(ends, tuple) and len(ends) == 2 and all(type(end) in numbers for end in ends)
         if not is_range or not ends[0] < ends[1]:  # type: ignore[index, operator]
             remedy = f"write range: {'[0.0, 1.0]' if is_real else '[0, 30522]'} (the second is excluded, and larger)"
             self.mistakes.append(self.mistake(nodes[RANGE], f"range: the value is {described(nodes[RANGE])}", remedy))
             return NORMAL
+        least, most = LIMITS.get(dtype, (-math.inf, math.inf))
+        if not least <= ends[0] < ends[1] <= most + 1:  # type: ignore[index, operator]
+            text = f"range: {dtype} has values from {least} to {most}"
+            self.mistakes.append(self.mistake(nodes[RANGE], text, "choose a range in these, or another dtype"))
         return (UNIFORM if is_real else INTEGERS, *ends)  # type: ignore[misc]
 
-    def _one_of(self, node: yaml.Node | None, known: tuple[str, ...], usual: str) -> str:
+    def _one_of(self, node: yaml.Node | None, key: str, known: tuple[str, ...], usual: str) -> str:
         if node is None:
             return usual
         if isinstance(node, yaml.ScalarNode) and node.value in known:
             return str(node.value)
-        self.mistakes.append(self.mistake(node, f"the value is {described(node)}", f"write one of {', '.join(known)}"))
+        if node.tag != REFUSED:
+            text = f"{key}: the value is {described(node)}"
+            self.mistakes.append(self.mistake(node, text, f"write one of {', '.join(known)}"))
         return usual

@@ -95,11 +95,6 @@ class ModelConfig:
         return self.path.parent.name
 
     @property
-    def argument_names(self) -> tuple[str, ...]:
-        """The names of the arguments."""
-        return tuple(name for name, _ in self.arguments)
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """The size of the first input, batch first; empty if it is unknown."""
         return self.input_size or (() if self.inputs is None else self.inputs.shape)

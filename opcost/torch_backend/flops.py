@@ -34,8 +34,8 @@ WITHOUT_PRODUCTS = frozenset(
     "bernoulli complex polar "
     # normalisation, softmax
     "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training cudnn_batch_norm "
-    "miopen_batch_norm native_group_norm native_layer_norm _fused_rms_norm linalg_vector_norm norm _softmax "
-    "_log_softmax _safe_softmax logsumexp _logcumsumexp "
+    "miopen_batch_norm native_group_norm native_layer_norm _fused_rms_norm linalg_vector_norm norm "
+    "_weight_norm_interface _softmax _log_softmax _safe_softmax logsumexp _logcumsumexp "
     # pooling, interpolation
     "avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool2d_with_indices max_pool3d_with_indices "
     "adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d max_unpool2d max_unpool3d "
@@ -239,6 +239,12 @@ def _encoder_layer_flop(source: Any, width: int, *rest: Any) -> int:
     return _native_attention_flop(source, source, source, width) + int(linear)
 
 
+def _grouped_flop(first: Any, second: Any, *_: Any) -> int:
+    """FLOPs of products of groups of rows, or of columns, with a matrix each; every row and column is in one group."""
+    groups = first.shape[0] if first.dim() == second.dim() == 3 else 1
+    return 2 * groups * int(first.shape[-2] * first.shape[-1] * second.shape[-1])
+
+
 def _is_alias(value: Any) -> bool:
     return value.alias_info is not None and not value.alias_info.is_write
 
@@ -250,6 +256,7 @@ FORMULAS: Mapping[str, Callable[..., int]] = {
     "_scaled_dot_product_flash_attention_for_cpu": _attention_flop,
     "_native_multi_head_attention": _native_attention_flop,
     "_transformer_encoder_layer_fwd": _encoder_layer_flop,
+    "_grouped_mm": _grouped_flop,
     "mv": _vector_flop,
     "dot": _vector_flop,
     "vdot": _vector_flop,

@@ -297,7 +297,8 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize(device)
 
 
-def one_line(error: Exception) -> str:
-    """Return an error's type and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+def one_line(error: BaseException) -> str:
+    """Return an error's type and the first line of its message, with the second if the first ends with a colon."""
+    lines = str(error).strip().splitlines() or ["no message"]
+    text = " ".join(line.strip() for line in lines[:2]) if lines[0].endswith(":") else lines[0]
+    return f"{type(error).__name__}: {text}"

@@ -20,7 +20,16 @@ from torchvision.transforms._presets import ImageClassification
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.invocation import command
-from opcost.operators.tuples import MODEL_PACKAGES, OperatorTuple, TensorSpec, model_operator, run_under, stored_as
+from opcost.operators.model_inputs import DescribedInputs
+from opcost.operators.tuples import (
+    MODEL_PACKAGES,
+    OperatorTuple,
+    PlainValue,
+    TensorSpec,
+    model_operator,
+    run_under,
+    stored_as,
+)
 from opcost.sources import registry
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.ports import ListedModel, PublishedFacts
@@ -46,6 +55,8 @@ class Named:
     model_name: str
     weights_name: str | None
     input_size: tuple[int, ...] = (1, 3, 224, 224)
+    arguments: tuple[tuple[str, PlainValue], ...] = ()
+    inputs: DescribedInputs | None = None
 
     def where(self, _: str) -> str:
         return FILE

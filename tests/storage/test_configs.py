@@ -329,7 +329,7 @@ def test_a_folder_without_its_file_is_reported(tmp_path: Path) -> None:
 
 
 SIZE_REMEDY = "write input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)"
-NAME_REMEDY = "write model_name: resnet18 (the model's name in torchvision)"
+NAME_REMEDY = "write model_name: resnet18 (of torchvision; others: timm:NAME, transformers:CLASS, net.py:FUNCTION)"
 WEIGHTS_REMEDY = "write weights_name: null (random weights, or a name such as IMAGENET1K_V1)"
 BATCH_REMEDY = "write batch: [1, 8, 32] (whole numbers above 0; one batch is the first number of input_size)"
 DONE_REMEDY = "write done: false (true or false, no quotes)"

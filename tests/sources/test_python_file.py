@@ -1,0 +1,334 @@
+"""Users' functions as models: how their code is imported, what they return, and how their mistakes are shown."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import torch
+
+from opcost.errors import CannotBuildError
+from opcost.measuring.setting import Setting
+from opcost.operators.cases import Case
+from opcost.operators.tuples import storage_form
+from opcost.running.request import model_tuple
+from opcost.running.workloads import Workloads
+from opcost.sources.models import resolve
+from opcost.sources.registry import check_config, check_that_code_may_run
+from opcost.stages.replay import difference
+from opcost.storage.configs import ModelConfig
+from opcost.storage.model_folders import load_configs
+from opcost.torch_backend.capture import capture
+from opcost.torch_backend.ready_model import ReadyModel
+
+NET = """
+import torch
+from torch import nn
+from dataclasses import dataclass
+import layers
+
+@dataclass
+class Output:
+    logits: "torch.Tensor"
+    hidden: "list[torch.Tensor]"
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.scale = nn.Linear(4, width), layers.Scale(width)
+    def forward(self, x, mask=None, scale=1.0):
+        x = self.scale(self.first(x)) * scale
+        return Output(x if mask is None else x * mask, [x])
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.own = nn.Embedding(30, 4), nn.Parameter(torch.ones(4))
+    def forward(self, ids, lengths=None):
+        return {"x": self.table(ids) * self.own, "lengths": lengths}
+
+class Still(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("x", torch.ones(2, 4))
+    def forward(self, n=1):
+        return self.linear(self.x) * n
+
+def build(width=4): return Net(width), torch.randn(2, 4)
+def alone(width=4): return Net(width)
+def listed(): return Net(4), [torch.randn(2, 4), torch.ones(2, 4)]
+def named(): return Net(4), {"x": torch.randn(2, 4), "scale": 2.0}
+def tokens(): return Tokens(), torch.randint(30, (2, 8))
+def still(): return Still(), ()
+def numbered(): return Still(), [3]
+def raises(): return layers.deep(0)
+def exits(): raise SystemExit("no\\nmore")
+def prints(): print("on stdout"); return build()
+def no_module(): return "a model"
+def three(): return Net(4), torch.randn(2, 4), 3
+def wrong_shape(): return Net(4), torch.randn(2, 5)
+value = 3
+"""
+
+LAYERS = """
+from torch import nn
+class Scale(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+    def forward(self, x): return x * self.width
+def deep(n):
+    if n > 20: raise LookupError("no such layer\\nmore of it")
+    return deep(n + 1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def restored_modules() -> Iterator[None]:
+    modules, path = dict(sys.modules), list(sys.path)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - set(modules):
+        if getattr(sys.modules[name], "__file__", None) and "pytest-" in str(sys.modules[name].__file__):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return nets(tmp_path / "nets")
+
+
+def nets(folder: Path, net: str = NET, layers: str = LAYERS) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "net.py").write_text(dedent(net))
+    (folder / "layers.py").write_text(dedent(layers))
+    return folder
+
+
+def config_of(folder: Path, name: str, further: str = "") -> ModelConfig:
+    path = folder / "measurements" / "x" / "summary.yml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"model_name: {name if ':' in name else f'../../net.py:{name}'}\n{further}\n")
+    (config,) = load_configs(folder / "measurements", [])
+    return config
+
+
+def ready(config: ModelConfig, device: str = "cpu") -> ReadyModel:
+    return resolve(model_tuple(config), config.code).ready_to_count(device)
+
+
+def error_of(config: ModelConfig) -> list[str]:
+    with pytest.raises(CannotBuildError) as caught:
+        ready(config)
+    return str(caught.value).splitlines()
+
+
+# What a function returns
+
+
+@pytest.mark.parametrize(
+    ("name", "positional", "keyword"),
+    [("build", 1, []), ("listed", 2, []), ("named", 0, ["x", "scale"]), ("still", 0, []), ("numbered", 1, [])],
+)
+def test_example_inputs_are_a_tensor_a_list_a_dict_or_none(
+    folder: Path, name: str, positional: int, keyword: list[str]
+) -> None:
+    config = config_of(folder, name)
+    model = ready(config)
+    counts = capture(model, model_tuple(config))
+    assert (len(model.inputs), list(model.keyword_inputs)) == (positional, keyword)
+    assert not model.model.training
+    assert (counts.flop, counts.memory_bytes) == (counts.total_flop, counts.total_memory_bytes)
+    assert [difference(count, "cpu") for count in counts.counts] == [None] * len(counts.counts)
+
+
+def test_described_inputs_replace_the_examples(folder: Path) -> None:
+    described = config_of(folder, "build", "inputs: {x: {shape: [3, 4], values: zeros}, scale: 0.5}")
+    model = ready(described)
+    assert torch.equal(model.keyword_inputs["x"], torch.zeros(3, 4))
+    assert model.keyword_inputs["scale"] == 0.5
+    sized = ready(config_of(folder, "alone", "input_size: [5, 4]"))
+    assert sized.inputs[0].shape == (5, 4)
+
+
+def test_arguments_reach_the_function_and_part_the_models(folder: Path) -> None:
+    narrow, wide = config_of(folder, "build"), config_of(folder, "build", "arguments: {width: 8}")
+    assert model_tuple(narrow) != model_tuple(wide)
+    assert [ready(config).model.first.out_features for config in (narrow, wide)] == [4, 8]
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_weights_are_in_the_precision_of_the_config_also_if_inputs_are_integers(folder: Path, device: str) -> None:
+    config = config_of(folder, "tokens", "precision: bf16")
+    model = ready(config, device)
+    assert storage_form(model_tuple(config)) == ("bfloat16", False)
+    assert {weight.dtype for weight in model.model.parameters()} == {torch.bfloat16}
+    assert (model.inputs[0].dtype, model.device_type) == (torch.int64, device)
+    floating = ready(config_of(folder, "build", "precision: bf16"), device)
+    assert floating.inputs[0].dtype == torch.bfloat16
+
+
+def test_weights_and_examples_depend_on_the_seed_alone(folder: Path) -> None:
+    first, again, other = (ready(config_of(folder, "build", f"seed: {seed}")) for seed in (0, 0, 1))
+    assert torch.equal(first.inputs[0], again.inputs[0])
+    assert torch.equal(first.model.first.weight, again.model.first.weight)
+    assert not torch.equal(first.inputs[0], other.inputs[0])
+
+
+def test_leaves_that_differ_in_an_attribute_are_other_tuples(folder: Path) -> None:
+    def products(width: int) -> set[str]:
+        config = config_of(folder, "build", f"arguments: {{width: {width}}}\ninputs: [{{shape: [2, 4]}}]")
+        counts = capture(ready(config), model_tuple(config)).counts
+        return {str(count.operator) for count in counts if count.operator.short_name == "mul"}
+
+    assert products(4).isdisjoint(products(8))
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("missing", "missing is not there"),
+        ("value", "value is a value and no function"),
+        ("no_module", "returned str instead of a torch.nn.Module, or of one and its inputs"),
+        ("three", "returned tuple instead of a torch.nn.Module, or of one and its inputs"),
+        ("alone", "returned no example inputs beside the model, and the config describes none"),
+    ],
+)
+def test_a_function_that_gives_no_model_is_one_line(folder: Path, name: str, reason: str) -> None:
+    (line,) = error_of(config_of(folder, name))
+    assert line.startswith("../../net.py:")
+    assert reason in line
+
+
+def test_what_a_function_raises_is_shown_with_its_own_innermost_frames(folder: Path) -> None:
+    first, *frames = error_of(config_of(folder, "raises"))
+    assert first == "../../net.py:raises raised LookupError: no such layer"
+    assert len(frames) == 5
+    assert all(re.match(rf"  {folder}/layers\.py:\d+ in deep: ", frame) for frame in frames)
+    assert frames[-1].endswith('if n > 20: raise LookupError("no such layer\\nmore of it")')
+
+
+def test_a_model_that_does_not_run_is_shown_with_its_own_frames(folder: Path) -> None:
+    first, frame = error_of(config_of(folder, "wrong_shape"))
+    assert first.startswith("../../net.py:wrong_shape raised RuntimeError: mat1 and mat2 shapes")
+    assert re.fullmatch(rf"  {folder}/net\.py:\d+ in forward: x = self\.scale\(self\.first\(x\)\) \* scale", frame)
+
+
+def test_an_unknown_argument_is_one_line(folder: Path) -> None:
+    (line,) = error_of(config_of(folder, "build", "arguments: {height: 3}"))
+    assert "raised TypeError: build() got an unexpected keyword argument 'height'" in line
+
+
+def test_a_file_that_exits_does_not_end_opcost(folder: Path) -> None:
+    first, frame = error_of(config_of(folder, "exits"))
+    assert first == "../../net.py:exits raised SystemExit: no"
+    assert "in exits" in frame
+
+
+def test_a_file_that_cannot_be_imported_is_shown_with_its_line(folder: Path) -> None:
+    (folder / "net.py").write_text("import no_such_package\n")
+    first, frame = error_of(config_of(folder, "build"))
+    assert first == "../../net.py:build raised ModuleNotFoundError: No module named 'no_such_package'"
+    assert frame == f"  {folder}/net.py:1 in <module>: import no_such_package"
+    (folder / "net.py").write_text(NET)
+    assert ready(config_of(folder, "build")).inputs
+
+
+def test_what_a_file_prints_is_no_result(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ready(config_of(folder, "prints"))
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "on stdout\n")
+
+
+# Modules
+
+
+def test_files_of_one_name_in_two_folders_are_two_models(tmp_path: Path, folder: Path) -> None:
+    other = nets(tmp_path / "other", layers=LAYERS.replace("x * self.width", "x + self.width"))
+    configs = [config_of(one, "build") for one in (folder, other)]
+    assert model_tuple(configs[0]) != model_tuple(configs[1])
+    for _ in range(2):
+        names = [
+            [count.operator.short_name for count in capture(ready(config), model_tuple(config)).counts]
+            for config in configs
+        ]
+        assert names == [["Linear", "mul", "mul"], ["Linear", "add", "mul"]]
+
+
+def test_two_configs_of_one_file_share_its_module(folder: Path) -> None:
+    (folder / "net.py").write_text("print('imported')\n" + NET)
+    first, second = (ready(config_of(folder, name)) for name in ("build", "listed"))
+    assert type(first.model) is type(second.model)
+
+
+def test_a_file_that_was_changed_is_imported_again(folder: Path) -> None:
+    ready(config_of(folder, "build"))
+    (folder / "layers.py").write_text(LAYERS.replace("x * self.width", "x - self.width"))
+    config = config_of(folder, "build")
+    assert "sub" in [count.operator.short_name for count in capture(ready(config), model_tuple(config)).counts]
+
+
+def test_a_file_that_changes_while_a_command_runs_is_refused(folder: Path) -> None:
+    config = config_of(folder, "build")
+    operator = model_tuple(config)
+    (folder / "layers.py").write_text(LAYERS + "\n# more\n")
+    assert model_tuple(config) == operator
+    (line,) = error_of(config)
+    assert "has changed meanwhile; run the command again" in line
+
+
+def test_a_module_is_imported_by_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "mine").mkdir()
+    (folder / "mine" / "__init__.py").write_text("from .inner import width\n")
+    (folder / "mine" / "inner.py").write_text("width = 6\n")
+    (folder / "mine" / "net.py").write_text(
+        "import torch\nfrom . import width\ndef build(): return torch.nn.Linear(4, width), torch.ones(2, 4)\n"
+    )
+    monkeypatch.chdir(folder)
+    assert ready(config_of(folder, "mine.net:build")).model.out_features == 6
+
+
+def test_a_file_beside_it_with_the_name_of_another_module_is_refused(folder: Path) -> None:
+    (folder / "random.py").write_text("width = 3\n")
+    (folder / "net.py").write_text("import random\n" + NET)
+    (line,) = error_of(config_of(folder, "build"))
+    assert line.startswith(f"{folder}/random.py: Python has another module random, ")
+    assert line.endswith("; rename the file")
+
+
+def test_a_late_import_finds_the_modules_of_its_own_folder(tmp_path: Path, folder: Path) -> None:
+    late = "\ndef late():\n    import later\n    return Net(later.width), torch.randn(2, 4)\n"
+    folders = folder, nets(tmp_path / "other")
+    for width, one in zip((3, 5), folders, strict=True):
+        (one / "net.py").write_text(NET + late)
+        (one / "later.py").write_text(f"width = {width}\n")
+    widths = [ready(config_of(one, "late")).model.first.out_features for one in (*folders, *folders)]
+    assert widths == [3, 5, 3, 5]
+
+
+# Permission
+
+
+def test_code_runs_only_if_it_is_handed_on(folder: Path) -> None:
+    marker = folder / "marker"
+    (folder / "net.py").write_text(f"open({str(marker)!r}, 'w').close()\n" + NET)
+    config = config_of(folder, "build")
+    assert check_config(config) == []
+    (line,) = check_that_code_may_run(config)
+    assert line.startswith(f"{folder}/measurements/x/summary.yml:1: model_name: ../../net.py:build is Python code; if ")
+    assert line.endswith("with --allow-code")
+    case = Case(model_tuple(config))
+    with pytest.raises(Exception, match="runs only with --allow-code"), Workloads("cpu")(case, Setting()):
+        pass
+    assert not marker.exists()
+    with Workloads("cpu")(case, Setting(code=config.code)) as workload:
+        workload.run(1)
+    assert marker.exists()

@@ -1,0 +1,287 @@
+"""The keys `arguments` and `inputs` of a config: values as written, and each mistake one line with its remedy."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from opcost.errors import UserError
+from opcost.operators.model_inputs import DescribedInputs
+from opcost.operators.tuples import PlainValue, Structure, TensorSpec, tensor_specs
+from opcost.running.request import model_tuple
+from opcost.storage.config_trees import ARGUMENTS_EXAMPLE, INPUTS_EXAMPLE
+from opcost.storage.configs import ModelConfig
+from opcost.storage.model_folders import load_configs
+
+IDS = "input_ids: {shape: [2, 8], dtype: int64, range: [0, 30]}"
+
+
+def config_of(folder: Path, text: str) -> ModelConfig:
+    (config,) = load_configs(written(folder, text), [])
+    return config
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "x" / "summary.yml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"model_name: transformers:BertModel\n{text}\n", encoding="utf-8")
+    return folder
+
+
+def mistakes_in(folder: Path, text: str) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        load_configs(written(folder, text), [])
+    assert all(len(line.splitlines()) == 1 for line in caught.value.lines)
+    return [line.removeprefix(f"{folder}/x/summary.yml:") for line in caught.value.lines]
+
+
+def arguments_of(folder: Path, value: str) -> dict[str, PlainValue]:
+    return dict(config_of(folder, f"input_size: [2, 8]\narguments: {value}").arguments)
+
+
+def inputs_of(folder: Path, value: str) -> DescribedInputs:
+    described = config_of(folder, f"inputs: {value}").inputs
+    assert described is not None
+    return described
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("written_value", "expected"),
+    [
+        ("3", 3),
+        ("-3", -3),
+        ("1.5", 1.5),
+        ("1e-3", 0.001),
+        ("1E+2", 100.0),
+        ("2.", 2.0),
+        ("true", True),
+        ("No", False),
+        ("null", None),
+        ("gelu", "gelu"),
+        ("'3'", "3"),
+        ('"1e-3"', "1e-3"),
+        ("'true'", "true"),
+        ("[1, [2, x]]", (1, (2, "x"))),
+        ("[]", ()),
+        ("{a: 1, b: [2]}", Structure("dict", (("a", 1), ("b", (2,))))),
+        ("1.2.3", "1.2.3"),
+    ],
+)
+def test_a_value_is_the_one_that_is_written(tmp_path: Path, written_value: str, expected: PlainValue) -> None:
+    value = arguments_of(tmp_path, f"{{a: {written_value}}}")["a"]
+    assert (value, type(value)) == (expected, type(expected))
+
+
+def test_no_arguments_may_be_written_in_three_ways(tmp_path: Path) -> None:
+    assert [arguments_of(tmp_path, text) for text in ("", "null", "{}")] == [{}, {}, {}]
+
+
+def test_the_order_of_arguments_does_not_matter(tmp_path: Path) -> None:
+    texts = ("{a: 1, b: 2}", "{b: 2, a: 1}")
+    first, second = (model_tuple(config_of(tmp_path, f"input_size: [2, 8]\narguments: {text}")).key for text in texts)
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("3", f"3: arguments: the value is 3, in YAML a number; write {ARGUMENTS_EXAMPLE}"),
+        ("[1]", f"3: arguments: the value is a list of 1; write {ARGUMENTS_EXAMPLE}"),
+        ("layers", f"3: arguments: the value is the text 'layers'; write {ARGUMENTS_EXAMPLE}"),
+        ("{a b: 1}", f"3: arguments: the text 'a b' is no name of an argument; write {ARGUMENTS_EXAMPLE}"),
+        ("{3: 1}", f"3: arguments: 3, in YAML a number is no name of an argument; write {ARGUMENTS_EXAMPLE}"),
+        ("{[a]: 1}", f"3: arguments: a list of 1 is no name of an argument; write {ARGUMENTS_EXAMPLE}"),
+        ("{a: 1, a: 2}", "3: arguments: a: given twice, in lines 3 and 3; keep one"),
+        ("{a: {b: 1, b: 2}}", "3: arguments: b: given twice, in lines 3 and 3; keep one"),
+        (
+            "{a: 2026-01-01}",
+            "3: arguments: 2026-01-01, in YAML a date is no value; write a number, a text or a list",
+        ),
+        ("{a: 0x20}", "3: arguments: 0x20, in YAML a number is no value; write a number, a text or a list"),
+        ("{a: .inf}", "3: arguments: .inf, in YAML a number is no value; write a number, a text or a list"),
+        ("{a: 1e999}", "3: arguments: the text '1e999' is no value; write a number, a text or a list"),
+        (
+            f"{{a: {'9' * 40}}}",
+            f"3: arguments: {'9' * 40}, in YAML a number is no value; write a number, a text or a list",
+        ),
+    ],
+)
+def test_a_mistake_in_arguments_is_a_line(tmp_path: Path, value: str, expected: str) -> None:
+    assert mistakes_in(tmp_path, f"input_size: [2, 8]\narguments: {value}") == [expected]
+
+
+def test_tags_anchors_and_aliases_are_refused_and_nothing_else_is_said_of_them(tmp_path: Path) -> None:
+    lines = mistakes_in(tmp_path, "arguments: {a: !!python/name:os.system x, b: &c 1, d: *c}\ninputs: [{shape: *c}]")
+    assert [line.partition(" ")[2].partition(" is not")[0] for line in lines[:3]] == [
+        "the alias *c",
+        "the anchor &c",
+        "the tag tag:yaml.org,2002:python/name:os.system",
+    ]
+    assert all("is not allowed" in line or "shape: the value is" in line for line in lines)
+
+
+def test_each_mistake_in_arguments_is_reported_once(tmp_path: Path) -> None:
+    text = "input_size: [2, 8]\narguments:\n  a: .nan\n  3: 1\n  b: {c: 0x7, d: *e}"
+    assert [line.partition(":")[0] for line in mistakes_in(tmp_path, text)] == ["4", "5", "6", "6"]
+
+
+# Inputs
+
+
+def test_inputs_are_positional_or_by_keyword_or_one_tensor(tmp_path: Path) -> None:
+    ids = TensorSpec((2, 8), "int64")
+    by_keyword = inputs_of(tmp_path, f"{{{IDS}, n: 3, mask: {{shape: [2, 8]}}}}")
+    assert by_keyword.positional == ()
+    assert by_keyword.keyword == (("input_ids", ids), ("n", 3), ("mask", TensorSpec((2, 8), "float32", identity=1)))
+    assert by_keyword.values == (("integers", 0, 30), "normal")
+    listed = inputs_of(tmp_path, "[{shape: [2, 3]}, [{shape: [4]}, null], {name: {shape: [5], dtype: bool}}]")
+    assert [spec.shape for spec in tensor_specs(listed.positional)] == [(2, 3), (4,), (5,)]
+    assert [spec.identity for spec in tensor_specs(listed.positional)] == [0, 1, 2]
+    assert (listed.keyword, listed.values) == ((), ())
+    one = inputs_of(tmp_path, "{shape: [2, 8], dtype: bfloat16, values: zeros}")
+    assert (one.positional, one.values) == ((TensorSpec((2, 8), "bfloat16"),), ("zeros",))
+    assert one.is_one_tensor
+    assert not by_keyword.is_one_tensor
+
+
+def test_the_batch_is_that_of_the_first_tensor_or_unknown(tmp_path: Path) -> None:
+    texts = (f"inputs: {{n: 3, {IDS}}}", "inputs: [3]", "inputs: [{shape: []}]", "input_size: [4, 8]")
+    assert [config_of(tmp_path, text).batch_size for text in texts] == [2, None, None, 4]
+
+
+def test_values_part_models_and_the_usual_ones_do_not(tmp_path: Path) -> None:
+    texts = ("[{shape: [2, 4]}]", "[{shape: [2, 4], values: normal}]", "[{shape: [2, 4], values: zeros}]")
+    usual, normal, zeros = (model_tuple(config_of(tmp_path, f"inputs: {text}")) for text in texts)
+    assert usual == normal != zeros
+
+
+def test_floating_inputs_have_the_precision_of_the_config_and_integers_stay(tmp_path: Path) -> None:
+    text = f"precision: bf16\ninputs: {{{IDS}, pixel_values: {{shape: [2, 3]}}}}"
+    specs = tensor_specs(value for _, value in model_tuple(config_of(tmp_path, text)).keyword_inputs)
+    assert [spec.dtype for spec in specs] == ["int64", "bfloat16"]
+    integers = model_tuple(config_of(tmp_path, f"precision: bf16\ninputs: {{{IDS}}}"))
+    assert dict(integers.parameters)["dtype"] == "bfloat16"
+
+
+SHAPE_REMEDY = "write shape: [8, 128] (whole numbers above 0)"
+DTYPE_REMEDY = "write one of float32, float64, float16, bfloat16, int64, int32, int16, int8, uint8, bool, complex64"
+INTEGER_RANGE = "write range: [0, 30522] (the second is excluded, and larger)"
+REAL_RANGE = "write range: [0.0, 1.0] (the second is excluded, and larger)"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("3", f"the value is 3, in YAML a number; write {INPUTS_EXAMPLE}"),
+        ("[]", f"there are none; write {INPUTS_EXAMPLE}, or remove the key"),
+        ("{}", f"there are none; write {INPUTS_EXAMPLE}, or remove the key"),
+        ("[{shape: 8}]", f"shape: the value is 8, in YAML a number; {SHAPE_REMEDY}"),
+        ("[{shape: [8, 0]}]", f"shape: the value is a list of 2; {SHAPE_REMEDY}"),
+        ("[{shape: [8, -1]}]", f"shape: the value is a list of 2; {SHAPE_REMEDY}"),
+        ("[{shape: [8, 1.5]}]", f"shape: the value is a list of 2; {SHAPE_REMEDY}"),
+        ("[{shape: [8, '3']}]", f"shape: the value is a list of 2; {SHAPE_REMEDY}"),
+        ("[{shape: [true]}]", f"shape: the value is a list of 1; {SHAPE_REMEDY}"),
+        ("[{shape: [[8]]}]", f"shape: the value is a list of 1; {SHAPE_REMEDY}"),
+        ("[{shape: [99999999999999]}]", f"shape: the value is a list of 1; {SHAPE_REMEDY}"),
+        ("[{shape: [{shape: [1]}]}]", f"shape: the value is a list of 1; {SHAPE_REMEDY}"),
+        ("[{dtype: int64}]", "a tensor without a shape; write {shape: [8, 128], dtype: int64, range: [0, 30522]}"),
+        ("[{shape: [8], dtype: int65}]", f"dtype: the value is the text 'int65'; {DTYPE_REMEDY}"),
+        ("[{shape: [8], dtype: }]", f"dtype: the value is empty; {DTYPE_REMEDY}"),
+        ("[{shape: [8], dtype: [int64]}]", f"dtype: the value is a list of 1; {DTYPE_REMEDY}"),
+        (
+            "[{shape: [8], values: random}]",
+            "values: the value is the text 'random'; write one of normal, zeros, ones, causal",
+        ),
+        ("[{shape: [8], values: causal}]", "values: causal is a mask of two dimensions; give the shape two dimensions"),
+        ("[{shape: [8], size: 3}]", "size: unknown key of a tensor; a tensor has shape, dtype, range, values"),
+        ("[{shape: [8], [a]: 3}]", "a list of 1: unknown key of a tensor; a tensor has shape, dtype, range, values"),
+        ("[{shape: [8], shape: [9]}]", "shape: given twice, in lines 2 and 2; keep one"),
+        ("[{shape: [8], dtype: int64, range: 5}]", f"range: the value is 5, in YAML a number; {INTEGER_RANGE}"),
+        ("[{shape: [8], dtype: int64, range: [5, 5]}]", f"range: the value is a list of 2; {INTEGER_RANGE}"),
+        ("[{shape: [8], dtype: int64, range: [0, 1.5]}]", f"range: the value is a list of 2; {INTEGER_RANGE}"),
+        ("[{shape: [8], range: [1, 0]}]", f"range: the value is a list of 2; {REAL_RANGE}"),
+        ("[{shape: [8], range: [0, 1, 2]}]", f"range: the value is a list of 3; {REAL_RANGE}"),
+        ("[{shape: [8], range: ['0', '1']}]", f"range: the value is a list of 2; {REAL_RANGE}"),
+        (
+            "[{shape: [8], dtype: uint8, range: [0, 257]}]",
+            "range: uint8 has values from 0 to 255; choose a range in these, or another dtype",
+        ),
+        (
+            "[{shape: [8], dtype: int8, range: [-129, 3]}]",
+            "range: int8 has values from -128 to 127; choose a range in these, or another dtype",
+        ),
+        ("[{shape: [8], range: [0, 1], values: zeros}]", "values: given beside range; keep one"),
+    ],
+)
+def test_a_mistake_in_inputs_is_a_line(tmp_path: Path, value: str, expected: str) -> None:
+    (line,) = mistakes_in(tmp_path, f"inputs: {value}")
+    assert line.startswith(f"2: inputs: {expected}")
+
+
+def test_a_size_is_given_once_and_is_not_missing(tmp_path: Path) -> None:
+    assert mistakes_in(tmp_path, f"input_size: [2, 8]\nbatch: [1, 2]\ninputs: {{{IDS}}}") == [
+        "2: input_size: given beside inputs; keep one of both",
+        "3: batch: given beside inputs; keep one of both",
+    ]
+    (line,) = mistakes_in(tmp_path, "seed: 1")
+    assert line.startswith("1: input_size: missing; write input_size: [32, 3, 224, 224]")
+
+
+def test_the_largest_range_of_a_dtype_is_valid(tmp_path: Path) -> None:
+    assert inputs_of(tmp_path, "[{shape: [8], dtype: uint8, range: [0, 256]}]").values == (("integers", 0, 256),)
+    assert inputs_of(tmp_path, "[{shape: [8], range: [-1.5, 2]}]").values == (("uniform", -1.5, 2),)
+
+
+def test_deep_nesting_is_a_line(tmp_path: Path) -> None:
+    (line,) = mistakes_in(tmp_path, f"inputs: {'[' * 500}{']' * 500}")
+    assert "nested deeper than 8 levels" in line
+
+
+SCALARS = st.sampled_from(
+    [
+        *"3 -1 0 1.5 1e-3 1e999 .nan .inf 0x1F 0o7 1_000 1:30 '3' '' ~ null yes NO text 2026-01-01 *a &b !c <<".split(),
+        *("99999999999999999999", '"\\uD800"', "a b", "shape", "?"),
+    ]
+)
+KEYS = st.sampled_from(["shape", "dtype", "range", "values", "input_ids", "a", "3", "[a]", "'a b'", "~", "<<"])
+TREES = st.recursive(
+    SCALARS | st.sampled_from(["int64", "bool", "causal", "[2, 8]", "[0, 5]"]),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]")
+        | st.lists(st.tuples(KEYS, inner), max_size=4).map(
+            lambda items: "{" + ", ".join(f"{key}: {value}" for key, value in items) + "}"
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(["arguments", "inputs"]), TREES)
+@example("inputs", "{shape: [2], {a: 1}: 3}")
+@example("inputs", "[{shape: [1099511627776, 1099511627776], values: causal}]")
+@example("arguments", "{a: 1e309}")
+def test_any_tree_gives_values_or_mistakes(key: str, tree: str) -> None:
+    size = "input_size: [2, 8]\n" if key == "arguments" else ""
+    with tempfile.TemporaryDirectory() as folder:
+        found = config_or_mistakes(Path(folder), f"{size}{key}: {tree}")
+        if isinstance(found, ModelConfig):
+            assert len(model_tuple(found).key) == 16
+            assert all(math.isfinite(value) for _, value in found.arguments if isinstance(value, float))
+        else:
+            assert found
+            assert all(line.startswith(f"{folder}/x/summary.yml:") and len(line.splitlines()) == 1 for line in found)
+
+
+def config_or_mistakes(folder: Path, text: str) -> ModelConfig | tuple[str, ...]:
+    try:
+        return config_of(folder, text)
+    except UserError as error:
+        return error.lines
