@@ -11,10 +11,11 @@ The headers of CSV files, the checks of their cells and ``docs/columns.md`` foll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from functools import cache
+from operator import attrgetter
 from reprlib import repr as shown
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -158,30 +159,41 @@ def _restricted_fields(kind: Any) -> tuple[tuple[Field, Any, Any], ...]:
 
 
 @cache
+def _getter_of(kind: Any) -> Callable[[Any], tuple[object, ...]]:
+    """Return the function that returns all values of a row, of which tables have many."""
+    paths = [path for path, _ in _columns_by_path(kind)]
+    get = attrgetter(*paths)
+    return get if len(paths) > 1 else lambda row: (get(row),)
+
+
+@cache
+def _columns_by_path(kind: Any) -> tuple[tuple[str, Field], ...]:
+    """Return the columns in order, each with its attribute, such as ``measurement.time_s``."""
+    found: list[tuple[str, Field]] = []
+    for field in fields_of(kind):
+        if field.is_group:
+            found += ((f"{field.name}.{path}", column) for path, column in _columns_by_path(field.kind))
+        else:
+            found.append((field.name, field))
+    return tuple(found)
+
+
+@cache
 def fields_of(kind: Any) -> tuple[Field, ...]:
     """Return the fields of a dataclass in order."""
     hints = get_type_hints(kind, include_extras=True)
     return tuple(_field(field.name, hints[field.name]) for field in fields(kind))
 
 
-def columns_of(kind: Any) -> Iterator[Field]:
-    """Yield the columns of a dataclass in order, nested dataclasses flattened."""
-    for field in fields_of(kind):
-        if field.is_group:
-            yield from columns_of(field.kind)
-        else:
-            yield field
+def columns_of(kind: Any) -> tuple[Field, ...]:
+    """Return the columns of a dataclass in order, nested dataclasses flattened."""
+    return tuple(column for _, column in _columns_by_path(kind))
 
 
-def values_of(row: Any) -> Iterator[object]:
-    """Yield the values of a dataclass in the order of ``columns_of``."""
+def values_of(row: Any) -> tuple[object, ...]:
+    """Return the values of a dataclass in the order of ``columns_of``."""
     kind: Any = type(row)
-    for field in fields_of(kind):
-        value = getattr(row, field.name)
-        if field.is_group:
-            yield from values_of(value)
-        else:
-            yield value
+    return _getter_of(kind)(row)
 
 
 def by_column(row: Any) -> dict[str, object]:

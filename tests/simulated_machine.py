@@ -24,7 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -227,6 +227,19 @@ class _Phase:
     burst_power_w: float = 0.0
 
 
+class _Course(NamedTuple):
+    """What the device did at some times, as its phases say: arrays of one value for each time."""
+
+    begin_s: FloatArray
+    burst_begin_s: FloatArray
+    burst_power_w: FloatArray
+    warmth_at_begin: FloatArray
+    busy: FloatArray
+    power_w: FloatArray
+    swing_w: FloatArray
+    swing_period_s: FloatArray
+
+
 class SimulatedWorkload:
     """One load on a machine: plays ``opcost.measuring.record.Workload``."""
 
@@ -314,6 +327,7 @@ class SimulatedMachine(SimulatedWorkload):
         self._log_begin_s = 0.0
         self._white_noise_w = self._correlated_noise = np.empty(0)
         self._phases = [_Phase(-FIRST_EPOCH_S, None, 0.0)]
+        self._columns = np.empty((0, 0))
 
     def workload(self, load: Load, duty_cycle: float = 1.0) -> SimulatedWorkload:
         """Return another workload on this machine, one that pauses where it has a duty cycle."""
@@ -336,7 +350,7 @@ class SimulatedMachine(SimulatedWorkload):
         """Advance time by that many iterations of a load."""
         if is_first:
             self.idle(load.first_call_s)
-        jitter = load.jitter_ratio * self._random.standard_normal() * np.sqrt(iterations)
+        jitter = load.jitter_ratio * self._random.standard_normal() * math.sqrt(iterations)
         duration_s = place_ratio * load.time_s * self._slowness(load) * max(iterations + jitter, 0.01 * iterations)
         if load.stray_ratio:
             duration_s *= max(1 + self._strayed_ratio, 0.01)
@@ -372,27 +386,31 @@ class SimulatedMachine(SimulatedWorkload):
         if meter.missing_reason is not None:
             return no_trace(meter.missing_reason)
         row_s = np.arange(self._log_begin_s, self._now_s, meter.row_period_s)
+        warmth = self._warmth(row_s, self._course(row_s))
+        temperature_c = self._temperature_c(warmth)
         return PowerTrace(
             source=meter.power_source,
             epoch_s=self._epoch_s(row_s),
             power_w=meter.scale * self._readings_w(row_s, meter),
-            temperature_c=self._temperature_c(row_s),
-            memory_temperature_c=self._temperature_c(row_s) + MEMORY_WARMER_K,
+            temperature_c=temperature_c,
+            memory_temperature_c=temperature_c + MEMORY_WARMER_K,
             sm_clock_hz=np.full(len(row_s), self.device.sm_clock_hz),
             power_capped=self._reports_capping(row_s).astype(float),
             thermal_slowdown=np.zeros(len(row_s)),
-            busy_ratio=(self._warmth(row_s) > 0).astype(float),
+            busy_ratio=(warmth > 0).astype(float),
             log_name="simulated.csv",
         )
 
     def true_power_w(self, begin_epoch_s: float, end_epoch_s: float) -> float:
         """Return the true mean power between two times of an unstepped clock, noise left out."""
         begin_s, end_s = begin_epoch_s - FIRST_EPOCH_S, end_epoch_s - FIRST_EPOCH_S
-        return float(self._steady_power_w(np.linspace(begin_s, end_s, 10_001)).mean())
+        at_s = np.linspace(begin_s, end_s, 10_001)
+        return float(self._steady_power_w(at_s, self._course(at_s)).mean())
 
     def _slowness(self, load: Load) -> float:
         """Return how much longer an iteration takes now than declared."""
-        phase = self._phases[-1] if load == self._phases[-1].load else self._next_phase(load)
+        is_same = load is self._phases[-1].load or load == self._phases[-1].load
+        phase = self._phases[-1] if is_same else self._next_phase(load)
         is_capped = self._now_s - phase.burst_begin_s >= self.device.capping_delay_s
         is_capped &= phase.burst_power_w >= self.device.power_limit_w
         capped = phase.burst_power_w / self.device.power_limit_w if is_capped else 1.0
@@ -404,7 +422,7 @@ class SimulatedMachine(SimulatedWorkload):
         return swing
 
     def _advance(self, load: Load | None, duration_s: float) -> None:
-        if load != self._phases[-1].load:
+        if load is not self._phases[-1].load and load != self._phases[-1].load:
             self._phases.append(self._next_phase(load))
         if self._phases[-1].burst_begin_s == self._now_s:
             self._burst_energy_j = 0.0
@@ -431,52 +449,55 @@ class SimulatedMachine(SimulatedWorkload):
         epoch_s: Times = FIRST_EPOCH_S + at_s + jump_s
         return epoch_s
 
-    def _phase_index(self, at_s: FloatArray) -> npt.NDArray[np.int64]:
-        return np.searchsorted([phase.begin_s for phase in self._phases], at_s, side="right") - 1
+    def _course(self, at_s: FloatArray) -> _Course:
+        new = self._phases[self._columns.shape[1] :]
+        if new:
+            # Phases stay as they are: simulations ask for thousands of courses.
+            columns = np.array([self._column_of(phase) for phase in new]).T
+            self._columns = np.hstack([self._columns, columns]) if self._columns.size else columns
+        index = np.searchsorted(self._columns[0], at_s, side="right") - 1
+        return _Course(*self._columns[:, index])
 
-    def _is_throttled(self, at_s: FloatArray) -> npt.NDArray[np.bool_]:
+    def _column_of(self, phase: _Phase) -> tuple[float, ...]:
+        """Return what a course has of a phase."""
+        load = phase.load or Load(power_w=self.device.idle_power_w)
+        of_burst = phase.burst_begin_s, phase.burst_power_w
+        of_load = float(phase.load is not None), load.power_w, load.swing_w, load.swing_period_s
+        return phase.begin_s, *of_burst, phase.warmth_at_begin, *of_load
+
+    def _is_throttled(self, at_s: FloatArray, course: _Course) -> npt.NDArray[np.bool_]:
         """Return where a burst has drawn more than the device may for long enough."""
-        index = self._phase_index(at_s)
-        begin_s = np.array([phase.burst_begin_s for phase in self._phases])[index]
-        mean_w = np.array([phase.burst_power_w for phase in self._phases])[index]
-        throttled: npt.NDArray[np.bool_] = at_s - begin_s >= self.device.capping_delay_s
-        return throttled & (mean_w >= self.device.power_limit_w)
+        throttled: npt.NDArray[np.bool_] = at_s - course.burst_begin_s >= self.device.capping_delay_s
+        return throttled & (course.burst_power_w >= self.device.power_limit_w)
 
-    def _warmth(self, at_s: FloatArray) -> FloatArray:
+    def _warmth(self, at_s: FloatArray, course: _Course) -> FloatArray:
         """Return how warm the device is: 0 cold, 1 in equilibrium under load."""
-        index = self._phase_index(at_s)
-        begin_s = np.array([phase.begin_s for phase in self._phases])[index]
-        at_begin = np.array([phase.warmth_at_begin for phase in self._phases])[index]
-        target = np.array([float(phase.load is not None) for phase in self._phases])[index]
-        return self._approached(target, at_begin, at_s - begin_s)
+        return self._approached(course.busy, course.warmth_at_begin, at_s - course.begin_s)
 
     def _approached(self, target: FloatArray | float, at_begin: FloatArray | float, passed_s: Times) -> Times:
         """Return the warmth some time after a phase began."""
         warmth: Times = target + (at_begin - target) * np.exp(-passed_s / self.device.warming_time_s)
         return warmth
 
-    def _temperature_c(self, at_s: FloatArray) -> FloatArray:
+    def _temperature_c(self, warmth: FloatArray) -> FloatArray:
         device = self.device
-        return device.idle_temperature_c + self._warmth(at_s) * (device.busy_temperature_c - device.idle_temperature_c)
+        return device.idle_temperature_c + warmth * (device.busy_temperature_c - device.idle_temperature_c)
 
-    def _steady_power_w(self, at_s: FloatArray) -> FloatArray:
+    def _steady_power_w(self, at_s: FloatArray, course: _Course) -> FloatArray:
         """Return the power without noise."""
-        index = self._phase_index(at_s)
-        loads = [phase.load or Load(power_w=self.device.idle_power_w) for phase in self._phases]
-        phase_ratio = at_s / np.array([load.swing_period_s for load in loads])[index] % 1
-        swing_w = np.array([load.swing_w for load in loads])[index] * np.where(phase_ratio < 0.5, 1, -1)
-        is_busy = np.array([phase.load is not None for phase in self._phases])[index]
-        missing_ratio = is_busy * (1 - self.device.cold_power_ratio) * (1 - self._warmth(at_s))
-        declared_w = np.array([load.power_w for load in loads])[index]
-        mean_w = np.array([phase.burst_power_w for phase in self._phases])[index]
-        is_capped = is_busy & self._is_throttled(at_s)
-        drawn_w = declared_w * np.where(is_capped, self.device.power_limit_w / np.where(is_capped, mean_w, 1.0), 1.0)
-        return (drawn_w + swing_w) * (1 - missing_ratio) * (1 - is_busy * self._swing(at_s))
+        device = self.device
+        swing_w = course.swing_w * np.where(at_s / course.swing_period_s % 1 < 0.5, 1, -1)
+        missing_ratio = course.busy * (1 - device.cold_power_ratio) * (1 - self._warmth(at_s, course))
+        is_capped = (course.busy > 0) & self._is_throttled(at_s, course)
+        capped_ratio = device.power_limit_w / np.where(is_capped, course.burst_power_w, 1.0)
+        drawn_w = course.power_w * np.where(is_capped, capped_ratio, 1.0)
+        return (drawn_w + swing_w) * (1 - missing_ratio) * (1 - course.busy * self._swing(at_s))
 
     def _is_capped(self, at_s: FloatArray) -> npt.NDArray[np.bool_]:
         """Return where the power limit holds clocks down; where no delay is declared, wherever power is as large."""
-        is_large: npt.NDArray[np.bool_] = self._steady_power_w(at_s) >= self.device.power_limit_w
-        return is_large if math.isinf(self.device.capping_delay_s) else is_large & self._is_throttled(at_s)
+        course = self._course(at_s)
+        is_large: npt.NDArray[np.bool_] = self._steady_power_w(at_s, course) >= self.device.power_limit_w
+        return is_large if math.isinf(self.device.capping_delay_s) else is_large & self._is_throttled(at_s, course)
 
     def _reports_capping(self, at_s: FloatArray) -> npt.NDArray[np.bool_]:
         """Return where the device is throttled, or was until a while ago."""
@@ -493,7 +514,9 @@ class SimulatedMachine(SimulatedWorkload):
         parts = PARTS_OF_A_STEP if self.has_pauses else 1
         part_s = POWER_STEP_S / parts
         edges_s = begin_s + part_s * np.arange(steps * parts + 1)
-        power_w = self._steady_power_w(edges_s[:-1]) + np.repeat(self._noise_w(steps), parts)
+        power_w = self._steady_power_w(edges_s[:-1], self._course(edges_s[:-1])) + np.repeat(
+            self._noise_w(steps), parts
+        )
         energy_j = np.concatenate([[0.0], np.cumsum(power_w) * part_s])
         # What a meter looks at is smooth for 0.1 ms.
         seen_s = POWER_STEP_S / PARTS_OF_A_STEP if meter.looks else meter.averaging_time_s

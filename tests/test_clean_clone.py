@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 from repository_copy import ROOT, copy_repository
 
 MODEL = "resnet18_32x3x32x32"
@@ -27,7 +28,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_in(clone: Path, *command: str) -> None:
     environment = os.environ | {"PYTHONPATH": str(clone)}
-    subprocess.run([sys.executable, *command], cwd=clone, env=environment, check=True, capture_output=True, timeout=300)
+    warm_python.run([sys.executable, *command], clone, environment).check_returncode()
 
 
 def changes_in(clone: Path) -> str:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 from repository_copy import copy_repository
 
 from opcost.__main__ import SUBCOMMANDS
@@ -137,7 +138,7 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     if command not in PREPARED and is_measuring and "--dry-run" not in words:
         words.append("--dry-run")
     environment = os.environ | {"PYTHONPATH": str(folder), "COLUMNS": str(WIDTH), "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    return warm_python.run(words, folder, environment)
 
 
 FOUND = [(page, command, sample) for page in TRIED for command, sample in commands_of(page)]
@@ -180,7 +181,7 @@ def test_every_example_in_python_runs_and_prints_what_the_page_shows(
     page: Path, program: str, sample: str, pytestconfig: pytest.Config
 ) -> None:
     command, environment = [sys.executable, "-c", program], {**os.environ, "COLUMNS": ""}
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+    result = warm_python.run(command, ROOT, environment)
     assert (result.returncode, result.stderr) == (0, "")
     printed = "".join(f"{line.rstrip()}\n" for line in result.stdout.splitlines())
     assert printed

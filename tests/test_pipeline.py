@@ -1,4 +1,7 @@
-"""The scripts themselves, one after the other on tiny models: real processes, real torch, the CPU."""
+"""The scripts themselves, one after the other on tiny models: whole commands, real torch, the CPU.
+
+Block 0 and the interrupted block 2 are processes of their own, as users start them.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_python
 from run_logs import ended_logs
 
 from opcost.command.log import RUN_LOGS
@@ -86,8 +90,7 @@ class Project:
         return [sys.executable, str(ROOT / script), *arguments, *folders, "--device", "cpu"]
 
     def run(self, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        command, variables = self.command(script, *arguments), os.environ | environment
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=variables)
+        return warm_python.run(self.command(script, *arguments), env=os.environ | environment, timeout=120)
 
     def main(self, monkeypatch: pytest.MonkeyPatch, script: str, *arguments: str) -> int:
         """Run a script's subcommand in this process, and what measures too, which saves importing torch again; what is
@@ -142,7 +145,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture(scope="module")
 def counted(project: Project) -> subprocess.CompletedProcess[str]:
-    return project.run("general_pipeline_block0.py", "--json")
+    command = project.command("general_pipeline_block0.py", "--json")
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 
 from opcost.__main__ import SUBCOMMANDS
 
@@ -87,9 +88,7 @@ def test_every_subcommand_is_in_one_of_the_lists() -> None:
 def test_a_plan_without_torch_expects_the_same_times_of_models_that_are_not_counted(tmp_path: Path) -> None:
     models = ("vit_h_14_32x3x518x518", "regnet_y_128gf_32x3x384x384", "raft_large_2x3x512x512")
     arguments = ("measure-models", *models, "--dry-run", "--device", "NVIDIA H200", "--json")
-    with_torch = subprocess.run(
-        [sys.executable, "-m", "opcost", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
-    )
+    with_torch = warm_python.run([sys.executable, "-m", "opcost", *arguments], ROOT)
     without_torch = run_without_torch("opcost", tmp_path, *arguments)
     expected_s = [[plan["expected_s"] for plan in json.loads(run.stdout)] for run in (with_torch, without_torch)]
     assert expected_s[0] == expected_s[1]

@@ -63,10 +63,11 @@ class RowLines(Generic[Row]):
     """Conversion between rows of one dataclass and lines."""
 
     def __init__(self, row_type: type[Row]) -> None:
-        self._fields = tuple(columns_of(row_type))
+        self._fields = columns_of(row_type)
         self._read = _row_reader(row_type)
         self._upgrade = UPGRADES.get(row_type, dict)
         self.columns = [*(field.name for field in self._fields), CHECKSUM]
+        self._empty = dict.fromkeys(self.columns, "")
 
     def header(self) -> str:
         """Return the first line of a table."""
@@ -105,10 +106,8 @@ class RowLines(Generic[Row]):
         if found[-1] == CHECKSUM:
             _check(line, cells)
         if found != self.columns:
-            values = dict(zip(found, cells, strict=True))
-            values.pop(CHECKSUM, "")
-            values = self._upgrade(values)
-            cells = [values.get(name, "") for name in self.columns]
+            values = self._upgrade(dict(zip(found, cells, strict=True)))
+            cells = list((self._empty | values).values())
         row: Row = self._read(tuple(cells[:-1]))
         return row
 
@@ -139,7 +138,7 @@ def _row_reader(row_type: Any) -> _Reader:
     begin = 0
     for field in fields_of(row_type):
         if field.is_group:
-            end = begin + len(list(columns_of(field.kind)))
+            end = begin + len(columns_of(field.kind))
             parts.append((slice(begin, end), lru_cache(GROUPS_KEPT)(_row_reader(field.kind))))
             begin = end
         else:

@@ -299,7 +299,7 @@ class ReadTable(CsvTable[Row]):
 
 
 def _first_cell(row: Columns) -> str:
-    return str(next(values_of(row)))
+    return str(values_of(row)[0])
 
 
 def _header_of(file: IO[bytes]) -> bytes:

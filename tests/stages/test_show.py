@@ -51,9 +51,16 @@ def committed() -> Database:
     return Database(ROOT / "database").read_once()
 
 
+@cache
+def shown_of_committed(names: tuple[str, ...], choice: Choice) -> ShowReport:
+    """Return what several tests look at: it is the same each time."""
+    return show(Request(names, ROOT / "measurements", committed()), choice)
+
+
 def shown(*names: str, choice: Choice = USUAL_CHOICE, database: Path | None = None) -> ShowReport:
-    tables = committed() if database is None else Database(database)
-    return show(Request(names, ROOT / "measurements", tables), choice)
+    if database is None:
+        return shown_of_committed(names, choice)
+    return show(Request(names, ROOT / "measurements", Database(database)), choice)
 
 
 @pytest.fixture(scope="module")

@@ -162,19 +162,19 @@ def test_a_larger_pickle_may_hold_more_values() -> None:
 
 
 @pytest.mark.parametrize(
-    "counts",
+    "make_counts",
     [
-        with_calls(150_000, 6),
-        replace(COUNTS, outside=("x" * 1001,)),
-        replace(COUNTS, total_flop=-1),
-        replace(COUNTS, total_flop=numpy.int64(3)),
+        lambda: with_calls(150_000, 6),
+        lambda: replace(COUNTS, outside=("x" * 1001,)),
+        lambda: replace(COUNTS, total_flop=-1),
+        lambda: replace(COUNTS, total_flop=numpy.int64(3)),
     ],
     ids=["too large", "a long name", "a negative number", "another type"],
 )
 def test_what_could_not_be_read_again_is_a_line_and_the_earlier_file_stays(
-    tmp_path: Path, counts: OperatorCounts
+    tmp_path: Path, make_counts: Callable[[], OperatorCounts]
 ) -> None:
-    path = written(tmp_path)
+    counts, path = make_counts(), written(tmp_path)
     with pytest.raises(UserError) as caught:
         write_counts(path, counts)
     (line,) = caught.value.lines
