@@ -46,9 +46,9 @@ class ModelFigures:
     """The cost of one run of a model under one set of conditions: the measured whole, and the sum of its operators.
 
     ``input_size`` has the batch first, and is empty if unknown. ``whole`` is None if it is not measured, ``cost`` if
-    the model is not counted, ``correction`` (the cache correction of the sum) if it is unknown. The sum has all operators
-    that compute something and have a row, whitelisted or not. ``predicted`` is the predicted cost of the others, if it
-    is a part of the cost.
+    the model is not counted, ``correction`` (the cache correction of the sum) if it is unknown. The sum has all
+    operators that compute something and have a row, whitelisted or not. ``predicted`` is the predicted cost of the
+    others, if it is a part of the cost.
     """
 
     name: str
