@@ -193,7 +193,9 @@ def _census_row(
 def _tasks(request: Request, on_meta: bool) -> list[_Task]:
     device = choose_device(request.device)
     configs = request.open_configs(request.check)
-    models = [(config, resolve(model_tuple(config), request.code_of(config))) for config in configs]
+    # Finding a model runs no code of a user, and a dry run does no more.
+    codes = [config.code if request.dry_run else request.code_of(config) for config in configs]
+    models = [(config, resolve(model_tuple(config), code)) for config, code in zip(configs, codes, strict=True)]
     shipped = sizes_in(request.database.model_operators)
     tasks = []
     for config, model in models:

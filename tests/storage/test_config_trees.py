@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from opcost.errors import UserError
 from opcost.operators.model_inputs import DescribedInputs
+from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import PlainValue, Structure, TensorSpec, tensor_specs
 from opcost.running.request import model_tuple
 from opcost.storage.config_trees import ARGUMENTS_EXAMPLE, INPUTS_EXAMPLE
@@ -273,7 +274,8 @@ def test_any_tree_gives_values_or_mistakes(key: str, tree: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = config_or_mistakes(Path(folder), f"{size}{key}: {tree}")
         if isinstance(found, ModelConfig):
-            assert len(model_tuple(found).key) == 16
+            model = model_tuple(found)
+            assert parse_operator(model.operator, model.parameters_text, model.inputs_text, model.mode) == model
             assert all(math.isfinite(value) for _, value in found.arguments if isinstance(value, float))
         else:
             assert found

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from opcost.torch_backend.flops import CostCounter, OperationCost, tensor_bytes, total
+from opcost.torch_backend.flops import FORMULAS, CostCounter, OperationCost, tensor_bytes, total
 
 FLOAT = 4
 INT64 = 8
@@ -79,6 +79,23 @@ def test_matrix_products_of_every_kind() -> None:
 )
 def test_products_with_a_vector_multiply_and_add_each_element_once(call: Callable[[], object], flop: int) -> None:
     assert cost(call).flop == flop
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "flop"),
+    [
+        ((6, 4), (3, 4, 5), 2 * 6 * 4 * 5),
+        ((3, 6, 4), (3, 4, 5), 2 * 3 * 6 * 4 * 5),
+        ((3, 6, 4), (4, 5), 2 * 6 * 4 * 5),
+        ((6, 4), (4, 5), 2 * 6 * 4 * 5),
+    ],
+    ids=["groups of rows", "batch", "groups of columns", "groups of products"],
+)
+def test_products_of_groups_multiply_each_row_and_column_once(
+    first: tuple[int, ...], second: tuple[int, ...], flop: int
+) -> None:
+    a, b = torch.empty(first, device="meta"), torch.empty(second, device="meta")
+    assert FORMULAS["_grouped_mm"](a, b) == flop
 
 
 @pytest.mark.parametrize("length", [5, 7])

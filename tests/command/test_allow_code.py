@@ -1,0 +1,151 @@
+"""Users' code runs with ``--allow-code`` only: a file that leaves a marker when it is imported proves it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from opcost.__main__ import main
+from opcost.errors import UserError
+from opcost.storage.database import Database
+
+NET = """
+open({marker!r}, "a").write("imported\\n")
+import torch
+from torch import nn
+print("a word on stdout")
+def build():
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU()), torch.randn(2, 4)
+def raises():
+    raise ValueError("no good\\nat all")
+"""
+
+COMMANDS_THAT_RUN_MODELS = [
+    ["count"],
+    ["count", "--meta"],
+    ["measure", "--whole", "--seconds", "0.1"],
+    ["measure-models", "--seconds", "0.1"],
+    ["compare-kernels"],
+]
+
+COMMANDS_THAT_READ = [
+    ["filter"],
+    ["measure", "--dry-run"],
+    ["compare", "--dry-run"],
+    ["show", "net"],
+    ["check-operators"],
+    ["check"],
+    ["report"],
+    ["advise"],
+]
+
+DRY_RUNS = [["count"], ["count", "--meta"], ["measure", "--whole"], ["measure-models"]]
+
+
+class Project:
+    """A folder with a user's file and a config that names it."""
+
+    def __init__(self, folder: Path, function: str = "build") -> None:
+        self.folder, self.marker = folder, folder / "marker"
+        folder.mkdir(exist_ok=True)
+        (folder / "net.py").write_text(NET.format(marker=str(self.marker)))
+        config = folder / "measurements" / "net" / "summary.yml"
+        config.parent.mkdir(parents=True)
+        config.write_text(f"model_name: ../../net.py:{function}\n")
+        (folder / "measurements" / "operator_whitelist.yml").write_text('operators: ["*"]\n')
+
+    def run(self, command: list[str], *options: str) -> int:
+        folders = ["--measurements", str(self.folder / "measurements"), "--database", str(self.folder / "database")]
+        device = ["--device", "cpu"] if command[0] not in ("filter", "check", "advise") else []
+        with patch.object(sys, "argv", ["opcost", *command, *folders, *device, *options]):
+            return main()
+
+    @property
+    def imports(self) -> int:
+        return len(self.marker.read_text().splitlines()) if self.marker.exists() else 0
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+@pytest.mark.parametrize("command", COMMANDS_THAT_RUN_MODELS, ids=" ".join)
+def test_a_command_refuses_a_users_file_with_the_option_that_runs_it(project: Project, command: list[str]) -> None:
+    if command[0] == "measure":
+        assert project.run(["count"], "--allow-code") == 0
+        assert project.run(["filter"]) == 0
+        project.marker.unlink()
+    with pytest.raises(UserError) as caught:
+        project.run(command)
+    (line,) = caught.value.lines
+    assert line.startswith(
+        f"{project.folder}/measurements/net/summary.yml:1: model_name: ../../net.py:build is Python "
+    )
+    assert line.endswith("if you trust it, run the command again with --allow-code")
+    assert project.imports == 0
+
+
+@pytest.mark.parametrize("command", DRY_RUNS, ids=" ".join)
+@pytest.mark.parametrize("options", [[], ["--allow-code"]], ids=" ".join)
+def test_a_dry_run_needs_no_permission_and_runs_nothing(
+    project: Project, command: list[str], options: list[str]
+) -> None:
+    if command[0] == "measure":
+        project.run(["count"], "--allow-code")
+        project.run(["filter"])
+        project.marker.unlink()
+    assert project.run(command, "--dry-run", *options) == 0
+    assert project.imports == 0
+
+
+def test_commands_that_read_never_import_it(project: Project) -> None:
+    assert project.run(["count"], "--allow-code") == 0
+    assert project.imports == 1
+    project.marker.unlink()
+    for command in COMMANDS_THAT_READ:
+        options = ["--output", str(project.folder / "report.html")] if command[0] == "report" else []
+        with suppress(UserError):
+            project.run(command, *options)
+        assert project.imports == 0, command
+
+
+def test_stdout_has_results_alone(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    assert project.run(["count"], "--allow-code", "--json") == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    assert (report["name"], report["operator_calls"], report["flops"]) == ("net", 2, 2 * 2 * 4 * 8)
+
+
+def test_what_a_function_raises_is_a_line_with_frames_below_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = Project(tmp_path, "raises")
+    assert project.run(["count"], "--allow-code", "--json") == 2
+    printed = capsys.readouterr()
+    (failure,) = json.loads(printed.out)
+    first, frame = failure["reason"].splitlines()
+    where = f"{tmp_path}/measurements/net/summary.yml:1: model_name"
+    assert first == f"{where}: ../../net.py:raises raised ValueError: no good; fix the function"
+    assert frame.startswith(f"  {tmp_path}/net.py:9 in raises: raise ValueError(")
+    assert f"{first}\n{frame}\n" in printed.err
+    assert "Traceback" not in printed.err
+
+
+def test_the_measuring_process_runs_it_and_a_failure_is_one_row(project: Project) -> None:
+    config = project.folder / "measurements" / "failing" / "summary.yml"
+    config.parent.mkdir()
+    config.write_text("model_name: ../../net.py:raises\n")
+    assert project.run(["measure-models"], "--allow-code", "--seconds", "0.05") == 1
+    assert project.imports > 0
+    database = Database(project.folder / "database")
+    (row,) = database.full_model_measurements.rows()
+    (failure,) = database.failures.rows()
+    assert (row.operator, failure.operator) == ("file.build", "file.raises")
+    assert failure.reason.startswith("../../net.py:raises raised ValueError: no good; ")
+    assert f"{project.folder}/net.py:9 in raises" in failure.reason
+    assert len(failure.reason.splitlines()) == 1

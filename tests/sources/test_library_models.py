@@ -1,0 +1,324 @@
+"""Small models of transformers and timm: all FLOPs and bytes in tuples, each tuple rebuilt, nothing downloaded."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from simulated_apparatus import RecordedProgress
+
+from opcost.errors import UserError
+from opcost.running.request import Request, model_tuple
+from opcost.sources.models import resolve
+from opcost.sources.registry import check_config, models_matching, with_usual_size
+from opcost.stages.count import CountFailure, CountReport, count_operators
+from opcost.stages.coverage import check_coverage
+from opcost.stages.make_configs import make_configs
+from opcost.stages.model_sizes import size_of
+from opcost.stages.replay import rebuild_operators
+from opcost.storage.configs import ModelConfig
+from opcost.storage.database import Database
+from opcost.storage.model_folders import ModelFolders, load_configs
+
+pytest.importorskip("transformers")
+pytest.importorskip("timm")
+
+LAYERS = "hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 64"
+TEXT = f"{LAYERS}, vocab_size: 99"
+GPT = "n_embd: 32, n_layer: 2, n_head: 2, vocab_size: 99"
+TWO_SIDED = (
+    "d_model: 32, encoder_layers: 1, decoder_layers: 1, encoder_attention_heads: 2, decoder_attention_heads: 2, "
+    "encoder_ffn_dim: 64, decoder_ffn_dim: 64, vocab_size: 99"
+)
+SPECIAL = "pad_token_id: 0, bos_token_id: 1, eos_token_id: 2, decoder_start_token_id: 1"
+T5 = "d_model: 32, num_layers: 2, num_heads: 2, d_ff: 64, d_kv: 16, vocab_size: 99"
+IDS = "dtype: int64, range: [0, 99]"
+
+SMALL = {
+    "transformers:BertModel": (TEXT, "input_size: [2, 8]"),
+    "transformers:GPT2LMHeadModel": (GPT, "input_size: [2, 8]"),
+    "transformers:OpenAIGPTModel": (GPT, "input_size: [2, 8]"),
+    "transformers:XLNetModel": (
+        "d_model: 32, n_layer: 2, n_head: 2, d_inner: 64, vocab_size: 99",
+        "input_size: [2, 8]",
+    ),
+    "transformers:LlamaForCausalLM": (f"{TEXT}, num_key_value_heads: 1", "input_size: [2, 8]"),
+    "transformers:Qwen3ForCausalLM": (f"{TEXT}, num_key_value_heads: 1, head_dim: 16", "input_size: [2, 8]"),
+    "transformers:MambaModel": ("hidden_size: 32, num_hidden_layers: 1, vocab_size: 99", "input_size: [2, 8]"),
+    "transformers:T5ForConditionalGeneration": (T5, "input_size: [2, 8]"),
+    "transformers:BartModel": (TWO_SIDED, "input_size: [2, 8]"),
+    "transformers:WhisperModel": (
+        f"{TWO_SIDED}, max_source_positions: 20, {SPECIAL}",
+        f"inputs: {{input_features: {{shape: [2, 80, 40]}}, decoder_input_ids: {{shape: [2, 4], {IDS}}}}}",
+    ),
+    "transformers:CLIPModel": (
+        f"text_config: {{{TEXT}}}, vision_config: {{{LAYERS}, image_size: 32, patch_size: 16}}, projection_dim: 16",
+        f"inputs: {{input_ids: {{shape: [2, 8], {IDS}}}, pixel_values: {{shape: [2, 3, 32, 32]}}}}",
+    ),
+    "transformers:ViTModel": (f"{LAYERS}, image_size: 32", "input_size: [2, 3, 32, 32]"),
+    "transformers:Wav2Vec2Model": (
+        f"{LAYERS}, conv_dim: [32, 32], conv_stride: [5, 2], conv_kernel: [10, 3], num_conv_pos_embeddings: 16, "
+        "num_conv_pos_embedding_groups: 2",
+        "inputs: {shape: [1, 800]}",
+    ),
+    "timm:vit_tiny_patch16_224": ("img_size: 32, depth: 2", "input_size: [1, 3, 32, 32]"),
+    "timm:convnext_atto": ("depths: [1, 1, 1, 1]", "input_size: [1, 3, 32, 32]"),
+    "timm:levit_128s": ("", "input_size: [1, 3, 224, 224]"),
+}
+
+BERT = "model_name: transformers:BertModel\narguments: {{{}}}\ninput_size: {}"
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("something was to be downloaded")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture
+def without_package(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A package that is not installed: neither it nor the source that needs it can be imported."""
+    package = str(request.param)
+    import opcost.sources
+
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"opcost.sources.{package}", raising=False)
+    monkeypatch.delattr(opcost.sources, package, raising=False)
+    return package
+
+
+def request(folder: Path) -> Request:
+    return Request((), folder / "measurements", Database(folder / "database"), "cpu")
+
+
+def config_of(folder: Path, text: str) -> ModelConfig:
+    path = folder / "measurements" / "small" / "summary.yml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n")
+    (config,) = load_configs(folder / "measurements", [])
+    return config
+
+
+def counted(folder: Path, text: str, on_meta: bool = False) -> CountReport | CountFailure:
+    config_of(folder, text)
+    (report,) = count_operators(request(folder), RecordedProgress(), on_meta)
+    return report
+
+
+def failure_of(folder: Path, text: str) -> str:
+    report = counted(folder, text, on_meta=True)
+    assert isinstance(report, CountFailure)
+    assert len(report.reason.splitlines()) == 1
+    return report.reason.removeprefix(f"{folder}/measurements/small/summary.yml:")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_tuples_have_all_flops_and_bytes_of_a_model_and_each_is_rebuilt(tmp_path: Path, name: str) -> None:
+    arguments, inputs = SMALL[name]
+    report = counted(tmp_path, f"model_name: {name}\narguments: {{{arguments}}}\n{inputs}")
+    assert isinstance(report, CountReport), report
+    # Means over calls of one tuple are rounded to whole numbers.
+    assert report.counted_flops == pytest.approx(report.flops, rel=1e-6)
+    assert report.counted_bytes == pytest.approx(report.bytes, rel=1e-6)
+    assert report.outside == ()
+    (rebuilt,) = rebuild_operators(request(tmp_path), RecordedProgress())
+    assert (rebuilt.failures, rebuilt.rebuilt) == ((), rebuilt.operators)
+
+
+@pytest.mark.parametrize("name", ["transformers:OpenAIGPTModel", "transformers:MambaModel", "timm:convnext_atto"])
+def test_shapes_alone_give_the_same_operators(tmp_path: Path, name: str) -> None:
+    arguments, inputs = SMALL[name]
+    text = f"model_name: {name}\narguments: {{{arguments}}}\n{inputs}"
+    on_meta, on_cpu = counted(tmp_path, text, on_meta=True), counted(tmp_path, text)
+    assert isinstance(on_meta, CountReport)
+    assert isinstance(on_cpu, CountReport)
+    assert on_meta.counted_on == "meta"
+    assert (on_meta.flops, on_meta.unique_tuples) == (on_cpu.flops, on_cpu.unique_tuples)
+
+
+def test_token_ids_are_within_the_vocabulary_and_a_decoder_has_its_own(tmp_path: Path) -> None:
+    config = config_of(tmp_path, f"model_name: transformers:T5Model\narguments: {{{T5}}}\ninput_size: [2, 64]")
+    inputs = resolve(model_tuple(config)).with_inputs("cpu").keyword_inputs
+    assert list(inputs) == ["input_ids", "decoder_input_ids"]
+    assert all(0 <= ids.min() < 20 and 80 < ids.max() < 99 for ids in inputs.values())
+    assert not torch.equal(*inputs.values())
+
+
+def test_weights_are_in_the_precision_of_the_config(tmp_path: Path) -> None:
+    config = config_of(tmp_path, BERT.format(TEXT, [2, 8]) + "\nprecision: bf16")
+    ready = resolve(model_tuple(config)).with_inputs("cpu")
+    assert {weight.dtype for weight in ready.model.parameters()} == {torch.bfloat16}
+    assert ready.keyword_inputs["input_ids"].dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (BERT.format("", [1, 3, 4]), 3, "input_size: transformers:BertModel takes 2 numbers such as [1, 128], not 3"),
+        (
+            BERT.format("num_hidden_layer: 3", [1, 4]),
+            2,
+            "arguments: BertModel has no num_hidden_layer; did you mean num_hidden_layers?",
+        ),
+        (BERT.format("zzz: 3", [1, 4]), 2, "arguments: BertModel has no zzz; BertConfig has add_cross_attention"),
+        (BERT.format("to_dict: 3", [1, 4]), 2, "arguments: BertModel has no to_dict; "),
+        (
+            "model_name: transformers:CLIPModel\narguments: {text_config: {hidden_sise: 3}}\ninput_size: [1, 4]",
+            2,
+            "arguments: CLIPModel has no text_config.hidden_sise; did you mean hidden_size?",
+        ),
+        (
+            "model_name: transformers:Wav2Vec2Model\ninput_size: [1, 800]",
+            2,
+            "input_size: transformers:Wav2Vec2Model takes input_values; write inputs: {input_values: {shape: [...]}}",
+        ),
+        (
+            "model_name: transformers:BertModle\ninput_size: [1, 4]",
+            1,
+            "model_name: this version of transformers has no model 'BertModle'; did you mean BertModel",
+        ),
+        (
+            "model_name: timm:resnet19\ninput_size: [1, 3, 32, 32]",
+            1,
+            "model_name: this version of timm has no model 'resnet19'; did you mean resnet18",
+        ),
+        (
+            "model_name: timm:resnet18\ninput_size: [1, 32]",
+            2,
+            "input_size: timm:resnet18 takes 4 numbers such as [32, 3, 224, 224], not 2",
+        ),
+        (
+            "model_name: timm:resnet18\ninput_size: [1, 3, 32, 32]\narguments: {pretrained: true}",
+            3,
+            "arguments: pretrained is no argument here; write weights_name, or leave it out for random weights",
+        ),
+        (
+            "model_name: timm:resnet18\ninput_size: [1, 3, 32, 32]\nweights_name: nowhere.pth",
+            3,
+            "weights_name: no file or folder nowhere.pth; write null for random weights, or the path of local ones",
+        ),
+        ("model_name: keras:net\ninput_size: [1, 3]", 1, "model_name: keras.net: unknown source of models keras ("),
+        ("model_name: :net\ninput_size: [1, 3]", 1, "model_name: .net: unknown source of models"),
+    ],
+)
+def test_a_mistake_in_a_config_is_one_line(tmp_path: Path, text: str, line: int, words: str) -> None:
+    (mistake,) = check_config(config_of(tmp_path, text))
+    assert mistake.startswith(f"{tmp_path}/measurements/small/summary.yml:{line}: {words}")
+    assert len(mistake.splitlines()) == 1
+
+
+def test_the_models_of_another_source_are_listed_by_its_glob(tmp_path: Path) -> None:
+    (mistake,) = check_config(config_of(tmp_path, "model_name: timm:zzzzz\ninput_size: [1, 3, 4, 4]"))
+    assert "make-configs 'timm:*' --dry-run lists them" in mistake
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            BERT.format("num_hidden_layers: many", [1, 4]),
+            "2: arguments: BertModel cannot be built: StrictDataclassFieldValidationError: Validation error for field "
+            "'num_hidden_layers': TypeError: Field 'num_hidden_layers' expected int",
+        ),
+        (
+            BERT.format("num_attention_heads: 7", [1, 4]),
+            "2: arguments: BertModel cannot be built: ValueError: The hidden size (768) is not a multiple",
+        ),
+        (
+            "model_name: timm:resnet18\ninput_size: [1, 3, 32, 32]\narguments: {nonsense: 3}",
+            "3: arguments: resnet18 cannot be built: TypeError: ",
+        ),
+        (
+            "model_name: timm:vit_tiny_patch16_224\ninput_size: [1, 3, 32, 32]",
+            "2: input_size: vit_tiny_patch16_224 raised AssertionError: Input height (32) doesn't match model (224)",
+        ),
+        (
+            "model_name: transformers:CLIPModel\ninput_size: [1, 4]",
+            "2: input_size: CLIPModel raised AttributeError: ",
+        ),
+        (
+            BERT.format("num_hidden_layers: 1", [1, 600]),
+            "3: input_size: transformers:BertModel does not run on [1, 600] on meta (RuntimeError: ",
+        ),
+        (
+            "model_name: transformers:BertModel\narguments: {num_hidden_layers: 1}\n"
+            "inputs: {input_ids: {shape: [1, 600], dtype: int64}}",
+            "3: inputs: transformers:BertModel does not run on its inputs (input_ids=int64[1, 600]) on meta (",
+        ),
+    ],
+)
+def test_a_model_that_does_not_fit_is_one_line(tmp_path: Path, text: str, words: str) -> None:
+    assert failure_of(tmp_path, text).startswith(words)
+
+
+def test_arguments_reach_models_of_torchvision(tmp_path: Path) -> None:
+    text = "model_name: squeezenet1_1\ninput_size: [1, 3, 32, 32]\narguments: {num_classes: 10}"
+    report = counted(tmp_path, text, on_meta=True)
+    assert isinstance(report, CountReport)
+    assert report.parameters == 1_235_496 - 990 * 513
+    assert "2: arguments" not in failure_of(tmp_path, text.replace("num_classes", "classes"))
+    (line,) = check_config(config_of(tmp_path, text.replace("num_classes", "weights")))
+    assert "3: arguments: weights is no argument here" in line
+
+
+@pytest.mark.parametrize("inputs", ["{x: {shape: [1, 3, 32, 32]}}", "[{shape: [1, 3, 32, 32]}, 3]", "[3]"])
+def test_a_model_of_torchvision_takes_one_tensor(tmp_path: Path, inputs: str) -> None:
+    (line, *_) = check_config(config_of(tmp_path, f"model_name: resnet18\ninputs: {inputs}"))[::-1]
+    assert line.endswith("2: inputs: resnet18 takes one tensor; write input_size, or inputs: {shape: [...]}")
+
+
+@pytest.mark.parametrize("without_package", ["timm", "transformers"], indirect=True)
+def test_a_missing_package_is_one_line_that_says_what_to_install(tmp_path: Path, without_package: str) -> None:
+    config = config_of(tmp_path, f"model_name: {without_package}:resnet18\ninput_size: [1, 3, 32, 32]")
+    (line,) = check_config(config)
+    assert f"{without_package} is not installed; install it with " in line
+    assert f"pip install {without_package}" in line
+    with pytest.raises(UserError, match=f"{without_package} is not installed; install it with"):
+        models_matching([f"{without_package}:*"])
+    assert size_of(config, {}) is None
+
+
+# Configs and coverage
+
+
+def test_configs_are_made_for_models_with_a_usual_size(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folders = ModelFolders(tmp_path / "measurements")
+    patterns = ["timm:vit_tiny_patch16_22[4]", "transformers:BertModel", "transformers:ViTModel"]
+    names = [report.name for report in make_configs(folders, patterns)]
+    assert names == [
+        "timm_vit_tiny_patch16_224_32x3x224x224",
+        "transformers_BertModel_1x128",
+        "transformers_ViTModel_1x3x224x224",
+    ]
+    configs = load_configs(tmp_path / "measurements", [])
+    assert [check_config(config) for config in configs] == [[], [], []]
+    assert [config.model_name for config in configs] == [
+        "timm:vit_tiny_patch16_224",
+        "transformers:BertModel",
+        "transformers:ViTModel",
+    ]
+    make_configs(folders, ["transformers:BertModel", "transformers:Wav2Vec2Model"])
+    assert "left out: no usual input size: transformers:Wav2Vec2Model; write a summary.yml with inputs" in caplog.text
+    with pytest.raises(UserError, match="no usual input size: transformers:Wav2Vec2Model; "):
+        make_configs(folders, ["transformers:Wav2Vec2Model"])
+    with pytest.raises(UserError, match="transformers has no model 'BertModle'; did you mean BertModel"):
+        make_configs(folders, ["transformers:BertModle"])
+
+
+def test_models_of_any_source_may_be_named_together() -> None:
+    found = with_usual_size(models_matching(["resnet18", "timm:resnet18"]))
+    assert [model.name for model in found] == ["resnet18", "timm:resnet18"]
+
+
+def test_coverage_takes_models_of_any_source() -> None:
+    report = check_coverage(["timm:mobilenetv3_small_050", "squeezenet1_1"], "cpu", True, RecordedProgress())
+    assert report.failures == ()
+    assert [row.model_name for row in report.rows] == ["squeezenet1_1", "timm:mobilenetv3_small_050"]
+    assert report.is_complete
+    assert any(library.startswith("timm ") for library in report.libraries)
