@@ -285,6 +285,9 @@ def test_an_empty_identity_has_no_unknown_arguments() -> None:
         (torch.zeros(3, 5).t(), (1, 5)),
         (torch.zeros(5).expand(3, 5), (0, 1)),
         (torch.zeros(()), None),
+        # One image from tokens: torch takes the first as contiguous, the second as channels last.
+        (torch.zeros(196, 4).t().reshape(1, 4, 14, 14), (4, 1, 56, 4)),
+        (torch.zeros(788).as_strided((1, 4, 14, 14), (788, 1, 56, 4)), (784, 1, 56, 4)),
     ],
 )
 def test_a_layout_is_kept_where_it_is_not_contiguous(tensor: torch.Tensor, strides: tuple[int, ...] | None) -> None:
