@@ -25,7 +25,7 @@ from opcost.sources.arguments import arguments_of, weights_file, weights_mistake
 from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.workload import REFUSALS, one_line
+from opcost.torch_backend.workload import one_line
 
 TEXT, IMAGE, SOUND = "input_ids", "pixel_values", "input_features"
 """The main inputs of models that take one tensor: token ids, images, and spectrograms."""
@@ -137,7 +137,8 @@ def ready(operator: OperatorTuple, device: str) -> ReadyModel:
                     model = cls._from_config(configuration, dtype=getattr(torch, dtype))
             else:
                 model = cls.from_pretrained(weights, dtype=getattr(torch, dtype), local_files_only=True)
-        except (*REFUSALS, KeyError, AttributeError, OSError) as error:
+        except Exception as error:
+            # The library's code may raise anything on arguments that do not fit.
             raise CannotBuildError(f"{operator.short_name} cannot be built: {one_line(error)}") from error
     model = model.eval().to(device)
     if is_channels_last:

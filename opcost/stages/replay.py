@@ -21,7 +21,9 @@ from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.values import plain_value
 from opcost.torch_backend.workload import REFUSALS, one_line, operator_call
 
-VALUE_DEPENDENT = frozenset({"__getitem__", "__setitem__", "MultiScaleRoIAlign", "nms", "nonzero", "unique", "where"})
+VALUE_DEPENDENT = frozenset(
+    {"__getitem__", "__setitem__", "MultiScaleRoIAlign", "multinomial", "nms", "nonzero", "unique", "where"}
+)
 """Operators whose work and outputs depend on values, such as a mask or overlapping boxes. Alone, on random values, they
 may give other sizes than in the model, or fail."""
 

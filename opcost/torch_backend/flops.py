@@ -34,8 +34,8 @@ WITHOUT_PRODUCTS = frozenset(
     "bernoulli complex polar "
     # normalisation, softmax
     "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training cudnn_batch_norm "
-    "miopen_batch_norm native_group_norm native_layer_norm _fused_rms_norm linalg_vector_norm norm _softmax "
-    "_log_softmax _safe_softmax logsumexp _logcumsumexp "
+    "miopen_batch_norm native_group_norm native_layer_norm _fused_rms_norm linalg_vector_norm norm "
+    "_weight_norm_interface _softmax _log_softmax _safe_softmax logsumexp _logcumsumexp "
     # pooling, interpolation
     "avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool2d_with_indices max_pool3d_with_indices "
     "adaptive_max_pool2d adaptive_max_pool3d grid_sampler_2d grid_sampler_3d cudnn_grid_sampler upsample_nearest1d "
@@ -208,6 +208,16 @@ def _added_vector_flop(_: Any, matrix: Any, *__: Any) -> int:
     return _vector_flop(matrix)
 
 
+def _grouped_product_flop(left: Any, right: Any, *_: Any) -> int:
+    """FLOPs of products of matrices in groups, such as the experts of a mixture; the groups have all rows or columns.
+
+    Groups are parts of the rows of ``left``, of the columns of ``right``, or of the dimension that both share.
+    """
+    if left.dim() > right.dim():
+        return int(2 * left.shape[-2] * right.numel())
+    return int(2 * left.numel() * right.shape[-1])
+
+
 def _native_attention_flop(query: Any, _: Any, __: Any, width: int, *___: Any) -> int:
     """FLOPs of ``_native_multi_head_attention`` on (batch, length, width) inputs, which all have one shape.
 
@@ -236,6 +246,7 @@ FORMULAS: Mapping[str, Callable[..., int]] = {
     "_scaled_dot_product_flash_attention_for_cpu": _attention_flop,
     "_native_multi_head_attention": _native_attention_flop,
     "_transformer_encoder_layer_fwd": _encoder_layer_flop,
+    "_grouped_mm": _grouped_product_flop,
     "mv": _vector_flop,
     "dot": _vector_flop,
     "vdot": _vector_flop,

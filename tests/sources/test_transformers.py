@@ -27,6 +27,13 @@ def test_a_model_of_characters_needs_described_inputs() -> None:
         resolve(operator).ready_to_count("cpu")
 
 
+def test_an_error_while_a_model_is_built_is_a_mistake_in_its_config() -> None:
+    # Its initial weights are divided by the number of layers minus one.
+    operator = model("RwkvModel", (1, 16), vocab_size=8, hidden_size=8, num_hidden_layers=1)
+    with pytest.raises(CannotBuildError, match="RwkvModel cannot be built: ZeroDivisionError"):
+        resolve(operator).ready_to_count("cpu")
+
+
 def test_an_error_in_a_models_own_code_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: object, **__: object) -> None:
         raise AttributeError("'NoneType' object has no attribute 'shape'")

@@ -81,6 +81,23 @@ def test_products_with_a_vector_multiply_and_add_each_element_once(call: Callabl
     assert cost(call).flop == flop
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "flop"),
+    [
+        ((8, 16), (2, 16, 4), 2 * 8 * 16 * 4),
+        ((2, 8, 16), (16, 8), 2 * 8 * 16 * 8),
+        ((8, 16), (16, 4), 2 * 8 * 16 * 4),
+    ],
+)
+def test_products_in_groups_are_those_of_all_rows_or_columns(
+    left: tuple[int, ...], right: tuple[int, ...], flop: int
+) -> None:
+    ends = torch.tensor([8 if len(left) < len(right) else 4, 8], dtype=torch.int32)
+    # Along columns torch takes right matrices that are stored by columns.
+    b = torch.zeros(right[::-1]).t() if len(right) == 2 else torch.zeros(right)
+    assert cost(lambda: torch._grouped_mm(torch.zeros(left), b, offs=ends)).flop == flop
+
+
 @pytest.mark.parametrize("length", [5, 7])
 def test_scaled_dot_product_attention_is_two_products(length: int) -> None:
     query, key = torch.randn(2, 4, 5, 8), torch.randn(2, 4, length, 8)
@@ -106,6 +123,7 @@ def test_attention_costs_the_same_flops_off_its_native_path() -> None:
 
 def test_operations_that_are_no_products_have_no_flops(x: torch.Tensor) -> None:
     assert cost(lambda: F.gelu(F.layer_norm(x, (6,))) + x).flop == 0
+    assert cost(lambda: torch._weight_norm(torch.ones(3, 4), torch.ones(3, 1), 0)).flop == 0
 
 
 # Bytes
