@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, SimulatedMachine, simulated_row
 
@@ -35,6 +36,7 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import parse_input_data
 from opcost.storage.database import Database
+from opcost.storage.model_folders import load_configs
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
@@ -62,6 +64,7 @@ def benchmark(monkeypatch):
         "million_rows",
         "whole_states",
         "claims",
+        "architectures",
     ],
 )
 def test_scripts_say_how_they_are_run(name, benchmark, monkeypatch, capsys):
@@ -816,3 +819,53 @@ def test_a_synthetic_report_has_as_many_tuples_as_are_asked_for(benchmark, tmp_p
     data = path.read_text(encoding="utf-8").partition('id="data">')[2].partition("</script>")[0]
     tuples = json.loads(data)["tuples"]
     assert len({values[0] for values in tuples}) == 40
+
+
+MODELS = (("one", 64), ("other", 96), ("wrong", 2))
+BERT = {"model_name": "transformers:BertForMaskedLM", "input_size": [1, 128], "arguments": {"num_hidden_layers": 2}}
+RUN = {"date": "2026-11-25", "libraries": "torch 2", "seconds": 90.0}
+
+
+def test_the_page_of_architectures_has_totals_and_names_what_is_not_counted_or_not_the_same(benchmark):
+    script = benchmark("architectures")
+    counts = {"calls": 9, "tuples": 3, "flops": 9_876_406_272, "counted_flops": 9_876_406_272, "bytes": 9}
+    bert = script.Result("bert", BERT, **counts, counted_bytes=9, rebuilt=3)
+    other = script.Result("other", BERT, **counts, counted_bytes=8, rebuilt=2, differences=("torch.mm on (): no",))
+    refused = script.Result("refused", {"model_name": "timm:x", "inputs": {"x": {"shape": [2, 3]}}}, refused="why")
+    assert [result.passes for result in (bert, other, refused)] == [True, False, False]
+    results, run = script.read(script.written([bert, other, refused], 90.0))
+    assert run["seconds"] == RUN["seconds"]
+    page = script.page(results, RUN)
+    assert "architectures that pass: 1 of 2 of transformers, 0 of 1 of timm" in page
+    assert "in tuples: at least 100.0000% of FLOPs, 88.8889% of bytes" in page
+    assert "same shapes and FLOPs in a fresh process: 5 of 6" in page
+    assert "- not counted: refused (why)" in page
+    assert "- not the same: other: `torch.mm on (): no`" in page
+    assert "| bert, 2 of its layers, 128 tokens | 9,876,406,272 | 9,876,406,272 |" in page
+    expected = (
+        "| transformers BertForMaskedLM | num_hidden_layers=2 | 1x128 | 9 | 3 | 9.876 | 100.00% | 100.00% | 3 / 3 |"
+    )
+    assert expected in page
+
+
+def test_one_model_counts_once_for_each_process_and_its_tuples_are_rebuilt_in_another(benchmark, monkeypatch, tmp_path):
+    script = benchmark("architectures")
+    monkeypatch.setattr(script, "FOLDER", tmp_path)
+    models = {name: {"model_name": "squeezenet1_0", "input_size": [1, 3, size, size]} for name, size in MODELS}
+    one, other, wrong = script.check_all(models, 1)
+    assert one.passes
+    assert other.passes
+    assert one.tuples == one.rebuilt > 30
+    assert "does not run on [1, 3, 2, 2]" in wrong.refused
+
+
+def test_the_listed_architectures_are_configs_of_enough_models_of_each_source(benchmark, tmp_path):
+    models = benchmark("architectures").models()
+    for name, summary in models.items():
+        path = tmp_path / name / "summary.yml"
+        path.parent.mkdir()
+        path.write_text(yaml.safe_dump(summary), encoding="utf-8")
+    assert [config.name for config in load_configs(tmp_path, [])] == sorted(models)
+    sources = [summary["model_name"].partition(":")[0] for summary in models.values()]
+    assert sources.count("transformers") >= 40
+    assert sources.count("timm") >= 20

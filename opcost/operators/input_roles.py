@@ -9,6 +9,9 @@ from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValu
 INDEX_FUNCTIONS = frozenset({"__getitem__", "__setitem__"})
 """Functions whose second argument is an index. In an index, a tuple and a list have different meanings."""
 
+GROUPED_PRODUCT = "_grouped_mm"
+"""The product of matrices in groups, whose third argument has the index at which each group ends."""
+
 USUAL_IMAGE_SIDE = 800.0
 """Pixels: the size to which torchvision's detectors scale images."""
 
@@ -75,6 +78,20 @@ def box_sides(operator: OperatorTuple) -> Iterator[tuple[int, float]]:
         _, boxes, image_sizes = operator.inputs
         side = min(size for image in _tuple(image_sizes) for size in _tuple(image) if isinstance(size, int))
         yield from ((spec.identity, side) for spec in tensor_specs([boxes]))
+
+
+def group_ends(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
+    """Yield the identity of each tensor with the ends of groups (experts), and the last end.
+
+    Groups are parts of the rows of the first matrix, of the columns of the second, or of the dimension that both share.
+    """
+    if operator.short_name != GROUPED_PRODUCT:
+        return
+    ends = [*operator.inputs[2:3], *(value for name, value in operator.keyword_inputs if name == "offs")]
+    left, right = (spec.shape for spec in tensor_specs(operator.inputs[:2]))
+    shared_or_rows = left[1] if len(left) == len(right) else left[0]
+    last = right[-1] if len(left) > len(right) else shared_or_rows
+    yield from ((spec.identity, last) for spec in tensor_specs(ends))
 
 
 def integer_bounds(operator: OperatorTuple) -> Iterator[tuple[int, int]]:

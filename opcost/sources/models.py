@@ -15,7 +15,7 @@ from opcost.torch_backend.capture import run_first
 from opcost.torch_backend.kept_switches import kept_switches, reported_switches
 from opcost.torch_backend.passes import Context
 from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.workload import one_line
+from opcost.torch_backend.workload import REFUSALS, one_line
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,17 @@ class ResolvedModel:
             context: returns a context manager for a run.
 
         Raises:
-            CannotMeasureError: the model does not fit onto the device.
+            CannotMeasureError: the model does not fit onto the device, or raised an error that torch's own never do.
         """
         ready = self.with_inputs(device, context)
-        if not self.listed.is_foreign:
+        if self.listed.is_foreign:
+            return ready
+        try:
             run_first(ready, context)
+        except REFUSALS:
+            raise
+        except Exception as error:
+            raise CannotMeasureError(one_line(error)) from error
         return ready
 
 

@@ -72,7 +72,7 @@ def listed(model_name: str) -> ListedModel:
     """
     cls = _class_of(model_name)
     size = USUAL_SIZES.get(cls.main_input_name, ())
-    side = getattr(cls.config_class(), "image_size", None)
+    side = getattr(_usual_configuration(cls), "image_size", None)
     if cls.main_input_name == IMAGE and isinstance(side, int):
         size = (USUAL_IMAGE[0], side, side)
     return ListedModel(
@@ -95,6 +95,11 @@ def _class_of(model_name: str) -> Any:
     return cls
 
 
+def _usual_configuration(cls: Any) -> Any:
+    with _quiet():
+        return cls.config_class()
+
+
 def mistakes(config: ConfiguredModel) -> list[str]:
     """Return one line for each mistake in a known model's config: missing weights, unknown arguments, another size."""
     cls = _class_of(config.model_name.partition(":")[2])
@@ -103,7 +108,7 @@ def mistakes(config: ConfiguredModel) -> list[str]:
 
 def _argument_mistakes(config: ConfiguredModel, cls: Any) -> Iterator[str]:
     """Yield a line for each unknown argument: transformers ignores them silently."""
-    for text in _unknown(cls.config_class(), config.arguments):
+    for text in _unknown(_usual_configuration(cls), config.arguments):
         yield f"{config.where('arguments')}: arguments: {cls.__name__} has no {text}"
 
 
@@ -164,6 +169,9 @@ def with_named_inputs(operator: OperatorTuple, model: Any) -> tuple[OperatorTupl
 
     A model with an encoder and a decoder of texts gets a decoder's input of the same length. Inputs that a config
     describes by keyword stay as they are.
+
+    Raises:
+        CannotBuildError: the model takes token ids, and its configuration does not say how many there are.
     """
     if operator.keyword_inputs or not operator.inputs:
         return operator, {}
@@ -174,7 +182,10 @@ def with_named_inputs(operator: OperatorTuple, model: Any) -> tuple[OperatorTupl
     values: dict[int, PlainValue] = {}
     configuration = model.config
     if model.main_input_name == TEXT:
-        tokens = (INTEGERS, 0, int(configuration.get_text_config().vocab_size))
+        vocabulary = getattr(configuration.get_text_config(), "vocab_size", None)
+        if vocabulary is None:
+            raise CannotBuildError(f"{operator.short_name} has no vocab_size; {NEEDS_INPUTS}")
+        tokens = (INTEGERS, 0, int(vocabulary))
         values[0] = tokens
         if getattr(configuration, "is_encoder_decoder", False):
             named.append(("decoder_input_ids", replace(spec, identity=1)))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import AUTOCAST_DTYPES
 from opcost.operators.counts import OperatorCount
-from opcost.operators.tuples import META, OperatorTuple
+from opcost.operators.tuples import META, OperatorTuple, PlainValue, Structure
 from opcost.progress import Progress
 from opcost.running.devices import choose_device
 from opcost.running.request import COUNTS, Request, counted
@@ -21,7 +21,9 @@ from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.values import plain_value
 from opcost.torch_backend.workload import REFUSALS, one_line, operator_call
 
-VALUE_DEPENDENT = frozenset({"__getitem__", "__setitem__", "MultiScaleRoIAlign", "nms", "nonzero", "unique", "where"})
+VALUE_DEPENDENT = frozenset(
+    {"__getitem__", "__setitem__", "MultiScaleRoIAlign", "multinomial", "nms", "nonzero", "unique", "where"}
+)
 """Operators whose work and outputs depend on values, such as a mask or overlapping boxes. Alone, on random values, they
 may give other sizes than in the model, or fail."""
 
@@ -76,10 +78,21 @@ def difference(count: OperatorCount, device: str, context: Context = nullcontext
         return str(error)
     except (*REFUSALS, AttributeError) as error:
         return one_line(error)
-    if outputs != count.outputs:
+    if _form(outputs) != _form(count.outputs):
         return f"outputs {outputs}, not {count.outputs}"
     flop = total(costs).flop
     return None if flop == count.flop else f"{_shown(flop)} FLOPs, not {_shown(count.flop)}"
+
+
+def _form(outputs: PlainValue) -> PlainValue:
+    """Return outputs with the type of each number in its place: a number depends on the values of tensors."""
+    if isinstance(outputs, (bool, int, float)):
+        return type(outputs).__name__
+    if isinstance(outputs, tuple):
+        return tuple(map(_form, outputs))
+    if isinstance(outputs, Structure):
+        return replace(outputs, parts=tuple((name, _form(part)) for name, part in outputs.parts))
+    return outputs
 
 
 def _report(config: ModelConfig, counts: list[OperatorCount], device: str) -> RebuildReport:

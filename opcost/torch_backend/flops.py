@@ -222,6 +222,16 @@ def _added_vector_flop(_: Any, matrix: Any, *__: Any) -> int:
     return _vector_flop(matrix)
 
 
+def _grouped_product_flop(left: Any, right: Any, *_: Any) -> int:
+    """FLOPs of products of matrices in groups, such as the experts of a mixture; the groups have all rows or columns.
+
+    Groups are parts of the rows of ``left``, of the columns of ``right``, or of the dimension that both share.
+    """
+    if left.dim() > right.dim():
+        return int(2 * left.shape[-2] * right.numel())
+    return int(2 * left.numel() * right.shape[-1])
+
+
 def _native_attention_flop(query: Any, _: Any, __: Any, width: int, *___: Any) -> int:
     """FLOPs of ``_native_multi_head_attention`` on (batch, length, width) inputs, which all have one shape.
 
@@ -239,12 +249,6 @@ def _encoder_layer_flop(source: Any, width: int, *rest: Any) -> int:
     return _native_attention_flop(source, source, source, width) + int(linear)
 
 
-def _grouped_flop(first: Any, second: Any, *_: Any) -> int:
-    """FLOPs of products of groups of rows, or of columns, with a matrix each; every row and column is in one group."""
-    groups = first.shape[0] if first.dim() == second.dim() == 3 else 1
-    return 2 * groups * int(first.shape[-2] * first.shape[-1] * second.shape[-1])
-
-
 def _is_alias(value: Any) -> bool:
     return value.alias_info is not None and not value.alias_info.is_write
 
@@ -256,7 +260,7 @@ FORMULAS: Mapping[str, Callable[..., int]] = {
     "_scaled_dot_product_flash_attention_for_cpu": _attention_flop,
     "_native_multi_head_attention": _native_attention_flop,
     "_transformer_encoder_layer_fwd": _encoder_layer_flop,
-    "_grouped_mm": _grouped_flop,
+    "_grouped_mm": _grouped_product_flop,
     "mv": _vector_flop,
     "dot": _vector_flop,
     "vdot": _vector_flop,

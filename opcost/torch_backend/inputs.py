@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from opcost.operators.input_roles import INDEX_FUNCTIONS, box_sides, integer_bounds
+from opcost.operators.input_roles import INDEX_FUNCTIONS, box_sides, group_ends, integer_bounds
 from opcost.operators.model_inputs import CAUSAL, UNIFORM, USUAL_BOUND, ZEROS, values_of
 from opcost.operators.model_inputs import NORMAL as NORMALLY_DISTRIBUTED
 from opcost.operators.tuples import DEFAULT_SEED, META, OperatorTuple, PlainValue, TensorSpec, seed_of
@@ -32,13 +32,15 @@ class Kinds:
     """The kinds of values of tensors, by the tensors' identities.
 
     ``floating`` holds kinds of floating-point values (default: normal), ``bounds`` the upper bounds of integers,
-    ``box_sides`` the image's side in pixels for tensors whose rows are boxes, and ``described`` the values of a model's
-    inputs that a config describes (``operators.model_inputs``).
+    ``box_sides`` the image's side in pixels for tensors whose rows are boxes, ``group_ends`` the last end for tensors
+    with the ends of groups, and ``described`` the values of a model's inputs that a config describes
+    (``operators.model_inputs``).
     """
 
     floating: Mapping[int, InputValues] = field(default_factory=dict)
     bounds: Mapping[int, int] = field(default_factory=dict)
     box_sides: Mapping[int, float] = field(default_factory=dict)
+    group_ends: Mapping[int, int] = field(default_factory=dict)
     described: Mapping[int, PlainValue] = field(default_factory=dict)
 
 
@@ -87,6 +89,8 @@ class DrawnInputs:
     def _draw(self, spec: TensorSpec) -> torch.Tensor:
         if spec.identity in self._kinds.box_sides:
             return self._boxes(spec, self._kinds.box_sides[spec.identity])
+        if spec.identity in self._kinds.group_ends:
+            return self._ends(spec, self._kinds.group_ends[spec.identity])
         described = self._kinds.described.get(spec.identity, NORMALLY_DISTRIBUTED)
         if described != NORMALLY_DISTRIBUTED:
             return self._described(spec, described)
@@ -131,6 +135,11 @@ class DrawnInputs:
         ones = torch.ones(spec.shape, device=self._drawn_on)
         return ones.tril() if values == CAUSAL else ones
 
+    def _ends(self, spec: TensorSpec, last: int) -> torch.Tensor:
+        """Return the ends of groups of one size, as far as the number of groups divides the last end."""
+        groups = torch.arange(1, spec.elements + 1, device=self._device)
+        return (groups * last // spec.elements).to(getattr(torch, spec.dtype)).reshape(spec.shape)
+
     def _boxes(self, spec: TensorSpec, side: float) -> torch.Tensor:
         """Draw boxes (left, top, right, bottom; with five columns, the first is the image's number, zero).
 
@@ -155,7 +164,7 @@ def operator_inputs(
         CannotMeasureError: an argument cannot be recreated.
     """
     floating = {spec.identity: data.kind(index) for index, spec in enumerate(operator.floating_inputs)}
-    kinds = Kinds(floating, dict(integer_bounds(operator)), dict(box_sides(operator)))
+    kinds = Kinds(floating, dict(integer_bounds(operator)), dict(box_sides(operator)), dict(group_ends(operator)))
     inputs = DrawnInputs(device, kinds=kinds)
     args = inputs.values(operator.inputs)
     if operator.short_name in INDEX_FUNCTIONS and isinstance(args[1], list):

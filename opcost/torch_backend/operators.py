@@ -16,6 +16,7 @@ from torch.overrides import get_ignored_functions, resolve_name
 from opcost.comparing.cache_chains import WHOLE_CHAINS
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import CHANNELS_LAST, FP32_DTYPE
+from opcost.operators.input_roles import INDEX_FUNCTIONS
 from opcost.operators.layouts import channels_last_strides
 from opcost.operators.tuples import (
     DTYPE,
@@ -42,6 +43,9 @@ FACTORIES = frozenset(
     + [f"torch.Tensor.new_{name}" for name in "empty full ones tensor zeros".split()]
 )
 """Functions that create tensors. torch lists them among functions that cannot be overridden, beside ``torch.load``."""
+
+SIZE_DTYPES = (torch.int64, torch.int32)
+SIZE_KEYWORDS = frozenset({"size", "output_size"})
 
 OPERATION_NAMESPACES = ("aten", "torchvision")
 NAMESPACES_OF_TORCH = frozenset(
@@ -125,17 +129,42 @@ def function_tuple(function: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     """Return the operator tuple of a function that is called with these arguments.
 
     All arguments are inputs. Keywords that equal their default are omitted, because torch's Python functions pass on
-    all keywords, and newer versions have more of them.
+    all keywords, and newer versions have more of them. A size in a tensor is a number, as sizes are part of a tuple.
     """
+    name = function_name(function)
+    args, kwargs = with_numbers(name, args, kwargs)
     identities: dict[int, int] = {}
     defaults = function_defaults(function)
     given = {name: value for name, value in sorted(kwargs.items()) if not _is_default(value, name, defaults)}
     return OperatorTuple(
-        operator=function_name(function),
+        operator=name,
         inputs=tuple(plain_value(value, identities) for value in args),
         keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in given.items()),
         mode=None,
     )
+
+
+def with_numbers(
+    function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Return the arguments of a function with a number in place of each size that is given as a tensor.
+
+    Sizes are the arguments of functions that create tensors, and those in a list with numbers or named as sizes.
+    """
+    if function.rpartition(".")[2] in INDEX_FUNCTIONS:
+        return args, kwargs
+    is_factory = function in FACTORIES and not function.endswith("tensor")
+    numbers = {key: _number(value, is_factory or key in SIZE_KEYWORDS) for key, value in kwargs.items()}
+    return tuple(_number(value, is_factory) for value in args), numbers
+
+
+def _number(value: Any, is_size: bool) -> Any:
+    if isinstance(value, (list, tuple)):
+        has_numbers = any(type(item) is int for item in value)
+        is_changed = (is_size or has_numbers) and any(isinstance(item, torch.Tensor) for item in value)
+        return [_number(item, True) for item in value] if is_changed else value
+    is_integer = is_size and isinstance(value, torch.Tensor) and value.dim() == 0 and value.dtype in SIZE_DTYPES
+    return value.item() if is_integer and not value.is_meta else value
 
 
 def build_operator(operator: OperatorTuple, device: str) -> Callable[..., Any]:
@@ -291,14 +320,26 @@ def function_name(function: Callable[..., Any]) -> str:
     """Return the qualified name under which torch lists a function: ``torch.Tensor.add_``.
 
     Registered operations have their registered name: ``torch.ops.torchvision.nms``. The default overload of a user's
-    operation has the name of the operation, by which it may be called, too.
+    operation has the name of the operation, by which it may be called, too. A function of torch that it does not list
+    has the name of its operation: ``torch.ops.aten._grouped_mm``.
     """
     if isinstance(function, torch._ops.OpOverload) and is_custom(function):
         return f"torch.ops.{function}".removesuffix(".default")
     if is_operation(function):
         return f"torch.ops.{function}"
     name = ALIASES.get(resolve_name(function), resolve_name(function))
+    operation = unlisted_operation(function) if name is None else None
+    if operation is not None:
+        return f"torch.ops.{operation}"
     return name or f"{getattr(function, '__module__', None)}.{getattr(function, '__name__', repr(function))}"
+
+
+def unlisted_operation(function: Callable[..., Any]) -> Any:
+    """Return the operation on tensors that a function of torch is which torch does not list, None for any other."""
+    name = getattr(function, "__name__", "")
+    is_own = any(getattr(namespace, name, None) is function for namespace in (torch, torch._C._nn))
+    operation = getattr(torch.ops.aten, name, None) if is_own and inspect.isbuiltin(function) else None
+    return operation if takes_tensor(operation) else None
 
 
 @functools.lru_cache(maxsize=1024)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy
 import torch
+from torch._prims_common import suggest_memory_format
 
 from opcost.errors import CannotMeasureError
 from opcost.operators.layouts import channels_last_strides, contiguous_strides
@@ -99,14 +100,23 @@ def real_value(plain: PlainValue, device: str, tensor: Callable[[TensorSpec], to
 
 
 def tensor_spec(tensor: torch.Tensor, identity: int) -> TensorSpec:
-    """Return a tensor's shape, dtype and layout; equivalent strides are stored in one form."""
+    """Return a tensor's shape, dtype and layout; equivalent strides are stored in one form.
+
+    Strides of one image may be channels last by their order, and contiguous by torch's choice of kernels and results.
+    """
     shape = tuple(tensor.shape)
     strides: tuple[int, ...] | None = tuple(tensor.stride())
     if tensor.is_contiguous():
         strides = None
-    elif tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+    elif _is_dense_channels_last(tensor):
         strides = channels_last_strides(shape)
     return TensorSpec(shape, str(tensor.dtype).removeprefix("torch."), strides, identity)
+
+
+def _is_dense_channels_last(tensor: torch.Tensor) -> bool:
+    """Return whether the strides of a tensor are equivalent to those of channels last for torch, too."""
+    is_dense = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    return is_dense and suggest_memory_format(tensor) == torch.channels_last
 
 
 def stored_elements(spec: TensorSpec) -> tuple[int, tuple[int, ...]]:

@@ -100,3 +100,10 @@ def test_a_fresh_process_rebuilds_from_the_pickles_alone_and_what_was_counted_ot
 )
 def test_a_difference_is_reported(count: OperatorCount, words: str) -> None:
     assert words in str(difference(count, "cpu"))
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_number_that_an_operator_reads_from_a_tensor_is_no_difference(counted: bool) -> None:
+    operator = OperatorTuple("torch.Tensor.__contains__", (), (TensorSpec((1, 2), "int64"), 7), mode=None)
+    assert difference(OperatorCount(operator, 1, 0, 21, counted), "cpu") is None
+    assert difference(OperatorCount(operator, 1, 0, 21, 1), "cpu") == "outputs False, not 1"

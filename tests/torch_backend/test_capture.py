@@ -537,6 +537,23 @@ def test_modules_and_functions_carry_the_whole_run() -> None:
         ),
         (lambda x: x[..., 0].exp(), "torch.Tensor.exp on (float32[2, 3, 4]:strides(48, 16, 4))"),
         (
+            lambda x: torch._grouped_mm(x[0, 0], x[0, :2], offs=torch.tensor([2, 4], dtype=torch.int32)),
+            "torch.ops.aten._grouped_mm on (float32[4, 4], float32[2, 4, 4], offs=int32[2])",
+        ),
+        # A size in a tensor is a number, but not an operand or an index.
+        (lambda x: x.new_zeros((2, torch.tensor(3))), "torch.Tensor.new_zeros on (float32[2, 3, 4, 4], (2, 3))"),
+        (lambda x: torch.arange(torch.tensor(3), device=x.device), "torch.arange on (3, device=device)"),
+        (
+            lambda x: nn.functional.pad(x, (0, torch.tensor(1))),
+            "torch.nn.functional.pad on (float32[2, 3, 4, 4], (0, 1))",
+        ),
+        (
+            lambda x: nn.functional.interpolate(x, size=(torch.tensor(8), torch.tensor(8))),
+            "torch.nn.functional.interpolate on (float32[2, 3, 4, 4], size=(8, 8))",
+        ),
+        (lambda x: torch.stack([torch.tensor(1), torch.tensor(2)]), "torch.stack on ((int64[], int64[]))"),
+        (lambda x: x[0, torch.tensor([1])], "torch.Tensor.__getitem__ on (float32[2, 3, 4, 4], (0, int64[1]))"),
+        (
             lambda x: torchvision.ops.nms(x[0, 0], x[0, 0, 0], 0.5),
             "torch.ops.torchvision.nms on (float32[4, 4], float32[4], 0.5)",
         ),

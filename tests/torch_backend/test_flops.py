@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from opcost.torch_backend.flops import FORMULAS, CostCounter, OperationCost, tensor_bytes, total
+from opcost.torch_backend.flops import CostCounter, OperationCost, tensor_bytes, total
 
 FLOAT = 4
 INT64 = 8
@@ -82,20 +82,20 @@ def test_products_with_a_vector_multiply_and_add_each_element_once(call: Callabl
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "flop"),
+    ("left", "right", "flop"),
     [
-        ((6, 4), (3, 4, 5), 2 * 6 * 4 * 5),
-        ((3, 6, 4), (3, 4, 5), 2 * 3 * 6 * 4 * 5),
-        ((3, 6, 4), (4, 5), 2 * 6 * 4 * 5),
-        ((6, 4), (4, 5), 2 * 6 * 4 * 5),
+        ((8, 16), (2, 16, 4), 2 * 8 * 16 * 4),
+        ((2, 8, 16), (16, 8), 2 * 8 * 16 * 8),
+        ((8, 16), (16, 4), 2 * 8 * 16 * 4),
     ],
-    ids=["groups of rows", "batch", "groups of columns", "groups of products"],
 )
-def test_products_of_groups_multiply_each_row_and_column_once(
-    first: tuple[int, ...], second: tuple[int, ...], flop: int
+def test_products_in_groups_are_those_of_all_rows_or_columns(
+    left: tuple[int, ...], right: tuple[int, ...], flop: int
 ) -> None:
-    a, b = torch.empty(first, device="meta"), torch.empty(second, device="meta")
-    assert FORMULAS["_grouped_mm"](a, b) == flop
+    ends = torch.tensor([8 if len(left) < len(right) else 4, 8], dtype=torch.int32)
+    # Along columns torch takes right matrices that are stored by columns.
+    b = torch.zeros(right[::-1]).t() if len(right) == 2 else torch.zeros(right)
+    assert cost(lambda: torch._grouped_mm(torch.zeros(left), b, offs=ends)).flop == flop
 
 
 @pytest.mark.parametrize("length", [5, 7])
@@ -123,6 +123,7 @@ def test_attention_costs_the_same_flops_off_its_native_path() -> None:
 
 def test_operations_that_are_no_products_have_no_flops(x: torch.Tensor) -> None:
     assert cost(lambda: F.gelu(F.layer_norm(x, (6,))) + x).flop == 0
+    assert cost(lambda: torch._weight_norm(torch.ones(3, 4), torch.ones(3, 1), 0)).flop == 0
 
 
 # Bytes

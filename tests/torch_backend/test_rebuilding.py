@@ -285,6 +285,9 @@ def test_an_empty_identity_has_no_unknown_arguments() -> None:
         (torch.zeros(3, 5).t(), (1, 5)),
         (torch.zeros(5).expand(3, 5), (0, 1)),
         (torch.zeros(()), None),
+        # One image from tokens: torch takes the first as contiguous, the second as channels last.
+        (torch.zeros(196, 4).t().reshape(1, 4, 14, 14), (4, 1, 56, 4)),
+        (torch.zeros(788).as_strided((1, 4, 14, 14), (788, 1, 56, 4)), (784, 1, 56, 4)),
     ],
 )
 def test_a_layout_is_kept_where_it_is_not_contiguous(tensor: torch.Tensor, strides: tuple[int, ...] | None) -> None:
@@ -314,6 +317,7 @@ def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> OperatorT
         called(torch.functional.einsum, "bij,bkj->bik", SEQUENCE, SEQUENCE),
         called(torch.ops.torchvision.nms, torch.zeros(5, 4), torch.zeros(5), 0.5),
         called(torch.zeros, 3, device=torch.device("cpu"), dtype=torch.int64),
+        called(torch._grouped_mm, IMAGE[0, 0], IMAGE[:, 0, :, :8], offs=torch.zeros(2, dtype=torch.int32)),
     ],
     ids=lambda operator: operator.short_name,
 )
@@ -322,6 +326,19 @@ def test_a_function_is_found_and_called_again_with_arguments_that_give_the_same_
     args, kwargs = operator_inputs(operator, "cpu")
     assert function_tuple(function, args, kwargs) == operator
     function(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "last"), [((9, 16), (4, 16, 8), 9), ((4, 8, 16), (16, 9), 9), ((8, 9), (9, 8), 9)]
+)
+def test_ends_of_groups_are_drawn_in_order_up_to_the_last(
+    left: tuple[int, ...], right: tuple[int, ...], last: int
+) -> None:
+    offs = torch.zeros(4, dtype=torch.int32)
+    operator = called(torch._grouped_mm, torch.zeros(left), torch.zeros(right), offs=offs)
+    _, kwargs = operator_inputs(operator, "cpu")
+    assert kwargs["offs"].tolist() == [2, 4, 6, last]
+    assert kwargs["offs"].dtype == torch.int32
 
 
 def test_the_order_of_keywords_is_of_no_account() -> None:
