@@ -18,7 +18,7 @@ import torch
 import transformers
 from transformers.models.auto import modeling_auto
 
-from opcost.errors import CannotMeasureError
+from opcost.errors import CannotBuildError, CannotMeasureError
 from opcost.operators.model_inputs import INTEGERS
 from opcost.operators.tuples import (
     OperatorTuple,
@@ -184,7 +184,9 @@ def with_named_inputs(operator: OperatorTuple, model: Any) -> tuple[OperatorTupl
     if model.main_input_name == TEXT:
         vocabulary = getattr(configuration.get_text_config(), "vocab_size", None)
         if vocabulary is None:
-            raise CannotBuildError(f"{operator.short_name} has no vocab_size; {NEEDS_INPUTS}")
+            raise CannotBuildError(
+                f"{operator.short_name} has no vocab_size; write inputs: {{{TEXT}: {{shape: [...], dtype: int64}}}}"
+            )
         tokens = (INTEGERS, 0, int(vocabulary))
         values[0] = tokens
         if getattr(configuration, "is_encoder_decoder", False):
