@@ -23,7 +23,7 @@ def model(name: str, size: tuple[int, ...], **arguments: int) -> OperatorTuple:
 
 def test_a_model_of_characters_needs_described_inputs() -> None:
     operator = model("CanineModel", (1, 16), **SMALL_TEXTS)
-    with pytest.raises(CannotBuildError, match="CanineModel has no vocab_size; describe its inputs under inputs:"):
+    with pytest.raises(CannotBuildError, match="CanineModel has no vocab_size; write inputs: "):
         resolve(operator).ready_to_count("cpu")
 
 
