@@ -107,7 +107,8 @@ COUNTED_NAMES = _names("all that are counted")
 COMPARED_NAMES = _names("all that are counted or shipped")
 MODELS = Option(
     "names",
-    "model name as in torchvision.models.list_models(), or a glob (default: all but the quantized ones)",
+    "model name as in torchvision.models.list_models(), timm:NAME, transformers:CLASS, or a glob "
+    "(default: all of torchvision but the quantized ones)",
     nargs="*",
     metavar="MODEL",
 )

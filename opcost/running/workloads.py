@@ -17,6 +17,7 @@ from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.user_code import UserCode
 from opcost.sources.models import resolve
+from opcost.sources.python_file import register_operations
 from opcost.torch_backend.background_load import BackgroundLoad
 from opcost.torch_backend.passes import Context
 from opcost.torch_backend.pauses import with_pauses
@@ -28,6 +29,10 @@ from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_work
 def execution_on(device: str, setting: Setting) -> str:
     """Return the execution on a device: the setting's, else ``graph`` on a GPU and ``eager`` on a CPU."""
     return setting.execution or usual_execution(device_type_of(device))
+
+
+OPERATIONS = "torch.ops."
+"""The beginning of the names of registered operations, a user's among them."""
 
 
 class MakeWorkload(Protocol):
@@ -75,6 +80,8 @@ class Workloads:
         if case.operator.is_model:
             ready = self._model(case.operator, setting.code, context)
             return EagerWorkload(Calls(partial(_run_in, context, ready)), self.device)
+        if setting.code is not None and case.operator.operator.startswith(OPERATIONS):
+            register_operations(setting.code)
         loop = partial(context, keeps_casts=False)
         return operator_workload(case.operator, self.device, case.input_data, setting.cache, loop)
 

@@ -86,6 +86,16 @@ class PythonFile:
         return found  # type: ignore[no-any-return]
 
 
+def register_operations(code: UserCode) -> None:
+    """Import a user's file, which may register operations of its own (``torch.library``).
+
+    Raises:
+        CannotBuildError: the file raises an error.
+    """
+    with own_frames(code):
+        module_of(code, str(dict(code.parameters)[FINGERPRINT]))
+
+
 def given_inputs(examples: Any, operator: OperatorTuple, device: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """Return positional and keyword inputs for a model from examples, on a device and stored as its weights are.
 

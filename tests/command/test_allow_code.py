@@ -149,3 +149,34 @@ def test_the_measuring_process_runs_it_and_a_failure_is_one_row(project: Project
     assert failure.reason.startswith("../../net.py:raises raised ValueError: no good; ")
     assert f"{project.folder}/net.py:9 in raises" in failure.reason
     assert len(failure.reason.splitlines()) == 1
+
+
+WITH_AN_OPERATION = """
+import torch
+from torch import nn
+@torch.library.custom_op("net_of_{number}::project", mutates_args=())
+def project(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+@project.register_fake
+def _(x):
+    return torch.empty_like(x)
+class Net(nn.Module):
+    def forward(self, x):
+        return project(x)
+def build():
+    return Net(), torch.randn(2, 4)
+"""
+
+
+def test_an_operation_of_a_users_file_is_measured_where_the_file_may_run(project: Project) -> None:
+    (project.folder / "net.py").write_text(WITH_AN_OPERATION.replace("{number}", project.folder.name))
+    assert project.run(["count"], "--allow-code") == 0
+    assert project.run(["filter"]) == 0
+    measure = ["measure", "--seconds", "0.05"]
+    database = Database(project.folder / "database")
+    assert project.run(measure) == 1
+    (failure,) = database.failures.rows()
+    assert "is registered by torch.library here" in failure.reason
+    assert project.run(measure, "--allow-code") == 0
+    (row,) = database.operator_measurements.rows()
+    assert row.operator == f"torch.ops.net_of_{project.folder.name}.project"

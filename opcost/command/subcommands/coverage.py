@@ -1,4 +1,4 @@
-"""``opcost coverage``: the shares of FLOPs and bytes of torchvision's models in operator tuples -> a page"""
+"""``opcost coverage``: the shares of FLOPs and bytes of models in operator tuples -> a page"""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _check_output(path: Path | None) -> None:
 
 COVERAGE = Subcommand(
     name="coverage",
-    does="check that the operator tuples of torchvision's models have all of the models' FLOPs and bytes",
+    does="check that the operator tuples of models have all of the models' FLOPs and bytes",
     example="'resnet*' --device cpu",
     options=(MODELS, DEVICE, META, OUTPUT, VERBOSE),
     run=coverage,

@@ -28,7 +28,7 @@ def make_configs(arguments: Namespace) -> int:
 
 MAKE_CONFIGS = Subcommand(
     name="make-configs",
-    does="write a summary.yml for each torchvision model that has none, with its published input size",
+    does="write a summary.yml for each named model that has none, with its usual input size",
     example="'efficientnet_*'",
     options=(MODELS, HOME, MEASUREMENTS, DRY_RUN, JSON, VERBOSE),
     run=make_configs,
