@@ -46,7 +46,8 @@ class Result:
     """The counts of one model, and the tuples that a fresh process rebuilt with the same outputs and FLOPs.
 
     ``summary`` is its config, ``refused`` the reason if it could not be counted; then the numbers are 0.
-    ``differences`` has a line for each tuple that was not rebuilt the same.
+    ``differences`` has a line for each tuple that was not rebuilt the same, ``value_dependent`` one for each of those
+    whose outputs depend on values.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Result:
     outside: tuple[str, ...] = ()
     rebuilt: int = 0
     differences: tuple[str, ...] = ()
+    value_dependent: tuple[str, ...] = ()
 
     @property
     def flops_ratio(self) -> float:
@@ -132,13 +134,14 @@ def check(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     found = {report["name"]: counted(report) for report in opcost("count", names)}
     refused = [name for name in names if "refused" in found[name]]
     reports = opcost("check-operators", [name for name in names if name not in refused])
-    different = [line for report in reports for line in (*report["value_dependent"], *report["failures"])]
     for name in (name for name in names if name not in refused):
         counts = read_counts(FOLDER / name / "operators.pkl", name)
         operators = [f"{count.operator}: " for count in counts.counts]
         # A tuple is rebuilt once for all models that have it.
-        lines = tuple(line for line in different if line.startswith(tuple(operators)))
-        found[name] |= {"rebuilt": len(operators) - len(lines), "differences": lines}
+        for key, field in (("failures", "differences"), ("value_dependent", "value_dependent")):
+            lines = [line for report in reports for line in report[key]]
+            found[name][field] = tuple(line for line in lines if line.startswith(tuple(operators)))
+        found[name]["rebuilt"] = len(operators) - len(found[name]["differences"]) - len(found[name]["value_dependent"])
     return found
 
 
@@ -164,10 +167,10 @@ def opcost(subcommand: str, names: Sequence[str]) -> list[dict[str, Any]]:
     return list(json.loads(ran.stdout))
 
 
-def written(results: Sequence[Result], seconds: float) -> str:
+def written(results: Sequence[Result], seconds: float, processes: int) -> str:
     """Return results as a text, with the date, the versions and the duration of their run."""
     libraries = ", ".join(f"{library} {version(library)}" for library in LIBRARIES)
-    run = {"date": date.today().isoformat(), "libraries": libraries, "seconds": seconds}
+    run = {"date": date.today().isoformat(), "libraries": libraries, "seconds": seconds, "processes": processes}
     return json.dumps({"run": run, "results": [asdict(result) for result in results]})
 
 
@@ -180,12 +183,13 @@ def read(text: str) -> tuple[list[Result], dict[str, Any]]:
 PAGE = """\
 # Architectures of transformers and timm
 
-Made on {date} by `{command}` with {libraries}, on a CPU, in {minutes:.0f} minutes.
+Made on {date} by `{command}`
+with {libraries}, on a CPU, in {minutes:.0f} minutes ({processes} models at a time).
 
 Each model of [the list](../../benchmarks/architectures.yml) was counted by `opcost count`: random weights, batch 1.
 Then `opcost check-operators` rebuilt each operator tuple from the pickles in a fresh process without the libraries of
-the models, and ran it on random values. Models have their full width. Most have one or two layers of each kind: further
-layers have the same tuples.
+the models, and ran it on random values. A tuple of several models ran once. Models have their full width. Most have one
+or two layers of each kind: further layers have the same tuples.
 
 {summary}
 
@@ -214,6 +218,7 @@ def page(results: Sequence[Result], run: Mapping[str, Any]) -> str:
         command=COMMAND,
         libraries=run["libraries"],
         minutes=run["seconds"] / 60,
+        processes=run["processes"],
         summary="\n".join(summary_lines(results)),
         independent=independent_table(results),
         table=markdown(
@@ -238,9 +243,12 @@ def summary_lines(results: Sequence[Result]) -> Iterable[str]:
     )
     yield f"- operations in no tuple: {', '.join(outside) or 'none'}"
     yield f"- tuples with the same shapes and FLOPs in a fresh process: {rebuilt:,} of {tuples:,}"
-    yield from (f"- not counted: {result.name} ({shortened(result.refused)})" for result in results if result.refused)
+    yield from (
+        f"- not counted: {result.name} ({result.refused.partition('; ')[0]})" for result in results if result.refused
+    )
     for result in known:
         yield from (f"- not the same: {result.name}: `{shortened(line)}`" for line in result.differences)
+        yield from (f"- depends on values: {result.name}: `{shortened(line)}`" for line in result.value_dependent)
 
 
 def independent_table(results: Sequence[Result]) -> str:
@@ -296,7 +304,8 @@ def main() -> None:
         listed = models()
         begin_s = time.monotonic()
         found = check_all({name: listed[name] for name in arguments.names or listed}, arguments.processes)
-        RESULTS.write_text(written(found, time.monotonic() - begin_s), encoding="utf-8")
+        text = written(found, time.monotonic() - begin_s, arguments.processes)
+        RESULTS.write_text(text, encoding="utf-8")
     results, run = read(RESULTS.read_text(encoding="utf-8"))
     text = page(results, run)
     if arguments.output is None:

@@ -823,7 +823,7 @@ def test_a_synthetic_report_has_as_many_tuples_as_are_asked_for(benchmark, tmp_p
 
 MODELS = (("one", 64), ("other", 96), ("wrong", 2))
 BERT = {"model_name": "transformers:BertForMaskedLM", "input_size": [1, 128], "arguments": {"num_hidden_layers": 2}}
-RUN = {"date": "2026-11-25", "libraries": "torch 2", "seconds": 90.0}
+RUN = {"date": "2026-11-25", "libraries": "torch 2", "seconds": 90.0, "processes": 2}
 
 
 def test_the_page_of_architectures_has_totals_and_names_what_is_not_counted_or_not_the_same(benchmark):
@@ -831,9 +831,9 @@ def test_the_page_of_architectures_has_totals_and_names_what_is_not_counted_or_n
     counts = {"calls": 9, "tuples": 3, "flops": 9_876_406_272, "counted_flops": 9_876_406_272, "bytes": 9}
     bert = script.Result("bert", BERT, **counts, counted_bytes=9, rebuilt=3)
     other = script.Result("other", BERT, **counts, counted_bytes=8, rebuilt=2, differences=("torch.mm on (): no",))
-    refused = script.Result("refused", {"model_name": "timm:x", "inputs": {"x": {"shape": [2, 3]}}}, refused="why")
+    refused = script.Result("refused", {"model_name": "timm:x", "inputs": {"x": {"shape": [2, 3]}}}, refused="why; how")
     assert [result.passes for result in (bert, other, refused)] == [True, False, False]
-    results, run = script.read(script.written([bert, other, refused], 90.0))
+    results, run = script.read(script.written([bert, other, refused], 90.0, 2))
     assert run["seconds"] == RUN["seconds"]
     page = script.page(results, RUN)
     assert "architectures that pass: 1 of 2 of transformers, 0 of 1 of timm" in page
