@@ -403,6 +403,7 @@ def test_without_arguments_everything_has_its_default() -> None:
         "database": None,
         "dry_run": False,
         "same_board": False,
+        "allow_code": False,
         "json": False,
         "verbose": False,
     }
@@ -418,6 +419,7 @@ def test_arguments_arrive_as_values() -> None:
         "database": Path("/d"),
         "dry_run": True,
         "same_board": False,
+        "allow_code": False,
         "json": True,
         "verbose": True,
     }
