@@ -25,7 +25,14 @@ from opcost.progress import SHOWN
 DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "yaml"})
 """The modules that opcost always needs: a missing one is a user's mistake, not a bug."""
 
-EXTRAS = {"matplotlib": "figures", "scipy": "advise", "torch": "torch", "torchvision": "torch"}
+EXTRAS = {
+    "matplotlib": "figures",
+    "scipy": "advise",
+    "timm": "timm",
+    "torch": "torch",
+    "torchvision": "torch",
+    "transformers": "transformers",
+}
 """Optional modules, and the extra of ``pyproject.toml`` that installs each."""
 
 USER_ERROR = 2

@@ -1,4 +1,4 @@
-"""What a whole model's tuple says of how it is built: arguments, and weights in a file."""
+"""The parts of a whole model's tuple by which it is built: arguments, and weights in a file."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 
 from opcost.errors import CannotBuildError
 from opcost.operators.tuples import OperatorTuple, seed_of
-from opcost.operators.user_code import FINGERPRINT, UserCode
+from opcost.operators.user_code import UserCode
 from opcost.sources.arguments import arguments_of
 from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts
 from opcost.sources.user_frames import own_frames
@@ -39,7 +39,7 @@ class PythonFile:
 
     def library(self) -> str:
         """Return the file's name."""
-        return str(self.code.path)
+        return self.code.path
 
     def names(self) -> list[str]:
         """Return the name of the function."""
@@ -62,7 +62,7 @@ class PythonFile:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(operator))
             with own_frames(self.code):
-                result = self._function(operator)(**arguments_of(operator, device))
+                result = self._function()(**arguments_of(operator, device))
         model, examples = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(model, nn.Module):
             raise CannotBuildError(
@@ -77,8 +77,8 @@ class PythonFile:
             )
         return ReadyModel(model, *given_inputs(examples, operator, device))
 
-    def _function(self, operator: OperatorTuple) -> Callable[..., Any]:
-        module = module_of(self.code, str(dict(operator.parameters)[FINGERPRINT]))
+    def _function(self) -> Callable[..., Any]:
+        module = module_of(self.code)
         found = getattr(module, self.code.function, None)
         if not callable(found):
             text = "a value and no function" if hasattr(module, self.code.function) else "not there"

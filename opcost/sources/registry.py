@@ -57,8 +57,8 @@ def _installed(package: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name != package:
             raise
-        remedy = f"install it with {pip_install(package)}"
-        raise CannotMeasureError(f"{package} is not installed; {remedy}") from error
+        text = f"{package} is not installed; install it with {pip_install(package)}"
+        raise CannotMeasureError(text) from error
 
 
 def source_of(operator: OperatorTuple, code: UserCode | None = None) -> ModelSource:

@@ -6,7 +6,6 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from pathlib import Path
 
 import torch
 
@@ -22,8 +21,8 @@ SHOWN_FRAMES = 5
 def own_frames(code: UserCode) -> Iterator[None]:
     """Convert an exception of the user's code to a ``CannotBuildError`` with the user's own frames.
 
-    Errors of opcost are raised as they are, and so is a lack of memory. ``sys.exit`` is an exception like others. What
-    the code prints goes to stderr: stdout is for results.
+    Errors of opcost are raised as they are, and so is a lack of memory. ``sys.exit`` is an exception like others.
+    Output of the code goes to stderr: stdout is for results.
     """
     try:
         with redirect_stdout(sys.stderr):
@@ -45,4 +44,4 @@ def _frames(code: UserCode, error: BaseException) -> list[str]:
 
 
 def _is_own(code: UserCode, file_name: str) -> bool:
-    return code.is_own(Path(file_name))
+    return code.is_own(file_name)

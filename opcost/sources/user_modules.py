@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from opcost.errors import CannotBuildError
-from opcost.operators.user_code import UserCode
+from opcost.operators.user_code import UserCode, fingerprint_of
 
 OPCOST = __name__.partition(".")[0]
 
@@ -35,7 +35,7 @@ class _Imported:
         """Make the file's modules those that ``import`` finds."""
         self.before = frozenset(sys.modules)
         sys.modules.update(self.own)
-        sys.path.insert(0, str(self.code.root))
+        sys.path.insert(0, self.code.root)
         importlib.invalidate_caches()
 
     def leave(self) -> None:
@@ -43,35 +43,31 @@ class _Imported:
         self.own = {name: module for name, module in sys.modules.items() if self._is_own(name, module)}
         for name in self.own:
             del sys.modules[name]
-        if str(self.code.root) in sys.path:
-            sys.path.remove(str(self.code.root))
+        if self.code.root in sys.path:
+            sys.path.remove(self.code.root)
 
     def _is_own(self, name: str, module: ModuleType) -> bool:
         file = getattr(module, "__file__", None)
         is_new = name not in self.before and name.partition(".")[0] != OPCOST
-        return is_new and file is not None and self.code.is_own(Path(file).resolve())
+        return is_new and file is not None and self.code.is_own(str(Path(file).resolve()))
 
 
-_imported: dict[tuple[Path, str | None, str], _Imported] = {}
+_imported: dict[tuple[str, str | None, str], _Imported] = {}
 """The files that were imported, by path, name of the module, and content."""
 
 _current: list[_Imported] = []
 """The file whose modules ``import`` finds, if any."""
 
 
-def module_of(code: UserCode, fingerprint: str) -> ModuleType:
+def module_of(code: UserCode) -> ModuleType:
     """Import a user's file, or return the module if it was imported before with the same content.
 
     Its folder stays on the path, for what it imports when it runs, until another file is imported.
 
-    Args:
-        code: the file.
-        fingerprint: the hash of the code that is wanted.
-
     Raises:
         CannotBuildError: the file has changed since, or a module of the same name as one of its own is another.
     """
-    key = (code.path, code.module, fingerprint)
+    key = (code.path, code.module, code.fingerprint)
     imported = _imported.get(key) or _Imported(code)
     if _current != [imported]:
         for one in _current:
@@ -79,7 +75,7 @@ def module_of(code: UserCode, fingerprint: str) -> ModuleType:
         _current[:] = [imported]
         imported.enter()
     if imported.module is None:
-        if code.fingerprint() != fingerprint:
+        if _fingerprint(code) != code.fingerprint:
             raise CannotBuildError(
                 f"{code.path} or a file that it imports has changed meanwhile; run the command again"
             )
@@ -88,6 +84,14 @@ def module_of(code: UserCode, fingerprint: str) -> ModuleType:
         _check_names(code)
         _imported[key] = imported
     return imported.module
+
+
+def _fingerprint(code: UserCode) -> str | None:
+    """Return the hash of the code's files as they are now, None if one cannot be read."""
+    try:
+        return fingerprint_of({name: Path(code.root, name).read_bytes() for name in code.files})
+    except OSError:
+        return None
 
 
 @contextmanager
@@ -105,7 +109,7 @@ def _check_names(code: UserCode) -> None:
     """Check that the code's own modules are those that Python found, and not others of the same names."""
     for name, path in code.modules():
         file = getattr(sys.modules.get(name), "__file__", None)
-        if name in sys.modules and (file is None or Path(file).resolve() != path.resolve()):
+        if name in sys.modules and (file is None or Path(file).resolve() != Path(path).resolve()):
             raise CannotBuildError(f"{path}: Python has another module {name}, {file or 'built in'}; rename the file")
 
 
@@ -113,10 +117,10 @@ def _import(code: UserCode) -> ModuleType:
     if code.module is not None:
         module = importlib.import_module(code.module)
         found = getattr(module, "__file__", None)
-        if found is None or Path(found).resolve() != code.path.resolve():
+        if found is None or Path(found).resolve() != Path(code.path).resolve():
             raise CannotBuildError(f"{code.module} is another module, {found}; write the path of the file instead")
         return module
-    name = code.path.stem
+    name = Path(code.path).stem
     spec = importlib.util.spec_from_file_location(name, code.path)
     assert spec is not None
     assert spec.loader is not None

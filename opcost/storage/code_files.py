@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from opcost.errors import UserError
 from opcost.operators.model_names import ModelName
-from opcost.operators.user_code import UserCode
+from opcost.operators.user_code import PACKAGE_FILE, SUFFIX, UserCode, fingerprint_of, is_own
 
 
 def find_code(named: ModelName, folder: Path) -> UserCode:
@@ -24,37 +27,87 @@ def find_code(named: ModelName, folder: Path) -> UserCode:
     given = str(named.code)
     if not named.name.isidentifier():
         raise UserError(f"{named.name!r} is no name of a function; write FILE:FUNCTION, such as net.py:build")
-    code = _in_file(given, named.name, folder) if _is_path(given) else _in_module(given, named.name)
+    module = None if given.endswith(SUFFIX) or "/" in given else given
+    files = _in_file(given, folder) if module is None else _in_module(given)
     try:
-        code.parameters  # noqa: B018 (it reads the files)
+        texts = files.texts(module)
     except SyntaxError as error:
-        text = f"{error.filename or code.path}:{error.lineno or 1}: {error.msg}"
+        text = f"{error.filename or files.path}:{error.lineno or 1}: {error.msg}"
         raise UserError(f"{text}; fix the file") from None
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error).partition("\n")[0] or "too deeply nested"
-        raise UserError(f"{code.path}: it or a file that it imports cannot be read ({reason}); correct it") from None
-    return code
+        raise UserError(f"{files.path}: it or a file that it imports cannot be read ({reason}); correct it") from None
+    names = tuple(sorted(texts))
+    path, root = str(files.path), str(files.root)
+    return UserCode(path, root, named.name, given, names, fingerprint_of(texts), module)
 
 
-def _is_path(given: str) -> bool:
-    return given.endswith(".py") or "/" in given
+@dataclass(frozen=True)
+class _Files:
+    """A Python file, and the folder from which it imports its own modules."""
+
+    path: Path
+    root: Path
+
+    def texts(self, module: str | None) -> dict[str, bytes]:
+        """Return the text of the file and of those of the same root that it imports, directly or not.
+
+        Args:
+            module: its name, if it is imported by its name: its packages are imported first.
+
+        Raises:
+            OSError, SyntaxError, ValueError, RecursionError, MemoryError: a file cannot be read.
+        """
+        texts: dict[str, bytes] = {}
+        pending = [self.path, *self._files_of(tuple(module.split(".")) if module else ())]
+        while pending:
+            path = pending.pop()
+            name = path.relative_to(self.root).as_posix()
+            if name not in texts:
+                texts[name] = path.read_bytes()
+                pending.extend(self._imported(path, texts[name]))
+        return texts
+
+    def _imported(self, path: Path, text: bytes) -> Iterator[Path]:
+        package = path.parent.relative_to(self.root).parts
+        for node in ast.walk(ast.parse(text, filename=str(path))):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield from self._files_of(tuple(alias.name.split(".")))
+            elif isinstance(node, ast.ImportFrom):
+                base = package[: len(package) - node.level + 1] if node.level else ()
+                module = (*base, *(node.module.split(".") if node.module else ()))
+                yield from self._files_of(module)
+                for alias in node.names:
+                    yield from self._files_of((*module, alias.name))
+
+    def _files_of(self, module: tuple[str, ...]) -> Iterator[Path]:
+        """Yield the files of a module and of its packages, if they are the user's own."""
+        for length in range(1, len(module) + 1):
+            for path in _candidates(self.root, module[:length]):
+                if is_own(str(path), str(self.root), str(self.path)) and path.is_file():
+                    yield path
 
 
-def _in_file(given: str, function: str, folder: Path) -> UserCode:
+def _in_file(given: str, folder: Path) -> _Files:
     path = (folder / Path(given).expanduser()).resolve()
     if not path.is_file():
         raise UserError(f"{path}: no such file; correct the path before the colon")
-    return UserCode(path, path.parent, function, given)
+    return _Files(path, path.parent)
 
 
-def _in_module(given: str, function: str) -> UserCode:
-    parts = given.split(".")
+def _in_module(given: str) -> _Files:
     roots = [Path.cwd(), *(Path(entry).resolve() for entry in sys.path if entry)]
     for root in roots:
-        place = root.joinpath(*parts)
-        for path in (place.parent / f"{place.name}.py", place / "__init__.py"):
+        for path in _candidates(root, tuple(given.split("."))):
             if path.is_file():
-                return UserCode(path, root, function, given, given)
+                return _Files(path, root)
     raise UserError(
         f"no module {given} in {Path.cwd()} or where Python looks; correct it, or write the path of the file"
     )
+
+
+def _candidates(root: Path, module: tuple[str, ...]) -> tuple[Path, Path]:
+    """Return the files that a module may have."""
+    place = root.joinpath(*module)
+    return place.parent / f"{place.name}{SUFFIX}", place / PACKAGE_FILE

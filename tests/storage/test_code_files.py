@@ -51,4 +51,4 @@ def test_a_module_that_is_nowhere_is_one_line(tmp_path: Path, monkeypatch: pytes
 
 def test_a_name_with_dots_is_looked_for_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "net.v2.py").write_text("")
-    assert code_of(tmp_path, "net.v2.py:build").path == tmp_path / "net.v2.py"
+    assert code_of(tmp_path, "net.v2.py:build").path == f"{tmp_path}/net.v2.py"
