@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 from claim_formats import MINUS, board_of, days, fine_percent, milliseconds, percent
+from claim_tables import committed
 from claims_of_rows import WHOLES, in_graphs, of_card
 from claims_of_sums import SMALL_INPUTS
 from repeatability import FIGURES, apart, joined, variation
@@ -28,7 +29,7 @@ TWO_BOARDS = ("GPU-0d8f", "GPU-cd1b")
 
 def two_boards(root: Path) -> dict[str, str]:
     """Return the differences of two boards: in the sums of the models that are whole on both, and in operators."""
-    database = Database(root / "database")
+    database = committed(root)
     wholes = [rows_of_board(database.full_model_measurements.rows(), board) for board in TWO_BOARDS]
     names = set.intersection(*({row.operator for row in rows} for rows in wholes))
     conditions = wholes[0][0].conditions

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from claim_formats import days, percent
+from claim_tables import committed
 
 from opcost.comparing.completed import Completion
 from opcost.comparing.ranking import ModelFigures, sum_errors
@@ -20,7 +21,6 @@ from opcost.prediction.port import KnownCost, known_costs
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, rates_of
 from opcost.running.request import Request
 from opcost.stages.ranking_data import RankingData, read_ranking_data
-from opcost.storage.database import Database
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements
 
@@ -80,7 +80,7 @@ def _largest_share(part: Sequence[OperatorCount], whole: Sequence[OperatorCount]
 def whitelisted_sums(root: Path) -> dict[str, str]:
     """Return how far sums are off whose operators outside of the shipped whitelist are predicted, not measured."""
     data, figures = _data(root, GRAPH)
-    whitelist = Request((), root / "measurements", Database(root / "database")).whitelist()
+    whitelist = Request((), root / "measurements", committed(root)).whitelist()
     kept = [row for row in data.operator_rows if row.operator.rpartition(".")[2] in whitelist]
     filtered = replace(data, operator_rows=kept, measurements=Measurements(kept))
     completion = Completion(data.all_counts, filtered.measurements)
@@ -112,7 +112,7 @@ def whitelisted_sums(root: Path) -> dict[str, str]:
 
 def _data(root: Path, execution: str) -> tuple[RankingData, list[ModelFigures]]:
     """Return the committed rows, and the models of which all operators are measured, under the usual conditions."""
-    request = Request((), root / "measurements", Database(root / "database"))
+    request = Request((), root / "measurements", committed(root))
     data = read_ranking_data(request, request.configs(), ())
     ((conditions, _),) = Counter(
         row.conditions for row in data.operator_rows if row.conditions.execution == execution

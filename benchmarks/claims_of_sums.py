@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 from claim_formats import days, milliseconds, percent, percent_of, ratio_with_error, signed_percent
+from claim_tables import committed
 from claims_of_rows import CARD, of_card
 
 from opcost.comparing.row import ComparisonRow
@@ -154,7 +155,7 @@ def resnet50(root: Path) -> dict[str, str]:
 
 def under_the_whitelist(root: Path) -> dict[str, str]:
     """Return the README's example, EfficientNet-B0, and ResNet-50's sum, both under the shipped whitelist."""
-    measurements, database = root / "measurements", Database(root / "database")
+    measurements, database = root / "measurements", committed(root)
     row, resnet = (comparison_of(config, measurements, database) for config in (EFFICIENTNET, RESNET50))
     return {
         "efficientnet_time": milliseconds(row.full_time_s, 3),

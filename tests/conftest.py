@@ -84,6 +84,8 @@ def pytest_collection_finish() -> None:
     """Spare the collector the modules, which stay."""
     gc.enable()
     gc.freeze()
+    # A collection goes through all rows of tables that tests keep.
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_sessionfinish() -> None:

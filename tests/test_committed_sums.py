@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from committed_tables import committed
 
 from opcost.comparing.cache_chain_rows import missing_sides
 from opcost.comparing.comparison import OperatorRuns
@@ -24,7 +25,7 @@ from opcost.stages.compare import find_comparisons, keep_comparisons
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[1]
-COMMITTED = Database(ROOT / "database")
+COMMITTED = committed()
 SCRIPT = ROOT / "compare_sum_vs_full.py"
 GOLDEN = ROOT / "tests" / "golden" / "sums.csv"
 EXACT = (
@@ -71,9 +72,9 @@ def lines_of(measurements, database, run):
 def blanked(tmp_path_factory):
     """The committed database without any text that is for people only."""
     database = Database(tmp_path_factory.mktemp("blanked"))
-    for committed, copy in zip(COMMITTED.tables, database.tables, strict=True):
-        if committed.path.exists():
-            copy.path.write_text(copy.text([without_texts(row) for row in committed.rows()]), encoding="utf-8")
+    for table, copy in zip(COMMITTED.tables, database.tables, strict=True):
+        if table.path.exists():
+            copy.path.write_text(copy.text([without_texts(row) for row in table.rows()]), encoding="utf-8")
     return database
 
 

@@ -4,6 +4,7 @@ import ast
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def libraries(path):
     return {name.partition(".")[0] for name in imported(ast.walk(parsed(path)))} - {"opcost"}
 
 
+@cache
 def parsed(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
@@ -104,6 +106,7 @@ def test_scripts_read_their_arguments_before_anything_need_be_installed(path):
     assert libraries_at_start(path) <= sys.stdlib_module_names
 
 
+@cache
 def libraries_at_start(path):
     """Return the libraries that are imported as soon as a file is, by itself or by modules that it imports."""
     names = imported(parsed(path).body)

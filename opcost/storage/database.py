@@ -137,6 +137,10 @@ class ReadDatabase(Database):
 
     _read: dict[str, CsvTable[Any]] = field(default_factory=dict, compare=False, repr=False)
 
+    def read_once(self) -> ReadDatabase:
+        """Return this database."""
+        return self
+
     def _table(self, name: str, row_type: type[Row]) -> CsvTable[Row]:
         if name not in self._read:
             shipped = None if self.shipped is None else self.shipped / f"{name}.csv"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from committed_tables import committed
 
 from opcost.measuring.conditions import GRAPH
 from opcost.measuring.protocol import protocol_for
@@ -24,7 +25,7 @@ from opcost.running.expected_times import ExpectedTimes, sizes_in
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
-COMMITTED = Database(ROOT / "database")
+COMMITTED = committed()
 
 
 def durations(rows: list[MeasurementRow], are_models: bool) -> list[tuple[float, Item, float, float]]:

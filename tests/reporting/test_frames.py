@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pandas
 import pytest
+from committed_tables import committed
 
 import opcost
 from opcost.reporting.show_lines import print_csv
 from opcost.running.request import Request
 from opcost.stages.show import Choice, show
-from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
 TABLES = {
@@ -62,11 +62,10 @@ def test_models_without_any_measurement_leave_the_columns_as_they_are(operators:
 
 
 def test_show_returns_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    committed = Database(ROOT / "database").read_once()
     for names, operators in itertools.product((("resnet50", "swin_t"), ("swin_t",)), (False, True)):
         frame = opcost.show(*names, sort="time", operators=operators, database=ROOT / "database")
         assert len(frame) == (len(names) if not operators else 194 if len(names) > 1 else 140)
-        request = Request(names, ROOT / "measurements", committed)
+        request = Request(names, ROOT / "measurements", committed())
         print_csv(show(request, Choice("time", operators=operators)), "time")
         lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
         assert list(frame.columns) == list(lines[0])

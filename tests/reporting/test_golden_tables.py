@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from committed_tables import committed
 from rich.cells import cell_len
 from rich.console import Console
 from simulated_machine import SIMULATED_CONDITIONS
@@ -54,7 +55,6 @@ from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
 from opcost.stages.replay import RebuildReport
 from opcost.stages.show import Choice, ShowReport
 from opcost.stages.show import show as show_models
-from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "tables"
@@ -236,7 +236,7 @@ def full_models() -> None:
 
 
 def qualification() -> None:
-    rows = Database(ROOT / "database").meter_qualifications.rows()
+    rows = committed().meter_qualifications.rows()
     print_qualification([row for row in rows if row.device_uuid and row.device_uuid.startswith("GPU-e47b156c")])
 
 
@@ -256,7 +256,7 @@ def advice() -> None:
 
 @cache
 def shown(*names: str, sort: str = "energy") -> ShowReport:
-    request = Request(names, ROOT / "measurements", Database(ROOT / "database"))
+    request = Request(names, ROOT / "measurements", committed())
     return show_models(request, Choice(sort))
 
 
@@ -292,7 +292,7 @@ def operators_by_saving() -> None:
 @cache
 def against(name: str, board: str, conditions: str) -> list[AgainstReport]:
     folder = ROOT / "docs" / "data" / "precisions"
-    return compare_against(Request((name,), folder / "measurements", Database(folder / board)), [conditions])
+    return compare_against(Request((name,), folder / "measurements", committed(folder / board)), [conditions])
 
 
 def models_under_two_conditions() -> None:
@@ -329,7 +329,7 @@ RESULTS = (
 
 @cache
 def held() -> list[Holdings]:
-    return find_holdings(Request((), ROOT / "measurements", Database(ROOT / "database")))
+    return find_holdings(Request((), ROOT / "measurements", committed()))
 
 
 def holdings() -> None:
@@ -381,7 +381,7 @@ def profiles_without_measuring() -> None:
     print_profile(Profile(PROFILE_REQUEST, ROOT, models), ("shufflenet_v2_x0_5", "--precision", "bf16"), top=2)
 
 
-PROFILE_REQUEST = Request((), ROOT / "measurements", Database(ROOT / "database"))
+PROFILE_REQUEST = Request((), ROOT / "measurements", committed(ROOT / "database"))
 OPERATORS_REPORT = OperatorsReport(
     LONG, 3, 3, 0, 3, 0, 0, 0.0, 9.0, {}, 15.0, False, (), 0, (), {}, *H200, {"start": 15.0}
 )

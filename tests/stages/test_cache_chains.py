@@ -869,7 +869,7 @@ def test_chains_are_what_block_0_would_count(kind: str, dtype: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_stay_of_a_size_along_a_chain(kind: str, side: int, dtype: str) -> None:
     torch.manual_seed(0)
-    function, args, _ = operator_call(Chain(kind, side, dtype=dtype).behind_a_stream, "cpu")
+    function, args, _ = operator_call(Chain(kind, side, stream_elements=1, dtype=dtype).behind_a_stream, "cpu")
     assert isinstance(function, ChainBehindAStream)
     value = args[1]
     assert isinstance(value, torch.Tensor)

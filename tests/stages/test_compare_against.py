@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pandas
 import pytest
+from committed_tables import committed
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand
 from simulated_machine import Load
 
@@ -27,7 +28,6 @@ from opcost.running.shipped_counts import ship_counts
 from opcost.stages.compare_against import AgainstReport, compare_against
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
-from opcost.storage.database import Database
 from opcost.storage.model_folders import load_configs
 
 ROOT = Path(__file__).parents[2]
@@ -249,13 +249,8 @@ def test_the_command_exits_with_2_after_a_mistake_and_with_0_otherwise(
 # Committed rows
 
 
-@cache
-def database(board: str) -> Database:
-    return Database(DATA / board).read_once()
-
-
-def committed(board: str, text: str, *names: str) -> list[AgainstReport]:
-    return compare_against(Request(names, CONFIGS, database(board)), [text])
+def compared(board: str, text: str, *names: str) -> list[AgainstReport]:
+    return compare_against(Request(names, CONFIGS, committed(DATA / board)), [text])
 
 
 @cache
@@ -298,7 +293,7 @@ def kinds_of(report: AgainstReport, prefix: str = "") -> dict[str, float]:
 def test_kinds_sum_to_calls_times_rows_as_pandas_finds_them(model: str, chosen: str) -> None:
     board = "h200_second" if model in ("resnet50", "vit_b_16") else "h200_third"
     name = f"{model}_32x3x224x224_{chosen}"
-    (report,) = committed(board, "precision=fp32,memory_format=contiguous", name)
+    (report,) = compared(board, "precision=fp32,memory_format=contiguous", name)
     ours = sum_by_pandas(board, name, chosen.partition("-channels")[0])
     theirs = sum_by_pandas(board, f"{model}_32x3x224x224_fp32", "fp32")
     assert kinds_of(report) == pytest.approx(ours)
@@ -314,7 +309,7 @@ def everything(board: str, texts: Iterable[str]) -> list[AgainstReport]:
     found: list[AgainstReport] = []
     for text in texts:
         try:
-            found += committed(board, text)
+            found += compared(board, text)
         except UserError:
             continue
     return found
@@ -337,7 +332,7 @@ def test_every_sum_of_committed_rows_is_that_of_its_kinds_and_of_its_operators(b
 
 
 def test_the_whole_of_committed_rows_is_that_of_its_file() -> None:
-    (report,) = committed("h200_second", "precision=fp32", "resnet50_bf16")
+    (report,) = compared("h200_second", "precision=fp32", "resnet50_bf16")
     wholes = table("h200_second", "full_model_measurements").query("operator.str.endswith('resnet50')")
     energies = wholes.set_index(["precision", "inputs"])["energy_at_reference_j"]
     ours, theirs = energies["bf16", "bfloat16[32, 3, 224, 224]"], energies["fp32", "float32[32, 3, 224, 224]"]
@@ -348,7 +343,7 @@ def test_the_whole_of_committed_rows_is_that_of_its_file() -> None:
 
 
 def test_layers_on_strided_inputs_cost_more_under_autocast() -> None:
-    (report,) = committed("h200_second", "precision=fp32", "vit_b_16_amp-bf16")
+    (report,) = compared("h200_second", "precision=fp32", "vit_b_16_amp-bf16")
     first = report.operators[0]
     assert (first.operator, first.costs.costs_more) == ("torch.nn.LayerNorm", True)
     assert ("strides" in first.inputs, "strides" in (first.other_inputs or "")) == (True, False)
@@ -356,7 +351,7 @@ def test_layers_on_strided_inputs_cost_more_under_autocast() -> None:
 
 
 def test_of_two_memory_formats_equal_tuples_have_the_same_row() -> None:
-    (report,) = committed("h200_second", "memory_format=contiguous", "vit_b_16_bf16-channels_last")
+    (report,) = compared("h200_second", "memory_format=contiguous", "vit_b_16_bf16-channels_last")
     assert report.chosen == ChosenConditions("bf16", "channels_last")
     saved = {
         kind.operator: (kind.costs.saved_energy_j, kind.costs.saved_energy_standard_error_j) for kind in report.kinds

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas
 import pytest
+from committed_tables import committed
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load
 
@@ -20,7 +21,6 @@ from opcost.running.request import Request
 from opcost.stages.holdings import Holdings, PartialModel, holdings
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
-from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
 PRECISIONS = ROOT / "docs" / "data" / "precisions"
@@ -33,7 +33,7 @@ RELU, GELU, SILU, LINEAR = (
 
 
 def held_in(database: Path, *names: str, execution: str | None = None, device: str | None = None) -> list[Holdings]:
-    return holdings(Request(names, ROOT / "measurements", Database(database)), execution, device)
+    return holdings(Request(names, ROOT / "measurements", committed(database)), execution, device)
 
 
 # Committed tables, as pandas finds them
@@ -109,7 +109,7 @@ def test_a_model_and_an_execution_and_a_device_can_be_chosen() -> None:
 
 
 def test_a_model_has_the_name_of_its_config_and_a_chosen_one_is_shown_in_its_precision_only() -> None:
-    configs, database = PRECISIONS / "measurements", Database(PRECISIONS / "h200_fourth")
+    configs, database = PRECISIONS / "measurements", committed(PRECISIONS / "h200_fourth")
     of_precision = {one.conditions.precision: one for one in holdings(Request((), configs, database))}
     assert [model.name for model in of_precision["fp32"].partial] == ["efficientnet_b0_32x3x224x224_fp32"]
     assert of_precision["tf32"].complete == ("convnext_tiny_32x3x224x224_tf32",)

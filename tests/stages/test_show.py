@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas
 import pytest
+from committed_tables import committed
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load
 
@@ -43,12 +44,6 @@ from opcost.units import percent
 
 ROOT = Path(__file__).parents[2]
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
-
-
-@cache
-def committed() -> Database:
-    """Return the committed database, whose tables are read once for all tests."""
-    return Database(ROOT / "database").read_once()
 
 
 @cache
@@ -131,7 +126,7 @@ def test_every_measured_model_has_a_rank_and_the_cheapest_is_first(everything: S
 def test_the_figures_are_those_of_the_comparison(everything: ShowReport) -> None:
     compared = {
         row.name: row
-        for row in Database(ROOT / "database").sum_vs_full.rows()
+        for row in committed().sum_vs_full.rows()
         if row.conditions.execution == "graph" and row.counted == "all" and row.input_data == "captured"
     }
     for model in everything.rankings[0].models:
@@ -147,7 +142,7 @@ def limited(tmp_path: Path) -> Database:
     """Three wholes at the usual power limit, and one at 400 W."""
     database = Database(tmp_path / "database")
     names = {f"torchvision.models.{name}" for name in ("resnet50", "swin_t", "vgg16", "alexnet")}
-    for row in Database(ROOT / "database").full_model_measurements.rows():
+    for row in committed().full_model_measurements.rows():
         if row.operator in names and row.conditions.execution == "graph":
             is_limited = row.operator.endswith("alexnet")
             conditions = replace(row.conditions, device_power_limit_w=400.0) if is_limited else row.conditions
@@ -665,7 +660,7 @@ def test_json_csv_and_table_have_the_same_models_in_the_same_order(capsys: pytes
 
 def test_all_remarks_are_printed_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     report = shown("resnet18", "swin_t")
-    request = Request(("resnet18", "swin_t"), ROOT / "measurements", Database(ROOT / "database"))
+    request = Request(("resnet18", "swin_t"), ROOT / "measurements", committed())
     print_remarks(report, reports_of(request, find_comparisons(request)))
     printed = capsys.readouterr().out
     assert "swin_t_32x3x224x224 (graph): " in printed or "swin_t_32x3x224x224: " in printed
@@ -674,7 +669,7 @@ def test_all_remarks_are_printed_when_asked_for(capsys: pytest.CaptureFixture[st
 
 
 def test_remarks_are_said_to_be_none_if_no_model_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    request = Request(("resnet18_32x3x224x224",), ROOT / "measurements", Database(ROOT / "database"))
+    request = Request(("resnet18_32x3x224x224",), ROOT / "measurements", committed())
     report = show(request, Choice(execution="eager"))
     print_remarks(report, reports_of(request, find_comparisons(request)))
     assert capsys.readouterr().out == "No remarks: no sum of these models can be compared with a whole model.\n"
