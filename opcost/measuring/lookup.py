@@ -7,9 +7,10 @@ multiply float32, and reductions in bf16 or fp16 are of products in these dtypes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
-from functools import lru_cache
+from functools import cache, lru_cache
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from opcost.measuring.conditions import AUTOCAST_DTYPES, FP32_DTYPE, Conditions
@@ -49,7 +50,13 @@ def lookup_key(operator: OperatorTuple, conditions: Conditions) -> LookupKey:
     """
     is_changed_inside = operator.is_model or conditions.precision in AUTOCAST_DTYPES
     without = frozenset[str]() if is_changed_inside else irrelevant_fields(operator)
-    return tuple(getattr(conditions, name) for name in _NAMES if name not in without)
+    return _getter_of_others(without)(conditions)
+
+
+@cache
+def _getter_of_others(without: frozenset[str]) -> Callable[[Conditions], LookupKey]:
+    """Return the function that returns all conditions but these; sums ask for thousands of keys."""
+    return attrgetter(*(name for name in _NAMES if name not in without))
 
 
 @lru_cache(OPERATORS_KEPT)

@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Generic, TypeVar
 
-from opcost.columns import Columns, values_of
+from opcost.columns import Columns, columns_of
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.storage.files import replace_file
@@ -291,15 +291,12 @@ class ReadTable(CsvTable[Row]):
 
     def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
         """Return rows, see ``CsvTable.rows``. All lines are parsed, whether wanted or not."""
-        return [row for row in self._all_rows if wanted is None or wanted(_first_cell(row))]
+        first = columns_of(self.row_type)[0].name
+        return [row for row in self._all_rows if wanted is None or wanted(str(getattr(row, first)))]
 
     @cached_property
     def _all_rows(self) -> list[Row]:
         return super().rows()
-
-
-def _first_cell(row: Columns) -> str:
-    return str(values_of(row)[0])
 
 
 def _header_of(file: IO[bytes]) -> bytes:

@@ -136,6 +136,8 @@ def _of_best_quality(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
 
 
 def _of_highest_quality(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
+    if len(rows) == 1:
+        return list(rows)
     of_quality: dict[tuple[bool, bool, bool], list[MeasurementRow]] = {}
     for row in rows:
         quality = (EnergyBasis.MEASURED.is_known(row), not is_flagged(row.measurement), ran_as_requested(row))
