@@ -63,7 +63,7 @@ ELSEWHERE = {"filter", "measure"}
 def run_without_torch(command: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     words = [word.format(folder=folder) for word in (*command.split(), *arguments)]
     program = [sys.executable, "-c", WITHOUT_TORCH, *words]
-    return subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return warm_python.run(program, ROOT, libraries=warm_python.WITHOUT_TORCH)
 
 
 @pytest.mark.parametrize("command", WORKING)

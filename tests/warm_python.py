@@ -1,9 +1,9 @@
-"""Commands in a Python that has imported torch already, as importing it takes four seconds of each command.
+"""Commands in a Python that has imported torch already: without it, importing torch takes four seconds of each command.
 
-A server, one for each process of the tests, imports the libraries below, and nothing of opcost. It forks a child for
-each command. The child has the command's arguments, folder, environment and streams, and imports opcost from where the
-command would. ``run`` stands for ``subprocess.run`` where a test does not depend on what is imported, on a library that
-another one replaces, on options of Python, or on signals.
+A server, one for each process of the tests, imports libraries, and nothing of opcost. It forks a child for each
+command. The child has the command's arguments, folder, environment and streams, and imports opcost from where the
+command would. ``run`` stands for ``subprocess.run`` where a test does not depend on when these libraries are imported,
+on options of Python, or on signals.
 """
 
 from __future__ import annotations
@@ -26,14 +26,26 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
-LIBRARIES = ("torch", "torchvision.models", "pandas", "pydantic", "rich.console", "rich.table", "yaml")
+WITHOUT_TORCH = ("pandas", "pydantic", "rich.console", "rich.table", "yaml")
+LIBRARIES = ("torch", "torchvision.models", *WITHOUT_TORCH)
 """What most commands import. Not matplotlib, which tests replace, and which few commands need."""
 
 
 def run(
-    command: Sequence[str | Path], cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout: int = 300
+    command: Sequence[str | Path],
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: int = 300,
+    libraries: tuple[str, ...] = LIBRARIES,
 ) -> subprocess.CompletedProcess[str]:
     """Run this Python with a script, with ``-m`` and a module, or with ``-c`` and a program.
+
+    Args:
+        command: the words of a command line.
+        cwd: its folder; None for that of the tests.
+        env: its environment; None for that of the tests.
+        timeout: how long it may take, in s.
+        libraries: those that are imported already.
 
     Raises:
         subprocess.TimeoutExpired: the command did not end within this time, in s.
@@ -42,7 +54,7 @@ def run(
     assert python == sys.executable
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder, name) for name in ("stdout", "stderr")]
-        server = _server()
+        server = _server(libraries)
         assert server.stdin is not None
         assert server.stdout is not None
         request = {
@@ -62,18 +74,18 @@ def run(
 
 
 @cache
-def _server() -> subprocess.Popen[str]:
+def _server(libraries: tuple[str, ...]) -> subprocess.Popen[str]:
     # A fork takes no threads along. Paths of the caller are those of each command.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, __file__]
+    command = [sys.executable, __file__, *libraries]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
     atexit.register(server.communicate)
     return server
 
 
-def _serve() -> None:
-    for library in LIBRARIES:
+def _serve(libraries: Sequence[str]) -> None:
+    for library in libraries:
         importlib.import_module(library)
     paths = sys.path[1:]
     gc.freeze()
@@ -94,13 +106,13 @@ def _become(
 ) -> NoReturn:
     """Run a command as this process."""
     signal.alarm(timeout_s)
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
     for descriptor, path in enumerate((os.devnull, *streams)):
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), descriptor)
     status = 1
     try:
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
         _run(arguments, [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path], paths)
         status = 0
     except SystemExit as end:
@@ -136,4 +148,4 @@ def _run(arguments: Sequence[str], first: Sequence[str], paths: Sequence[str]) -
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(sys.argv[1:])
