@@ -228,7 +228,7 @@ class _Phase:
 
 
 class _Course(NamedTuple):
-    """What the device did at some times, as its phases say: arrays of one value for each time."""
+    """The state of the device at some times, by its phases: arrays of one value for each time."""
 
     begin_s: FloatArray
     burst_begin_s: FloatArray

@@ -6,10 +6,13 @@ of keyword arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import torch
 from torch import nn
 from torch.utils._pytree import tree_map
@@ -59,10 +62,8 @@ class PythonFile:
         Raises:
             CannotBuildError: the function raises an error or returns no module, or there are no inputs.
         """
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_of(operator))
-            with own_frames(self.code):
-                result = self._function()(**arguments_of(operator, device))
+        with _seeded(seed_of(operator)), own_frames(self.code):
+            result = self._function()(**arguments_of(operator, device))
         model, examples = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(model, nn.Module):
             raise CannotBuildError(
@@ -84,6 +85,21 @@ class PythonFile:
             text = "a value and no function" if hasattr(module, self.code.function) else "not there"
             raise CannotBuildError(f"{self.code}: {self.code.function} is {text}")
         return found  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed all generators that a function may draw from, because a model is built in several processes."""
+    states = random.getstate(), numpy.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        numpy.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            numpy.random.set_state(states[1])
 
 
 def register_operations(code: UserCode) -> None:

@@ -47,11 +47,6 @@ class WantedModel:
     inputs: None = None
     arguments: tuple[tuple[str, PlainValue], ...] = ()
 
-    @property
-    def argument_names(self) -> tuple[str, ...]:
-        """The names of the arguments."""
-        return tuple(name for name, _ in self.arguments)
-
     def where(self, key: str) -> str:
         """Return the argument that gives a key."""
         return ARGUMENTS.get(key, key)
@@ -87,10 +82,11 @@ class WantedModel:
     def is_described_by(self, config: ModelConfig) -> bool:
         """Return whether a config, with all of its keys, describes this model."""
         own = {"model_name": self.model_name, "input_size": self.input_size, **USUAL_KEYS, **self.further_keys}
-        return all(getattr(config, key) == value for key, value in own.items())
+        # 1, 1.0 and True are equal in Python, but build different models.
+        return all(repr(getattr(config, key)) == repr(value) for key, value in own.items())
 
 
-USUAL_KEYS: Mapping[str, object] = {"weights_name": None, "seed": 0, "composites": ()}
+USUAL_KEYS: Mapping[str, object] = {"weights_name": None, "seed": 0, "composites": (), "inputs": None}
 """Keys that a profile leaves at their default."""
 
 

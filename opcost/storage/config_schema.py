@@ -65,7 +65,13 @@ def _refuse_none(name: str) -> str:
     return name
 
 
-_Name = Annotated[str, Field(pattern=r"^\S+$", max_length=LONGEST_NAME)]
+def _refuse_unprintable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("a character that cannot be shown")
+    return name
+
+
+_Name = Annotated[str, Field(pattern=r"^\S+$", max_length=LONGEST_NAME), AfterValidator(_refuse_unprintable)]
 _OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=LONGEST_NAME)]
 _WhitelistedName = Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*|\*)$", max_length=LONGEST_NAME)]
 _InputSize = Annotated[list[PositiveInt], Field(min_length=2, max_length=6)]

@@ -245,6 +245,9 @@ def _tree_mistakes(document: Document, values: dict[str, Any]) -> list[Mistake]:
     values["inputs"], further = inputs_in(nodes.get("inputs"))
     mistakes += further
     is_file = ModelName.of(str(values.get("model_name", ""))).is_file
+    if is_file and values["weights_name"] is not None:
+        text = "weights_name: a user's function loads its weights itself; write weights_name: null"
+        mistakes.append((line_of(nodes["weights_name"]), text))
     if "inputs" in nodes:
         both = [key for key in ("input_size", "batch") if key in nodes]
         mistakes += [(line_of(nodes[key]), f"{key}: given beside inputs; keep one of both") for key in both]

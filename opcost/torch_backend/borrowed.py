@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from opcost.torch_backend.flops import tensors_of
+from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.ready_model import ReadyModel
 
 
@@ -18,8 +19,8 @@ from opcost.torch_backend.ready_model import ReadyModel
 def borrowed(model: nn.Module, inputs: Any, device: str | None = None) -> Iterator[ReadyModel]:
     """Yield a user's model in eval mode on a device; afterwards all is as before, also after an exception.
 
-    This holds for the modes of all modules, for parameters, gradients and buffers with their contents, and for the
-    device. The inputs are copied.
+    This holds for the modes of all modules, the device, parameters and gradients, and buffers with their contents. A
+    ``forward`` that changes its weights in place changes them. The inputs are copied.
 
     Args:
         model: the user's.
@@ -78,5 +79,5 @@ def _restored(model: nn.Module) -> Iterator[None]:
         for buffer, data, content in buffers:
             buffer.data = data
             # A buffer that was made in inference mode can be changed in it only.
-            with torch.inference_mode():
+            with INFERENCE.context():
                 buffer.copy_(content)

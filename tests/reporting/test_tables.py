@@ -165,7 +165,7 @@ def test_rebuilt_tuples_are_shown_with_those_that_are_not(capsys: pytest.Capture
 
 def test_kernels_are_shown_alone_beside_the_model(capsys: pytest.CaptureFixture[str]) -> None:
     kinds = (KindOfOperator("Conv2d", 3, 0.004, 0.005, 0.003), KindOfOperator("nms", 1, 0.001, None, 0.0))
-    print_kernels([KernelsReport("a", 9, 0.005, 0.99, 0.6, kinds, ("1 ms: torch.nms: why",))])
+    print_kernels([KernelsReport("a", 9, 0.005, 0.99, 0.6, kinds, (), ("1 ms: torch.nms: why",))])
     output = capsys.readouterr().out
     assert row_of(output, "a ") == ["a", "4", "5.000 ms", "-", "-", "60.0 %"]
     assert row_of(output, "Conv2d") == ["Conv2d", "3", "4.000 ms", "5.000 ms", "1.250", "75.0 %"]
