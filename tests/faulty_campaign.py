@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
