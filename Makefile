@@ -60,7 +60,7 @@ zoo: .venv/installed  ## run every operator tuple of every model alone, and comp
 	@$(venv_python) general_pipeline_block0.py '*' --meta --measurements build/zoo/measurements
 	@$(venv_python) -m opcost check-operators '*' --measurements build/zoo/measurements
 
-test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the tests (7 minutes on 2 cores)
+test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the tests (5.5 minutes on 2 cores)
 	@$(venv_python) -m ruff check
 	@$(venv_python) -m ruff format --check
 	@$(venv_python) -m mypy
