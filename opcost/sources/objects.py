@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 from opcost import __version__
 from opcost.errors import CannotMeasureError
 from opcost.operators.tuples import OperatorTuple
-from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts
+from opcost.sources.ports import ConfiguredModel, ListedModel
 
 if TYPE_CHECKING:
     from opcost.torch_backend.ready_model import ReadyModel
-
-NOTHING_PUBLISHED = PublishedFacts(None, None)
 
 
 def library() -> str:
@@ -27,7 +25,7 @@ def names() -> list[str]:
 
 def listed(model_name: str) -> ListedModel:
     """Return the facts of a model: none but its name is known."""
-    return ListedModel(model_name, "object", (), True, NOTHING_PUBLISHED, is_foreign=True)
+    return ListedModel(model_name, "object", (), True, is_foreign=True)
 
 
 def mistakes(config: ConfiguredModel) -> list[str]:

@@ -51,6 +51,9 @@ class PublishedFacts:
     parameters: int | None
 
 
+NOTHING_PUBLISHED = PublishedFacts(None, None)
+
+
 @dataclass(frozen=True)
 class ListedModel:
     """A model as listed by its source.
@@ -65,7 +68,7 @@ class ListedModel:
     task: str
     input_size: tuple[int, ...]
     is_data_dependent: bool
-    published: PublishedFacts
+    published: PublishedFacts = NOTHING_PUBLISHED
     is_foreign: bool = False
 
 

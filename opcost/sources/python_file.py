@@ -21,7 +21,7 @@ from opcost.errors import CannotBuildError
 from opcost.operators.tuples import OperatorTuple, seed_of
 from opcost.operators.user_code import UserCode
 from opcost.sources.arguments import arguments_of
-from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts
+from opcost.sources.ports import ConfiguredModel, ListedModel
 from opcost.sources.user_frames import own_frames
 from opcost.sources.user_modules import module_of
 from opcost.torch_backend.inputs import model_inputs
@@ -31,7 +31,7 @@ from opcost.torch_backend.weight_form import stored_like, tensor_stored_like
 
 def facts_of(function: str) -> ListedModel:
     """Return what is known of a model without running its code: the name of its function."""
-    return ListedModel(function, "", (), False, PublishedFacts(None, None), is_foreign=True)
+    return ListedModel(function, "", (), False, is_foreign=True)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from opcost.errors import CannotMeasureError
 from opcost.operators.tuples import OperatorTuple, seed_of
 from opcost.sources.arguments import arguments_of, building, reserved_mistakes, weights_file, weights_mistakes
-from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
+from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.weight_form import stored_like
@@ -41,9 +41,7 @@ def listed(model_name: str) -> ListedModel:
         raise CannotMeasureError(f"this version of timm has no model {model_name!r}{question and f'; {question}'}")
     known = timm.get_pretrained_cfg(model_name)
     size = (3, 224, 224) if known is None else known.input_size
-    return ListedModel(
-        model_name, "classification", (BATCH_SIZE, *size), False, PublishedFacts(None, None), is_foreign=True
-    )
+    return ListedModel(model_name, "classification", (BATCH_SIZE, *size), False, is_foreign=True)
 
 
 def mistakes(config: ConfiguredModel) -> list[str]:

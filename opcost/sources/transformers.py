@@ -30,7 +30,7 @@ from opcost.operators.tuples import (
     tensor_specs,
 )
 from opcost.sources.arguments import arguments_of, building, weights_file, weights_mistakes
-from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
+from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.weight_form import store_weights
@@ -75,9 +75,7 @@ def listed(model_name: str) -> ListedModel:
     side = getattr(_usual_configuration(cls), "image_size", None)
     if cls.main_input_name == IMAGE and isinstance(side, int):
         size = (USUAL_IMAGE[0], side, side)
-    return ListedModel(
-        model_name, "", (BATCH_SIZE, *size) if size else (), False, PublishedFacts(None, None), is_foreign=True
-    )
+    return ListedModel(model_name, "", (BATCH_SIZE, *size) if size else (), False, is_foreign=True)
 
 
 def _class_of(model_name: str) -> Any:

@@ -56,8 +56,7 @@ def measure_full_models(
     request: Request, protocol_for: ProtocolFor, open_bench: OpenBench, progress: Progress
 ) -> list[FullModelReport]:
     """Measure each chosen model as a whole, unless the database has it."""
-    # The check imports torch, which the plan for a product does without.
-    configs = request.configs(None if request.is_product else request.check)
+    configs = request.configs(request.check)
     shipped = sizes_in(request.database.model_operators)
     works = [_work(request, config, shipped) for config in configs]
     begin_s = time.monotonic()

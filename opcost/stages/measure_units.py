@@ -69,7 +69,7 @@ def measure_units(
     """
     request = replace(request, same_board=True)
     # Before the operators are measured, which takes minutes and runs no code of a user.
-    names = tuple(config.name for config in request.open_configs(None if request.is_product else request.check))
+    names = tuple(config.name for config in request.open_configs(request.check))
     begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as bench:
 
