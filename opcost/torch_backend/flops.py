@@ -7,6 +7,7 @@ every operation that is neither a view nor an allocation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+from torch.utils.flop_counter import flop_registry
 
 from opcost.operators.counts import OperationWithoutFormula
 from opcost.operators.input_roles import WRITE_ONLY
@@ -201,15 +202,20 @@ def tensors_of(values: Any) -> list[torch.Tensor]:
 
 def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     packet = func._overloadpacket
-    if packet in flop_registry:
-        return int(flop_registry[packet](*args, **kwargs, out_val=result))
-    formula = FORMULAS.get(packet.__name__)
-    return 0 if formula is None else formula(*args)
+    formula = FORMULAS.get(packet.__name__) if func.namespace in NAMESPACES else None
+    if formula is not None:
+        return formula(*args)
+    return int(flop_registry[packet](*args, **kwargs, out_val=result)) if packet in flop_registry else 0
 
 
 def _attention_flop(query: Any, key: Any, value: Any, *_: Any) -> int:
-    """FLOPs of scaled dot-product attention, for whose CPU kernel older versions of torch have no formula."""
-    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+    """FLOPs of scaled dot-product attention: each query head with all positions of a key's head.
+
+    Keys and values may have fewer heads than queries, which torch 2.11 and older refuse to count.
+    """
+    *heads, width = query.shape
+    positions = key.shape[-2]
+    return int(2 * math.prod(heads) * positions * (width + value.shape[-1]))
 
 
 def _vector_flop(matrix: Any, *_: Any) -> int:
@@ -256,8 +262,13 @@ def _is_alias(value: Any) -> bool:
 ENCODER_LAYER_HIDDEN_WEIGHT = 12
 """Index of the first linear layer's weight among the arguments of ``_transformer_encoder_layer_fwd`` after width."""
 
+ATTENTION = tuple(
+    f"_scaled_dot_product_{kernel}"
+    for kernel in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
+)
+
 FORMULAS: Mapping[str, Callable[..., int]] = {
-    "_scaled_dot_product_flash_attention_for_cpu": _attention_flop,
+    **dict.fromkeys(ATTENTION, _attention_flop),
     "_native_multi_head_attention": _native_attention_flop,
     "_transformer_encoder_layer_fwd": _encoder_layer_flop,
     "_grouped_mm": _grouped_product_flop,
@@ -266,7 +277,7 @@ FORMULAS: Mapping[str, Callable[..., int]] = {
     "vdot": _vector_flop,
     "addmv": _added_vector_flop,
 }
-"""Formulas for operations without one in ``torch.utils.flop_counter``, by their positional arguments."""
+"""Formulas by positional arguments, for operations without one in ``torch.utils.flop_counter`` that holds for all."""
 
 
 def total(costs: Iterable[OperationCost]) -> OperationCost:

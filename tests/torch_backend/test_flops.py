@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from opcost.torch_backend.flops import CostCounter, OperationCost, tensor_bytes, total
+from opcost.torch_backend.flops import CostCounter, OperationCost, operation_cost, tensor_bytes, total
 
 FLOAT = 4
 INT64 = 8
@@ -104,6 +104,16 @@ def test_scaled_dot_product_attention_is_two_products(length: int) -> None:
     counted = costs(lambda: F.scaled_dot_product_attention(query, key, key))
     assert sum(cost.flop for cost in counted) == 2 * (2 * 2 * 4 * 5 * length * 8)
     assert len(counted) == 1
+
+
+@pytest.mark.parametrize(
+    "kernel", ["flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu"]
+)
+def test_attention_of_grouped_queries_has_a_product_for_each_query_head(kernel: str) -> None:
+    query, key = torch.zeros(2, 8, 5, 16), torch.zeros(2, 2, 7, 16)
+    value = torch.zeros(2, 2, 7, 4)
+    operation = getattr(torch.ops.aten, f"_scaled_dot_product_{kernel}").default
+    assert operation_cost(operation, (query, key, value), {}, query).flop == 2 * (2 * 8 * 5 * 7) * (16 + 4)
 
 
 def test_native_attention_is_four_projections_and_two_products() -> None:
