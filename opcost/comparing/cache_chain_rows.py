@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from opcost.columns import ABOVE_0, COUNT_FROM_1, MOMENT, SIGNED, Column, Columns
-from opcost.comparing.cache_chains import BLOCKS, SIDES, STREAM_ELEMENTS, Chain, chains_of, streams_of
+from opcost.comparing.cache_chains import (
+    BLOCKS,
+    KINDS,
+    SIDES,
+    STREAM_ELEMENTS,
+    Chain,
+    chains_of,
+    layer_chains,
+    streams_of,
+)
 from opcost.estimates import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
 from opcost.measuring.conditions import DEVICE_UUID, FP32_DTYPE, GRAPH, WARM, Conditions
 from opcost.measuring.flags import joined_notes, meanings
@@ -67,11 +76,11 @@ def excess_of_call(
 ) -> Excess:
     """Return the mean additional cost of a call in a chain over a call in a loop of itself.
 
-    Elementwise operators in a chain of another kind cancel, because the elementwise chain is subtracted.
+    Other calls in the chain cancel, because a chain of them alone is subtracted.
 
     Args:
         whole: the chain after its stream.
-        before: the stream alone for the elementwise chain, the elementwise chain for others.
+        before: what is subtracted, see ``Chain.subtracted``.
         own: the row of each operator of a block that is not in ``before``; equal operators have equal rows.
         blocks: number of blocks of the chain.
     """
@@ -144,16 +153,20 @@ def missing_chains(rows: Iterable[ChainRow], dtype: str = FP32_DTYPE) -> list[Ch
     """
     attempts = Counter(((row.kind, row.memory_bytes, row.design), row.time_s is None) for row in rows)
     done = {key for (key, was_refused), times in attempts.items() if times >= RETRIES.runs or not was_refused}
-    chains = (
+    on_images = (
         chain for side in SIDES for stream in streams_of(side) for chain in chains_of(side, BLOCKS, stream, dtype)
     )
-    return [chain for chain in chains if (chain.kind, chain.memory_bytes, chain.design) not in done]
+    return [
+        chain
+        for chain in (*on_images, *layer_chains(dtype))
+        if (chain.kind, chain.memory_bytes, chain.design) not in done
+    ]
 
 
 def missing_sides(rows: Iterable[ChainRow], dtype: str = FP32_DTYPE) -> list[int]:
-    """Return the sides of missing chains in a dtype behind the full stream."""
-    missing = missing_chains(rows, dtype)
-    return list(dict.fromkeys(chain.side for chain in missing if chain.stream_elements == STREAM_ELEMENTS))
+    """Return the sides of missing chains on images in a dtype behind the full stream."""
+    on_images = [chain for chain in missing_chains(rows, dtype) if chain.kind in KINDS]
+    return list(dict.fromkeys(chain.side for chain in on_images if chain.stream_elements == STREAM_ELEMENTS))
 
 
 def of_the_same_card(rows: Iterable[ChainRow], conditions: Conditions) -> list[ChainRow]:

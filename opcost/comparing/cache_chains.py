@@ -24,6 +24,35 @@ weights. Other convolutions are two to four kernels, more for larger filters."""
 
 PRODUCTS = (DEPTHWISE, MATRIX, FILTER)
 
+LAYER_NORM, ADDITION, LINEAR, WIDE_LINEAR = "layer norm", "addition", "linear", "wide linear"
+LAYER_KINDS = (LAYER_NORM, ADDITION, LINEAR, WIDE_LINEAR)
+"""Kinds of operators of transformers, which run on tokens instead of images: norms over a token; additions to a tensor
+that was written several calls before; matrices of ``WIDTH`` and of ``LARGE_WIDTH``, a part of which a loop of itself
+finds in a cache. Sums are corrected without them, too: see ``IMAGE_KIND``."""
+
+IMAGE_KIND = {LAYER_NORM: NORM, ADDITION: ELEMENTWISE, LINEAR: MATRIX, WIDE_LINEAR: MATRIX}
+"""The kind whose correction applies where that of a kind on tokens is unknown."""
+
+TOKENS, LARGE_TOKENS, BRANCH = "elementwise on tokens", "elementwise on large tokens", "branch"
+"""Chains of the same calls without those of a kind on tokens. A branch is four times as wide inside."""
+
+BASE = {
+    **dict.fromkeys((ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER), ELEMENTWISE),
+    LAYER_NORM: TOKENS,
+    LINEAR: TOKENS,
+    WIDE_LINEAR: LARGE_TOKENS,
+    ADDITION: BRANCH,
+}
+"""The chain that is subtracted from one of a kind. The elementwise chain itself is compared with its stream."""
+
+WIDTH, LARGE_WIDTH = 1024, 3072
+WIDTHS = {
+    **dict.fromkeys((TOKENS, BRANCH, LAYER_NORM, ADDITION, LINEAR), WIDTH),
+    **dict.fromkeys((LARGE_TOKENS, WIDE_LINEAR), LARGE_WIDTH),
+}
+"""Elements of a token. Square matrices of these widths have 2 MB and 19 MB in 16 bits: below and near the size of
+caches (50 MB), as most matrices of transformers."""
+
 BLOCKS = 6
 """Number of blocks of a chain, each with its own weights. Models repeat few kinds of layers, so code is fetched from
 memory once and used several times. The number is a choice: with 1 sums are too large, 12 gives the same as 6
@@ -42,10 +71,13 @@ SHORTER_STREAMS = (2**21, 2**23, 2**25)
 
 BATCH, CHANNELS = 16, 64
 
+CALLS_IN_BLOCK = 4
+ADD = "torch.Tensor.add"
+
 SIXTEEN_BITS = "bfloat16"
 """The dtype of chains besides float32."""
 
-WITH_WEIGHTS = ("Conv2d", "BatchNorm2d")
+WITH_WEIGHTS = ("Conv2d", "BatchNorm2d", "LayerNorm", "Linear")
 """Modules of chains that have weights."""
 
 COARSE_SIDES = (8, 112, 160, 48, 80, 24, 64)
@@ -56,6 +88,9 @@ square of the 51 committed ones; 0.47 % at most), fewer by 0.8 % and more (``doc
 
 PRODUCT_SIDES = (8, 24, 48, 64, 80, 112)
 """Sides for products. Half of the sides suffice, because products take longer and depend less on caches."""
+
+LAYER_SIDES = {**dict.fromkeys((LAYER_NORM, ADDITION, LINEAR), PRODUCT_SIDES), WIDE_LINEAR: (8, 24, 48, 80)}
+"""Sides of the squares of tokens by kind. Tokens of ``WIDTH`` have the bytes of the images of that side."""
 
 SMALL_SIDES = (8, 24)
 """Sides for chains behind shorter streams: models that move little have small tensors. Larger images evict from caches
@@ -74,10 +109,11 @@ Modules: TypeAlias = tuple[tuple[str, Mapping[str, PlainValue]], ...]
 
 @dataclass(frozen=True)
 class Chain:
-    """Repeated blocks of operators on images of one side, each operator on the output of the one before.
+    """Repeated blocks of operators, each on the output of the one before.
 
-    A block of another kind than elementwise alternates between this kind and elementwise operators, as models do. The
-    chain runs behind a stream of ``stream_elements`` in fp32. Its images and weights are stored in ``dtype``.
+    They run on images, or on tokens, of which ``side`` squared have the bytes of the images. A block of another kind
+    than elementwise alternates between this kind and elementwise operators, as models do. The chain runs behind a
+    stream of ``stream_elements`` in fp32. Its images and weights are stored in ``dtype``.
     """
 
     kind: str
@@ -89,16 +125,20 @@ class Chain:
     @property
     def own(self) -> tuple[OperatorTuple, ...]:
         """The operators of its kind in a block."""
+        if self.kind == ADDITION:
+            return CALLS_IN_BLOCK * (
+                OperatorTuple(ADD, (), (self._operand, replace(self._operand, identity=1)), mode=None),
+            )
         return self._of(MODULES[self.kind])
 
     @property
     def operators(self) -> tuple[OperatorTuple, ...]:
-        """All operators of a block, as block 0 counts them."""
+        """All operators of a block on images, as block 0 counts them."""
         return self._of(block(self.kind))
 
     def _of(self, modules: Modules) -> tuple[OperatorTuple, ...]:
         return tuple(
-            OperatorTuple(f"torch.nn.{name}", self._with_weights(name, parameters), (self._images,))
+            OperatorTuple(f"torch.nn.{name}", self._with_weights(name, parameters), (self._operand,))
             for name, parameters in modules
         )
 
@@ -114,7 +154,7 @@ class Chain:
     @property
     def memory_bytes(self) -> int:
         """The bytes that a call reads and writes, without weights."""
-        return 2 * self._images.floating_bytes
+        return (3 if self.kind == ADDITION else 2) * self._operand.floating_bytes
 
     @property
     def stream_bytes(self) -> int:
@@ -123,25 +163,32 @@ class Chain:
 
     @property
     def behind_a_stream(self) -> OperatorTuple:
-        """The chain as one operator, on a copy of images that is made after the stream."""
+        """The chain as one operator, on a copy of its input that is made after the stream."""
         parameters: tuple[tuple[str, PlainValue], ...] = (("blocks", self.blocks), ("kind", self.kind))
         return OperatorTuple(CHAIN, (*parameters, *self._weights), self._inputs)
 
     @property
     def before(self) -> OperatorTuple:
-        """The part before the chain as one operator: the stream is read, then images of this side are copied."""
+        """The part before the chain as one operator: the stream is read, then images or tokens are copied."""
         return OperatorTuple(STREAM, inputs=self._inputs)
 
     @property
-    def elementwise(self) -> Chain:
-        """The elementwise chain on the same images behind the same stream."""
-        return replace(self, kind=ELEMENTWISE)
+    def base(self) -> Chain:
+        """The chain behind the same stream that is subtracted; of an elementwise one itself."""
+        return replace(self, kind=BASE[self.kind])
+
+    @property
+    def subtracted(self) -> OperatorTuple:
+        """What runs before and between the calls of its kind, as one operator."""
+        return self.before if self.kind == ELEMENTWISE else self.base.behind_a_stream
 
     @property
     def parts(self) -> tuple[OperatorTuple, ...]:
         """The different operators whose measurements the chain's correction follows from, its own last."""
-        others = (*self.elementwise.operators, self.before, self.elementwise.behind_a_stream)
-        return tuple(dict.fromkeys((*others, *self.own, self.behind_a_stream)))
+        before: tuple[OperatorTuple, ...] = (self.subtracted,)
+        if self.kind not in LAYER_KINDS:
+            before = (*self.base.operators, self.before, self.base.behind_a_stream)
+        return tuple(dict.fromkeys((*before, *self.own, self.behind_a_stream)))
 
     @property
     def design(self) -> str:
@@ -152,11 +199,14 @@ class Chain:
 
     @property
     def _inputs(self) -> tuple[TensorSpec, ...]:
-        return TensorSpec((self.stream_elements,), FP32_DTYPE), replace(self._images, identity=1)
+        return TensorSpec((self.stream_elements,), FP32_DTYPE), replace(self._operand, identity=1)
 
     @property
-    def _images(self) -> TensorSpec:
-        return TensorSpec((BATCH, CHANNELS, self.side, self.side), self.dtype)
+    def _operand(self) -> TensorSpec:
+        """Images or tokens, the input and the output of each call."""
+        width = WIDTHS.get(self.kind)
+        shape = (BATCH, CHANNELS, self.side, self.side) if width is None else (self.side**2, width)
+        return TensorSpec(shape, self.dtype)
 
     @property
     def _weights(self) -> tuple[tuple[str, str], ...]:
@@ -165,9 +215,9 @@ class Chain:
 
 
 def block(kind: str) -> Modules:
-    """Return the modules of one block in order."""
-    if kind == ELEMENTWISE:
-        return MODULES[kind]
+    """Return the modules of one block of a kind in order; additions and branches are no modules of ``torch.nn``."""
+    if kind in (ELEMENTWISE, TOKENS, LARGE_TOKENS):
+        return MODULES[ELEMENTWISE]
     return tuple(module for pair in zip(MODULES[ELEMENTWISE], MODULES[kind], strict=True) for module in pair)
 
 
@@ -177,6 +227,13 @@ def chains_of(
     """Return the chains on images of one side behind one stream; the elementwise one comes first."""
     kinds = [kind for kind in KINDS if kind not in PRODUCTS or side in PRODUCT_SIDES]
     return tuple(Chain(kind, side, blocks, stream_elements, dtype) for kind in kinds)
+
+
+def layer_chains(dtype: str = FP32_DTYPE, blocks: int = BLOCKS) -> tuple[Chain, ...]:
+    """Return the chains on tokens behind the full stream, kind by kind."""
+    return tuple(
+        Chain(kind, side, blocks, STREAM_ELEMENTS, dtype) for kind in LAYER_KINDS for side in LAYER_SIDES[kind]
+    )
 
 
 def chain_dtype(precision: str) -> str:
@@ -198,6 +255,10 @@ def _convolution(width: int, **parameters: PlainValue) -> tuple[str, Mapping[str
     return "Conv2d", {**size, **padding, **parameters, "bias": False}
 
 
+def _matrix(width: int) -> tuple[str, Mapping[str, PlainValue]]:
+    return "Linear", {"in_features": width, "out_features": width, "bias": False}
+
+
 MODULES: Mapping[str, Modules] = {
     ELEMENTWISE: (
         ("LeakyReLU", {"negative_slope": 0.9}),
@@ -209,6 +270,9 @@ MODULES: Mapping[str, Modules] = {
     DEPTHWISE: 2 * (_convolution(3, groups=CHANNELS), _convolution(5, groups=CHANNELS)),
     MATRIX: 4 * (_convolution(1),),
     FILTER: 2 * (_convolution(3), _convolution(5)),
+    LAYER_NORM: CALLS_IN_BLOCK * (("LayerNorm", {"normalized_shape": (WIDTH,)}),),
+    LINEAR: CALLS_IN_BLOCK * (_matrix(WIDTH),),
+    WIDE_LINEAR: CALLS_IN_BLOCK * (_matrix(LARGE_WIDTH),),
 }
 """The operators of a block by kind, four of each. Elementwise operators are different kernels, none of which makes
 values equal or small when repeated, because that would change power and sometimes time."""

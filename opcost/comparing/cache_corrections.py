@@ -1,4 +1,4 @@
-"""Cache corrections of operators, by their kind and the bytes that they move."""
+"""Cache corrections of operators, by their kind, the bytes that they move and the bytes of their weights."""
 
 from __future__ import annotations
 
@@ -10,20 +10,31 @@ from typing import TypeAlias
 
 from opcost.comparing.cache_chain_rows import ChainRow, Excess, is_corrected, missing_sides, of_the_same_card
 from opcost.comparing.cache_chains import (
+    ADDITION,
+    CHANNELS,
     COARSE_SIDES,
     DEPTHWISE,
     ELEMENTWISE,
     FILTER,
+    IMAGE_KIND,
     KINDS,
+    LARGE_WIDTH,
+    LAYER_KINDS,
+    LAYER_NORM,
+    LINEAR,
     MATRIX,
     NORM,
     SHORTER_STREAMS,
     SIDES,
+    SIXTEEN_BITS,
     SMALL_SIDES,
     STREAM_BYTES,
+    WIDE_LINEAR,
+    WIDTH,
     Chain,
     chain_dtype,
     chains_of,
+    layer_chains,
 )
 from opcost.estimates import Estimate, combined, sum_of_independent
 from opcost.measuring.conditions import FP32_DTYPE, Conditions
@@ -32,6 +43,11 @@ from opcost.operators.tuples import OperatorTuple, tensor_specs
 
 WHOLE_RATIO = 0.75
 """Share of a kind's sizes that must be known for a curve, of those that were tried."""
+
+NORMS_OF_TOKENS = ("layernorm", "rmsnorm")
+
+WEIGHT_PLACES = {"linear": 1, "addmm": 2}
+"""Functions that multiply by one matrix, with the place of the matrix among their floating-point inputs."""
 
 WITH_WEIGHTS = ("linear", "conv", "addmm", "baddbmm")
 """Prefixes of the names of functions that take weights as inputs."""
@@ -44,7 +60,31 @@ def kind_of(count: OperatorCount) -> str:
     """
     if count.flop:
         return _product_kind(count.operator)
-    return NORM if "norm" in count.operator.short_name.lower() else ELEMENTWISE
+    name = count.operator.short_name.lower().replace("_", "")
+    if "norm" in name:
+        return LAYER_NORM if name in NORMS_OF_TOKENS else NORM
+    return ADDITION if name == "add" and _adds_equal_sizes(count.operator) else ELEMENTWISE
+
+
+def _adds_equal_sizes(operator: OperatorTuple) -> bool:
+    """Return whether an addition has two different tensors of one shape as inputs."""
+    shapes = [tensor.shape for tensor in operator.floating_inputs]
+    return len(shapes) == 2 and shapes[0] == shapes[1]
+
+
+def matrix_bytes(operator: OperatorTuple) -> int | None:
+    """Return the bytes of the weights of a product with one matrix, such as a Linear; None for other operators."""
+    name = operator.short_name.lower()
+    if not operator.is_function and name == "linear":
+        parameters = dict(operator.parameters)
+        inputs, outputs = parameters.get("in_features"), parameters.get("out_features")
+        tensors = operator.floating_inputs
+        if isinstance(inputs, int) and isinstance(outputs, int) and tensors:
+            return inputs * outputs * (tensors[0].floating_bytes // tensors[0].elements)
+        return None
+    place = WEIGHT_PLACES.get(name) if operator.is_function else None
+    tensors = operator.floating_inputs
+    return tensors[place].floating_bytes if place is not None and place < len(tensors) else None
 
 
 def _product_kind(operator: OperatorTuple) -> str:
@@ -111,12 +151,19 @@ Curves: TypeAlias = Mapping[str, Curve]
 """A curve for each kind of operator."""
 
 
+MATRICES = {MATRIX: CHANNELS, LINEAR: WIDTH, WIDE_LINEAR: LARGE_WIDTH}
+"""The kinds of chains of square matrices with their widths, the smallest first."""
+
+ITEM_BYTES = {FP32_DTYPE: 4, SIXTEEN_BITS: 2}
+
+
 @dataclass(frozen=True)
 class Corrections:
     """The cache corrections of a card.
 
     ``curves`` are those of models that move more than ``STREAM_BYTES``. ``shorter`` has those behind shorter streams,
     with the bytes of each stream, the shortest first; it is empty if they are unknown. ``dtype`` is that of the chains.
+    Curves of ``LAYER_KINDS`` may be unknown; there are none behind shorter streams.
     """
 
     curves: Curves
@@ -135,19 +182,33 @@ class Corrections:
             return None
         streams = (*self.shorter, (STREAM_BYTES, self.curves))
         shares = shares_between([stream_bytes for stream_bytes, _ in streams], moved_bytes)
-        curves = {kind: _blended([(streams[i][1][kind], share) for i, share in shares.items()]) for kind in self.curves}
+        curves = {kind: _blended([(streams[i][1][kind], share) for i, share in shares.items()]) for kind in KINDS}
         return replace(self, curves=curves, shorter=())
 
     def of(self, counts: Iterable[OperatorCount]) -> Excess:
         """Return the correction of all calls of these operators. Calls share the errors of the chains' points."""
         weights: dict[tuple[str, int], float] = {}
         for count in counts:
-            if count.computes:
-                kind = kind_of(count)
+            for kind, part in self._kinds_of(count).items():
                 for point, share in self.curves[kind].shares(moved_bytes(count)).items():
-                    weights[kind, point] = weights.get((kind, point), 0.0) + share * count.occurrences
+                    weights[kind, point] = weights.get((kind, point), 0.0) + part * share * count.occurrences
         terms = [self.curves[kind].points[point][1].times(weight) for (kind, point), weight in weights.items()]
         return _pooled(terms, sum_of_independent)
+
+    def _kinds_of(self, count: OperatorCount) -> Mapping[str, float]:
+        """Return the kinds of chains that a call is corrected by, with their weights; none if it computes nothing.
+
+        A product with a matrix lies between chains of smaller and larger matrices, by the logarithm of their bytes.
+        """
+        if not count.computes:
+            return {}
+        kind = kind_of(count)
+        weight_bytes = matrix_bytes(count.operator) if kind == MATRIX else None
+        if weight_bytes:
+            kinds = [one for one in MATRICES if one in self.curves]
+            sizes = [MATRICES[one] ** 2 * ITEM_BYTES[self.dtype] for one in kinds]
+            return {kinds[place]: share for place, share in shares_between(sizes, weight_bytes).items()}
+        return {kind if kind in self.curves else IMAGE_KIND.get(kind, kind): 1.0}
 
 
 def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
@@ -176,7 +237,16 @@ def _corrections(rows: Sequence[ChainRow], dtype: str) -> Corrections | None:
     if not all(_is_whole(found[kind], sizes[kind]) for kind in KINDS):
         return None
     curves = {kind: _curve(found[kind]) for kind in KINDS}
-    return Corrections(curves, _behind_shorter_streams(rows, curves, dtype), dtype)
+    shorter = _behind_shorter_streams(rows, curves, dtype)
+    return Corrections({**curves, **_curves_on_tokens(rows, dtype)}, shorter, dtype)
+
+
+def _curves_on_tokens(rows: Sequence[ChainRow], dtype: str) -> Curves:
+    """Return the curves of the kinds on tokens of which enough was measured."""
+    chains = layer_chains(dtype)
+    found = _excesses(rows, chains)
+    sizes = {kind: [chain.memory_bytes for chain in chains if chain.kind == kind] for kind in LAYER_KINDS}
+    return {kind: _curve(found[kind]) for kind in LAYER_KINDS if _is_whole(found[kind], sizes[kind])}
 
 
 def _excesses(rows: Iterable[ChainRow], chains: Sequence[Chain]) -> dict[str, dict[int, list[Excess]]]:

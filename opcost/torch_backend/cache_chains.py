@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 
-from opcost.comparing.cache_chains import block
+from opcost.comparing.cache_chains import ADDITION, BRANCH, CALLS_IN_BLOCK, block
 
 GAIN = 1.1
-"""The norm of a filter. A norm of 1 keeps the spread of values; padding and other operators reduce it."""
+"""The norm of a filter or of a matrix's row. A norm of 1 keeps the spread of values; padding and other operators reduce
+it."""
+
+BRANCH_WIDTH = 4
+"""How much wider a branch is inside: as the multilayer perceptron of a transformer."""
+
+BRANCH_GAIN = 1.98
+"""Added to its input, the output of a branch gives -0.98 times the input: values stay within a factor of two."""
 
 
 class StreamThenCopy(nn.Module):
@@ -31,6 +40,26 @@ class ChainBehindAStream(nn.Module):
         return self.chain(_copied_after(stream, images))
 
 
+class Branch(nn.Module):
+    """What runs between two additions of a transformer: reads and writes tensors that are wider than its input."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Widen the tokens, change them, and make them narrow again."""
+        wide = torch.neg(torch.cat(BRANCH_WIDTH * [tokens], dim=-1))
+        return torch.mul(wide[..., : tokens.shape[-1]], BRANCH_GAIN)
+
+
+class AddedBranch(Branch):
+    """A branch that is added to its input."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Run the branch, then add."""
+        return super().forward(tokens) + tokens
+
+
+BRANCHES: Mapping[str, type[nn.Module]] = {BRANCH: Branch, ADDITION: AddedBranch}
+
+
 def _copied_after(stream: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
     torch.sum(stream)
     return images.clone()
@@ -38,12 +67,21 @@ def _copied_after(stream: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
 
 def _modules(kind: str) -> list[nn.Module]:
     """Return the modules of one block."""
+    if kind in BRANCHES:
+        return [BRANCHES[kind]() for _ in range(CALLS_IN_BLOCK)]
     modules = [getattr(nn, name)(**parameters) for name, parameters in block(kind)]
     for module in modules:
-        if isinstance(module, nn.Conv2d):
-            # With torch's initialisation each convolution makes values three times smaller. Here they stay within a
-            # factor of five, on which power does not depend (``operators.values``).
-            nn.init.normal_(module.weight)
-            with torch.no_grad():
-                module.weight *= GAIN / module.weight.flatten(1).norm(dim=1).reshape(-1, 1, 1, 1)
+        if isinstance(module, (nn.Conv2d, nn.Linear)):
+            _keep_spread(module.weight)
     return modules
+
+
+def _keep_spread(weight: torch.Tensor) -> None:
+    """Draw weights that keep the spread of values within a factor of five, on which power does not depend.
+
+    With torch's initialisation each product makes values three times smaller (``operators.values``).
+    """
+    with torch.no_grad():
+        nn.init.normal_(weight)
+        norms = weight.flatten(1).norm(dim=1)
+        weight *= GAIN / norms.reshape(-1, *(1 for _ in weight.shape[1:]))
