@@ -347,6 +347,19 @@ def test_a_call_that_waits_in_its_midst_is_captured_in_pieces_and_computes_the_s
         x.copy_(x.flip(0))
 
 
+def test_a_model_that_asks_whether_it_is_captured_runs_as_it_was_counted() -> None:
+    x = torch.randn(1024, 1024, device=GPU)
+    noticed: list[bool] = []
+
+    def call() -> torch.Tensor:
+        noticed.append(torch.cuda.is_current_stream_capturing())
+        return torch.relu(x)
+
+    capture_calls(Calls(call), GPU)
+    assert noticed
+    assert not any(noticed)
+
+
 def test_a_model_that_waits_is_captured_in_pieces() -> None:
     model = get_model("mvit_v2_s", weights=None).eval().to(GPU)
     x = torch.randn(2, 3, 16, 224, 224, device=GPU)

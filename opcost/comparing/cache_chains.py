@@ -89,7 +89,7 @@ square of the 51 committed ones; 0.47 % at most), fewer by 0.8 % and more (``doc
 PRODUCT_SIDES = (8, 24, 48, 64, 80, 112)
 """Sides for products. Half of the sides suffice, because products take longer and depend less on caches."""
 
-LAYER_SIDES = {**dict.fromkeys((LAYER_NORM, ADDITION, LINEAR), PRODUCT_SIDES), WIDE_LINEAR: (8, 24, 48, 80)}
+LAYER_SIDES = {**dict.fromkeys((LAYER_NORM, ADDITION, LINEAR), PRODUCT_SIDES), WIDE_LINEAR: (8, 24, 48)}
 """Sides of the squares of tokens by kind. Tokens of ``WIDTH`` have the bytes of the images of that side."""
 
 SMALL_SIDES = (8, 24)
@@ -230,10 +230,12 @@ def chains_of(
 
 
 def layer_chains(dtype: str = FP32_DTYPE, blocks: int = BLOCKS) -> tuple[Chain, ...]:
-    """Return the chains on tokens behind the full stream, kind by kind."""
-    return tuple(
-        Chain(kind, side, blocks, STREAM_ELEMENTS, dtype) for kind in LAYER_KINDS for side in LAYER_SIDES[kind]
-    )
+    """Return the chains on tokens behind the full stream, kind by kind; those of matrices in 16 bits only.
+
+    In fp32 such products take ten times as long, and differ in a chain by their clocks rather than by their weights.
+    """
+    kinds = [kind for kind in LAYER_KINDS if kind not in (LINEAR, WIDE_LINEAR) or dtype == SIXTEEN_BITS]
+    return tuple(Chain(kind, side, blocks, STREAM_ELEMENTS, dtype) for kind in kinds for side in LAYER_SIDES[kind])
 
 
 def chain_dtype(precision: str) -> str:

@@ -19,7 +19,6 @@ from opcost.comparing.cache_chains import (
     IMAGE_KIND,
     KINDS,
     LARGE_WIDTH,
-    LAYER_KINDS,
     LAYER_NORM,
     LINEAR,
     MATRIX,
@@ -245,8 +244,8 @@ def _curves_on_tokens(rows: Sequence[ChainRow], dtype: str) -> Curves:
     """Return the curves of the kinds on tokens of which enough was measured."""
     chains = layer_chains(dtype)
     found = _excesses(rows, chains)
-    sizes = {kind: [chain.memory_bytes for chain in chains if chain.kind == kind] for kind in LAYER_KINDS}
-    return {kind: _curve(found[kind]) for kind in LAYER_KINDS if _is_whole(found[kind], sizes[kind])}
+    sizes = {kind: [chain.memory_bytes for chain in chains if chain.kind == kind] for kind in found}
+    return {kind: _curve(found[kind]) for kind in sizes if _is_whole(found[kind], sizes[kind])}
 
 
 def _excesses(rows: Iterable[ChainRow], chains: Sequence[Chain]) -> dict[str, dict[int, list[Excess]]]:

@@ -64,13 +64,14 @@ class GraphRecorder:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """End the capture in progress after an error; convert errors of captures.
+        """End the capture in progress after an error; convert errors of captures. What is captured does not notice it.
 
         Raises:
             CaptureRefusal: torch raised an error other than being out of memory.
         """
         try:
-            yield
+            with unnoticed_capture():
+                yield
         except BaseException as error:
             self._abandon()
             if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
@@ -90,6 +91,21 @@ class GraphRecorder:
         if end_allocating is not None:
             with suppress(RuntimeError):
                 end_allocating(self._stream.device_index, self._pool)
+
+
+@contextmanager
+def unnoticed_capture() -> Iterator[None]:
+    """While active, ``torch.cuda.is_current_stream_capturing`` says no, as in the run that was counted.
+
+    In a capture transformers gives attention a mask that it leaves out otherwise, and with which attention takes up to
+    ten times as long (``docs/log/other_sources.md``).
+    """
+    before = torch.cuda.is_current_stream_capturing
+    torch.cuda.is_current_stream_capturing = lambda: False
+    try:
+        yield
+    finally:
+        torch.cuda.is_current_stream_capturing = before
 
 
 @contextmanager

@@ -114,6 +114,7 @@ def played_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     stream = SimpleNamespace(wait_stream=lambda _: None, device="cuda:0", device_index=0)
     played: dict[str, Callable[..., Any]] = {
         "Stream": lambda _: stream,
+        "is_current_stream_capturing": lambda: fake.capturing is not None,
         "stream": stream_context,
         "current_stream": lambda _: stream,
         "CUDAGraph": lambda: FakeGraph(fake),
@@ -163,6 +164,20 @@ def test_calls_that_differ_are_captured_as_whole_periods(
     workload = as_graph(EagerWorkload(Calls(cuda.call, period), "cuda:0"))
     assert (workload.execution, workload.iterations_per_round) == ("graph", iterations)
     assert all(graph.calls * period <= max(MAXIMUM_CALLS, period) for graph in cuda.graphs)
+
+
+def test_what_is_captured_does_not_notice_it(cuda: FakeCuda) -> None:
+    captures: list[tuple[bool, bool]] = []
+
+    def asking() -> None:
+        captures.append((cuda.capturing is not None, torch.cuda.is_current_stream_capturing()))
+        cuda.call()
+
+    capture_calls(Calls(asking), "cuda:0")
+    assert {is_capturing for is_capturing, _ in captures} == {False, True}
+    assert not any(noticed for _, noticed in captures)
+    cuda.capturing = cuda.graphs[0]
+    assert torch.cuda.is_current_stream_capturing()
 
 
 def test_many_calls_that_python_holds_up_are_probed_in_a_graph(cuda: FakeCuda) -> None:
