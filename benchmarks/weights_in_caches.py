@@ -1,15 +1,12 @@
-"""How much longer a matrix product takes whose weights other calls have evicted -> rows; print them by size
+"""Time calls of transformers in loops of themselves and in chains, where other calls evict their weights -> rows
 
-Each Linear is timed in a loop of itself, where a part of its weights stays in the cache, and in a chain of Linears with
-weights of their own, each behind an elementwise operator, as in a model. No model is run. Two more kinds of calls of
-transformers are timed in chains: LayerNorm, and additions of a tensor that was written several calls before.
+A Linear is also timed in turn with others of its size, on one input. No model is run, nothing is measured but time.
 Example: PYTHONPATH=. python benchmarks/weights_in_caches.py --output FILE
-         PYTHONPATH=. python benchmarks/weights_in_caches.py --evaluate FILE
+         PYTHONPATH=. python benchmarks/weights_in_caches.py --evaluate docs/data/weights_in_caches.csv
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -17,187 +14,209 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from tables import markdown
 from torch import nn
+
+from opcost.command.options import Parser
 
 CALLS = 24
 STREAM_ELEMENTS = 2**26
+"""Elements in fp32 that are read before each chain, more than any cache holds."""
+
 LOOP_S = 0.02
 REPEATS = 5
 LONGEST_CALL_S = 2e-3
-"""Longer calls depend little on caches."""
+"""The time of a loop in s, of which the median of so many counts. Longer calls depend little on caches."""
 
 DTYPES = ("bfloat16", "float32")
 WIDTHS = (512, 768, 1024, 1536, 2048, 3072, 4096, 5120, 8192)
-ROWS = (64, 256, 1024, 2048, 4096, 8192)
 UNEQUAL = ((768, 3072), (3072, 768), (4096, 14336), (14336, 4096), (4096, 1024))
-OLDER = 5
-"""The older operand of an addition was written this many calls before."""
+TOKENS = (64, 256, 1024, 2048, 4096, 8192)
+"""Sizes of matrices (inputs, outputs), and numbers of tokens."""
+
+NORM_WIDTHS = (384, 768, 1024, 4096)
+ADDED_TOKENS = (64, 256, 512, 1024, 2048, 3072, 4096, 6304, 8192, 16384)
+ADDED_WIDTH = 1024
+DISTANCES = (1, 5)
+ADDITIONS = 6
+"""An addition's older operand was written so many elementwise calls before."""
+
+Body = Callable[[], object]
+Layers = Sequence[nn.Module]
 
 
 @dataclass(frozen=True)
 class Row:
-    """Times of one call in s: in a loop of itself, and in a chain behind a stream less all other calls."""
+    """The times of one call in s: in a loop of itself; in a chain less its other calls; in turn with other weights."""
 
     kind: str
     dtype: str
-    rows: int
+    tokens: int
     inputs: int
     outputs: int
     alone_s: float
     in_chain_s: float
-    with_other_weights_s: float | None
+    in_turn_s: float | None = None
 
 
-def time_of(body: Callable[[], object]) -> float:
-    """Return the median time in s of one run of a function in a CUDA graph that is replayed."""
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
+def graph_s(body: Body) -> float:
+    """Return the median time in s of a CUDA graph of some calls."""
+    with torch.cuda.stream(torch.cuda.Stream()):
         body()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         body()
-    one_s = _timed(graph, 3)
-    replays = max(3, round(LOOP_S / one_s))
-    _timed(graph, replays)
-    times = sorted(_timed(graph, replays) for _ in range(REPEATS))
-    return times[REPEATS // 2]
+    replays = max(3, round(LOOP_S / _replayed_s(graph, 3)))
+    _replayed_s(graph, replays)
+    return sorted(_replayed_s(graph, replays) for _ in range(REPEATS))[REPEATS // 2]
 
 
-def _timed(graph: torch.cuda.CUDAGraph, replays: int) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
+def _replayed_s(graph: torch.cuda.CUDAGraph, replays: int) -> float:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
     for _ in range(replays):
         graph.replay()
     end.record()
     end.synchronize()
-    return 1e-3 * start.elapsed_time(end) / replays
+    return 1e-3 * begin.elapsed_time(end) / replays
 
 
-def elementwise(x: torch.Tensor) -> torch.Tensor:
-    return nn.functional.leaky_relu(x, 0.9)
+def elementwise(tokens: torch.Tensor) -> torch.Tensor:
+    """Return changed tokens whose spread is the same."""
+    return nn.functional.leaky_relu(tokens, 0.9)
 
 
-def linear(rows: int, inputs: int, outputs: int, dtype: torch.dtype, stream: torch.Tensor) -> tuple[float, float, float] | None:
-    """Return the times of a Linear. A chain of unequal ones has their transposed between, timed with them."""
-    with torch.device("cuda"):
-        layers = [nn.Linear(inputs, outputs, bias=False, dtype=dtype) for _ in range(CALLS)]
-        x = torch.randn(rows, inputs, dtype=dtype)
-    alone_s = time_of(lambda: layers[0](x)) if False else time_of(lambda: [layers[0](x) for _ in range(10)]) / 10
-    if alone_s > LONGEST_CALL_S:
-        return None
-    rotated_s = time_of(lambda: [layer(x) for layer in layers]) / CALLS
-    held = torch.empty(rows, outputs, dtype=dtype, device="cuda")
+def alone_s(layer: nn.Module, tokens: torch.Tensor) -> float:
+    """Return the time of a call in a loop of itself."""
+    return graph_s(lambda: [layer(tokens) for _ in range(10)]) / 10
 
-    def before() -> torch.Tensor:
+
+def in_chain_s(layers: Layers, tokens: torch.Tensor, stream: torch.Tensor) -> float:
+    """Return the time of a call in a chain behind a stream. Each call is behind an elementwise one."""
+
+    def run(with_layers: bool) -> None:
         torch.sum(stream)
-        return x.clone()
-
-    if inputs == outputs:
-
-        def chain() -> None:
-            y = before()
-            for layer in layers:
-                y = layer(elementwise(y))
-
-        def base() -> None:
-            y = before()
-            for _ in layers:
-                y = elementwise(y)
-    else:
-        # Elementwise calls on the outputs, then on the inputs: each product's input was just written, its output is read.
-        def chain() -> None:
-            y = before()
-            for layer in layers:
-                elementwise(layer(y))
-                y = elementwise(x)
-
-        def base() -> None:
-            before()
-            for _ in layers:
-                elementwise(held)
-                elementwise(x)
-
-    in_chain_s = (time_of(chain) - time_of(base)) / CALLS
-    return alone_s, in_chain_s, rotated_s
-
-
-def layer_norm(rows: int, width: int, dtype: torch.dtype, stream: torch.Tensor) -> tuple[float, float]:
-    with torch.device("cuda"):
-        layers = [nn.LayerNorm(width, dtype=dtype) for _ in range(CALLS)]
-        x = torch.randn(rows, width, dtype=dtype)
-    alone_s = time_of(lambda: [layers[0](x) for _ in range(10)]) / 10
-
-    def chain() -> None:
-        torch.sum(stream)
-        y = x.clone()
+        values = tokens.clone()
         for layer in layers:
-            y = layer(elementwise(y))
+            values = elementwise(values)
+            values = layer(values) if with_layers else values
 
-    def base() -> None:
+    return (graph_s(lambda: run(True)) - graph_s(lambda: run(False))) / len(layers)
+
+
+def in_unequal_chain_s(layers: Layers, tokens: torch.Tensor, outputs: torch.Tensor, stream: torch.Tensor) -> float:
+    """Return the same for layers whose outputs have another size: each output is read, each input was just written."""
+
+    def run(with_layers: bool) -> None:
         torch.sum(stream)
-        y = x.clone()
-        for _ in layers:
-            y = elementwise(y)
+        values = tokens.clone()
+        for layer in layers:
+            elementwise(layer(values) if with_layers else outputs)
+            values = elementwise(tokens)
 
-    return alone_s, (time_of(chain) - time_of(base)) / CALLS
+    return (graph_s(lambda: run(True)) - graph_s(lambda: run(False))) / len(layers)
 
 
-def addition(rows: int, width: int, dtype: torch.dtype, stream: torch.Tensor, older: int) -> tuple[float, float]:
-    with torch.device("cuda"):
-        x, z = torch.randn(2, rows, width, dtype=dtype)
-    alone_s = time_of(lambda: [x + z for _ in range(10)]) / 10
+def addition_in_chain_s(tokens: torch.Tensor, distance: int, stream: torch.Tensor) -> float:
+    """Return the time of an addition to a tensor that was written some calls before."""
 
-    def chain() -> None:
+    def run(with_additions: bool) -> None:
         torch.sum(stream)
-        y = x.clone()
-        for _ in range(6):
-            kept = y
-            for _ in range(older):
-                y = elementwise(y)
-            y = y + kept
+        values = tokens.clone()
+        for _ in range(ADDITIONS):
+            kept = values
+            for _ in range(distance):
+                values = elementwise(values)
+            values = values + kept if with_additions else values
 
-    def base() -> None:
-        torch.sum(stream)
-        y = x.clone()
-        for _ in range(6):
-            for _ in range(older):
-                y = elementwise(y)
+    return (graph_s(lambda: run(True)) - graph_s(lambda: run(False))) / ADDITIONS
 
-    return alone_s, (time_of(chain) - time_of(base)) / 6
+
+def linears(dtype: torch.dtype, stream: torch.Tensor) -> Iterator[Row]:
+    """Yield the times of matrices of each size."""
+    for inputs, outputs in (*((width, width) for width in WIDTHS), *UNEQUAL):
+        layers = [nn.Linear(inputs, outputs, bias=False, dtype=dtype, device="cuda") for _ in range(CALLS)]
+        for number in TOKENS:
+            tokens = torch.randn(number, inputs, dtype=dtype, device="cuda")
+            alone = alone_s(layers[0], tokens)
+            if alone > LONGEST_CALL_S:
+                continue
+            in_turn = graph_s(lambda layers=layers, tokens=tokens: [layer(tokens) for layer in layers]) / CALLS
+            if inputs == outputs:
+                in_chain = in_chain_s(layers, tokens, stream)
+            else:
+                in_chain = in_unequal_chain_s(layers, tokens, torch.empty_like(layers[0](tokens)), stream)
+            yield Row("linear", _name(dtype), number, inputs, outputs, alone, in_chain, in_turn)
+
+
+def layer_norms(dtype: torch.dtype, stream: torch.Tensor) -> Iterator[Row]:
+    """Yield the times of norms over a token."""
+    for width in NORM_WIDTHS:
+        layers = [nn.LayerNorm(width, dtype=dtype, device="cuda") for _ in range(CALLS)]
+        for number in TOKENS:
+            tokens = torch.randn(number, width, dtype=dtype, device="cuda")
+            times = alone_s(layers[0], tokens), in_chain_s(layers, tokens, stream)
+            yield Row("layer_norm", _name(dtype), number, width, width, *times)
+
+
+def additions(dtype: torch.dtype, stream: torch.Tensor) -> Iterator[Row]:
+    """Yield the times of additions."""
+    for number in ADDED_TOKENS:
+        tokens, others = torch.randn(2, number, ADDED_WIDTH, dtype=dtype, device="cuda")
+        alone = graph_s(lambda tokens=tokens, others=others: [tokens + others for _ in range(10)]) / 10
+        for distance in DISTANCES:
+            in_chain = addition_in_chain_s(tokens, distance, stream)
+            yield Row(f"addition_{distance}", _name(dtype), number, ADDED_WIDTH, ADDED_WIDTH, alone, in_chain)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def measured() -> Iterator[Row]:
+    """Yield all rows."""
     stream = torch.zeros(STREAM_ELEMENTS, device="cuda")
-    for name in DTYPES:
-        dtype = getattr(torch, name)
-        for inputs, outputs in (*((width, width) for width in WIDTHS), *UNEQUAL):
-            for rows in ROWS:
-                times = linear(rows, inputs, outputs, dtype, stream)
-                if times is not None:
-                    yield Row("linear", name, rows, inputs, outputs, *times)
-        for width in (384, 768, 1024, 4096):
-            for rows in ROWS:
-                yield Row("layer_norm", name, rows, width, width, *layer_norm(rows, width, dtype, stream), None)
-        for rows in (64, 256, 512, 1024, 2048, 3072, 4096, 6304, 8192, 16384):
-            for older in (1, OLDER):
-                times = addition(rows, 1024, dtype, stream, older)
-                yield Row(f"addition_{older}", name, rows, 1024, 1024, *times, None)
+    with torch.inference_mode():
+        for dtype in (getattr(torch, name) for name in DTYPES):
+            for kind in (linears, layer_norms, additions):
+                yield from kind(dtype, stream)
+
+
+def report(rows: pd.DataFrame) -> str:
+    """Return how much longer a call takes in a chain, in turn and alone, in µs, by size and number of tokens."""
+    tables = []
+    for (kind, dtype), table in rows.groupby(["kind", "dtype"], sort=False):
+        tokens = sorted(table["tokens"].unique())
+        lines = []
+        for (inputs, outputs), sizes in table.groupby(["inputs", "outputs"], sort=False):
+            cells = dict(zip(sizes["tokens"], sizes.itertuples(), strict=True))
+            lines.append([f"{inputs}→{outputs}", *(_cell(cells.get(number)) for number in tokens)])
+        tables.append(markdown((f"{kind}, {dtype}", *map(str, tokens)), lines))
+    return "\n\n".join(tables)
+
+
+def _cell(row: object) -> str:
+    if row is None:
+        return ""
+    chain, turn = (1e6 * (time_s - row.alone_s) for time_s in (row.in_chain_s, row.in_turn_s))  # type: ignore[attr-defined]
+    in_turn = "" if pd.isna(turn) else f" ({turn:+.1f})"
+    return f"{chain:+.1f}{in_turn} of {1e6 * row.alone_s:.1f}"  # type: ignore[attr-defined]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--evaluate", type=Path)
+    parser = Parser(description=__doc__)
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--output", type=Path, help="measure; the file of the rows")
+    action.add_argument("--evaluate", type=Path, help="print the rows of a file")
     arguments = parser.parse_args()
-    if arguments.output:
-        torch.backends.cuda.matmul.allow_tf32 = False
-        rows = []
-        with torch.inference_mode():
-            for row in measured():
-                rows.append(asdict(row))
-                print(row, flush=True)
-                pd.DataFrame(rows).to_csv(arguments.output, index=False)
+    if arguments.evaluate:
+        print(report(pd.read_csv(arguments.evaluate)))
+        return 0
+    rows = []
+    for row in measured():
+        rows.append(asdict(row))
+        pd.DataFrame(rows).to_csv(arguments.output, index=False)
     return 0
 
 

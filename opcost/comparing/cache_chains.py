@@ -179,7 +179,7 @@ class Chain:
 
     @property
     def subtracted(self) -> OperatorTuple:
-        """What runs before and between the calls of its kind, as one operator."""
+        """The calls before and between those of its kind, as one operator."""
         return self.before if self.kind == ELEMENTWISE else self.base.behind_a_stream
 
     @property

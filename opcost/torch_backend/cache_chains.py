@@ -41,7 +41,7 @@ class ChainBehindAStream(nn.Module):
 
 
 class Branch(nn.Module):
-    """What runs between two additions of a transformer: reads and writes tensors that are wider than its input."""
+    """The calls between two additions of a transformer: they read and write tensors that are wider than its input."""
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Widen the tokens, change them, and make them narrow again."""

@@ -64,7 +64,7 @@ class GraphRecorder:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """End the capture in progress after an error; convert errors of captures. What is captured does not notice it.
+        """End the capture in progress after an error; convert errors of captures. Calls do not notice it.
 
         Raises:
             CaptureRefusal: torch raised an error other than being out of memory.
