@@ -136,7 +136,8 @@ class OperatorTuple:
 
     ``operator`` is a qualified name: a module's class (``torch.nn.Conv2d``), a function (``torch.Tensor.add_``), or a
     whole model (``torchvision.models.resnet18``). ``parameters`` are the constructor's arguments by name without those
-    that equal the default; functions have none. ``mode`` is ``eval`` or ``train``, None for a function.
+    that equal the default. Functions have none, except that a user's own operation has the hash of the user's code
+    (``user_code.FINGERPRINT``). ``mode`` is ``eval`` or ``train``, None for a function.
 
     Two tuples are equal if their one-line texts are equal, as in the database. 2, 2.0 and True are equal in Python but
     run different kernels.
@@ -154,7 +155,8 @@ class OperatorTuple:
     @cached_property
     def _text(self) -> str:
         if self.is_function:
-            return f"{self.operator} on ({self.inputs_text})"
+            parameters = f"({self.parameters_text})" if self.parameters else ""
+            return f"{self.operator}{parameters} on ({self.inputs_text})"
         return f"{self.operator}({self.parameters_text}) on ({self.inputs_text}) {self.mode}"
 
     def __getstate__(self) -> dict[str, object]:

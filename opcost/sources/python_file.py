@@ -71,12 +71,12 @@ class PythonFile:
             )
         model = stored_like(model.eval().to(device), operator)
         if operator.inputs or operator.keyword_inputs:
-            return ReadyModel(model, *model_inputs(operator, device, {}))
+            return ReadyModel(model, *model_inputs(operator, device, {}), self.code.fingerprint)
         if examples is None:
             raise CannotBuildError(
                 f"{self.code} returned no example inputs beside the model, and the config describes none"
             )
-        return ReadyModel(model, *given_inputs(examples, operator, device))
+        return ReadyModel(model, *given_inputs(examples, operator, device), self.code.fingerprint)
 
     def _function(self) -> Callable[..., Any]:
         module = module_of(self.code)

@@ -14,7 +14,8 @@ import torch
 from opcost.errors import CannotBuildError
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
-from opcost.operators.tuples import storage_form
+from opcost.operators.texts import parse_operator
+from opcost.operators.tuples import OperatorTuple, storage_form
 from opcost.running.request import model_tuple
 from opcost.running.workloads import Workloads
 from opcost.sources.models import resolve
@@ -187,6 +188,37 @@ def test_leaves_that_differ_in_an_attribute_are_other_tuples(folder: Path) -> No
         return {str(count.operator) for count in counts if count.operator.short_name == "mul"}
 
     assert products(4).isdisjoint(products(8))
+
+
+OPERATION = """
+import torch
+@torch.library.custom_op("opcost_{name}::scale", mutates_args=())
+def scale(x: torch.Tensor, gain: float) -> torch.Tensor:
+    return x * gain
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(scale(x, 2.0))
+def build(): return Net(), torch.randn(2, 4)
+"""
+
+
+def test_an_operation_of_a_users_file_is_another_tuple_after_an_edit(folder: Path) -> None:
+    def counted(text: str) -> dict[str, OperatorTuple]:
+        (folder / "net.py").write_text(text)
+        config = config_of(folder, "build")
+        counts = capture(ready(config), model_tuple(config)).counts
+        assert [difference(count, "cpu") for count in counts] == [None] * len(counts)
+        assert config.code is not None
+        assert dict(counts[0].operator.parameters) == {"sha256": config.code.fingerprint}
+        return {count.operator.short_name: count.operator for count in counts}
+
+    text = OPERATION.replace("{name}", folder.parent.name)
+    before, after = counted(text), counted(text.replace("x * gain", "(x * gain).tanh()"))
+    scale = before["scale"]
+    assert before["relu"] == after["relu"]
+    assert scale.key != after["scale"].key
+    assert str(scale) == f"{scale.operator}(sha256={dict(scale.parameters)['sha256']!r}) on (float32[2, 4], 2.0)"
+    assert parse_operator(scale.operator, scale.parameters_text, scale.inputs_text, scale.mode) == scale
 
 
 # Mistakes
