@@ -42,8 +42,8 @@ AUTOCAST = "autocast"
 
 DTYPE = "dtype"
 MEMORY_FORMAT = "memory_format"
-"""Parameters that say how weights are stored, if not contiguous in float32. A whole model with a floating-point input
-stores its weights like that input, and has neither."""
+"""Parameters that say how weights are stored, if not contiguous in float32. A whole model stores its weights like its
+first floating-point input, and has a parameter only where they differ (``stored_as``)."""
 
 ARGUMENTS = "arguments"
 """The parameter of a whole model with the keyword arguments of the function or class that builds it."""
@@ -249,28 +249,31 @@ def model_operator(
 
 
 def stored_as(model: OperatorTuple, dtype: str, is_channels_last: bool) -> OperatorTuple:
-    """Return a whole model whose floating-point inputs and weights are stored in a dtype, channels last or contiguous.
+    """Return a whole model whose weights and inputs are stored in a dtype, channels last or contiguous.
 
-    Shapes without spatial dimensions are always contiguous.
+    Only inputs in float32 get the dtype. Shapes without spatial dimensions are always contiguous. Parameters say how
+    weights are stored if the first floating-point input does not.
     """
-    if not model.floating_inputs:
-        formats = [(DTYPE, dtype, FLOAT32), (MEMORY_FORMAT, "channels_last" if is_channels_last else None, None)]
-        form = tuple((name, value) for name, value, usual in formats if value != usual)
-        return replace(model, parameters=(*model.parameters, *form))
 
     def stored(spec: TensorSpec) -> TensorSpec:
+        if not spec.is_floating:
+            return spec
         strides = channels_last_strides(spec.shape) if is_channels_last else None
-        return replace(spec, dtype=dtype, strides=strides) if spec.is_floating else spec
+        return replace(spec, dtype=dtype if spec.dtype == FLOAT32 else spec.dtype, strides=strides)
 
-    return with_tensors(model, stored)
+    model = with_tensors(model, stored)
+    shown_dtype, is_shown_channels_last = storage_form(model)
+    form = {DTYPE: dtype} if shown_dtype != dtype else {}
+    if is_shown_channels_last != is_channels_last:
+        form[MEMORY_FORMAT] = "channels_last"
+    return replace(model, parameters=(*model.parameters, *form.items()))
 
 
 def storage_form(model: OperatorTuple) -> tuple[str, bool]:
     """Return the dtype of a whole model's weights, and whether they are stored channels last."""
-    if model.floating_inputs:
-        return model.floating_inputs[0].dtype, model.floating_inputs[0].strides is not None
     parameters = dict(model.parameters)
-    return str(parameters.get(DTYPE, FLOAT32)), MEMORY_FORMAT in parameters
+    first = next(iter(model.floating_inputs), TensorSpec((), FLOAT32))
+    return str(parameters.get(DTYPE, first.dtype)), MEMORY_FORMAT in parameters or first.strides is not None
 
 
 def with_tensors(operator: OperatorTuple, change: Callable[[TensorSpec], TensorSpec]) -> OperatorTuple:

@@ -113,7 +113,7 @@ def register_operations(code: UserCode) -> None:
 
 
 def given_inputs(examples: Any, operator: OperatorTuple, device: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Return positional and keyword inputs for a model from examples, on a device and stored as its weights are.
+    """Return positional and keyword inputs for a model from examples, on a device and stored as the tuple says.
 
     Args:
         examples: a dict of keyword arguments, a sequence of positional ones, or the only one.

@@ -55,9 +55,9 @@ def stored_like(module: nn.Module, operator: OperatorTuple) -> nn.Module:
 
 
 def tensor_stored_like(tensor: torch.Tensor, operator: OperatorTuple) -> torch.Tensor:
-    """Return an input of a whole model in the dtype and memory format of the weights."""
+    """Return an input of a whole model in the memory format of the weights, and in their dtype if it is in float32."""
     dtype, is_channels_last = storage_form(operator)
-    if tensor.is_floating_point() and getattr(torch, dtype) != torch.float32:
+    if tensor.dtype == torch.float32:
         tensor = tensor.to(getattr(torch, dtype))
     if is_channels_last and tensor.dim() in CHANNELS_LAST_FORMATS:
         tensor = tensor.to(memory_format=getattr(torch, CHANNELS_LAST_FORMATS[tensor.dim()]))

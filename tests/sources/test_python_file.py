@@ -174,6 +174,20 @@ def test_weights_are_in_the_precision_of_the_config_also_if_inputs_are_integers(
     assert floating.inputs[0].dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("precision", ["torch-default", "bf16"])
+def test_inputs_of_other_dtypes_than_float32_keep_them(folder: Path, precision: str) -> None:
+    (folder / "net.py").write_text(MIXED)
+    form = f"precision: {precision}\nmemory_format: channels_last\n"
+    described = "inputs: {times: {shape: [2, 4], dtype: float64}, x: {shape: [2, 3, 8, 8]}}"
+    for config in (config_of(folder, "build", form), config_of(folder, "build", form + described)):
+        model = ready(config)
+        weight, x = model.model.conv.weight, model.keyword_inputs["x"]
+        asked = torch.bfloat16 if precision == "bf16" else torch.float32
+        assert (model.keyword_inputs["times"].dtype, x.dtype, weight.dtype) == (torch.float64, asked, asked)
+        assert all(one.is_contiguous(memory_format=torch.channels_last) for one in (x, weight))
+        assert not weight.is_contiguous()
+
+
 def test_weights_and_examples_depend_on_the_seed_alone(folder: Path) -> None:
     first, again, other = (ready(config_of(folder, "build", f"seed: {seed}")) for seed in (0, 0, 1))
     assert torch.equal(first.inputs[0], again.inputs[0])
@@ -189,6 +203,17 @@ def test_leaves_that_differ_in_an_attribute_are_other_tuples(folder: Path) -> No
 
     assert products(4).isdisjoint(products(8))
 
+
+MIXED = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+    def forward(self, times, x):
+        return times.sum(), self.conv(x)
+def build(): return Net(), {"times": torch.randn(2, 4).double(), "x": torch.randn(2, 3, 8, 8)}
+"""
 
 OPERATION = """
 import torch
