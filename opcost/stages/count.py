@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from opcost.errors import CannotBuildError, CannotMeasureError, UserError
+from opcost.errors import CannotBuildError, CannotMeasureError, CannotStoreError, UserError
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CONTIGUOUS, DTYPES, device_type_of
 from opcost.operators.counts import FORMULA_REMEDY, OperationWithoutFormula, OperatorCounts
 from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple
@@ -260,6 +260,8 @@ def _count(task: _Task) -> OperatorCounts:
             _warn_of_compiled(config, ready.model)
             with reported_switches(config.model_name), context():
                 return capture(ready, task.model.operator, config.composites)
+    except CannotStoreError as error:
+        raise UserError(f"{config.where(error.key)}: {error}") from error
     except CannotBuildError as error:
         first, *frames = str(error).splitlines()
         key = _key_of_build(task)

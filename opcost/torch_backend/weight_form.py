@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from opcost.errors import CannotStoreError
 from opcost.operators.layouts import channels_last_strides, contiguous_strides
 from opcost.operators.tuples import OperatorTuple, storage_form
+from opcost.torch_backend.flops import tensors_of
+from opcost.torch_backend.ready_model import ReadyModel
 
 CHANNELS_LAST_FORMATS = {4: "channels_last", 5: "channels_last_3d"}
 """torch's names of the memory format, by the number of dimensions."""
@@ -62,6 +65,21 @@ def tensor_stored_like(tensor: torch.Tensor, operator: OperatorTuple) -> torch.T
     if is_channels_last and tensor.dim() in CHANNELS_LAST_FORMATS:
         tensor = tensor.to(memory_format=getattr(torch, CHANNELS_LAST_FORMATS[tensor.dim()]))
     return tensor
+
+
+def check_form(ready: ReadyModel, operator: OperatorTuple, name: str) -> None:
+    """Check that a whole model can be stored as its tuple says.
+
+    Raises:
+        CannotStoreError: its tuple asks for channels last, and no weight or input can be stored so.
+    """
+    _, is_channels_last = storage_form(operator)
+    tensors = [*_weights(ready.model), *tensors_of((ready.inputs, dict(ready.keyword_inputs)))]
+    if is_channels_last and not any(tensor.dim() in CHANNELS_LAST_FORMATS for tensor in tensors):
+        raise CannotStoreError(
+            f"memory_format: {name} has no weights and no inputs of 4 or 5 dimensions, which channels_last is for; "
+            "leave memory_format out"
+        )
 
 
 def _channels_last(module: nn.Module) -> Iterator[torch.Tensor]:

@@ -136,6 +136,23 @@ def test_what_a_function_raises_is_a_line_with_frames_below_it(
     assert "Traceback" not in printed.err
 
 
+@pytest.mark.parametrize(
+    ("key", "asked", "function"),
+    [
+        ("memory_format", "memory_format: channels_last", "build"),
+    ],
+)
+def test_a_form_that_the_model_does_not_have_is_a_line_with_its_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, asked: str, function: str
+) -> None:
+    project = Project(tmp_path, function)
+    config = tmp_path / "measurements" / "net" / "summary.yml"
+    config.write_text(f"{config.read_text()}{asked}\n")
+    assert project.run(["count"], "--allow-code") == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "summary.yml" in line]
+    assert f"{config}:{2 if asked else 1}: {key}: ../../net.py:{function} has " in line
+
+
 def test_the_measuring_process_runs_it_and_a_failure_is_one_row(project: Project) -> None:
     config = project.folder / "measurements" / "failing" / "summary.yml"
     config.parent.mkdir()

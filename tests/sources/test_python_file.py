@@ -265,6 +265,14 @@ def test_a_function_that_gives_no_model_is_one_line(folder: Path, name: str, rea
     assert reason in line
 
 
+def test_a_memory_format_without_weights_or_inputs_that_have_it_is_one_line(folder: Path) -> None:
+    (line,) = error_of(config_of(folder, "build", "memory_format: channels_last"))
+    assert line == (
+        "memory_format: ../../net.py:build has no weights and no inputs of 4 or 5 dimensions, which channels_last is "
+        "for; leave memory_format out"
+    )
+
+
 def test_what_a_function_raises_is_shown_with_its_own_innermost_frames(folder: Path) -> None:
     first, *frames = error_of(config_of(folder, "raises"))
     assert first == "../../net.py:raises raised LookupError: no such layer"
