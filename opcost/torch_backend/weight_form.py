@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from opcost.errors import CannotStoreError
+from opcost.measuring.conditions import DTYPES, FP32_DTYPE
 from opcost.operators.layouts import channels_last_strides, contiguous_strides
 from opcost.operators.tuples import OperatorTuple, storage_form
 from opcost.torch_backend.flops import tensors_of
@@ -68,17 +69,33 @@ def tensor_stored_like(tensor: torch.Tensor, operator: OperatorTuple) -> torch.T
 
 
 def check_form(ready: ReadyModel, operator: OperatorTuple, name: str) -> None:
-    """Check that a whole model can be stored as its tuple says.
+    """Check that a whole model is stored as its tuple says.
 
     Raises:
-        CannotStoreError: its tuple asks for channels last, and no weight or input can be stored so.
+        CannotStoreError: its tuple says float32, and it was built in 16 bits; or its tuple says channels last, and no
+            weight or input can be stored so.
     """
-    _, is_channels_last = storage_form(operator)
+    dtype, is_channels_last = storage_form(operator)
+    if dtype == FP32_DTYPE:
+        _refuse_16_bits(ready.model, name)
     tensors = [*_weights(ready.model), *tensors_of((ready.inputs, dict(ready.keyword_inputs)))]
     if is_channels_last and not any(tensor.dim() in CHANNELS_LAST_FORMATS for tensor in tensors):
         raise CannotStoreError(
             f"memory_format: {name} has no weights and no inputs of 4 or 5 dimensions, which channels_last is for; "
             "leave memory_format out"
+        )
+
+
+def _refuse_16_bits(module: nn.Module, name: str) -> None:
+    """Refuse a model in 16 bits alone; one that has float32, too, is meant to be a mixture."""
+    precisions = {dtype: precision for precision, dtype in DTYPES.items()}
+    weights = (weight for weight in module.parameters() if weight.is_floating_point())
+    found = sorted({str(weight.dtype).removeprefix("torch.") for weight in weights})
+    if found and precisions.keys() >= {*found}:
+        remedy = " or ".join(precisions[dtype] for dtype in found)
+        raise CannotStoreError(
+            f"precision: {name} has weights in {' and '.join(found)} and none in {FP32_DTYPE}; "
+            f"write precision: {remedy}, or return a model in {FP32_DTYPE}"
         )
 
 

@@ -139,6 +139,8 @@ def test_what_a_function_raises_is_a_line_with_frames_below_it(
 @pytest.mark.parametrize(
     ("key", "asked", "function"),
     [
+        ("precision", "precision: fp32", "half"),
+        ("precision", "", "half"),
         ("memory_format", "memory_format: channels_last", "build"),
     ],
 )
@@ -146,6 +148,8 @@ def test_a_form_that_the_model_does_not_have_is_a_line_with_its_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, asked: str, function: str
 ) -> None:
     project = Project(tmp_path, function)
+    with (tmp_path / "net.py").open("a") as file:
+        file.write("def half():\n    return nn.Linear(4, 8).half(), torch.randn(2, 4).half()\n")
     config = tmp_path / "measurements" / "net" / "summary.yml"
     config.write_text(f"{config.read_text()}{asked}\n")
     assert project.run(["count"], "--allow-code") == 2

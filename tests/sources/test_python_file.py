@@ -273,6 +273,48 @@ def test_a_memory_format_without_weights_or_inputs_that_have_it_is_one_line(fold
     )
 
 
+STORED = """
+import torch
+from torch import nn
+def build(kinds):
+    model = nn.Sequential(*(nn.Linear(4, 4).to(getattr(torch, kind)) for kind in kinds))
+    return model, torch.randn(2, 4).to(getattr(torch, kinds[0]))
+"""
+
+
+@pytest.mark.parametrize("precision", ["torch-default", "fp32", "amp-bf16"])
+@pytest.mark.parametrize(("kind", "remedy"), [("bfloat16", "bf16"), ("float16", "fp16")])
+def test_a_model_of_16_bits_needs_its_precision(folder: Path, precision: str, kind: str, remedy: str) -> None:
+    (folder / "net.py").write_text(STORED)
+    arguments = f"arguments: {{kinds: [{kind}, {kind}]}}\n"
+    (line,) = error_of(config_of(folder, "build", f"{arguments}precision: {precision}"))
+    assert line == (
+        f"precision: ../../net.py:build has weights in {kind} and none in float32; write precision: {remedy}, "
+        "or return a model in float32"
+    )
+    model = ready(config_of(folder, "build", f"{arguments}precision: {remedy}")).model
+    assert str(model[0].weight.dtype) == f"torch.{kind}"
+
+
+def test_a_model_of_several_dtypes_is_as_it_was_built(folder: Path) -> None:
+    (folder / "net.py").write_text(
+        STORED
+        + """
+class Mixed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(4, 4).bfloat16(), nn.Linear(4, 4)
+    def forward(self, ids):
+        return self.out(self.table(ids).float())
+def mixed(): return Mixed(), torch.tensor([1, 2])
+def double(): return nn.Linear(4, 4).double(), torch.randn(2, 4).double()
+"""
+    )
+    mixed, double = (ready(config_of(folder, name)).model for name in ("mixed", "double"))
+    assert [mixed.table.weight.dtype, mixed.out.weight.dtype] == [torch.bfloat16, torch.float32]
+    assert double.weight.dtype == torch.float64
+
+
 def test_what_a_function_raises_is_shown_with_its_own_innermost_frames(folder: Path) -> None:
     first, *frames = error_of(config_of(folder, "raises"))
     assert first == "../../net.py:raises raised LookupError: no such layer"
