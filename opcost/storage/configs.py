@@ -192,6 +192,22 @@ def set_done(path: Path, case: str) -> bool:
     return True
 
 
+def clear_done(path: Path) -> None:
+    """Set ``done`` to false for all cases in a ``summary.yml``, and keep every byte outside its value.
+
+    Raises:
+        UserError: the file is not valid, or it cannot be written.
+    """
+    document, values, mistakes = _read_summary(path)
+    if mistakes:
+        raise user_error(path, mistakes)
+    if values["done"]:
+        _, node = document.entries["done"]
+        is_block = isinstance(node, yaml.SequenceNode) and not node.flow_style
+        # A list may begin in the column of the keys, but a word may not.
+        _replace_text(document, (node.start_mark.index, _end_of(document, node)), " false" if is_block else "false")
+
+
 def load_whitelist(path: Path) -> tuple[str, ...]:
     """Return the operator names of ``operator_whitelist.yml``, in the file's order.
 

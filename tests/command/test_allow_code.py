@@ -172,6 +172,36 @@ def test_the_measuring_process_runs_it_and_a_failure_is_one_row(project: Project
     assert len(failure.reason.splitlines()) == 1
 
 
+CHANGED = "net: its code has changed since it was done; it is counted and measured again"
+
+
+def test_a_model_whose_code_has_changed_is_not_done(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    config, net = project.folder / "measurements" / "net" / "summary.yml", project.folder / "net.py"
+    measure = ["measure", "--seconds", "0.05", "--allow-code"]
+    for command in (["count", "--allow-code"], ["filter"], measure):
+        project.run(command)
+    done = f"{config.read_text()}done: true\n"
+    config.write_text(done)
+    project.marker.unlink()
+    assert project.run(["count", "--allow-code"]) == 0
+    assert (project.imports, CHANGED in capsys.readouterr().err) == (0, False)
+    net.write_text(net.read_text().replace("nn.Linear(4, 8)", "nn.Linear(4, 16)"))
+    assert project.run(["count", "--dry-run"]) == 0
+    assert capsys.readouterr().err.count(CHANGED) == 1
+    # The database tells it, too.
+    (config.parent / "operators.pkl").unlink()
+    assert project.run(["count", "--dry-run"]) == 0
+    assert capsys.readouterr().err.count(CHANGED) == 1
+    assert config.read_text() == done
+    assert project.run(["count", "--allow-code"]) == 0
+    assert config.read_text() == done.replace("true", "false")
+    assert project.run(["filter"]) == 0
+    # A load of other processes makes a row doubtful, and the exit status another.
+    project.run(measure)
+    rows = Database(project.folder / "database").operator_measurements.rows()
+    assert {row.inputs for row in rows if row.operator.endswith("ReLU")} == {"float32[2, 8]", "float32[2, 16]"}
+
+
 WITH_AN_OPERATION = """
 import torch
 from torch import nn
