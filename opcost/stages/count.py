@@ -236,7 +236,7 @@ def _count_and_report(
 def _write(task: _Task, counts: OperatorCounts, request: Request) -> None:
     config = task.config
     if config.done and has_changed_code(config, COUNTS.path(config), request.database.model_operators):
-        # Afterwards nothing would tell that its rows are of other code, if it is measured in part.
+        # A campaign that ends early would leave it done, with rows of its former code.
         clear_done(config.path)
     if task.device == META and _has_values(config):
         text = "%s: earlier counts have input values and are kept; delete %s to replace them by counts of shapes only"

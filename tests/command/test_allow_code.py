@@ -188,7 +188,7 @@ def test_a_model_whose_code_has_changed_is_not_done(project: Project, capsys: py
     net.write_text(net.read_text().replace("nn.Linear(4, 8)", "nn.Linear(4, 16)"))
     assert project.run(["count", "--dry-run"]) == 0
     assert capsys.readouterr().err.count(CHANGED) == 1
-    # The database tells it, too.
+    # Without a pickle, the counts in the database are compared.
     (config.parent / "operators.pkl").unlink()
     assert project.run(["count", "--dry-run"]) == 0
     assert capsys.readouterr().err.count(CHANGED) == 1
