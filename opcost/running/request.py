@@ -166,7 +166,8 @@ class CountsFile:
         remedy = f"run {self.commands([config.name], counted_before=False)}"
         composites = f" (composites: {', '.join(counts.composites) or 'none'})"
         made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"
-        raise UserError(f"{self.path(config)}: made for {made_for}, but summary.yml has changed since; {remedy}")
+        changed = "summary.yml" if config.code is None else "summary.yml or the code"
+        raise UserError(f"{self.path(config)}: made for {made_for}, but {changed} has changed since; {remedy}")
 
     def commands(self, names: Sequence[str], counted_before: bool) -> str:
         """Return the commands that write these models' files, with block 0 if it has not run."""
