@@ -25,6 +25,15 @@ class CannotBuildError(CannotMeasureError):
     """The function that builds a model fails, or its model does what tuples cannot describe; it may be a user's."""
 
 
+class CannotStoreError(CannotBuildError):
+    """A model cannot be stored as a key of its config says; the text begins with the key and ends with the remedy."""
+
+    @property
+    def key(self) -> str:
+        """The key of the config."""
+        return str(self).partition(":")[0]
+
+
 class DescriptionError(Exception):
     """A call of an operator cannot be described as plain data. This is a bug of opcost, not of the model."""
 

@@ -42,8 +42,8 @@ AUTOCAST = "autocast"
 
 DTYPE = "dtype"
 MEMORY_FORMAT = "memory_format"
-"""Parameters that say how weights are stored, if not contiguous in float32. A whole model with a floating-point input
-stores its weights like that input, and has neither."""
+"""Parameters that say how weights are stored, if not contiguous in float32. A whole model stores its weights like its
+first floating-point input, and has a parameter only where they differ (``stored_as``)."""
 
 ARGUMENTS = "arguments"
 """The parameter of a whole model with the keyword arguments of the function or class that builds it."""
@@ -136,7 +136,8 @@ class OperatorTuple:
 
     ``operator`` is a qualified name: a module's class (``torch.nn.Conv2d``), a function (``torch.Tensor.add_``), or a
     whole model (``torchvision.models.resnet18``). ``parameters`` are the constructor's arguments by name without those
-    that equal the default; functions have none. ``mode`` is ``eval`` or ``train``, None for a function.
+    that equal the default. Functions have none, except that a user's own operation has the hash of the user's code
+    (``user_code.FINGERPRINT``). ``mode`` is ``eval`` or ``train``, None for a function.
 
     Two tuples are equal if their one-line texts are equal, as in the database. 2, 2.0 and True are equal in Python but
     run different kernels.
@@ -154,7 +155,8 @@ class OperatorTuple:
     @cached_property
     def _text(self) -> str:
         if self.is_function:
-            return f"{self.operator} on ({self.inputs_text})"
+            parameters = f"({self.parameters_text})" if self.parameters else ""
+            return f"{self.operator}{parameters} on ({self.inputs_text})"
         return f"{self.operator}({self.parameters_text}) on ({self.inputs_text}) {self.mode}"
 
     def __getstate__(self) -> dict[str, object]:
@@ -247,28 +249,31 @@ def model_operator(
 
 
 def stored_as(model: OperatorTuple, dtype: str, is_channels_last: bool) -> OperatorTuple:
-    """Return a whole model whose floating-point inputs and weights are stored in a dtype, channels last or contiguous.
+    """Return a whole model whose weights and inputs are stored in a dtype, channels last or contiguous.
 
-    Shapes without spatial dimensions are always contiguous.
+    Only inputs in float32 get the dtype. Shapes without spatial dimensions are always contiguous. Parameters say how
+    weights are stored if the first floating-point input does not.
     """
-    if not model.floating_inputs:
-        formats = [(DTYPE, dtype, FLOAT32), (MEMORY_FORMAT, "channels_last" if is_channels_last else None, None)]
-        form = tuple((name, value) for name, value, usual in formats if value != usual)
-        return replace(model, parameters=(*model.parameters, *form))
 
     def stored(spec: TensorSpec) -> TensorSpec:
+        if not spec.is_floating:
+            return spec
         strides = channels_last_strides(spec.shape) if is_channels_last else None
-        return replace(spec, dtype=dtype, strides=strides) if spec.is_floating else spec
+        return replace(spec, dtype=dtype if spec.dtype == FLOAT32 else spec.dtype, strides=strides)
 
-    return with_tensors(model, stored)
+    model = with_tensors(model, stored)
+    shown_dtype, is_shown_channels_last = storage_form(model)
+    form = {DTYPE: dtype} if shown_dtype != dtype else {}
+    if is_shown_channels_last != is_channels_last:
+        form[MEMORY_FORMAT] = "channels_last"
+    return replace(model, parameters=(*model.parameters, *form.items()))
 
 
 def storage_form(model: OperatorTuple) -> tuple[str, bool]:
     """Return the dtype of a whole model's weights, and whether they are stored channels last."""
-    if model.floating_inputs:
-        return model.floating_inputs[0].dtype, model.floating_inputs[0].strides is not None
     parameters = dict(model.parameters)
-    return str(parameters.get(DTYPE, FLOAT32)), MEMORY_FORMAT in parameters
+    first = next(iter(model.floating_inputs), TensorSpec((), FLOAT32))
+    return str(parameters.get(DTYPE, first.dtype)), MEMORY_FORMAT in parameters or first.strides is not None
 
 
 def with_tensors(operator: OperatorTuple, change: Callable[[TensorSpec], TensorSpec]) -> OperatorTuple:

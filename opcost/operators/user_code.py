@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from opcost.operators.tuples import PlainValue
 
 CODE, FINGERPRINT = "code", "sha256"
-"""The parameters of a whole model's tuple that identify the user's code: its name, and a hash of its text."""
+"""The parameters of a whole model's tuple that identify the user's code: its name, and a hash of its text. The hash is
+a parameter of operations that the model runs and that are registered from Python, too."""
 
 FINGERPRINT_DIGITS = 16
 

@@ -18,6 +18,7 @@ from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure, model_operator, run_under, stored_as
 from opcost.operators.user_code import UserCode
 from opcost.operators.whitelist import select
+from opcost.running.counted_code import has_changed_code
 from opcost.sources.registry import check_config, check_that_code_may_run
 from opcost.storage.configs import ModelConfig, load_whitelist
 from opcost.storage.counts_file import read_counts
@@ -104,8 +105,18 @@ class Request:
         return self.folders.configs(self.names, check)
 
     def open_configs(self, check: Check | None = None) -> list[ModelConfig]:
-        """Return the named configs, done or not; all that are not done if none is named."""
-        return [config for config in self.configs(check) if self.names or not config.done]
+        """Return the named configs, done or not; all that are not done if none is named.
+
+        A model whose code has changed since it was counted is not done, and a warning says so.
+        """
+        return [config for config in self.configs(check) if self.names or not self._is_done(config)]
+
+    def _is_done(self, config: ModelConfig) -> bool:
+        if config.done and has_changed_code(config, COUNTS.path(config), self.database.model_operators):
+            text = "%s: its code has changed since it was done; it is counted and measured again"
+            logging.getLogger(__name__).warning(text, config.name)
+            return False
+        return config.done
 
     def is_named(self, config: ModelConfig) -> bool:
         """Return whether the user named this model or its folder, not only by a glob."""
@@ -155,7 +166,8 @@ class CountsFile:
         remedy = f"run {self.commands([config.name], counted_before=False)}"
         composites = f" (composites: {', '.join(counts.composites) or 'none'})"
         made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"
-        raise UserError(f"{self.path(config)}: made for {made_for}, but summary.yml has changed since; {remedy}")
+        changed = "summary.yml" if config.code is None else "summary.yml or the code"
+        raise UserError(f"{self.path(config)}: made for {made_for}, but {changed} has changed since; {remedy}")
 
     def commands(self, names: Sequence[str], counted_before: bool) -> str:
         """Return the commands that write these models' files, with block 0 if it has not run."""

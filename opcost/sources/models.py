@@ -15,6 +15,7 @@ from opcost.torch_backend.capture import run_first
 from opcost.torch_backend.kept_switches import kept_switches, reported_switches
 from opcost.torch_backend.passes import Context
 from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.weight_form import check_form
 from opcost.torch_backend.workload import REFUSALS, one_line
 
 
@@ -45,6 +46,7 @@ class ResolvedModel:
         Switches of torch that it set are put back, with a warning.
 
         Raises:
+            CannotStoreError: its weights are not as its tuple says.
             CannotBuildError: the function that builds the model, or the model itself, raises an error; or the model
                 sets switches of torch in each run.
             CannotMeasureError: the model does not fit onto the device.
@@ -52,6 +54,7 @@ class ResolvedModel:
         try:
             with reported_switches(self.listed.name):
                 ready = self.source.ready(self.operator, device)
+            check_form(ready, self.operator, str(self.code or self.listed.name))
             if self.listed.is_foreign:
                 self._try(ready, context)
         except RuntimeError as error:

@@ -71,12 +71,12 @@ class PythonFile:
             )
         model = stored_like(model.eval().to(device), operator)
         if operator.inputs or operator.keyword_inputs:
-            return ReadyModel(model, *model_inputs(operator, device, {}))
+            return ReadyModel(model, *model_inputs(operator, device, {}), self.code.fingerprint)
         if examples is None:
             raise CannotBuildError(
                 f"{self.code} returned no example inputs beside the model, and the config describes none"
             )
-        return ReadyModel(model, *given_inputs(examples, operator, device))
+        return ReadyModel(model, *given_inputs(examples, operator, device), self.code.fingerprint)
 
     def _function(self) -> Callable[..., Any]:
         module = module_of(self.code)
@@ -113,7 +113,7 @@ def register_operations(code: UserCode) -> None:
 
 
 def given_inputs(examples: Any, operator: OperatorTuple, device: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Return positional and keyword inputs for a model from examples, on a device and stored as its weights are.
+    """Return positional and keyword inputs for a model from examples, on a device and stored as the tuple says.
 
     Args:
         examples: a dict of keyword arguments, a sequence of positional ones, or the only one.

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from opcost.errors import CannotBuildError, CannotMeasureError, UserError
+from opcost.errors import CannotBuildError, CannotMeasureError, CannotStoreError, UserError
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CONTIGUOUS, DTYPES, device_type_of
 from opcost.operators.counts import FORMULA_REMEDY, OperationWithoutFormula, OperatorCounts
 from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple
@@ -21,12 +21,13 @@ from opcost.operators.whitelist import select, share
 from opcost.prediction.durations import SECONDS_PER_PARAMETER, Size
 from opcost.prediction.rates import Rates
 from opcost.progress import Progress
+from opcost.running.counted_code import has_changed_code
 from opcost.running.devices import choose_device
 from opcost.running.expected_times import sizes_in
 from opcost.running.request import COUNTS, Request, counted, model_tuple
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.stages.model_sizes import size_of
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import ModelConfig, clear_done
 from opcost.storage.counts_file import write_counts
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.kept_switches import reported_switches
@@ -158,7 +159,7 @@ def count_operators(
     whitelist = request.whitelist_if_any()
     progress.start(len(tasks), [task.expected_s for task in tasks])
     try:
-        return [_count_and_report(task, whitelist, progress, is_strict) for task in tasks]
+        return [_count_and_report(task, request, whitelist, progress, is_strict) for task in tasks]
     finally:
         progress.end()
 
@@ -215,7 +216,7 @@ def counting_s(size: Size | None, device: str) -> float:
 
 
 def _count_and_report(
-    task: _Task, whitelist: tuple[str, ...] | None, progress: Progress, is_strict: bool
+    task: _Task, request: Request, whitelist: tuple[str, ...] | None, progress: Progress, is_strict: bool
 ) -> CountReport | CountFailure:
     config = task.config
     progress.begin(config.name)
@@ -224,7 +225,7 @@ def _count_and_report(
         if is_strict and counts.without_formula:
             reason = f"{config.model_name}: {counts.flop_missing_reason}; {FORMULA_REMEDY}, or count without --strict"
             raise UserError(f"{config.where('model_name')}: model_name: {reason}")
-        _write(task, counts)
+        _write(task, counts, request)
     except UserError as error:
         progress.fail(str(error))
         return CountFailure(config.name, str(error))
@@ -232,8 +233,11 @@ def _count_and_report(
     return _count_report(config.name, counts, whitelist)
 
 
-def _write(task: _Task, counts: OperatorCounts) -> None:
+def _write(task: _Task, counts: OperatorCounts, request: Request) -> None:
     config = task.config
+    if config.done and has_changed_code(config, COUNTS.path(config), request.database.model_operators):
+        # A campaign that ends early would leave it done, with rows of its former code.
+        clear_done(config.path)
     if task.device == META and _has_values(config):
         text = "%s: earlier counts have input values and are kept; delete %s to replace them by counts of shapes only"
         logging.getLogger(__name__).warning(text, config.name, COUNTS.path(config))
@@ -260,6 +264,8 @@ def _count(task: _Task) -> OperatorCounts:
             _warn_of_compiled(config, ready.model)
             with reported_switches(config.model_name), context():
                 return capture(ready, task.model.operator, config.composites)
+    except CannotStoreError as error:
+        raise UserError(f"{config.where(error.key)}: {error}") from error
     except CannotBuildError as error:
         first, *frames = str(error).splitlines()
         key = _key_of_build(task)

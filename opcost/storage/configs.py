@@ -8,6 +8,7 @@ All mistakes of all files are reported together, one line each, with file, line 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ import yaml
 from opcost.errors import UserError
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
 from opcost.operators.model_inputs import DescribedInputs
-from opcost.operators.model_names import ModelName
+from opcost.operators.model_names import TORCHVISION, ModelName
 from opcost.operators.tuples import DEFAULT_SEED, PlainValue
 from opcost.operators.user_code import UserCode
 from opcost.storage.code_files import find_code
@@ -58,8 +59,8 @@ class ModelConfig:
     """One model at one input size, as described by a ``summary.yml``: the file without lists, or one case of it.
 
     ``name`` is the case's name, without lists that of the folder. ``path`` is the file as the user named it.
-    ``weights_name`` None means random weights. ``input_size`` has the batch first and 2 to 6 positive numbers; it is
-    empty if ``inputs`` describes the inputs, or a user's function returns them.
+    ``weights_name`` None means random weights; a path is absolute or begins with ``~``. ``input_size`` has the batch
+    first and 2 to 6 positive numbers. It is empty if ``inputs`` describes the inputs, or a user's function does.
     ``precision`` is a ``Precision``, ``memory_format`` a ``MemoryFormat``. ``seed`` is the seed of random weights and
     of the input. ``composites`` are classes of modules that are counted as one operator each, besides
     ``operators.counts.COMPOSITES``. ``arguments`` are those of the function or class that builds the model. ``inputs``
@@ -133,7 +134,7 @@ def load_config(
             name=case.name,
             path=path,
             model_name=values.get("model_name", ""),
-            weights_name=values["weights_name"],
+            weights_name=_weights_name(values, path.parent),
             input_size=case.input_size,
             done=_is_done(values["done"], case.name),
             precision=case.precision,
@@ -192,6 +193,22 @@ def set_done(path: Path, case: str) -> bool:
     return True
 
 
+def clear_done(path: Path) -> None:
+    """Set ``done`` to false for all cases in a ``summary.yml``, and keep every byte outside its value.
+
+    Raises:
+        UserError: the file is not valid, or it cannot be written.
+    """
+    document, values, mistakes = _read_summary(path)
+    if mistakes:
+        raise user_error(path, mistakes)
+    if values["done"]:
+        _, node = document.entries["done"]
+        is_block = isinstance(node, yaml.SequenceNode) and not node.flow_style
+        # A list may begin in the column of the keys, but a word may not.
+        _replace_text(document, (node.start_mark.index, _end_of(document, node)), " false" if is_block else "false")
+
+
 def load_whitelist(path: Path) -> tuple[str, ...]:
     """Return the operator names of ``operator_whitelist.yml``, in the file's order.
 
@@ -236,6 +253,20 @@ def _read_summary(path: Path) -> tuple[Document, dict[str, Any], list[Mistake]]:
         remedy = f"write {Summary.model_fields['done'].description}"
         mistakes.append((line_of(node), f"done: the value is {described(node)}; {remedy}"))
     return document, values, mistakes
+
+
+def _weights_name(values: Mapping[str, Any], folder: Path) -> str | None:
+    """Return the name of weights. A path, which all sources but torchvision take, is absolute or begins with ``~``.
+
+    Args:
+        values: of the config.
+        folder: of the config, to which a path may be relative.
+    """
+    name: str | None = values["weights_name"]
+    takes_names = ModelName.of(str(values.get("model_name", ""))).source == TORCHVISION
+    if name is None or takes_names or name.startswith("~"):
+        return name
+    return os.path.abspath(folder / name)
 
 
 def _tree_mistakes(document: Document, values: dict[str, Any]) -> list[Mistake]:

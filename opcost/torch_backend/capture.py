@@ -165,6 +165,7 @@ class _Recorder(TorchFunctionMode):
         self._outputs: dict[OperatorTuple, PlainValue] = {}
         self._is_inside = False
         self._autocast = autocast_dtypes()
+        self._fingerprint: str | None = None
 
     def __torch_function__(  # type: ignore[no-untyped-def]
         self, function, types, args=(), kwargs=None
@@ -172,7 +173,7 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if is_property(function):
             return function(*args, **kwargs)
-        return self._run(partial(function_tuple, function), function, args, kwargs)
+        return self._run(partial(function_tuple, function, fingerprint=self._fingerprint), function, args, kwargs)
 
     def run(self, ready: ReadyModel, composites: Collection[str]) -> None:
         """Run a model once in inference mode, its operators observed.
@@ -180,6 +181,7 @@ class _Recorder(TorchFunctionMode):
         Raises:
             DescriptionError: a call could not be described.
         """
+        self._fingerprint = ready.fingerprint
         with ExitStack() as stack:
             stack.enter_context(INFERENCE.context())
             stack.enter_context(unfused())

@@ -27,6 +27,7 @@ from opcost.operators.tuples import (
     short_hash,
     tensor_specs,
 )
+from opcost.operators.user_code import FINGERPRINT
 from opcost.torch_backend.values import plain_value, public_name
 from opcost.torch_backend.weight_form import (
     has_channels_last,
@@ -125,19 +126,33 @@ def can_be_rebuilt(module: nn.Module) -> bool:
     return is_named and cls.__module__.partition(".")[0] in TRUSTED_PACKAGES and "forward" not in vars(module)
 
 
-def function_tuple(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OperatorTuple:
+def function_tuple(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    fingerprint: str | None = None,
+) -> OperatorTuple:
     """Return the operator tuple of a function that is called with these arguments.
 
     All arguments are inputs. Keywords that equal their default are omitted, because torch's Python functions pass on
     all keywords, and newer versions have more of them. A size in a tensor is a number, as sizes are part of a tuple.
+
+    Args:
+        function: the function.
+        args: the positional arguments.
+        kwargs: the arguments by keyword.
+        fingerprint: the hash of the user's code whose model calls it, None for models of libraries. It is a parameter
+            of operations that are registered from Python: the code decides what they do.
     """
     name = function_name(function)
     args, kwargs = with_numbers(name, args, kwargs)
     identities: dict[int, int] = {}
     defaults = function_defaults(function)
     given = {name: value for name, value in sorted(kwargs.items()) if not _is_default(value, name, defaults)}
+    is_of_user = fingerprint is not None and any(map(is_custom, _overloads(function)))
     return OperatorTuple(
         operator=name,
+        parameters=((FINGERPRINT, fingerprint),) if is_of_user else (),
         inputs=tuple(plain_value(value, identities) for value in args),
         keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in given.items()),
         mode=None,
@@ -214,15 +229,22 @@ def takes_tensor(function: Any) -> bool:
     Others may read and write files (``torch.ops.image.write_file``, ``torch.ops.aten.from_file``), as may a user's
     operation that takes a text.
     """
+    overloads = _overloads(function)
+    # Arguments choose the overload, so each of a user's must be harmless.
+    admit = all if any(map(is_custom, overloads)) else any
+    return admit(map(_is_harmless, overloads))
+
+
+def _overloads(function: Any) -> list[Any]:
+    """Return the overloads of an operation, none for any other function."""
     if isinstance(function, torch._ops.OpOverloadPacket):
-        overloads = [getattr(function, overload) for overload in function.overloads()]
-        # Arguments choose the overload, so each of a user's must be harmless.
-        admit = all if any(map(is_custom, overloads)) else any
-        return admit(map(takes_tensor, overloads))
-    if not isinstance(function, torch._ops.OpOverload):
-        return False
-    types = [str(argument.type) for argument in function._schema.arguments]
-    is_admitted = function.namespace in OPERATION_NAMESPACES or (is_custom(function) and not {*types} & {*TEXT_TYPES})
+        return [getattr(function, overload) for overload in function.overloads()]
+    return [function] if isinstance(function, torch._ops.OpOverload) else []
+
+
+def _is_harmless(overload: Any) -> bool:
+    types = [str(argument.type) for argument in overload._schema.arguments]
+    is_admitted = overload.namespace in OPERATION_NAMESPACES or (is_custom(overload) and not {*types} & {*TEXT_TYPES})
     return is_admitted and bool(types) and types[0] in TENSOR_TYPES
 
 

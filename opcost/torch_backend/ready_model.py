@@ -13,11 +13,15 @@ from opcost.torch_backend.flops import tensors_of
 
 @dataclass(frozen=True)
 class ReadyModel:
-    """A model on a device, with its positional arguments and those by keyword."""
+    """A model on a device, with its positional arguments and those by keyword.
+
+    ``fingerprint`` is the hash of the user's code that built it (``UserCode``), None for models of libraries.
+    """
 
     model: nn.Module
     inputs: tuple[Any, ...] = ()
     keyword_inputs: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: str | None = None
 
     def run(self) -> Any:
         """Run the model once and return its result."""

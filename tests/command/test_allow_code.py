@@ -136,6 +136,27 @@ def test_what_a_function_raises_is_a_line_with_frames_below_it(
     assert "Traceback" not in printed.err
 
 
+@pytest.mark.parametrize(
+    ("key", "asked", "function"),
+    [
+        ("precision", "precision: fp32", "half"),
+        ("precision", "", "half"),
+        ("memory_format", "memory_format: channels_last", "build"),
+    ],
+)
+def test_a_form_that_the_model_does_not_have_is_a_line_with_its_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, asked: str, function: str
+) -> None:
+    project = Project(tmp_path, function)
+    with (tmp_path / "net.py").open("a") as file:
+        file.write("def half():\n    return nn.Linear(4, 8).half(), torch.randn(2, 4).half()\n")
+    config = tmp_path / "measurements" / "net" / "summary.yml"
+    config.write_text(f"{config.read_text()}{asked}\n")
+    assert project.run(["count"], "--allow-code") == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "summary.yml" in line]
+    assert f"{config}:{2 if asked else 1}: {key}: ../../net.py:{function} has " in line
+
+
 def test_the_measuring_process_runs_it_and_a_failure_is_one_row(project: Project) -> None:
     config = project.folder / "measurements" / "failing" / "summary.yml"
     config.parent.mkdir()
@@ -149,6 +170,38 @@ def test_the_measuring_process_runs_it_and_a_failure_is_one_row(project: Project
     assert failure.reason.startswith("../../net.py:raises raised ValueError: no good; ")
     assert f"{project.folder}/net.py:9 in raises" in failure.reason
     assert len(failure.reason.splitlines()) == 1
+
+
+CHANGED = "net: its code has changed since it was done; it is counted and measured again"
+
+
+def test_a_model_whose_code_has_changed_is_not_done(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    config, net = project.folder / "measurements" / "net" / "summary.yml", project.folder / "net.py"
+    measure = ["measure", "--seconds", "0.05", "--allow-code"]
+    for command in (["count", "--allow-code"], ["filter"], measure):
+        project.run(command)
+    done = f"{config.read_text()}done: true\n"
+    config.write_text(done)
+    project.marker.unlink()
+    assert project.run(["count", "--allow-code"]) == 0
+    assert (project.imports, CHANGED in capsys.readouterr().err) == (0, False)
+    net.write_text(net.read_text().replace("nn.Linear(4, 8)", "nn.Linear(4, 16)"))
+    assert project.run(["count", "--dry-run"]) == 0
+    assert capsys.readouterr().err.count(CHANGED) == 1
+    with pytest.raises(UserError, match=r"summary\.yml or the code has changed since; run "):
+        project.run(["filter", "net"])
+    # Without a pickle, the counts in the database are compared.
+    (config.parent / "operators.pkl").unlink()
+    assert project.run(["count", "--dry-run"]) == 0
+    assert capsys.readouterr().err.count(CHANGED) == 1
+    assert config.read_text() == done
+    assert project.run(["count", "--allow-code"]) == 0
+    assert config.read_text() == done.replace("true", "false")
+    assert project.run(["filter"]) == 0
+    # A load of other processes makes a row doubtful, and the exit status another.
+    project.run(measure)
+    rows = Database(project.folder / "database").operator_measurements.rows()
+    assert {row.inputs for row in rows if row.operator.endswith("ReLU")} == {"float32[2, 8]", "float32[2, 16]"}
 
 
 WITH_AN_OPERATION = """

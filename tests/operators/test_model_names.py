@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from opcost.operators.model_names import ModelName
 from opcost.operators.texts import parse_operator
-from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator, storage_form, stored_as, with_tensors
+from opcost.operators.tuples import (
+    OperatorTuple,
+    TensorSpec,
+    model_operator,
+    storage_form,
+    stored_as,
+    tensor_specs,
+    with_tensors,
+)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +73,41 @@ def test_a_model_is_stored_as_its_inputs_or_as_a_parameter_says(size: tuple[int,
     assert storage_form(stored) == ("bfloat16", True)
     parsed = parse_operator(stored.operator, stored.parameters_text, stored.inputs_text, stored.mode)
     assert (parsed, storage_form(parsed)) == (stored, ("bfloat16", True))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("is_channels_last", [False, True])
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        (TensorSpec((2, 8), "float64"), TensorSpec((2, 3, 8, 8), "float32", identity=1)),
+        (TensorSpec((2, 3, 8, 8), "float16"),),
+        (TensorSpec((2, 8, 3), "float32"),),
+        (TensorSpec((2, 8), "int64"), TensorSpec((2, 3, 8, 8), "float32", identity=1)),
+    ],
+)
+def test_the_tuple_says_how_weights_are_stored_and_inputs_keep_their_own_dtype(
+    inputs: tuple[TensorSpec, ...], is_channels_last: bool, dtype: str
+) -> None:
+    model = replace(model_operator("net.py:build", None, ()), inputs=inputs)
+    stored = stored_as(model, dtype, is_channels_last)
+    assert [spec.dtype for spec in tensor_specs(stored.inputs)] == [
+        dtype if spec.dtype == "float32" else spec.dtype for spec in inputs
+    ]
+    parsed = parse_operator(stored.operator, stored.parameters_text, stored.inputs_text, stored.mode)
+    assert storage_form(parsed) == (dtype, is_channels_last)
+
+
+def test_form_is_a_parameter_only_if_the_first_input_does_not_show_it() -> None:
+    def form_of(*inputs: TensorSpec) -> dict[str, object]:
+        model = replace(model_operator("net.py:build", None, ()), inputs=inputs)
+        return dict(stored_as(model, "bfloat16", is_channels_last=True).parameters)
+
+    image, text = TensorSpec((2, 3, 8, 8), "float32"), TensorSpec((2, 8), "float32")
+    assert form_of(image) == {}
+    assert form_of(text) == {"memory_format": "channels_last"}
+    assert form_of(replace(image, dtype="float64")) == {"dtype": "bfloat16"}
+    assert form_of() == {"dtype": "bfloat16", "memory_format": "channels_last"}
 
 
 def test_a_change_reaches_nested_tensors_and_those_by_keyword() -> None:

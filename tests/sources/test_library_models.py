@@ -23,8 +23,8 @@ from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
 from opcost.storage.model_folders import ModelFolders, load_configs
 
-pytest.importorskip("transformers")
-pytest.importorskip("timm")
+transformers = pytest.importorskip("transformers")
+timm = pytest.importorskip("timm")
 
 LAYERS = "hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 64"
 TEXT = f"{LAYERS}, vocab_size: 99"
@@ -201,7 +201,7 @@ def test_weights_are_in_the_precision_of_the_config(tmp_path: Path) -> None:
         (
             "model_name: timm:resnet18\ninput_size: [1, 3, 32, 32]\nweights_name: nowhere.pth",
             3,
-            "weights_name: no file or folder nowhere.pth; write null for random weights, or the path of local ones",
+            "weights_name: no file or folder {folder}/nowhere.pth; write null for random weights, or the path of ",
         ),
         ("model_name: keras:net\ninput_size: [1, 3]", 1, "model_name: keras.net: unknown source of models keras ("),
         ("model_name: :net\ninput_size: [1, 3]", 1, "model_name: .net: unknown source of models"),
@@ -209,7 +209,8 @@ def test_weights_are_in_the_precision_of_the_config(tmp_path: Path) -> None:
 )
 def test_a_mistake_in_a_config_is_one_line(tmp_path: Path, text: str, line: int, words: str) -> None:
     (mistake,) = check_config(config_of(tmp_path, text))
-    assert mistake.startswith(f"{tmp_path}/measurements/small/summary.yml:{line}: {words}")
+    folder = f"{tmp_path}/measurements/small"
+    assert mistake.startswith(f"{folder}/summary.yml:{line}: {words.replace('{folder}', folder)}")
     assert len(mistake.splitlines()) == 1
 
 
@@ -265,6 +266,28 @@ def test_arguments_reach_models_of_torchvision(tmp_path: Path) -> None:
     assert "2: arguments" not in failure_of(tmp_path, text.replace("num_classes", "classes"))
     (line,) = check_config(config_of(tmp_path, text.replace("num_classes", "weights")))
     assert "3: arguments: weights is no argument here" in line
+
+
+@pytest.mark.parametrize("place", ["../../{}", "{folder}/{}", "~/{}"])
+def test_local_weights_are_relative_to_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    torch.manual_seed(5)
+    small = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+    bert = transformers.BertModel(transformers.BertConfig(vocab_size=9, **small)).eval()
+    bert.save_pretrained(tmp_path / "bert")
+    net = timm.create_model("resnet18", num_classes=3).eval()
+    torch.save(net.state_dict(), tmp_path / "net.pth")
+    texts = {
+        "bert": (bert, "model_name: transformers:BertModel\ninput_size: [1, 4]"),
+        "net.pth": (net, "model_name: timm:resnet18\narguments: {num_classes: 3}\ninput_size: [1, 3, 32, 32]"),
+    }
+    for name, (model, text) in texts.items():
+        config = config_of(tmp_path, f"{text}\nweights_name: {place.format(name, folder=tmp_path)}")
+        assert check_config(config) == []
+        assert dict(model_tuple(config).parameters)["weights"] in (f"~/{name}", f"{tmp_path}/{name}")
+        built = resolve(model_tuple(config)).with_inputs("cpu").model
+        for found, expected in zip(built.parameters(), model.parameters(), strict=True):
+            assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("inputs", ["{x: {shape: [1, 3, 32, 32]}}", "[{shape: [1, 3, 32, 32]}, 3]", "[3]"])

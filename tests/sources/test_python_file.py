@@ -14,7 +14,8 @@ import torch
 from opcost.errors import CannotBuildError
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
-from opcost.operators.tuples import storage_form
+from opcost.operators.texts import parse_operator
+from opcost.operators.tuples import OperatorTuple, storage_form
 from opcost.running.request import model_tuple
 from opcost.running.workloads import Workloads
 from opcost.sources.models import resolve
@@ -173,6 +174,20 @@ def test_weights_are_in_the_precision_of_the_config_also_if_inputs_are_integers(
     assert floating.inputs[0].dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("precision", ["torch-default", "bf16"])
+def test_inputs_of_other_dtypes_than_float32_keep_them(folder: Path, precision: str) -> None:
+    (folder / "net.py").write_text(MIXED)
+    form = f"precision: {precision}\nmemory_format: channels_last\n"
+    described = "inputs: {times: {shape: [2, 4], dtype: float64}, x: {shape: [2, 3, 8, 8]}}"
+    for config in (config_of(folder, "build", form), config_of(folder, "build", form + described)):
+        model = ready(config)
+        weight, x = model.model.conv.weight, model.keyword_inputs["x"]
+        asked = torch.bfloat16 if precision == "bf16" else torch.float32
+        assert (model.keyword_inputs["times"].dtype, x.dtype, weight.dtype) == (torch.float64, asked, asked)
+        assert all(one.is_contiguous(memory_format=torch.channels_last) for one in (x, weight))
+        assert not weight.is_contiguous()
+
+
 def test_weights_and_examples_depend_on_the_seed_alone(folder: Path) -> None:
     first, again, other = (ready(config_of(folder, "build", f"seed: {seed}")) for seed in (0, 0, 1))
     assert torch.equal(first.inputs[0], again.inputs[0])
@@ -187,6 +202,48 @@ def test_leaves_that_differ_in_an_attribute_are_other_tuples(folder: Path) -> No
         return {str(count.operator) for count in counts if count.operator.short_name == "mul"}
 
     assert products(4).isdisjoint(products(8))
+
+
+MIXED = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+    def forward(self, times, x):
+        return times.sum(), self.conv(x)
+def build(): return Net(), {"times": torch.randn(2, 4).double(), "x": torch.randn(2, 3, 8, 8)}
+"""
+
+OPERATION = """
+import torch
+@torch.library.custom_op("opcost_{name}::scale", mutates_args=())
+def scale(x: torch.Tensor, gain: float) -> torch.Tensor:
+    return x * gain
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(scale(x, 2.0))
+def build(): return Net(), torch.randn(2, 4)
+"""
+
+
+def test_an_operation_of_a_users_file_is_another_tuple_after_an_edit(folder: Path) -> None:
+    def counted(text: str) -> dict[str, OperatorTuple]:
+        (folder / "net.py").write_text(text)
+        config = config_of(folder, "build")
+        counts = capture(ready(config), model_tuple(config)).counts
+        assert [difference(count, "cpu") for count in counts] == [None] * len(counts)
+        assert config.code is not None
+        assert dict(counts[0].operator.parameters) == {"sha256": config.code.fingerprint}
+        return {count.operator.short_name: count.operator for count in counts}
+
+    text = OPERATION.replace("{name}", folder.parent.name)
+    before, after = counted(text), counted(text.replace("x * gain", "(x * gain).tanh()"))
+    scale = before["scale"]
+    assert before["relu"] == after["relu"]
+    assert scale.key != after["scale"].key
+    assert str(scale) == f"{scale.operator}(sha256={dict(scale.parameters)['sha256']!r}) on (float32[2, 4], 2.0)"
+    assert parse_operator(scale.operator, scale.parameters_text, scale.inputs_text, scale.mode) == scale
 
 
 # Mistakes
@@ -206,6 +263,56 @@ def test_a_function_that_gives_no_model_is_one_line(folder: Path, name: str, rea
     (line,) = error_of(config_of(folder, name))
     assert line.startswith("../../net.py:")
     assert reason in line
+
+
+def test_a_memory_format_without_weights_or_inputs_that_have_it_is_one_line(folder: Path) -> None:
+    (line,) = error_of(config_of(folder, "build", "memory_format: channels_last"))
+    assert line == (
+        "memory_format: ../../net.py:build has no weights and no inputs of 4 or 5 dimensions, which channels_last is "
+        "for; leave memory_format out"
+    )
+
+
+STORED = """
+import torch
+from torch import nn
+def build(kinds):
+    model = nn.Sequential(*(nn.Linear(4, 4).to(getattr(torch, kind)) for kind in kinds))
+    return model, torch.randn(2, 4).to(getattr(torch, kinds[0]))
+"""
+
+
+@pytest.mark.parametrize("precision", ["torch-default", "fp32", "amp-bf16"])
+@pytest.mark.parametrize(("kind", "remedy"), [("bfloat16", "bf16"), ("float16", "fp16")])
+def test_a_model_of_16_bits_needs_its_precision(folder: Path, precision: str, kind: str, remedy: str) -> None:
+    (folder / "net.py").write_text(STORED)
+    arguments = f"arguments: {{kinds: [{kind}, {kind}]}}\n"
+    (line,) = error_of(config_of(folder, "build", f"{arguments}precision: {precision}"))
+    assert line == (
+        f"precision: ../../net.py:build has weights in {kind} and none in float32; write precision: {remedy}, "
+        "or return a model in float32"
+    )
+    model = ready(config_of(folder, "build", f"{arguments}precision: {remedy}")).model
+    assert str(model[0].weight.dtype) == f"torch.{kind}"
+
+
+def test_a_model_of_several_dtypes_is_as_it_was_built(folder: Path) -> None:
+    (folder / "net.py").write_text(
+        STORED
+        + """
+class Mixed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(4, 4).bfloat16(), nn.Linear(4, 4)
+    def forward(self, ids):
+        return self.out(self.table(ids).float())
+def mixed(): return Mixed(), torch.tensor([1, 2])
+def double(): return nn.Linear(4, 4).double(), torch.randn(2, 4).double()
+"""
+    )
+    mixed, double = (ready(config_of(folder, name)).model for name in ("mixed", "double"))
+    assert [mixed.table.weight.dtype, mixed.out.weight.dtype] == [torch.bfloat16, torch.float32]
+    assert double.weight.dtype == torch.float64
 
 
 def test_what_a_function_raises_is_shown_with_its_own_innermost_frames(folder: Path) -> None:

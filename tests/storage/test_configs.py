@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from opcost.errors import UserError
 from opcost.storage.config_nodes import MAXIMUM_BYTES
-from opcost.storage.configs import ModelConfig, load_whitelist, replace_whitelist, set_done
+from opcost.storage.configs import ModelConfig, clear_done, load_whitelist, replace_whitelist, set_done
 from opcost.storage.model_folders import load_configs
 
 SHIPPED = Path(__file__).parents[2] / "measurements"
@@ -728,6 +728,26 @@ def file_around_done(draw: st.DrawFn) -> tuple[bytes, bytes, bytes]:
 @given(file_around_done())
 def test_done_changes_one_token_whatever_stands_around_it(parts: tuple[bytes, bytes, bytes]) -> None:
     check_splice(*parts)
+
+
+@pytest.mark.parametrize(
+    ("done", "after"),
+    [
+        ("done: true # by hand", "done: false # by hand"),
+        ("done: [x_2x3, x_4x3] # two", "done: false # two"),
+        ("done:\n- x_2x3\n- x_4x3 # two", "done:\n false # two"),
+        ("? done\n: yes", "? done\n: false"),
+        ("done: false", "done: false"),
+        ("seed: 0", "seed: 0"),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_done_is_cleared_for_all_cases(tmp_path: Path, done: str, after: str, end: str) -> None:
+    text = "model_name: a\n{}\ninput_size: [1, 3]\nbatch: [2, 4]\n"
+    path = write(tmp_path, "x", text.format(done).replace("\n", end).encode())
+    clear_done(path)
+    assert path.read_bytes() == text.format(after).replace("\n", end).encode()
+    assert [config.done for config in load_configs(tmp_path, [])] == [False, False]
 
 
 def test_a_done_model_leaves_the_file_untouched(tmp_path: Path) -> None:

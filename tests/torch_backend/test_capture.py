@@ -755,7 +755,7 @@ def test_a_bug_in_describing_a_call_does_not_reach_the_model_and_is_no_refusal(m
                 reached.append("the model")
                 return x
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise TypeError("a bug")
 
     monkeypatch.setattr("opcost.torch_backend.capture.function_tuple", broken)
