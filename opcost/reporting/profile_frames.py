@@ -100,6 +100,8 @@ class ProfileResult:
         own, row = self.profile, self.comparison
         product = "" if own.conditions is None else f" on {own.conditions.device_product}"
         lines = [f"{own.name}{product}: {work_in_words(own)} in one run"]
+        if own.input_size_missing_reason is not None:
+            lines.append(f"size of the input unknown: {own.input_size_missing_reason}")
         if row is not None:
             lines.append(f"whole {milliseconds(row.full_time_s)}, sum / whole {ratio(row.time_ratio)}")
             if row.full_energy_j is not None:

@@ -75,7 +75,8 @@ class KnownCost:
 class ModelProfile:
     """The profile of one model; FLOPs and bytes are those of one run.
 
-    With a ``flop_missing_reason`` the run has at least these FLOPs.
+    With a ``flop_missing_reason`` the run has at least these FLOPs. ``input_size`` is that of the first input, batch
+    first; it is empty if it is unknown, with an ``input_size_missing_reason``.
     ``counted_on`` is ``meta``, ``cpu`` or ``cuda``. ``conditions`` are those of the measurements on the device of the
     profile, and ``operators`` has their costs; without such a device they are None, and ``known`` has what the database
     has of other devices. ``comparison`` is that of the sum with the measured whole.
@@ -93,6 +94,7 @@ class ModelProfile:
     comparison: ComparingReport | None = None
     known: tuple[KnownCost, ...] = ()
     flop_missing_reason: str | None = None
+    input_size_missing_reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -313,14 +315,23 @@ def _counted_profile(config: ModelConfig, counts: OperatorCounts, figures: Model
     return ModelProfile(
         name=config.name,
         config=str(config.path),
-        input_size=config.input_size,
+        input_size=config.shape,
         flop=counts.total_flop,
         memory_bytes=counts.total_memory_bytes,
         parameters=counts.parameters,
         counted_on=counts.device_type,
         operators=operator_lines(counts, figures),
         flop_missing_reason=counts.flop_missing_reason,
+        input_size_missing_reason=_size_missing_reason(config),
     )
+
+
+def _size_missing_reason(config: ModelConfig) -> str | None:
+    if config.shape:
+        return None
+    if config.inputs is not None:
+        return "the first input is a single value"
+    return "the model comes with its inputs, and no config describes them"
 
 
 def operator_lines(counts: OperatorCounts, figures: ModelFigures | None) -> tuple[OperatorLine, ...]:

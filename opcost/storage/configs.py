@@ -59,7 +59,7 @@ class ModelConfig:
 
     ``name`` is the case's name, without lists that of the folder. ``path`` is the file as the user named it.
     ``weights_name`` None means random weights. ``input_size`` has the batch first and 2 to 6 positive numbers; it is
-    empty if ``inputs`` describes the inputs, or a user's function returns them.
+    empty if ``inputs`` describes the inputs, or the model comes with them (``ModelName.has_inputs``).
     ``precision`` is a ``Precision``, ``memory_format`` a ``MemoryFormat``. ``seed`` is the seed of random weights and
     of the input. ``composites`` are classes of modules that are counted as one operator each, besides
     ``operators.counts.COMPOSITES``. ``arguments`` are those of the function or class that builds the model. ``inputs``
@@ -244,16 +244,16 @@ def _tree_mistakes(document: Document, values: dict[str, Any]) -> list[Mistake]:
     values["arguments"], mistakes = arguments_in(nodes.get("arguments"))
     values["inputs"], further = inputs_in(nodes.get("inputs"))
     mistakes += further
-    is_file = ModelName.of(str(values.get("model_name", ""))).is_file
-    if is_file and values["weights_name"] is not None:
+    named = ModelName.of(str(values.get("model_name", "")))
+    if named.is_file and values["weights_name"] is not None:
         text = "weights_name: a user's function loads its weights itself; write weights_name: null"
         mistakes.append((line_of(nodes["weights_name"]), text))
     if "inputs" in nodes:
         both = [key for key in ("input_size", "batch") if key in nodes]
         mistakes += [(line_of(nodes[key]), f"{key}: given beside inputs; keep one of both") for key in both]
-    elif "input_size" not in nodes and not is_file and not _is_misspelt(document, "input_size"):
+    elif "input_size" not in nodes and not named.has_inputs and not _is_misspelt(document, "input_size"):
         mistakes.append((1, f"input_size: missing; write {INPUT_SIZE_EXAMPLE}"))
-    if "batch" in nodes and "input_size" not in nodes and "inputs" not in nodes and is_file:
+    if "batch" in nodes and "input_size" not in nodes and "inputs" not in nodes and named.has_inputs:
         mistakes.append((line_of(nodes["batch"]), f"batch: needs input_size; write {INPUT_SIZE_EXAMPLE}"))
     return mistakes
 
