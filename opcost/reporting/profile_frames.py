@@ -138,7 +138,8 @@ def profile(  # noqa: PLR0913 (a call in a notebook names its options)
 
     Args:
         model: the model, with weights of one floating-point type.
-        inputs: an example: a tensor, a tuple of positional arguments, or a dict of keyword arguments. It is copied.
+        inputs: an example: a tensor, a tuple or a list of positional arguments, or a dict or another mapping of keyword
+            arguments. It is copied.
         name: the model's name in tables; None for that of its class.
         device: ``cpu``, ``cuda`` or ``cuda:N``; None for the model's own.
         precision: ``torch-default``, ``fp32``, ``tf32``, ``amp-bf16``, ``bf16`` or ``fp16``; None for the usual one of

@@ -1,13 +1,12 @@
 """A user's function as a source of models (``ports.ModelSource``): ``net.py:build``.
 
-The function returns a model, or a model and its example inputs: a tensor, a sequence of positional arguments, or a dict
-of keyword arguments.
+The function returns a model, or a model and its example inputs, as ``ReadyModel.of`` reads them.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import numpy
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map
 
 from opcost.errors import CannotBuildError
 from opcost.operators.tuples import OperatorTuple, seed_of
@@ -76,7 +74,9 @@ class PythonFile:
             raise CannotBuildError(
                 f"{self.code} returned no example inputs beside the model, and the config describes none"
             )
-        return ReadyModel(model, *given_inputs(examples, operator, device))
+        # On meta, tensors have shapes only.
+        given = ReadyModel.of(model, examples)
+        return given.with_tensors(lambda tensor: tensor_stored_like(tensor.to(device), operator))
 
     def _function(self) -> Callable[..., Any]:
         module = module_of(self.code)
@@ -110,21 +110,3 @@ def register_operations(code: UserCode) -> None:
     """
     with own_frames(code):
         module_of(code)
-
-
-def given_inputs(examples: Any, operator: OperatorTuple, device: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Return positional and keyword inputs for a model from examples, on a device and stored as its weights are.
-
-    Args:
-        examples: a dict of keyword arguments, a sequence of positional ones, or the only one.
-        operator: the model's tuple, with the dtype of its weights.
-        device: the device; on ``meta`` tensors have shapes only.
-    """
-
-    def stored(value: Any) -> Any:
-        return tensor_stored_like(value.to(device), operator) if isinstance(value, torch.Tensor) else value
-
-    moved = tree_map(stored, examples)
-    if isinstance(moved, dict):
-        return (), moved
-    return (tuple(moved) if isinstance(moved, (tuple, list)) else (moved,)), {}

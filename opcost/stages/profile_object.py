@@ -34,7 +34,6 @@ from opcost.storage.counts_file import write_counts
 from opcost.storage.files import replace_file
 from opcost.torch_backend.borrowed import borrowed, device_of
 from opcost.torch_backend.capture import capture, run_first
-from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.kept_switches import reported_switches
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast
@@ -45,8 +44,8 @@ from opcost.torch_backend.values import plain_value
 class ObjectModel:
     """A user's model, a name for it, and its example inputs.
 
-    ``inputs`` is a tensor, a tuple of positional arguments, or a dict of keyword arguments. ``precision`` is a
-    ``Precision`` that agrees with the dtype of the weights; None for the usual one of that dtype.
+    ``ReadyModel.of`` reads the inputs. ``precision`` is a ``Precision`` that agrees with the dtype of the weights; None
+    for the usual one of that dtype.
     """
 
     model: nn.Module
@@ -127,8 +126,7 @@ def profile_object(request: Request, own: ObjectModel, progress: Progress, end: 
             ready = stack.enter_context(borrowed(own.model, own.inputs, device))
         except ValueError as error:
             raise UserError(str(error)) from None
-        request = replace(request, device=device or device_of(own.model, own.inputs))
-        request = stack.enter_context(scratch_folder(request, []))
+        request = stack.enter_context(scratch_folder(replace(request, device=device_of(ready)), []))
         counts = _counted(ready, own, name, str(request.device))
         config = _config(request, ready, own, name, counts)
         write_counts(COUNTS.path(config), replace(counts, model=model_tuple(config)))
@@ -162,7 +160,7 @@ def _config(
     """Write the config of a model, and return it. It describes the inputs if it can describe them as they are."""
     inputs = _inputs_of(ready)
     tree = Structure("dict", inputs.keyword) if inputs.keyword else inputs.positional
-    name = _shown_name(own, tensors_of((ready.inputs, dict(ready.keyword_inputs)))[0])
+    name = _shown_name(own, ready.tensors[0])
     keys = {} if precision == TORCH_DEFAULT else {"precision": precision}
 
     def written(**more: str) -> ModelConfig:

@@ -28,6 +28,7 @@ from opcost.torch_backend.ready_model import ReadyModel
 NET = """
 import torch
 from torch import nn
+from collections import UserDict
 from dataclasses import dataclass
 import layers
 
@@ -63,6 +64,7 @@ def build(width=4): return Net(width), torch.randn(2, 4)
 def alone(width=4): return Net(width)
 def listed(): return Net(4), [torch.randn(2, 4), torch.ones(2, 4)]
 def named(): return Net(4), {"x": torch.randn(2, 4), "scale": 2.0}
+def mapped(): return Net(4), UserDict(named()[1])
 def tokens(): return Tokens(), torch.randint(30, (2, 8))
 def still(): return Still(), ()
 def numbered(): return Still(), [3]
@@ -133,7 +135,14 @@ def error_of(config: ModelConfig) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "positional", "keyword"),
-    [("build", 1, []), ("listed", 2, []), ("named", 0, ["x", "scale"]), ("still", 0, []), ("numbered", 1, [])],
+    [
+        ("build", 1, []),
+        ("listed", 2, []),
+        ("named", 0, ["x", "scale"]),
+        ("mapped", 0, ["x", "scale"]),
+        ("still", 0, []),
+        ("numbered", 1, []),
+    ],
 )
 def test_example_inputs_are_a_tensor_a_list_a_dict_or_none(
     folder: Path, name: str, positional: int, keyword: list[str]

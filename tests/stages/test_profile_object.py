@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import UserDict
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +56,7 @@ def profiled(model: nn.Module, inputs: Any, folder: Path, **options: Any) -> Any
 
 def test_a_model_has_its_operators_its_whole_and_their_comparison(tmp_path: Path) -> None:
     model = Net().train()
-    found = profiled(model, {"image": IMAGE, "scale": 2.0}, tmp_path, name="my net")
+    found = profiled(model, UserDict(image=IMAGE, scale=2.0), tmp_path, name="my net")
     frame = found.operators
     assert list(frame.columns) == [
         *("operator", "parameters", "inputs", "calls", "flop", "memory_bytes", "time_s", "energy_j", "share"),
