@@ -26,7 +26,7 @@ def arguments_of(operator: OperatorTuple, device: str) -> dict[str, Any]:
 def reserved_mistakes(config: ConfiguredModel, reserved: Collection[str]) -> list[str]:
     """Return a line for each argument by which a library loads weights: a key of its own names them."""
     text = "is no argument here; write weights_name, or leave it out for random weights"
-    where = f"{config.where('arguments')}: arguments"
+    where = config.where("arguments")
     return [f"{where}: {name} {text}" for name, _ in config.arguments if name in reserved]
 
 
@@ -57,7 +57,7 @@ def weights_mistakes(config: ConfiguredModel) -> list[str]:
     if config.weights_name is None or Path(config.weights_name).expanduser().exists():
         return []
     text = f"no file or folder {config.weights_name}; write null for random weights, or the path of local ones"
-    return [f"{config.where('weights_name')}: weights_name: {text}"]
+    return [f"{config.where('weights_name')}: {text}"]
 
 
 def _no_tensor(_: object) -> torch.Tensor:

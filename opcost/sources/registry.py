@@ -104,7 +104,7 @@ def check_config(config: ConfiguredModel) -> list[str]:
     except CannotMeasureError as error:
         lists = command("make-configs", *_all_of(named.source), "--dry-run")
         known = f"opcost knows the models of {', '.join(SOURCES)}; {lists} lists them"
-        return [f"{config.where('model_name')}: model_name: {error} ({known})"]
+        return [f"{config.where('model_name')}: {error} ({known})"]
     return source.mistakes(config)
 
 
@@ -112,7 +112,7 @@ def check_that_code_may_run(config: ConfiguredModel) -> list[str]:
     """Return a line if a config's model is a user's code, which needs an option to run, else those of its source."""
     if ModelName.of(config.model_name).is_file:
         text = f"{config.model_name} is Python code; if you trust it, run the command again with {ALLOW_CODE}"
-        return [f"{config.where('model_name')}: model_name: {text}"]
+        return [f"{config.where('model_name')}: {text}"]
     return check_config(config)
 
 

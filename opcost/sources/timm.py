@@ -50,7 +50,7 @@ def mistakes(config: ConfiguredModel) -> list[str]:
     if len(config.input_size) not in (0, DIMENSIONS):
         usual = list(listed(config.model_name.partition(":")[2]).input_size)
         text = f"{config.model_name} takes {DIMENSIONS} numbers such as {usual}, not {len(config.input_size)}"
-        found.append(f"{config.where('input_size')}: input_size: {text}")
+        found.append(f"{config.where('input_size')}: {text}")
     return found
 
 

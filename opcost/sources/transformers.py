@@ -107,7 +107,7 @@ def mistakes(config: ConfiguredModel) -> list[str]:
 def _argument_mistakes(config: ConfiguredModel, cls: Any) -> Iterator[str]:
     """Yield a line for each unknown argument: transformers ignores them silently."""
     for text in _unknown(_usual_configuration(cls), config.arguments):
-        yield f"{config.where('arguments')}: arguments: {cls.__name__} has no {text}"
+        yield f"{config.where('arguments')}: {cls.__name__} has no {text}"
 
 
 def _unknown(usual: Any, arguments: Iterable[tuple[str, PlainValue]], prefix: str = "") -> Iterator[str]:
@@ -129,7 +129,7 @@ def _size_mistakes(config: ConfiguredModel, cls: Any) -> Iterator[str]:
     if not config.input_size:
         return
     usual = USUAL_SIZES.get(cls.main_input_name)
-    where = f"{config.where('input_size')}: input_size: {config.model_name}"
+    where = f"{config.where('input_size')}: {config.model_name}"
     if usual is None:
         yield f"{where} takes {cls.main_input_name}; write inputs: {{{cls.main_input_name}: {{shape: [...]}}}} instead"
     elif len(config.input_size) != 1 + len(usual):

@@ -75,6 +75,7 @@ class KnownCost:
 class ModelProfile:
     """The profile of one model; FLOPs and bytes are those of one run.
 
+    ``config`` is the path of its config, None in a dry run and of an object, which have none that stays.
     With a ``flop_missing_reason`` the run has at least these FLOPs. ``input_size`` is that of the first input, batch
     first; it is empty if it is unknown, with an ``input_size_missing_reason``.
     ``counted_on`` is ``meta``, ``cpu`` or ``cuda``. ``conditions`` are those of the measurements on the device of the
@@ -83,7 +84,7 @@ class ModelProfile:
     """
 
     name: str
-    config: str
+    config: str | None
     input_size: tuple[int, ...]
     flop: int
     memory_bytes: int
@@ -143,6 +144,8 @@ def profile(
         UserError: a model does not exist, or does not run on its input.
     """
     found = configs_of(request.folders, wanted, request.allow_code)
+    # A dry run has a folder of its own.
+    found = [replace(one, is_kept=not request.dry_run) for one in found]
     # The plan for a product needs sizes only.
     _count(request, found, progress, on_meta=measuring is None or request.is_product)
     return profile_counted(request, found, progress, measuring)
@@ -193,10 +196,9 @@ def _count(request: Request, found: Sequence[ProfileConfig], progress: Progress,
     missing = [one for one in found if one.config.name not in known and not _is_counted(one.config, on_meta)]
     if not missing:
         return
-    request = replace(request, names=tuple(one.config.name for one in missing), dry_run=False)
-    if request.is_product:
-        request = replace(request, device=None)
-    reports = count_operators(request, FailuresToRaise(progress), on_meta)
+    counting = replace(request, device=None if request.is_product else request.device, dry_run=False)
+    configs = [one.config for one in missing]
+    reports = count_operators(counting, FailuresToRaise(progress), on_meta, configs=configs)
     failures = {report.name: report.reason for report in reports if isinstance(report, CountFailure)}
     if failures and on_meta:
         # Some models run with values only.
@@ -241,7 +243,7 @@ def _profiled(
     reports = {report.name: report for report in reports_of(request, comparisons)}
     models = [
         replace(
-            _counted_profile(one.config, counts, figures.get((one.config.name, conditions[one.config.name]))),
+            _counted_profile(one, counts, figures.get((one.config.name, conditions[one.config.name]))),
             conditions=conditions[one.config.name],
             comparison=reports.get(one.config.name),
         )
@@ -269,7 +271,7 @@ def _without_measuring(request: Request, found: Sequence[ProfileConfig]) -> Prof
     models = []
     for one, counts in _with_counts(request, found):
         known = [_known_cost(model, counts) for model in shown if model.row.name == one.config.name]
-        models.append(replace(_counted_profile(one.config, counts, None), known=tuple(known)))
+        models.append(replace(_counted_profile(one, counts, None), known=tuple(known)))
     comparisons = find_comparisons(replace(request, device=None)) if shown else []
     return Profile(request, found[0].config.folder, tuple(models), comparisons=tuple(comparisons))
 
@@ -311,10 +313,11 @@ def _known_cost(model: ShownModel, counts: OperatorCounts) -> KnownCost:
     )
 
 
-def _counted_profile(config: ModelConfig, counts: OperatorCounts, figures: ModelFigures | None) -> ModelProfile:
+def _counted_profile(one: ProfileConfig, counts: OperatorCounts, figures: ModelFigures | None) -> ModelProfile:
+    config = one.config
     return ModelProfile(
         name=config.name,
-        config=str(config.path),
+        config=str(config.path) if one.is_kept else None,
         input_size=config.shape,
         flop=counts.total_flop,
         memory_bytes=counts.total_memory_bytes,

@@ -27,8 +27,10 @@ from opcost.storage.configs import ModelConfig
 from opcost.storage.files import replace_file
 from opcost.storage.model_folders import ModelFolders
 
-ARGUMENTS = {"model_name": "MODEL", "input_size": "--input-size"}
-"""The argument of the command line that gives each key."""
+
+def option_of(key: str) -> str:
+    """Return the argument of the command line that gives a key."""
+    return {"model_name": "MODEL", "arguments": "--argument"}.get(key, f"--{key.replace('_', '-')}")
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class WantedModel:
 
     def where(self, key: str) -> str:
         """Return the argument that gives a key."""
-        return ARGUMENTS.get(key, key)
+        return option_of(key)
 
     @property
     def further_keys(self) -> Mapping[str, object]:
@@ -65,10 +67,8 @@ class WantedModel:
         size = ("--input-size", "x".join(map(str, self.input_size))) if self.input_size else ()
         keys = WantedModel(self.model_name).further_keys
         changed = [(key, value) for key, value in self.further_keys.items() if value != keys[key]]
-        options = [
-            text for key, value in changed if key != "arguments" for text in (f"--{key.replace('_', '-')}", str(value))
-        ]
-        given = [text for name, value in self.arguments for text in ("--argument", f"{name}={_flow(value)}")]
+        options = [text for key, value in changed if key != "arguments" for text in (option_of(key), str(value))]
+        given = [text for name, value in self.arguments for text in (option_of("arguments"), f"{name}={_flow(value)}")]
         allowed = ("--allow-code",) if ModelName.of(self.model_name).is_file else ()
         return (self.model_name, *size, *options, *given, *allowed)
 
@@ -92,10 +92,11 @@ USUAL_KEYS: Mapping[str, object] = {"weights_name": None, "seed": 0, "composites
 
 @dataclass(frozen=True)
 class ProfileConfig:
-    """The config of a profile, and whether it was written for it."""
+    """The config of a profile, whether it was written for it, and whether it lasts longer than the command."""
 
     config: ModelConfig
     is_new: bool
+    is_kept: bool = True
 
     def remove_if_new(self) -> None:
         """Remove a config that was written for a model that cannot be counted; an earlier one stays."""
@@ -154,7 +155,7 @@ def _config_of(
 ) -> ProfileConfig:
     for config in known:
         if wanted.is_described_by(config) and folders.configs([config.name]) == [config]:
-            return ProfileConfig(config, is_new=False)
+            return ProfileConfig(replace(config, given_by=option_of), is_new=False)
     name = _free_name(folders, wanted)
     usual = WantedModel(wanted.model_name).further_keys
     more = {key: value for key, value in wanted.further_keys.items() if value != usual[key]}
@@ -163,7 +164,7 @@ def _config_of(
     text = config_text(wanted.model_name, wanted.input_size, listed.is_data_dependent, more)
     replace_file(folders.own / name / "summary.yml", text.encode())
     (config,) = folders.configs([name])
-    return ProfileConfig(config, is_new=True)
+    return ProfileConfig(replace(config, given_by=option_of), is_new=True)
 
 
 def _free_name(folders: ModelFolders, wanted: WantedModel) -> str:

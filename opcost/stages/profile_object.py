@@ -134,7 +134,7 @@ def profile_object(request: Request, own: ObjectModel, progress: Progress, end: 
         if end is not None:
             open_bench = partial(open_local_bench, ready={model_tuple(config): ready})
             measuring = Measuring(end.protocols(), open_bench, lambda _: None)
-        return profile_counted(request, [ProfileConfig(config, is_new=True)], progress, measuring)
+        return profile_counted(request, [ProfileConfig(config, is_new=True, is_kept=False)], progress, measuring)
 
 
 def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -> OperatorCounts:

@@ -64,7 +64,8 @@ class ModelConfig:
     of the input. ``composites`` are classes of modules that are counted as one operator each, besides
     ``operators.counts.COMPOSITES``. ``arguments`` are those of the function or class that builds the model. ``inputs``
     are described ones, which replace ``input_size``. ``code`` is where a user's function is. ``own_folder`` is the
-    folder for files about the case, None for that of ``path``. ``lists`` are the keys that are lists.
+    folder for files about the case, None for that of ``path``. ``lists`` are the keys that are lists. ``given_by``
+    returns the option that gave a key, None if the file did.
     """
 
     name: str
@@ -83,6 +84,7 @@ class ModelConfig:
     own_folder: Path | None = field(default=None, compare=False, repr=False)
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     lists: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    given_by: Callable[[str], str] | None = field(default=None, compare=False, repr=False)
 
     @property
     def folder(self) -> Path:
@@ -105,8 +107,8 @@ class ModelConfig:
         return self.shape[0] if self.shape else None
 
     def where(self, key: str) -> str:
-        """Return the file and line of a key, for a message: ``measurements/x/summary.yml:3``."""
-        return f"{self.path}:{self.lines.get(key, 1)}"
+        """Return the place of a key, for a message: ``measurements/x/summary.yml:3: precision``."""
+        return self.given_by(key) if self.given_by else f"{self.path}:{self.lines.get(key, 1)}: {key}"
 
 
 def load_config(

@@ -58,8 +58,8 @@ class Named:
     arguments: tuple[tuple[str, PlainValue], ...] = ()
     inputs: DescribedInputs | None = None
 
-    def where(self, _: str) -> str:
-        return FILE
+    def where(self, key: str) -> str:
+        return f"{FILE}: {key}"
 
 
 @pytest.mark.parametrize(
