@@ -22,7 +22,7 @@ from opcost.sources.registry import check_config, check_that_code_may_run, sourc
 from opcost.stages.make_configs import config_text
 from opcost.storage.code_files import find_code
 from opcost.storage.config_cases import case_name
-from opcost.storage.config_trees import arguments_in
+from opcost.storage.config_trees import arguments_in, tree_text
 from opcost.storage.configs import ModelConfig
 from opcost.storage.files import replace_file
 from opcost.storage.model_folders import ModelFolders
@@ -68,7 +68,8 @@ class WantedModel:
         keys = WantedModel(self.model_name).further_keys
         changed = [(key, value) for key, value in self.further_keys.items() if value != keys[key]]
         options = [text for key, value in changed if key != "arguments" for text in (option_of(key), str(value))]
-        given = [text for name, value in self.arguments for text in (option_of("arguments"), f"{name}={_flow(value)}")]
+        arguments = [f"{name}={tree_text(value)}" for name, value in self.arguments]
+        given = [text for argument in arguments for text in (option_of("arguments"), argument)]
         allowed = ("--allow-code",) if ModelName.of(self.model_name).is_file else ()
         return (self.model_name, *size, *options, *given, *allowed)
 
@@ -160,7 +161,7 @@ def _config_of(
     usual = WantedModel(wanted.model_name).further_keys
     more = {key: value for key, value in wanted.further_keys.items() if value != usual[key]}
     if wanted.arguments:
-        more["arguments"] = _flow(Structure("dict", wanted.arguments))
+        more["arguments"] = tree_text(Structure("dict", wanted.arguments))
     text = config_text(wanted.model_name, wanted.input_size, listed.is_data_dependent, more)
     replace_file(folders.own / name / "summary.yml", text.encode())
     (config,) = folders.configs([name])
@@ -174,18 +175,6 @@ def _free_name(folders: ModelFolders, wanted: WantedModel) -> str:
     name = case_name(wanted.base_name, wanted.input_size or None, precision, memory_format)
     names = (name if number == 1 else f"{name}_{number}" for number in range(1, 1000))
     return next(one for one in names if not folders.path_of(one).parent.exists())
-
-
-def _flow(value: PlainValue) -> str:
-    """Return a value in YAML on one line."""
-    text: str = yaml.safe_dump(_plain(value), default_flow_style=True, width=2**31, sort_keys=False)
-    return text.removesuffix("\n").removesuffix("\n...")
-
-
-def _plain(value: PlainValue) -> object:
-    if isinstance(value, Structure):
-        return {name: _plain(part) for name, part in value.parts}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:

@@ -22,14 +22,14 @@ from opcost.measuring import procedure
 from opcost.measuring.conditions import GRAPH
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.retries import RETRIES
-from opcost.operators.tuples import META, OperatorTuple
+from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.reporting.measurement_tables import announced
 from opcost.reporting.profile_tables import print_profile, profile_object
 from opcost.running import opening
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request
 from opcost.stages.measure_units import Protocols, UnitReport
 from opcost.stages.profile import Measuring, Profile, profile
-from opcost.stages.profile_configs import WantedModel, configs_of, scratch_folder
+from opcost.stages.profile_configs import WantedModel, arguments_of, configs_of, scratch_folder
 from opcost.storage.database import Database
 from opcost.storage.model_folders import WHITELIST, ModelFolders
 
@@ -327,6 +327,29 @@ def test_a_dry_run_names_no_config_that_is_gone(tmp_path: Path, monkeypatch: Any
 )
 def test_a_folder_has_a_plain_name(name: str, folder: str) -> None:
     assert WantedModel(name).base_name == folder
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('n="1e5"', "1e5"),
+        ("n='12'", "12"),
+        ("n=1e5", 1e5),
+        ("n=1e-3", 1e-3),
+        ("n=12", 12),
+        ("n=true", True),
+        ('n="true"', "true"),
+        ("n=gelu", "gelu"),
+        ('n=[1, "2", 3e0]', (1, "2", 3.0)),
+    ],
+)
+def test_an_argument_keeps_its_type(text: str, value: PlainValue, tmp_path: Path) -> None:
+    wanted = replace(TINY, arguments=arguments_of([text]))
+    first, again = (configs_of(ModelFolders(tmp_path), [wanted])[0] for _ in range(2))
+    assert repr(wanted.arguments) == repr(first.config.arguments) == repr((("n", value),))
+    assert not again.is_new
+    option, written = wanted.words[-2:]
+    assert (option, repr(arguments_of([written]))) == ("--argument", repr(wanted.arguments))
 
 
 # The command
