@@ -72,7 +72,7 @@ class ResolvedModel:
 
     def _run_foreign(self, ready: ReadyModel, context: Context) -> None:
         if self.code is not None:
-            with own_frames(self.code):
+            with own_frames(self.code, remedy="correct the model or its inputs"):
                 run_first(ready, context)
             return
         try:

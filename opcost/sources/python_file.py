@@ -5,10 +5,12 @@ The function returns a model, or a model and its example inputs, as ``ReadyModel
 
 from __future__ import annotations
 
+import inspect
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy
@@ -19,12 +21,13 @@ from opcost.errors import CannotBuildError
 from opcost.operators.tuples import OperatorTuple, seed_of
 from opcost.operators.user_code import UserCode
 from opcost.sources.arguments import arguments_of
-from opcost.sources.ports import ConfiguredModel, ListedModel
+from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
 from opcost.sources.user_frames import own_frames
 from opcost.sources.user_modules import module_of
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.weight_form import stored_like, tensor_stored_like
+from opcost.units import some_of
 
 
 def facts_of(function: str) -> ListedModel:
@@ -61,7 +64,7 @@ class PythonFile:
             CannotBuildError: the function raises an error or returns no module, or there are no inputs.
         """
         with _seeded(seed_of(operator)), own_frames(self.code):
-            result = self._function()(**arguments_of(operator, device))
+            result = self._called(arguments_of(operator, device))
         model, examples = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(model, nn.Module):
             raise CannotBuildError(
@@ -71,20 +74,45 @@ class PythonFile:
         if operator.inputs or operator.keyword_inputs:
             return ReadyModel(model, *model_inputs(operator, device, {}))
         if examples is None:
-            raise CannotBuildError(
-                f"{self.code} returned no example inputs beside the model, and the config describes none"
-            )
+            text = f"{self.code} returned no example inputs beside the model"
+            raise CannotBuildError(text, remedy="return both, or give an input size")
         # On meta, tensors have shapes only.
         given = ReadyModel.of(model, examples)
         return given.with_tensors(lambda tensor: tensor_stored_like(tensor.to(device), operator))
 
+    def _called(self, arguments: Mapping[str, Any]) -> Any:
+        function = self._function()
+        parameters = _parameters_of(function)
+        if parameters is not None:
+            try:
+                parameters.bind(**arguments)
+            except TypeError as error:
+                names = ", ".join(map(str, parameters.parameters.values())) or "none"
+                raise CannotBuildError(f"{self.code}: {error}", f"its arguments are {names}", "arguments") from error
+        return function(**arguments)
+
     def _function(self) -> Callable[..., Any]:
-        module = module_of(self.code)
-        found = getattr(module, self.code.function, None)
+        module, name = module_of(self.code), self.code.function
+        found = getattr(module, name, None)
         if not callable(found):
-            text = "a value and no function" if hasattr(module, self.code.function) else "not there"
-            raise CannotBuildError(f"{self.code}: {self.code.function} is {text}")
+            text = f"{name} is {'a value and no function' if hasattr(module, name) else 'not there'}"
+            functions = [own for own, value in vars(module).items() if _is_of(module, value)]
+            others = f"the file has {some_of(functions) or 'no function'}"
+            raise CannotBuildError(f"{self.code}: {text}", suggestion(name, functions, others))
         return found  # type: ignore[no-any-return]
+
+
+def _is_of(module: ModuleType, value: object) -> bool:
+    """Return whether a value is a function of a module, and not imported there."""
+    return isinstance(value, FunctionType) and value.__module__ == module.__name__
+
+
+def _parameters_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the parameters of a function or class, None if Python does not know them."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
 
 
 @contextmanager

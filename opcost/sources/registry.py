@@ -13,7 +13,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command, pip_install
 from opcost.operators.model_names import FILE, OBJECT, TORCHVISION, ModelName
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, model_operator
-from opcost.operators.user_code import UserCode
+from opcost.operators.user_code import SUFFIX, UserCode
 from opcost.sources.ports import ConfiguredModel, ListedModel, ModelSource, suggestion
 from opcost.units import some_of
 
@@ -83,7 +83,8 @@ def source_of(operator: OperatorTuple, code: UserCode | None = None) -> ModelSou
 
         return objects
     if name not in SOURCES:
-        raise CannotMeasureError(f"{operator.operator}: unknown source of models {name}")
+        remedy = f"a file ends with .py, as in {name or 'net'}.py:{operator.short_name}"
+        raise CannotMeasureError(f"{operator.operator}: unknown source of models {name}; {remedy}")
     return SOURCES[name]()
 
 
@@ -126,6 +127,8 @@ def _refuse_dots(model_name: str) -> None:
     name = model_name.rpartition(":")[2]
     if name.startswith(TORCHVISION_MODELS):
         raise CannotMeasureError(f"a package is no part of the name; write {name.removeprefix(TORCHVISION_MODELS)}")
+    if name.endswith(SUFFIX):
+        raise CannotMeasureError(f"no source has a model {name!r}; name a function in it, as in {name}:build")
     if "." in name:
         raise CannotMeasureError(f"no source has a model {name!r}")
 

@@ -267,8 +267,9 @@ def _count(task: _Task) -> OperatorCounts:
                 return capture(ready, task.model.operator, config.composites)
     except CannotBuildError as error:
         first, *frames = str(error).splitlines()
-        key = _key_of_build(task)
-        raise UserError(f"{config.where(key)}: {first}; {_remedy(task)}", *frames) from error
+        place = config.where(error.key or _key_of_build(task))
+        remedy = f"; {_remedy(task)}" if error.remedy is None else ""
+        raise UserError(f"{place}: {first}{remedy}", *frames) from error
     except CannotMeasureError as error:
         raise UserError(_does_not_run(task, str(error))) from error
     except REFUSALS as error:

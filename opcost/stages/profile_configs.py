@@ -129,7 +129,10 @@ def _complete(wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, Liste
     if mistakes:
         raise UserError(*mistakes)
     if named.is_file:
-        code = find_code(named, Path.cwd())
+        try:
+            code = find_code(named, Path.cwd())
+        except UserError as error:
+            raise UserError(*(f"{wanted.where('model_name')}: {line}" for line in error.lines)) from None
         # A config refers to its own folder, a command to the present one.
         place = code.module or code.path
         return replace(wanted, model_name=f"{place}:{code.function}"), facts_of(code.function)

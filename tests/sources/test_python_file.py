@@ -204,11 +204,12 @@ def test_leaves_that_differ_in_an_attribute_are_other_tuples(folder: Path) -> No
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("missing", "missing is not there"),
-        ("value", "value is a value and no function"),
+        ("namd", "namd is not there; did you mean named?"),
+        ("zzz", "zzz is not there; the file has build, alone, listed and "),
+        ("value", "value is a value and no function; "),
         ("no_module", "returned str instead of a torch.nn.Module, or of one and its inputs"),
         ("three", "returned tuple instead of a torch.nn.Module, or of one and its inputs"),
-        ("alone", "returned no example inputs beside the model, and the config describes none"),
+        ("alone", "returned no example inputs beside the model; return both, or give an input size"),
     ],
 )
 def test_a_function_that_gives_no_model_is_one_line(folder: Path, name: str, reason: str) -> None:
@@ -233,7 +234,12 @@ def test_a_model_that_does_not_run_is_shown_with_its_own_frames(folder: Path) ->
 
 def test_an_unknown_argument_is_one_line(folder: Path) -> None:
     (line,) = error_of(config_of(folder, "build", "arguments: {height: 3}"))
-    assert "raised TypeError: build() got an unexpected keyword argument 'height'" in line
+    assert line == "../../net.py:build: got an unexpected keyword argument 'height'; its arguments are width=4"
+
+
+def test_a_missing_argument_is_one_line(folder: Path) -> None:
+    (line,) = error_of(config_of(folder, "Net"))
+    assert line == "../../net.py:Net: missing a required argument: 'width'; its arguments are width"
 
 
 def test_a_file_that_exits_does_not_end_opcost(folder: Path) -> None:
@@ -303,6 +309,21 @@ def test_a_module_is_imported_by_its_name(folder: Path, monkeypatch: pytest.Monk
     )
     monkeypatch.chdir(folder)
     assert ready(config_of(folder, "mine.net:build")).model.out_features == 6
+
+
+def test_a_relative_import_needs_the_name_of_the_module(folder: Path) -> None:
+    (folder / "mine" / "inner").mkdir(parents=True)
+    (folder / "mine" / "__init__.py").touch()
+    (folder / "mine" / "inner" / "net.py").write_text("from ..widths import (\n    width,\n)\n")
+    first, _ = error_of(config_of(folder, "../../mine/inner/net.py:build"))
+    assert first.endswith(f"; name the module, mine.inner.net:build, and run the command in {folder}")
+
+
+def test_another_error_of_an_import_has_the_usual_remedy(folder: Path) -> None:
+    (folder / "net.py").write_text("from layers import none_such\n")
+    first, _ = error_of(config_of(folder, "build"))
+    assert "raised ImportError: cannot import name 'none_such'" in first
+    assert "run the command in" not in first
 
 
 def test_a_file_beside_it_with_the_name_of_another_module_is_refused(folder: Path) -> None:
