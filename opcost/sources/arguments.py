@@ -1,16 +1,18 @@
-"""The parts of a whole model's tuple by which it is built: arguments, and weights in a file."""
+"""The parts of a whole model's tuple by which it is built: arguments, the seed, and weights in a file."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
-from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure
+from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure, seed_of
 from opcost.sources.ports import ConfiguredModel
 from opcost.torch_backend.values import real_value
 from opcost.torch_backend.workload import one_line
@@ -44,6 +46,25 @@ def building(model_name: str) -> Iterator[None]:
     except Exception as error:
         # Libraries raise many kinds of errors for arguments that do not fit.
         raise CannotBuildError(f"{model_name} cannot be built: {one_line(error)}") from error
+
+
+@contextmanager
+def seeded(operator: OperatorTuple) -> Iterator[None]:
+    """Seed all generators that random weights may come from, because a model is built in several processes.
+
+    Afterwards those of the CPU are as before.
+    """
+    seed = seed_of(operator)
+    states = random.getstate(), numpy.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        numpy.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            numpy.random.set_state(states[1])
 
 
 def weights_file(operator: OperatorTuple) -> Path | None:

@@ -6,21 +6,17 @@ The function returns a model, or a model and its example inputs, as ``ReadyModel
 from __future__ import annotations
 
 import inspect
-import random
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
-import numpy
-import torch
 from torch import nn
 
 from opcost.errors import CannotBuildError
-from opcost.operators.tuples import OperatorTuple, seed_of
+from opcost.operators.tuples import OperatorTuple
 from opcost.operators.user_code import UserCode
-from opcost.sources.arguments import arguments_of
+from opcost.sources.arguments import arguments_of, seeded
 from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
 from opcost.sources.user_frames import own_frames
 from opcost.sources.user_modules import module_of
@@ -63,7 +59,7 @@ class PythonFile:
         Raises:
             CannotBuildError: the function raises an error or returns no module, or there are no inputs.
         """
-        with _seeded(seed_of(operator)), own_frames(self.code):
+        with seeded(operator), own_frames(self.code):
             result = self._called(arguments_of(operator, device))
         model, examples = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(model, nn.Module):
@@ -113,21 +109,6 @@ def _parameters_of(function: Callable[..., Any]) -> inspect.Signature | None:
         return inspect.signature(function)
     except (TypeError, ValueError):
         return None
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed all generators that a function may draw from, because a model is built in several processes."""
-    states = random.getstate(), numpy.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        random.seed(seed)
-        numpy.random.seed(seed % 2**32)
-        try:
-            yield
-        finally:
-            random.setstate(states[0])
-            numpy.random.set_state(states[1])
 
 
 def register_operations(code: UserCode) -> None:

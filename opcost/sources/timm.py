@@ -6,8 +6,8 @@ import timm
 import torch
 
 from opcost.errors import CannotMeasureError
-from opcost.operators.tuples import OperatorTuple, seed_of
-from opcost.sources.arguments import arguments_of, building, reserved_mistakes, weights_file, weights_mistakes
+from opcost.operators.tuples import OperatorTuple
+from opcost.sources.arguments import arguments_of, building, reserved_mistakes, seeded, weights_file, weights_mistakes
 from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
@@ -64,7 +64,6 @@ def ready(operator: OperatorTuple, device: str) -> ReadyModel:
     weights = weights_file(operator)
     if weights is not None:
         arguments["checkpoint_path"] = str(weights)
-    with building(operator.short_name), torch.random.fork_rng(devices=[]), torch.device(device):
-        torch.manual_seed(seed_of(operator))
+    with building(operator.short_name), seeded(operator), torch.device(device):
         model = timm.create_model(operator.short_name, pretrained=False, **arguments)
     return ReadyModel(stored_like(model.eval().to(device), operator), *model_inputs(operator, device, {}))

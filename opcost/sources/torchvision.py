@@ -23,10 +23,9 @@ from opcost.operators.tuples import (
     OperatorTuple,
     PlainValue,
     TensorSpec,
-    seed_of,
     tensor_specs,
 )
-from opcost.sources.arguments import arguments_of, reserved_mistakes
+from opcost.sources.arguments import arguments_of, reserved_mistakes, seeded
 from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
@@ -189,8 +188,7 @@ def build(operator: OperatorTuple, device: str) -> nn.Module:
             stack.enter_context(_without_download())
         if device == META:
             stack.enter_context(_UninitialisedOnMeta())
-        stack.enter_context(torch.random.fork_rng(devices=[]))
-        torch.manual_seed(seed_of(operator))
+        stack.enter_context(seeded(operator))
         weights: WeightsEnum | None = None
         if weights_name is not None:
             weights = get_model_weights(model_name)[str(weights_name)]

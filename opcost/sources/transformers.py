@@ -25,11 +25,10 @@ from opcost.operators.tuples import (
     PlainValue,
     Structure,
     TensorSpec,
-    seed_of,
     storage_form,
     tensor_specs,
 )
-from opcost.sources.arguments import arguments_of, building, weights_file, weights_mistakes
+from opcost.sources.arguments import arguments_of, building, seeded, weights_file, weights_mistakes
 from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
@@ -146,8 +145,7 @@ def ready(operator: OperatorTuple, device: str) -> ReadyModel:
     dtype, is_channels_last = storage_form(operator)
     weights = weights_file(operator)
     arguments = arguments_of(operator, device)
-    with building(operator.short_name), _quiet(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_of(operator))
+    with building(operator.short_name), _quiet(), seeded(operator):
         if weights is None:
             configuration = cls.config_class(**arguments)
             with torch.device(device):
