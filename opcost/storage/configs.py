@@ -7,7 +7,6 @@ All mistakes of all files are reported together, one line each, with file, line 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +38,7 @@ from opcost.storage.config_schema import (
     Schema,
     Summary,
     Whitelist,
+    meant_keys,
     plain_values,
     read_values,
 )
@@ -253,17 +253,11 @@ def _tree_mistakes(document: Document, values: dict[str, Any]) -> list[Mistake]:
     if "inputs" in nodes:
         both = [key for key in ("input_size", "batch") if key in nodes]
         mistakes += [(line_of(nodes[key]), f"{key}: given beside inputs; keep one of both") for key in both]
-    elif "input_size" not in nodes and not named.has_inputs and not _is_misspelt(document, "input_size"):
+    elif "input_size" not in nodes and not named.has_inputs and "input_size" not in meant_keys(nodes, Summary).values():
         mistakes.append((1, f"input_size: missing; write {INPUT_SIZE_EXAMPLE}"))
     if "batch" in nodes and "input_size" not in nodes and "inputs" not in nodes and named.has_inputs:
         mistakes.append((line_of(nodes["batch"]), f"batch: needs input_size; write {INPUT_SIZE_EXAMPLE}"))
     return mistakes
-
-
-def _is_misspelt(document: Document, key: str) -> bool:
-    """Return whether an unknown key probably means this one, which is then no missing key."""
-    unknown = [name for name in document.entries if name not in Summary.model_fields]
-    return any(key in difflib.get_close_matches(name, Summary.model_fields, n=1) for name in unknown)
 
 
 def _code_of(document: Document, values: Mapping[str, Any]) -> tuple[UserCode | None, list[Mistake]]:
