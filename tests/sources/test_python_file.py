@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
+import numpy
 import pytest
 import torch
 
 from opcost.errors import CannotBuildError
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
-from opcost.operators.tuples import storage_form
+from opcost.operators.tuples import model_operator, storage_form
 from opcost.running.request import model_tuple
 from opcost.running.workloads import Workloads
+from opcost.sources.arguments import seeded
 from opcost.sources.models import resolve
 from opcost.sources.registry import check_config, check_that_code_may_run
 from opcost.stages.replay import difference
@@ -196,6 +199,21 @@ def test_leaves_that_differ_in_an_attribute_are_other_tuples(folder: Path) -> No
         return {str(count.operator) for count in counts if count.operator.short_name == "mul"}
 
     assert products(4).isdisjoint(products(8))
+
+
+def test_all_generators_are_seeded_for_each_source_and_put_back() -> None:
+    operator = model_operator("resnet18", None, (1, 3, 8, 8), seed=3)
+
+    def drawn() -> tuple[float, float, float]:
+        return random.random(), numpy.random.random(), torch.rand(()).item()
+
+    def later() -> tuple[float, float, float]:
+        with seeded(operator):
+            return drawn()
+
+    states = random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    assert later() == later()
+    assert states == (random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
 
 
 # Mistakes
