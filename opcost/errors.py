@@ -22,16 +22,18 @@ class CannotMeasureError(Exception):
 
 
 class CannotBuildError(CannotMeasureError):
-    """The function that builds a model fails, or its model does what tuples cannot describe; it may be a user's."""
+    """The function that builds a model fails, or its model does what tuples cannot describe; it may be a user's.
 
+    Args:
+        text: the mistake; its further lines are frames of the user's code.
+        remedy: its own, which ends the first line; None for the usual one.
+        key: of the config, if it has the mistake.
+    """
 
-class CannotStoreError(CannotBuildError):
-    """A model cannot be stored as a key of its config says; the text begins with the key and ends with the remedy."""
-
-    @property
-    def key(self) -> str:
-        """The key of the config."""
-        return str(self).partition(":")[0]
+    def __init__(self, text: str, remedy: str | None = None, key: str | None = None) -> None:
+        first, *frames = text.split("\n")
+        super().__init__("\n".join([first if remedy is None else f"{first}; {remedy}", *frames]))
+        self.remedy, self.key = remedy, key
 
 
 class DescriptionError(Exception):

@@ -49,3 +49,8 @@ class ModelName:
     def is_file(self) -> bool:
         """Whether it is a user's function in a file or a module."""
         return self.code is not None
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether the model comes with inputs, so that a config need not describe them: a function's, or an object."""
+        return self.is_file or self.source == OBJECT

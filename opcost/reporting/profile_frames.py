@@ -100,6 +100,8 @@ class ProfileResult:
         own, row = self.profile, self.comparison
         product = "" if own.conditions is None else f" on {own.conditions.device_product}"
         lines = [f"{own.name}{product}: {work_in_words(own)} in one run"]
+        if own.input_size_missing_reason is not None:
+            lines.append(f"size of the input unknown: {own.input_size_missing_reason}")
         if row is not None:
             lines.append(f"whole {milliseconds(row.full_time_s)}, sum / whole {ratio(row.time_ratio)}")
             if row.full_energy_j is not None:
@@ -136,7 +138,8 @@ def profile(  # noqa: PLR0913 (a call in a notebook names its options)
 
     Args:
         model: the model, with weights of one floating-point type.
-        inputs: an example: a tensor, a tuple of positional arguments, or a dict of keyword arguments. It is copied.
+        inputs: an example: a tensor, a tuple or a list of positional arguments, or a dict or another mapping of keyword
+            arguments. It is copied.
         name: the model's name in tables; None for that of its class.
         device: ``cpu``, ``cuda`` or ``cuda:N``; None for the model's own.
         precision: ``torch-default``, ``fp32``, ``tf32``, ``amp-bf16``, ``bf16`` or ``fp16``; None for the usual one of

@@ -1,16 +1,18 @@
-"""The parts of a whole model's tuple by which it is built: arguments, and weights in a file."""
+"""The parts of a whole model's tuple by which it is built: arguments, the seed, and weights in a file."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
-from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure
+from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure, seed_of
 from opcost.sources.ports import ConfiguredModel
 from opcost.torch_backend.values import real_value
 from opcost.torch_backend.workload import one_line
@@ -26,7 +28,7 @@ def arguments_of(operator: OperatorTuple, device: str) -> dict[str, Any]:
 def reserved_mistakes(config: ConfiguredModel, reserved: Collection[str]) -> list[str]:
     """Return a line for each argument by which a library loads weights: a key of its own names them."""
     text = "is no argument here; write weights_name, or leave it out for random weights"
-    where = f"{config.where('arguments')}: arguments"
+    where = config.where("arguments")
     return [f"{where}: {name} {text}" for name, _ in config.arguments if name in reserved]
 
 
@@ -46,6 +48,25 @@ def building(model_name: str) -> Iterator[None]:
         raise CannotBuildError(f"{model_name} cannot be built: {one_line(error)}") from error
 
 
+@contextmanager
+def seeded(operator: OperatorTuple) -> Iterator[None]:
+    """Seed all generators that random weights may come from, because a model is built in several processes.
+
+    Afterwards those of the CPU are as before.
+    """
+    seed = seed_of(operator)
+    states = random.getstate(), numpy.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        numpy.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            numpy.random.set_state(states[1])
+
+
 def weights_file(operator: OperatorTuple) -> Path | None:
     """Return the file or folder with a model's weights, None for random ones."""
     name = dict(operator.parameters).get(WEIGHTS)
@@ -57,7 +78,7 @@ def weights_mistakes(config: ConfiguredModel) -> list[str]:
     if config.weights_name is None or Path(config.weights_name).expanduser().exists():
         return []
     text = f"no file or folder {config.weights_name}; write null for random weights, or the path of local ones"
-    return [f"{config.where('weights_name')}: weights_name: {text}"]
+    return [f"{config.where('weights_name')}: {text}"]
 
 
 def _no_tensor(_: object) -> torch.Tensor:

@@ -46,9 +46,8 @@ class ResolvedModel:
         Switches of torch that it set are put back, with a warning.
 
         Raises:
-            CannotStoreError: its weights are not as its tuple says.
-            CannotBuildError: the function that builds the model, or the model itself, raises an error; or the model
-                sets switches of torch in each run.
+            CannotBuildError: the function that builds the model, or the model itself, raises an error; its weights are
+                not as its tuple says; or it sets switches of torch in each run.
             CannotMeasureError: the model does not fit onto the device.
         """
         try:
@@ -75,7 +74,7 @@ class ResolvedModel:
 
     def _run_foreign(self, ready: ReadyModel, context: Context) -> None:
         if self.code is not None:
-            with own_frames(self.code):
+            with own_frames(self.code, remedy="correct the model or its inputs"):
                 run_first(ready, context)
             return
         try:

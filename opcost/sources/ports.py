@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 
 class ConfiguredModel(Protocol):
-    """A model as described by a config, with the lines of its keys, such as ``storage.configs.ModelConfig``.
+    """A model as described by a config or a command, such as ``storage.configs.ModelConfig``.
 
     ``model_name`` has its source, see ``operators.model_names``. ``weights_name`` None means random weights.
     ``input_size`` has the batch first. It is empty if the config has another mistake there, or describes its
-    ``inputs``. ``arguments`` are those of the function or class that builds the model.
+    ``inputs``. ``arguments`` are those of the function or class that builds the model. ``where`` returns the place of a
+    key, for a message: file, line and key, or an option.
     """
 
     @property

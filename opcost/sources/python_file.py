@@ -1,32 +1,29 @@
 """A user's function as a source of models (``ports.ModelSource``): ``net.py:build``.
 
-The function returns a model, or a model and its example inputs: a tensor, a sequence of positional arguments, or a dict
-of keyword arguments.
+The function returns a model, or a model and its example inputs, as ``ReadyModel.of`` reads them.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import FunctionType, ModuleType
 from typing import Any
 
-import numpy
-import torch
 from torch import nn
-from torch.utils._pytree import tree_map
 
 from opcost.errors import CannotBuildError
-from opcost.operators.tuples import OperatorTuple, seed_of
+from opcost.operators.tuples import OperatorTuple
 from opcost.operators.user_code import UserCode
-from opcost.sources.arguments import arguments_of
-from opcost.sources.ports import ConfiguredModel, ListedModel
+from opcost.sources.arguments import arguments_of, seeded
+from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
 from opcost.sources.user_frames import own_frames
 from opcost.sources.user_modules import module_of
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.weight_form import stored_like, tensor_stored_like
+from opcost.units import some_of
 
 
 def facts_of(function: str) -> ListedModel:
@@ -62,8 +59,8 @@ class PythonFile:
         Raises:
             CannotBuildError: the function raises an error or returns no module, or there are no inputs.
         """
-        with _seeded(seed_of(operator)), own_frames(self.code):
-            result = self._function()(**arguments_of(operator, device))
+        with seeded(operator), own_frames(self.code):
+            result = self._called(arguments_of(operator, device))
         model, examples = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(model, nn.Module):
             raise CannotBuildError(
@@ -73,33 +70,45 @@ class PythonFile:
         if operator.inputs or operator.keyword_inputs:
             return ReadyModel(model, *model_inputs(operator, device, {}), self.code.fingerprint)
         if examples is None:
-            raise CannotBuildError(
-                f"{self.code} returned no example inputs beside the model, and the config describes none"
-            )
-        return ReadyModel(model, *given_inputs(examples, operator, device), self.code.fingerprint)
+            text = f"{self.code} returned no example inputs beside the model"
+            raise CannotBuildError(text, remedy="return both, or give an input size")
+        # On meta, tensors have shapes only.
+        given = replace(ReadyModel.of(model, examples), fingerprint=self.code.fingerprint)
+        return given.with_tensors(lambda tensor: tensor_stored_like(tensor.to(device), operator))
+
+    def _called(self, arguments: Mapping[str, Any]) -> Any:
+        function = self._function()
+        parameters = _parameters_of(function)
+        if parameters is not None:
+            try:
+                parameters.bind(**arguments)
+            except TypeError as error:
+                names = ", ".join(map(str, parameters.parameters.values())) or "none"
+                raise CannotBuildError(f"{self.code}: {error}", f"its arguments are {names}", "arguments") from error
+        return function(**arguments)
 
     def _function(self) -> Callable[..., Any]:
-        module = module_of(self.code)
-        found = getattr(module, self.code.function, None)
+        module, name = module_of(self.code), self.code.function
+        found = getattr(module, name, None)
         if not callable(found):
-            text = "a value and no function" if hasattr(module, self.code.function) else "not there"
-            raise CannotBuildError(f"{self.code}: {self.code.function} is {text}")
+            text = f"{name} is {'a value and no function' if hasattr(module, name) else 'not there'}"
+            functions = [own for own, value in vars(module).items() if _is_of(module, value)]
+            others = f"the file has {some_of(functions) or 'no function'}"
+            raise CannotBuildError(f"{self.code}: {text}", suggestion(name, functions, others))
         return found  # type: ignore[no-any-return]
 
 
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed all generators that a function may draw from, because a model is built in several processes."""
-    states = random.getstate(), numpy.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        random.seed(seed)
-        numpy.random.seed(seed % 2**32)
-        try:
-            yield
-        finally:
-            random.setstate(states[0])
-            numpy.random.set_state(states[1])
+def _is_of(module: ModuleType, value: object) -> bool:
+    """Return whether a value is a function of a module, and not imported there."""
+    return isinstance(value, FunctionType) and value.__module__ == module.__name__
+
+
+def _parameters_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the parameters of a function or class, None if Python does not know them."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
 
 
 def register_operations(code: UserCode) -> None:
@@ -110,21 +119,3 @@ def register_operations(code: UserCode) -> None:
     """
     with own_frames(code):
         module_of(code)
-
-
-def given_inputs(examples: Any, operator: OperatorTuple, device: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Return positional and keyword inputs for a model from examples, on a device and stored as the tuple says.
-
-    Args:
-        examples: a dict of keyword arguments, a sequence of positional ones, or the only one.
-        operator: the model's tuple, with the dtype of its weights.
-        device: the device; on ``meta`` tensors have shapes only.
-    """
-
-    def stored(value: Any) -> Any:
-        return tensor_stored_like(value.to(device), operator) if isinstance(value, torch.Tensor) else value
-
-    moved = tree_map(stored, examples)
-    if isinstance(moved, dict):
-        return (), moved
-    return (tuple(moved) if isinstance(moved, (tuple, list)) else (moved,)), {}

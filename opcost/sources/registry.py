@@ -13,7 +13,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command, pip_install
 from opcost.operators.model_names import FILE, OBJECT, TORCHVISION, ModelName
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, model_operator
-from opcost.operators.user_code import UserCode
+from opcost.operators.user_code import SUFFIX, UserCode
 from opcost.sources.ports import ConfiguredModel, ListedModel, ModelSource, suggestion
 from opcost.units import some_of
 
@@ -83,7 +83,8 @@ def source_of(operator: OperatorTuple, code: UserCode | None = None) -> ModelSou
 
         return objects
     if name not in SOURCES:
-        raise CannotMeasureError(f"{operator.operator}: unknown source of models {name}")
+        remedy = f"a file ends with .py, as in {name or 'net'}.py:{operator.short_name}"
+        raise CannotMeasureError(f"{operator.operator}: unknown source of models {name}; {remedy}")
     return SOURCES[name]()
 
 
@@ -104,7 +105,7 @@ def check_config(config: ConfiguredModel) -> list[str]:
     except CannotMeasureError as error:
         lists = command("make-configs", *_all_of(named.source), "--dry-run")
         known = f"opcost knows the models of {', '.join(SOURCES)}; {lists} lists them"
-        return [f"{config.where('model_name')}: model_name: {error} ({known})"]
+        return [f"{config.where('model_name')}: {error} ({known})"]
     return source.mistakes(config)
 
 
@@ -112,7 +113,7 @@ def check_that_code_may_run(config: ConfiguredModel) -> list[str]:
     """Return a line if a config's model is a user's code, which needs an option to run, else those of its source."""
     if ModelName.of(config.model_name).is_file:
         text = f"{config.model_name} is Python code; if you trust it, run the command again with {ALLOW_CODE}"
-        return [f"{config.where('model_name')}: model_name: {text}"]
+        return [f"{config.where('model_name')}: {text}"]
     return check_config(config)
 
 
@@ -126,6 +127,8 @@ def _refuse_dots(model_name: str) -> None:
     name = model_name.rpartition(":")[2]
     if name.startswith(TORCHVISION_MODELS):
         raise CannotMeasureError(f"a package is no part of the name; write {name.removeprefix(TORCHVISION_MODELS)}")
+    if name.endswith(SUFFIX):
+        raise CannotMeasureError(f"no source has a model {name!r}; name a function in it, as in {name}:build")
     if "." in name:
         raise CannotMeasureError(f"no source has a model {name!r}")
 

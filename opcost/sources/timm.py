@@ -6,8 +6,8 @@ import timm
 import torch
 
 from opcost.errors import CannotMeasureError
-from opcost.operators.tuples import OperatorTuple, seed_of
-from opcost.sources.arguments import arguments_of, building, reserved_mistakes, weights_file, weights_mistakes
+from opcost.operators.tuples import OperatorTuple
+from opcost.sources.arguments import arguments_of, building, reserved_mistakes, seeded, weights_file, weights_mistakes
 from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
@@ -50,7 +50,7 @@ def mistakes(config: ConfiguredModel) -> list[str]:
     if len(config.input_size) not in (0, DIMENSIONS):
         usual = list(listed(config.model_name.partition(":")[2]).input_size)
         text = f"{config.model_name} takes {DIMENSIONS} numbers such as {usual}, not {len(config.input_size)}"
-        found.append(f"{config.where('input_size')}: input_size: {text}")
+        found.append(f"{config.where('input_size')}: {text}")
     return found
 
 
@@ -64,7 +64,6 @@ def ready(operator: OperatorTuple, device: str) -> ReadyModel:
     weights = weights_file(operator)
     if weights is not None:
         arguments["checkpoint_path"] = str(weights)
-    with building(operator.short_name), torch.random.fork_rng(devices=[]), torch.device(device):
-        torch.manual_seed(seed_of(operator))
+    with building(operator.short_name), seeded(operator), torch.device(device):
         model = timm.create_model(operator.short_name, pretrained=False, **arguments)
     return ReadyModel(stored_like(model.eval().to(device), operator), *model_inputs(operator, device, {}))

@@ -23,10 +23,9 @@ from opcost.operators.tuples import (
     OperatorTuple,
     PlainValue,
     TensorSpec,
-    seed_of,
     tensor_specs,
 )
-from opcost.sources.arguments import arguments_of, reserved_mistakes
+from opcost.sources.arguments import arguments_of, reserved_mistakes, seeded
 from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
@@ -143,7 +142,7 @@ def mistakes(config: ConfiguredModel) -> list[str]:
     found = [*_weights_mistakes(config), *_size_mistakes(config), *reserved_mistakes(config, LOADING)]
     if config.inputs is not None and not config.inputs.is_one_tensor:
         text = f"{config.model_name} takes one tensor; write input_size, or inputs: {{shape: [...]}}"
-        found.append(f"{config.where('inputs')}: inputs: {text}")
+        found.append(f"{config.where('inputs')}: {text}")
     return found
 
 
@@ -154,7 +153,7 @@ def _size_mistakes(config: ConfiguredModel) -> list[str]:
     if given in (0, len(usual)):
         return []
     mistake = f"{config.model_name} takes {len(usual)} numbers such as {list(usual)}, not {given}"
-    return [f"{config.where(key)}: {key}: {mistake}"]
+    return [f"{config.where(key)}: {mistake}"]
 
 
 def _weights_mistakes(config: ConfiguredModel) -> list[str]:
@@ -165,7 +164,7 @@ def _weights_mistakes(config: ConfiguredModel) -> list[str]:
         return []
     choice = ", ".join(members) or "none, so write null"
     mistake = f"{config.model_name} has no weights {config.weights_name!r}; it has: {choice}"
-    return [f"{config.where('weights_name')}: weights_name: {mistake}"]
+    return [f"{config.where('weights_name')}: {mistake}"]
 
 
 def build(operator: OperatorTuple, device: str) -> nn.Module:
@@ -189,8 +188,7 @@ def build(operator: OperatorTuple, device: str) -> nn.Module:
             stack.enter_context(_without_download())
         if device == META:
             stack.enter_context(_UninitialisedOnMeta())
-        stack.enter_context(torch.random.fork_rng(devices=[]))
-        torch.manual_seed(seed_of(operator))
+        stack.enter_context(seeded(operator))
         weights: WeightsEnum | None = None
         if weights_name is not None:
             weights = get_model_weights(model_name)[str(weights_name)]

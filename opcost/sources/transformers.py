@@ -25,11 +25,10 @@ from opcost.operators.tuples import (
     PlainValue,
     Structure,
     TensorSpec,
-    seed_of,
     storage_form,
     tensor_specs,
 )
-from opcost.sources.arguments import arguments_of, building, weights_file, weights_mistakes
+from opcost.sources.arguments import arguments_of, building, seeded, weights_file, weights_mistakes
 from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
@@ -107,7 +106,7 @@ def mistakes(config: ConfiguredModel) -> list[str]:
 def _argument_mistakes(config: ConfiguredModel, cls: Any) -> Iterator[str]:
     """Yield a line for each unknown argument: transformers ignores them silently."""
     for text in _unknown(_usual_configuration(cls), config.arguments):
-        yield f"{config.where('arguments')}: arguments: {cls.__name__} has no {text}"
+        yield f"{config.where('arguments')}: {cls.__name__} has no {text}"
 
 
 def _unknown(usual: Any, arguments: Iterable[tuple[str, PlainValue]], prefix: str = "") -> Iterator[str]:
@@ -129,7 +128,7 @@ def _size_mistakes(config: ConfiguredModel, cls: Any) -> Iterator[str]:
     if not config.input_size:
         return
     usual = USUAL_SIZES.get(cls.main_input_name)
-    where = f"{config.where('input_size')}: input_size: {config.model_name}"
+    where = f"{config.where('input_size')}: {config.model_name}"
     if usual is None:
         yield f"{where} takes {cls.main_input_name}; write inputs: {{{cls.main_input_name}: {{shape: [...]}}}} instead"
     elif len(config.input_size) != 1 + len(usual):
@@ -146,8 +145,7 @@ def ready(operator: OperatorTuple, device: str) -> ReadyModel:
     dtype, is_channels_last = storage_form(operator)
     weights = weights_file(operator)
     arguments = arguments_of(operator, device)
-    with building(operator.short_name), _quiet(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_of(operator))
+    with building(operator.short_name), _quiet(), seeded(operator):
         if weights is None:
             configuration = cls.config_class(**arguments)
             with torch.device(device):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 
 import torch
 
 from opcost.errors import CannotBuildError, UserError
-from opcost.operators.user_code import UserCode
+from opcost.operators.user_code import PACKAGE_FILE, UserCode
 from opcost.torch_backend.workload import one_line
 
 SHOWN_FRAMES = 5
@@ -18,11 +21,15 @@ SHOWN_FRAMES = 5
 
 
 @contextmanager
-def own_frames(code: UserCode) -> Iterator[None]:
+def own_frames(code: UserCode, remedy: str | None = None) -> Iterator[None]:
     """Convert an exception of the user's code to a ``CannotBuildError`` with the user's own frames.
 
     Errors of opcost are raised as they are, and so is a lack of memory. ``sys.exit`` is an exception like others.
     Output of the code goes to stderr: stdout is for results.
+
+    Args:
+        code: the user's.
+        remedy: of an exception, None for the usual one.
     """
     try:
         with redirect_stdout(sys.stderr):
@@ -30,18 +37,35 @@ def own_frames(code: UserCode) -> Iterator[None]:
     except (CannotBuildError, UserError, torch.OutOfMemoryError):
         raise
     except (Exception, SystemExit) as error:
-        raise _explained(code, error) from error
+        text = "\n".join([f"{code} raised {one_line(error)}", *_frames(code, error)])
+        raise CannotBuildError(text, _remedy_of_import(code, error) or remedy) from error
 
 
-def _explained(code: UserCode, error: Exception | SystemExit) -> CannotBuildError:
-    """Return an exception of the user's code as an error with a line for each of the user's innermost frames."""
-    return CannotBuildError("\n".join([f"{code} raised {one_line(error)}", *_frames(code, error)]))
+def _remedy_of_import(code: UserCode, error: BaseException) -> str | None:
+    """Return what to do if a file that was named by its path has failed in a relative import; else None."""
+    if code.module is not None or not isinstance(error, ImportError):
+        return None
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    level = next((node.level for node in _relative_imports(code.path) if node.lineno == frame.lineno), 0)
+    if not level or frame.filename != code.path:
+        return None
+    path = Path(code.path)
+    packages = [path.parents[up].name for up in reversed(range(_packages_of(path, level)))]
+    module, root = ".".join([*packages, path.stem]), path.parents[len(packages)]
+    return f"name the module, {module}:{code.function}, and run the command in {root}"
+
+
+def _relative_imports(path: str) -> list[ast.ImportFrom]:
+    tree = ast.parse(Path(path).read_bytes(), filename=path)
+    return [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+
+
+def _packages_of(path: Path, level: int) -> int:
+    """Return the number of packages that a file is in, at least those that a relative import of a level needs."""
+    inside = itertools.takewhile(lambda folder: (folder / PACKAGE_FILE).exists(), path.parents)
+    return max(level, len(list(inside)))
 
 
 def _frames(code: UserCode, error: BaseException) -> list[str]:
-    found = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(code, frame.filename)]
+    found = [frame for frame in traceback.extract_tb(error.__traceback__) if code.is_own(frame.filename)]
     return [f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in found[-SHOWN_FRAMES:]]
-
-
-def _is_own(code: UserCode, file_name: str) -> bool:
-    return code.is_own(file_name)

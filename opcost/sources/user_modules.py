@@ -76,9 +76,8 @@ def module_of(code: UserCode) -> ModuleType:
         imported.enter()
     if imported.module is None:
         if _fingerprint(code) != code.fingerprint:
-            raise CannotBuildError(
-                f"{code.path} or a file that it imports has changed meanwhile; run the command again"
-            )
+            text = f"{code.path} or a file that it imports has changed meanwhile"
+            raise CannotBuildError(text, remedy="run the command again")
         with _without_bytecode():
             imported.module = _import(code)
         _check_names(code)
@@ -110,7 +109,8 @@ def _check_names(code: UserCode) -> None:
     for name, path in code.modules():
         file = getattr(sys.modules.get(name), "__file__", None)
         if name in sys.modules and (file is None or Path(file).resolve() != Path(path).resolve()):
-            raise CannotBuildError(f"{path}: Python has another module {name}, {file or 'built in'}; rename the file")
+            text = f"{path}: Python has another module {name}, {file or 'built in'}"
+            raise CannotBuildError(text, remedy="rename the file")
 
 
 def _import(code: UserCode) -> ModuleType:
@@ -118,7 +118,8 @@ def _import(code: UserCode) -> ModuleType:
         module = importlib.import_module(code.module)
         found = getattr(module, "__file__", None)
         if found is None or Path(found).resolve() != Path(code.path).resolve():
-            raise CannotBuildError(f"{code.module} is another module, {found}; write the path of the file instead")
+            text = f"{code.module} is another module, {found}"
+            raise CannotBuildError(text, remedy="write the path of the file instead")
         return module
     name = Path(code.path).stem
     spec = importlib.util.spec_from_file_location(name, code.path)

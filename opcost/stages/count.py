@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from opcost.errors import CannotBuildError, CannotMeasureError, CannotStoreError, UserError
+from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CONTIGUOUS, DTYPES, device_type_of
 from opcost.operators.counts import FORMULA_REMEDY, OperationWithoutFormula, OperatorCounts
 from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple
@@ -145,7 +145,11 @@ def plan_counting(request: Request, on_meta: bool = False) -> list[CountPlan]:
 
 
 def count_operators(
-    request: Request, progress: Progress, on_meta: bool = False, is_strict: bool = False
+    request: Request,
+    progress: Progress,
+    on_meta: bool = False,
+    is_strict: bool = False,
+    configs: Sequence[ModelConfig] | None = None,
 ) -> list[CountReport | CountFailure]:
     """Run each model once, and write its operator tuples with their occurrences to a pickle.
 
@@ -154,8 +158,9 @@ def count_operators(
         progress: reports each model.
         on_meta: run models on shapes only, unless their work depends on values.
         is_strict: refuse models that run operations without a formula for their FLOPs.
+        configs: those of the models, None to read those that the request names.
     """
-    tasks = _tasks(request, on_meta)
+    tasks = _tasks(request, on_meta, configs)
     whitelist = request.whitelist_if_any()
     progress.start(len(tasks), [task.expected_s for task in tasks])
     try:
@@ -191,9 +196,9 @@ def _census_row(
     return CensusRow(name, sum(operators.values()), len(operators), shared, len(operators) - shared)
 
 
-def _tasks(request: Request, on_meta: bool) -> list[_Task]:
+def _tasks(request: Request, on_meta: bool, configs: Sequence[ModelConfig] | None = None) -> list[_Task]:
     device = choose_device(request.device)
-    configs = request.open_configs(request.check)
+    configs = request.open_configs(request.check) if configs is None else configs
     # Finding a model runs no code of a user, and a dry run does no more.
     codes = [config.code if request.dry_run else request.code_of(config) for config in configs]
     models = [(config, resolve(model_tuple(config), code)) for config, code in zip(configs, codes, strict=True)]
@@ -224,7 +229,7 @@ def _count_and_report(
         counts = _count(task)
         if is_strict and counts.without_formula:
             reason = f"{config.model_name}: {counts.flop_missing_reason}; {FORMULA_REMEDY}, or count without --strict"
-            raise UserError(f"{config.where('model_name')}: model_name: {reason}")
+            raise UserError(f"{config.where('model_name')}: {reason}")
         _write(task, counts, request)
     except UserError as error:
         progress.fail(str(error))
@@ -264,12 +269,11 @@ def _count(task: _Task) -> OperatorCounts:
             _warn_of_compiled(config, ready.model)
             with reported_switches(config.model_name), context():
                 return capture(ready, task.model.operator, config.composites)
-    except CannotStoreError as error:
-        raise UserError(f"{config.where(error.key)}: {error}") from error
     except CannotBuildError as error:
         first, *frames = str(error).splitlines()
-        key = _key_of_build(task)
-        raise UserError(f"{config.where(key)}: {key}: {first}; {_remedy(task)}", *frames) from error
+        place = config.where(error.key or _key_of_build(task))
+        remedy = f"; {_remedy(task)}" if error.remedy is None else ""
+        raise UserError(f"{place}: {first}{remedy}", *frames) from error
     except CannotMeasureError as error:
         raise UserError(_does_not_run(task, str(error))) from error
     except REFUSALS as error:
@@ -302,7 +306,7 @@ def _check_composites(config: ModelConfig, model: nn.Module) -> None:
     unknown = [name for name in config.composites if name not in classes]
     if unknown:
         mistake = f"{config.model_name} has no module of class {', '.join(unknown)}"
-        raise UserError(f"{config.where('composites')}: composites: {mistake}; it has {', '.join(sorted(classes))}")
+        raise UserError(f"{config.where('composites')}: {mistake}; it has {', '.join(sorted(classes))}")
 
 
 def _warn_of_compiled(config: ModelConfig, model: nn.Module) -> None:
@@ -327,7 +331,7 @@ def _does_not_run(task: _Task, reason: str) -> str:
     other = f"leave out {' or '.join(asked)}, or " if asked else ""
     chosen = "a size that it accepts and that fits into memory" if config.input_size else "inputs that it accepts"
     return (
-        f"{config.where(key)}: {key}: {config.model_name} does not run{form} on {size} on {task.device} ({reason}); "
+        f"{config.where(key)}: {config.model_name} does not run{form} on {size} on {task.device} ({reason}); "
         f"{other}choose {chosen}"
     )
 

@@ -75,14 +75,16 @@ class KnownCost:
 class ModelProfile:
     """The profile of one model; FLOPs and bytes are those of one run.
 
-    With a ``flop_missing_reason`` the run has at least these FLOPs.
+    ``config`` is the path of its config, None in a dry run and of an object, which have none that stays.
+    With a ``flop_missing_reason`` the run has at least these FLOPs. ``input_size`` is that of the first input, batch
+    first; it is empty if it is unknown, with an ``input_size_missing_reason``.
     ``counted_on`` is ``meta``, ``cpu`` or ``cuda``. ``conditions`` are those of the measurements on the device of the
     profile, and ``operators`` has their costs; without such a device they are None, and ``known`` has what the database
     has of other devices. ``comparison`` is that of the sum with the measured whole.
     """
 
     name: str
-    config: str
+    config: str | None
     input_size: tuple[int, ...]
     flop: int
     memory_bytes: int
@@ -93,6 +95,7 @@ class ModelProfile:
     comparison: ComparingReport | None = None
     known: tuple[KnownCost, ...] = ()
     flop_missing_reason: str | None = None
+    input_size_missing_reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,8 @@ def profile(
         UserError: a model does not exist, or does not run on its input.
     """
     found = configs_of(request.folders, wanted, request.allow_code)
+    # A dry run has a folder of its own.
+    found = [replace(one, is_kept=not request.dry_run) for one in found]
     # The plan for a product needs sizes only.
     _count(request, found, progress, on_meta=measuring is None or request.is_product)
     return profile_counted(request, found, progress, measuring)
@@ -191,10 +196,9 @@ def _count(request: Request, found: Sequence[ProfileConfig], progress: Progress,
     missing = [one for one in found if one.config.name not in known and not _is_counted(one.config, on_meta)]
     if not missing:
         return
-    request = replace(request, names=tuple(one.config.name for one in missing), dry_run=False)
-    if request.is_product:
-        request = replace(request, device=None)
-    reports = count_operators(request, FailuresToRaise(progress), on_meta)
+    counting = replace(request, device=None if request.is_product else request.device, dry_run=False)
+    configs = [one.config for one in missing]
+    reports = count_operators(counting, FailuresToRaise(progress), on_meta, configs=configs)
     failures = {report.name: report.reason for report in reports if isinstance(report, CountFailure)}
     if failures and on_meta:
         # Some models run with values only.
@@ -239,7 +243,7 @@ def _profiled(
     reports = {report.name: report for report in reports_of(request, comparisons)}
     models = [
         replace(
-            _counted_profile(one.config, counts, figures.get((one.config.name, conditions[one.config.name]))),
+            _counted_profile(one, counts, figures.get((one.config.name, conditions[one.config.name]))),
             conditions=conditions[one.config.name],
             comparison=reports.get(one.config.name),
         )
@@ -267,7 +271,7 @@ def _without_measuring(request: Request, found: Sequence[ProfileConfig]) -> Prof
     models = []
     for one, counts in _with_counts(request, found):
         known = [_known_cost(model, counts) for model in shown if model.row.name == one.config.name]
-        models.append(replace(_counted_profile(one.config, counts, None), known=tuple(known)))
+        models.append(replace(_counted_profile(one, counts, None), known=tuple(known)))
     comparisons = find_comparisons(replace(request, device=None)) if shown else []
     return Profile(request, found[0].config.folder, tuple(models), comparisons=tuple(comparisons))
 
@@ -309,18 +313,28 @@ def _known_cost(model: ShownModel, counts: OperatorCounts) -> KnownCost:
     )
 
 
-def _counted_profile(config: ModelConfig, counts: OperatorCounts, figures: ModelFigures | None) -> ModelProfile:
+def _counted_profile(one: ProfileConfig, counts: OperatorCounts, figures: ModelFigures | None) -> ModelProfile:
+    config = one.config
     return ModelProfile(
         name=config.name,
-        config=str(config.path),
-        input_size=config.input_size,
+        config=str(config.path) if one.is_kept else None,
+        input_size=config.shape,
         flop=counts.total_flop,
         memory_bytes=counts.total_memory_bytes,
         parameters=counts.parameters,
         counted_on=counts.device_type,
         operators=operator_lines(counts, figures),
         flop_missing_reason=counts.flop_missing_reason,
+        input_size_missing_reason=_size_missing_reason(config),
     )
+
+
+def _size_missing_reason(config: ModelConfig) -> str | None:
+    if config.shape:
+        return None
+    if config.inputs is not None:
+        return "the first input is a single value"
+    return "the model comes with its inputs, and no config describes them"
 
 
 def operator_lines(counts: OperatorCounts, figures: ModelFigures | None) -> tuple[OperatorLine, ...]:

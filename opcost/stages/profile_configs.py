@@ -22,13 +22,15 @@ from opcost.sources.registry import check_config, check_that_code_may_run, sourc
 from opcost.stages.make_configs import config_text
 from opcost.storage.code_files import find_code
 from opcost.storage.config_cases import case_name
-from opcost.storage.config_trees import arguments_in
+from opcost.storage.config_trees import arguments_in, tree_text
 from opcost.storage.configs import ModelConfig
 from opcost.storage.files import replace_file
 from opcost.storage.model_folders import ModelFolders
 
-ARGUMENTS = {"model_name": "MODEL", "input_size": "--input-size"}
-"""The argument of the command line that gives each key."""
+
+def option_of(key: str) -> str:
+    """Return the argument of the command line that gives a key."""
+    return {"model_name": "MODEL", "arguments": "--argument"}.get(key, f"--{key.replace('_', '-')}")
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class WantedModel:
 
     def where(self, key: str) -> str:
         """Return the argument that gives a key."""
-        return ARGUMENTS.get(key, key)
+        return option_of(key)
 
     @property
     def further_keys(self) -> Mapping[str, object]:
@@ -65,10 +67,9 @@ class WantedModel:
         size = ("--input-size", "x".join(map(str, self.input_size))) if self.input_size else ()
         keys = WantedModel(self.model_name).further_keys
         changed = [(key, value) for key, value in self.further_keys.items() if value != keys[key]]
-        options = [
-            text for key, value in changed if key != "arguments" for text in (f"--{key.replace('_', '-')}", str(value))
-        ]
-        given = [text for name, value in self.arguments for text in ("--argument", f"{name}={_flow(value)}")]
+        options = [text for key, value in changed if key != "arguments" for text in (option_of(key), str(value))]
+        arguments = [f"{name}={tree_text(value)}" for name, value in self.arguments]
+        given = [text for argument in arguments for text in (option_of("arguments"), argument)]
         allowed = ("--allow-code",) if ModelName.of(self.model_name).is_file else ()
         return (self.model_name, *size, *options, *given, *allowed)
 
@@ -92,10 +93,11 @@ USUAL_KEYS: Mapping[str, object] = {"weights_name": None, "seed": 0, "composites
 
 @dataclass(frozen=True)
 class ProfileConfig:
-    """The config of a profile, and whether it was written for it."""
+    """The config of a profile, whether it was written for it, and whether it lasts longer than the command."""
 
     config: ModelConfig
     is_new: bool
+    is_kept: bool = True
 
     def remove_if_new(self) -> None:
         """Remove a config that was written for a model that cannot be counted; an earlier one stays."""
@@ -127,7 +129,10 @@ def _complete(wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, Liste
     if mistakes:
         raise UserError(*mistakes)
     if named.is_file:
-        code = find_code(named, Path.cwd())
+        try:
+            code = find_code(named, Path.cwd())
+        except UserError as error:
+            raise UserError(*(f"{wanted.where('model_name')}: {line}" for line in error.lines)) from None
         # A config refers to its own folder, a command to the present one.
         place = code.module or code.path
         return replace(wanted, model_name=f"{place}:{code.function}"), facts_of(code.function)
@@ -154,16 +159,16 @@ def _config_of(
 ) -> ProfileConfig:
     for config in known:
         if wanted.is_described_by(config) and folders.configs([config.name]) == [config]:
-            return ProfileConfig(config, is_new=False)
+            return ProfileConfig(replace(config, given_by=option_of), is_new=False)
     name = _free_name(folders, wanted)
     usual = WantedModel(wanted.model_name).further_keys
     more = {key: value for key, value in wanted.further_keys.items() if value != usual[key]}
     if wanted.arguments:
-        more["arguments"] = _flow(Structure("dict", wanted.arguments))
+        more["arguments"] = tree_text(Structure("dict", wanted.arguments))
     text = config_text(wanted.model_name, wanted.input_size, listed.is_data_dependent, more)
     replace_file(folders.own / name / "summary.yml", text.encode())
     (config,) = folders.configs([name])
-    return ProfileConfig(config, is_new=True)
+    return ProfileConfig(replace(config, given_by=option_of), is_new=True)
 
 
 def _free_name(folders: ModelFolders, wanted: WantedModel) -> str:
@@ -173,18 +178,6 @@ def _free_name(folders: ModelFolders, wanted: WantedModel) -> str:
     name = case_name(wanted.base_name, wanted.input_size or None, precision, memory_format)
     names = (name if number == 1 else f"{name}_{number}" for number in range(1, 1000))
     return next(one for one in names if not folders.path_of(one).parent.exists())
-
-
-def _flow(value: PlainValue) -> str:
-    """Return a value in YAML on one line."""
-    text: str = yaml.safe_dump(_plain(value), default_flow_style=True, width=2**31, sort_keys=False)
-    return text.removesuffix("\n").removesuffix("\n...")
-
-
-def _plain(value: PlainValue) -> object:
-    if isinstance(value, Structure):
-        return {name: _plain(part) for name, part in value.parts}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:

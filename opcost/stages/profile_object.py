@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from opcost.errors import CannotBuildError, UserError
 from opcost.measuring.conditions import DTYPES, FP32_DTYPE, TORCH_DEFAULT
 from opcost.measuring.protocol import protocol_for
+from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperatorCounts
+from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import OBJECT
-from opcost.operators.tuples import OperatorTuple, short_hash
+from opcost.operators.tuples import OperatorTuple, Structure, short_hash
 from opcost.progress import Progress
 from opcost.running.devices import choose_device
 from opcost.running.opening import open_local_bench
@@ -26,26 +28,24 @@ from opcost.stages.measure_units import Protocols
 from opcost.stages.profile import Measuring, Profile, profile_counted
 from opcost.stages.profile_configs import ProfileConfig, scratch_folder
 from opcost.storage.config_schema import LONGEST_NAME
-from opcost.storage.configs import ModelConfig
+from opcost.storage.config_trees import tree_text
+from opcost.storage.configs import SUMMARY_NAME, ModelConfig
 from opcost.storage.counts_file import write_counts
 from opcost.storage.files import replace_file
 from opcost.torch_backend.borrowed import borrowed, device_of
 from opcost.torch_backend.capture import capture, run_first
-from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.kept_switches import reported_switches
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast
-
-DIMENSIONS = range(2, 7)
-"""The numbers of dimensions that ``input_size`` of a config may have."""
+from opcost.torch_backend.values import plain_value
 
 
 @dataclass(frozen=True)
 class ObjectModel:
     """A user's model, a name for it, and its example inputs.
 
-    ``inputs`` is a tensor, a tuple of positional arguments, or a dict of keyword arguments. ``precision`` is a
-    ``Precision`` that agrees with the dtype of the weights; None for the usual one of that dtype.
+    ``ReadyModel.of`` reads the inputs. ``precision`` is a ``Precision`` that agrees with the dtype of the weights; None
+    for the usual one of that dtype.
     """
 
     model: nn.Module
@@ -126,8 +126,7 @@ def profile_object(request: Request, own: ObjectModel, progress: Progress, end: 
             ready = stack.enter_context(borrowed(own.model, own.inputs, device))
         except ValueError as error:
             raise UserError(str(error)) from None
-        request = replace(request, device=device or device_of(own.model, own.inputs))
-        request = stack.enter_context(scratch_folder(request, []))
+        request = stack.enter_context(scratch_folder(replace(request, device=device_of(ready)), []))
         counts = _counted(ready, own, name, str(request.device))
         config = _config(request, ready, own, name, counts)
         write_counts(COUNTS.path(config), replace(counts, model=model_tuple(config)))
@@ -135,7 +134,7 @@ def profile_object(request: Request, own: ObjectModel, progress: Progress, end: 
         if end is not None:
             open_bench = partial(open_local_bench, ready={model_tuple(config): ready})
             measuring = Measuring(end.protocols(), open_bench, lambda _: None)
-        return profile_counted(request, [ProfileConfig(config, is_new=True)], progress, measuring)
+        return profile_counted(request, [ProfileConfig(config, is_new=True, is_kept=False)], progress, measuring)
 
 
 def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -> OperatorCounts:
@@ -158,20 +157,47 @@ def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -
 def _config(
     request: Request, ready: ReadyModel, own: ObjectModel, precision: str, counts: OperatorCounts
 ) -> ModelConfig:
-    """Write the config of a model whose name is a hash of its counted operators with their calls, and return it."""
-    size = _size(tensors_of((ready.inputs, dict(ready.keyword_inputs)))[0])
-    text = "\n".join(sorted(f"{count.occurrences} {count.operator}" for count in counts.counts))
-    model_name = f"{OBJECT}:model_{short_hash(text)}"
-    more = {} if precision == TORCH_DEFAULT else {"precision": precision}
-    shown = re.sub(r"\W+", "_", own.name or type(own.model).__name__)
-    name = f"{shown}_{'x'.join(map(str, size))}"[:LONGEST_NAME]
-    path = Path(request.measurements, name, "summary.yml")
-    replace_file(path, config_text(model_name, size, is_data_dependent=False, more=more).encode())
-    (config,) = request.folders.configs([name])
-    return config
+    """Write the config of a model, and return it. It describes the inputs if it can describe them as they are."""
+    inputs = _inputs_of(ready)
+    tree = Structure("dict", inputs.keyword) if inputs.keyword else inputs.positional
+    name = _shown_name(own, ready.tensors[0])
+    keys = {} if precision == TORCH_DEFAULT else {"precision": precision}
+
+    def written(**more: str) -> ModelConfig:
+        text = config_text(f"{OBJECT}:{_identity(counts)}", (), is_data_dependent=False, more={**keys, **more})
+        replace_file(Path(request.measurements, name, SUMMARY_NAME), text.encode())
+        (config,) = request.folders.configs([name])
+        return config
+
+    with suppress(UserError):
+        described = written(inputs=tree_text(tree))
+        if model_tuple(described) == inputs.given_to(model_tuple(described)):
+            return described
+    return written()
 
 
-def _size(tensor: Tensor) -> tuple[int, ...]:
-    """Return the shape of an input as ``input_size``, as one row if a config cannot have such a shape."""
-    shape = tuple(tensor.shape)
-    return shape if len(shape) in DIMENSIONS and all(shape) else (1, max(1, tensor.numel()))
+def _inputs_of(ready: ReadyModel) -> DescribedInputs:
+    identities: dict[int, int] = {}
+    positional = tuple(plain_value(value, identities) for value in ready.inputs)
+    keyword = tuple((name, plain_value(value, identities)) for name, value in ready.keyword_inputs.items())
+    return DescribedInputs(positional, keyword)
+
+
+def _shown_name(own: ObjectModel, first: Tensor) -> str:
+    """Return the user's name for a model with the shape of its first input: ``my_net_2x3x8x8``."""
+    name = re.sub(r"\W+", "_", own.name or type(own.model).__name__)
+    return "_".join([name, *(["x".join(map(str, first.shape))] if first.shape else [])])[:LONGEST_NAME]
+
+
+def _identity(counts: OperatorCounts) -> str:
+    """Return a model's name: a hash of its operator tuples on their input data with their calls.
+
+    Of operations in no tuple, it covers the names, and the FLOPs and bytes of all.
+    """
+    calls = cases_of(counts.counts, CAPTURED)
+    lines = sorted(f"{number} {case.operator} on {case.input_data}" for case, number in calls.items())
+    if counts.outside:
+        flop = counts.total_flop - sum(count.occurrences * (count.flop or 0) for count in counts.counts)
+        memory_bytes = counts.total_memory_bytes - counts.memory_bytes
+        lines.append(f"{', '.join(counts.outside)}: {flop} FLOP, {memory_bytes} B")
+    return "model_" + short_hash("\n".join(lines))

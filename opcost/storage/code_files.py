@@ -102,9 +102,8 @@ def _in_module(given: str) -> _Files:
         for path in _candidates(root, tuple(given.split("."))):
             if path.is_file():
                 return _Files(path, root)
-    raise UserError(
-        f"no module {given} in {Path.cwd()} or where Python looks; correct it, or write the path of the file"
-    )
+    remedy = f"correct it, run the command in the folder that has {given.partition('.')[0]}, or add it to PYTHONPATH"
+    raise UserError(f"no module {given} in {Path.cwd()} or where Python looks; {remedy}")
 
 
 def _candidates(root: Path, module: tuple[str, ...]) -> tuple[Path, Path]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, get_args
 
@@ -176,23 +176,25 @@ def _value(node: yaml.Node) -> object:
     return node.value if kind(node) == "str" else node
 
 
+def meant_keys(given: Collection[str], schema: type[Schema]) -> dict[str, str]:
+    """Return the absent key that each unknown one probably means; it is then no missing key."""
+    absent = [key for key in schema.model_fields if key not in given]
+    unknown = [key for key in given if key not in schema.model_fields and key.lower() not in UNSUPPORTED_KEYS]
+    return {key: close for key in unknown for close in difflib.get_close_matches(key, absent, n=1)}
+
+
 def _schema_mistakes(errors: list[ErrorDetails], entries: Entries, schema: type[Schema]) -> Iterator[Mistake]:
     """Yield pydantic's errors as mistakes. A misspelt key is reported once, not also as a missing key."""
-    fields = schema.model_fields
-    absent = [key for key in fields if key not in entries]
-    unknown = [key for key in entries if key not in fields]
-    meant = {
-        key: [] if key.lower() in UNSUPPORTED_KEYS else difflib.get_close_matches(key, absent, n=1) for key in unknown
-    }
+    fields, meant = schema.model_fields, meant_keys(entries, schema)
     for error in errors:
         key = str(error["loc"][0])
-        if key in meant:
+        if key not in fields:
             otherwise = UNSUPPORTED_KEYS.get(key.lower(), f"the keys are {', '.join(fields)}")
-            remedy = f"did you mean {meant[key][0]}?" if meant[key] else otherwise
+            remedy = f"did you mean {meant[key]}?" if key in meant else otherwise
             yield line_of(entries[key][0]), f"{shown(key)}: unknown key; {remedy}"
         elif key in entries:
             yield from _value_mistakes(error, entries[key][1], f"write {fields[key].description}")
-        elif [key] not in meant.values():
+        elif key not in meant.values():
             yield 1, f"{key}: missing; write {fields[key].description}"
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import yaml
 
 from opcost.operators.model_inputs import CAUSAL, INTEGERS, NAMED_VALUES, NORMAL, UNIFORM, DescribedInputs
-from opcost.operators.tuples import PlainValue, Structure, TensorSpec
+from opcost.operators.tuples import Constant, PlainValue, Structure, TensorSpec
 from opcost.storage.config_nodes import REFUSED, Mistake, described, doubled, kind, line_of, shown
 
 SHAPE, DTYPE, RANGE, VALUES = TENSOR_KEYS = ("shape", "dtype", "range", "values")
@@ -73,6 +73,41 @@ def inputs_in(node: yaml.Node | None) -> tuple[DescribedInputs | None, list[Mist
         positional = value if isinstance(value, tuple) else (value,)
     values = tuple(reader.values)
     return DescribedInputs(positional, keyword, values if any(one != NORMAL for one in values) else ()), reader.mistakes
+
+
+def tree_text(value: PlainValue) -> str:
+    """Return a tree in YAML on one line, which ``arguments_in`` or ``inputs_in`` reads back.
+
+    Texts are quoted: some that look like numbers are texts for YAML and numbers here. Of a tensor, it has the shape and
+    the dtype.
+    """
+    text: str = yaml.dump(_written(value), Dumper=_Writer, default_flow_style=True, width=2**31, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+class _Text(str):
+    """A text that is quoted."""
+
+
+class _Writer(yaml.SafeDumper):
+    """Writes each list and text where it is, also if it is there twice."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Return true: a name for a part that occurs twice is no value."""
+        return True
+
+
+_Writer.add_representer(_Text, lambda writer, text: writer.represent_scalar("tag:yaml.org,2002:str", text, style='"'))
+
+
+def _written(value: PlainValue) -> object:
+    if isinstance(value, TensorSpec):
+        return {SHAPE: list(value.shape), DTYPE: value.dtype}
+    if isinstance(value, Structure):
+        return {name: _written(part) for name, part in value.parts}
+    if isinstance(value, tuple):
+        return [_written(item) for item in value]
+    return _Text(value) if isinstance(value, (str, Constant)) else value
 
 
 @dataclass

@@ -7,7 +7,6 @@ All mistakes of all files are reported together, one line each, with file, line 
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,6 +39,7 @@ from opcost.storage.config_schema import (
     Schema,
     Summary,
     Whitelist,
+    meant_keys,
     plain_values,
     read_values,
 )
@@ -60,12 +60,14 @@ class ModelConfig:
 
     ``name`` is the case's name, without lists that of the folder. ``path`` is the file as the user named it.
     ``weights_name`` None means random weights; a path is absolute or begins with ``~``. ``input_size`` has the batch
-    first and 2 to 6 positive numbers. It is empty if ``inputs`` describes the inputs, or a user's function does.
+    first and 2 to 6 positive numbers. It is empty if ``inputs`` describes the inputs, or the model comes with them
+    (``ModelName.has_inputs``).
     ``precision`` is a ``Precision``, ``memory_format`` a ``MemoryFormat``. ``seed`` is the seed of random weights and
     of the input. ``composites`` are classes of modules that are counted as one operator each, besides
     ``operators.counts.COMPOSITES``. ``arguments`` are those of the function or class that builds the model. ``inputs``
     are described ones, which replace ``input_size``. ``code`` is where a user's function is. ``own_folder`` is the
-    folder for files about the case, None for that of ``path``. ``lists`` are the keys that are lists.
+    folder for files about the case, None for that of ``path``. ``lists`` are the keys that are lists. ``given_by``
+    returns the option that gave a key, None if the file did.
     """
 
     name: str
@@ -84,6 +86,7 @@ class ModelConfig:
     own_folder: Path | None = field(default=None, compare=False, repr=False)
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     lists: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    given_by: Callable[[str], str] | None = field(default=None, compare=False, repr=False)
 
     @property
     def folder(self) -> Path:
@@ -106,8 +109,8 @@ class ModelConfig:
         return self.shape[0] if self.shape else None
 
     def where(self, key: str) -> str:
-        """Return the file and line of a key, for a message: ``measurements/x/summary.yml:3``."""
-        return f"{self.path}:{self.lines.get(key, 1)}"
+        """Return the place of a key, for a message: ``measurements/x/summary.yml:3: precision``."""
+        return self.given_by(key) if self.given_by else f"{self.path}:{self.lines.get(key, 1)}: {key}"
 
 
 def load_config(
@@ -275,24 +278,18 @@ def _tree_mistakes(document: Document, values: dict[str, Any]) -> list[Mistake]:
     values["arguments"], mistakes = arguments_in(nodes.get("arguments"))
     values["inputs"], further = inputs_in(nodes.get("inputs"))
     mistakes += further
-    is_file = ModelName.of(str(values.get("model_name", ""))).is_file
-    if is_file and values["weights_name"] is not None:
+    named = ModelName.of(str(values.get("model_name", "")))
+    if named.is_file and values["weights_name"] is not None:
         text = "weights_name: a user's function loads its weights itself; write weights_name: null"
         mistakes.append((line_of(nodes["weights_name"]), text))
     if "inputs" in nodes:
         both = [key for key in ("input_size", "batch") if key in nodes]
         mistakes += [(line_of(nodes[key]), f"{key}: given beside inputs; keep one of both") for key in both]
-    elif "input_size" not in nodes and not is_file and not _is_misspelt(document, "input_size"):
+    elif "input_size" not in nodes and not named.has_inputs and "input_size" not in meant_keys(nodes, Summary).values():
         mistakes.append((1, f"input_size: missing; write {INPUT_SIZE_EXAMPLE}"))
-    if "batch" in nodes and "input_size" not in nodes and "inputs" not in nodes and is_file:
+    if "batch" in nodes and "input_size" not in nodes and "inputs" not in nodes and named.has_inputs:
         mistakes.append((line_of(nodes["batch"]), f"batch: needs input_size; write {INPUT_SIZE_EXAMPLE}"))
     return mistakes
-
-
-def _is_misspelt(document: Document, key: str) -> bool:
-    """Return whether an unknown key probably means this one, which is then no missing key."""
-    unknown = [name for name in document.entries if name not in Summary.model_fields]
-    return any(key in difflib.get_close_matches(name, Summary.model_fields, n=1) for name in unknown)
 
 
 def _code_of(document: Document, values: Mapping[str, Any]) -> tuple[UserCode | None, list[Mistake]]:

@@ -253,7 +253,7 @@ def _may_begin_alike(one: str, other: str) -> bool:
 
 def _collision(config: ModelConfig, other: Path) -> str:
     key = config.lists[0]
-    return f"{config.where(key)}: {key}: {other} also has the name of the case {config.name}; rename a folder"
+    return f"{config.where(key)}: {other} also has the name of the case {config.name}; rename a folder"
 
 
 def load_configs(

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import nn
-from torch.utils._pytree import tree_map
 
-from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.ready_model import ReadyModel
 
@@ -24,36 +21,28 @@ def borrowed(model: nn.Module, inputs: Any, device: str | None = None) -> Iterat
 
     Args:
         model: the user's.
-        inputs: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
+        inputs: examples, as ``ReadyModel.of`` reads them.
         device: None for the model's own, or that of its inputs if it has no weights.
 
     Raises:
         ValueError: there is no tensor among the inputs.
     """
-    tensors = tensors_of(inputs)
-    if not tensors:
+    given = ReadyModel.of(model, inputs)
+    if not given.tensors:
         raise ValueError("inputs has no tensor; pass a tensor, a tuple of arguments, or a dict of keyword arguments")
-    place = device or device_of(model, inputs)
-    copies: dict[int, torch.Tensor] = {}
-
-    def copied(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        return copies.setdefault(id(value), value.detach().to(place, copy=True))
-
-    own = tree_map(copied, inputs)
-    args, kwargs = ((), own) if isinstance(own, dict) else (own if isinstance(own, tuple) else (own,), {})
+    own = device_of(given)
+    place = device or own
     with _restored(model):
-        if device_of(model, inputs) != place:
+        if own != place:
             model.to(place)
         model.eval()
-        yield ReadyModel(model, args, kwargs)
+        yield given.with_tensors(lambda tensor: tensor.detach().to(place, copy=True))
 
 
-def device_of(model: nn.Module, inputs: Any) -> str:
+def device_of(ready: ReadyModel) -> str:
     """Return the device of a model's first weight or buffer, of its inputs if it has none: ``cpu`` or ``cuda:N``."""
-    held = next((tensor for source in (model.parameters(), model.buffers()) for tensor in source), None)
-    device = (tensors_of(inputs)[0] if held is None else held).device
+    held = (tensor for source in (ready.model.parameters(), ready.model.buffers()) for tensor in source)
+    device = next(held, *ready.tensors[:1]).device
     return f"{device.type}:{device.index or 0}" if device.type == "cuda" else device.type
 
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from opcost.errors import CannotStoreError
+from opcost.errors import CannotBuildError
 from opcost.measuring.conditions import DTYPES, FP32_DTYPE
 from opcost.operators.layouts import channels_last_strides, contiguous_strides
 from opcost.operators.tuples import OperatorTuple, storage_form
-from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.ready_model import ReadyModel
 
 CHANNELS_LAST_FORMATS = {4: "channels_last", 5: "channels_last_3d"}
@@ -72,18 +71,16 @@ def check_form(ready: ReadyModel, operator: OperatorTuple, name: str) -> None:
     """Check that a whole model is stored as its tuple says.
 
     Raises:
-        CannotStoreError: its tuple says float32, and it was built in 16 bits; or its tuple says channels last, and no
+        CannotBuildError: its tuple says float32, and it was built in 16 bits; or its tuple says channels last, and no
             weight or input can be stored so.
     """
     dtype, is_channels_last = storage_form(operator)
     if dtype == FP32_DTYPE:
         _refuse_16_bits(ready.model, name)
-    tensors = [*_weights(ready.model), *tensors_of((ready.inputs, dict(ready.keyword_inputs)))]
+    tensors = [*_weights(ready.model), *ready.tensors]
     if is_channels_last and not any(tensor.dim() in CHANNELS_LAST_FORMATS for tensor in tensors):
-        raise CannotStoreError(
-            f"memory_format: {name} has no weights and no inputs of 4 or 5 dimensions, which channels_last is for; "
-            "leave memory_format out"
-        )
+        text = f"{name} has no weights and no inputs of 4 or 5 dimensions, which channels_last is for"
+        raise CannotBuildError(text, "leave memory_format out", "memory_format")
 
 
 def _refuse_16_bits(module: nn.Module, name: str) -> None:
@@ -92,11 +89,10 @@ def _refuse_16_bits(module: nn.Module, name: str) -> None:
     weights = (weight for weight in module.parameters() if weight.is_floating_point())
     found = sorted({str(weight.dtype).removeprefix("torch.") for weight in weights})
     if found and precisions.keys() >= {*found}:
-        remedy = " or ".join(precisions[dtype] for dtype in found)
-        raise CannotStoreError(
-            f"precision: {name} has weights in {' and '.join(found)} and none in {FP32_DTYPE}; "
-            f"write precision: {remedy}, or return a model in {FP32_DTYPE}"
-        )
+        text = f"{name} has weights in {' and '.join(found)} and none in {FP32_DTYPE}"
+        known = " or ".join(precisions[dtype] for dtype in found)
+        remedy = f"write precision: {known}, or return a model in {FP32_DTYPE}"
+        raise CannotBuildError(text, remedy, "precision")
 
 
 def _channels_last(module: nn.Module) -> Iterator[torch.Tensor]:

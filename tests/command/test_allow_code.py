@@ -157,6 +157,44 @@ def test_a_form_that_the_model_does_not_have_is_a_line_with_its_key(
     assert f"{config}:{2 if asked else 1}: {key}: ../../net.py:{function} has " in line
 
 
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        ("nat.py:build", "MODEL: {folder}/nat.py: no such file; correct the path before the colon"),
+        ("net.py:buidl", "MODEL: {folder}/net.py:buidl: buidl is not there; did you mean build?"),
+        ("net.py:Linear", "--argument: {folder}/net.py:Linear: missing a required argument: 'x'; its arguments are x"),
+        ("net.py:print", "MODEL: {folder}/net.py:print: print is not there; the file has Linear, "),
+        ("net.py:number", "MODEL: {folder}/net.py:number returned int instead of a torch.nn.Module, or of one and "),
+        (
+            "net.py:misfit",
+            "MODEL: {folder}/net.py:misfit raised RuntimeError: mat1 and mat2 shapes cannot be multiplied ",
+        ),
+        ("net:build", "MODEL: net.build: unknown source of models net; a file ends with .py, as in net.py:build"),
+        ("net.py", "MODEL: no source has a model 'net.py'; name a function in it, as in net.py:build"),
+        (
+            "pkg.net:build",
+            "MODEL: no module pkg.net in {folder} or where Python looks; correct it, run the command in ",
+        ),
+    ],
+)
+def test_a_typical_mistake_is_a_line_with_its_remedy(
+    model: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn, ones\n"
+        "def Linear(x): return nn.Linear(4, 2), ones(x)\n"
+        "def build(): return Linear(4)\n"
+        "def misfit(): return nn.Linear(4, 2), ones(5)\n"
+        "def number(): return 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    words = ["profile", model, "--allow-code", "--no-measure", "--home", str(tmp_path / "home")]
+    with patch.object(sys, "argv", ["opcost", *words]), pytest.raises(UserError) as caught:
+        main()
+    (found,) = caught.value.lines
+    assert found.startswith(line.format(folder=tmp_path))
+
+
 def test_the_measuring_process_runs_it_and_a_failure_is_one_row(project: Project) -> None:
     config = project.folder / "measurements" / "failing" / "summary.yml"
     config.parent.mkdir()

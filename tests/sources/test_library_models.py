@@ -203,7 +203,7 @@ def test_weights_are_in_the_precision_of_the_config(tmp_path: Path) -> None:
             3,
             "weights_name: no file or folder {folder}/nowhere.pth; write null for random weights, or the path of ",
         ),
-        ("model_name: keras:net\ninput_size: [1, 3]", 1, "model_name: keras.net: unknown source of models keras ("),
+        ("model_name: keras:net\ninput_size: [1, 3]", 1, "model_name: keras.net: unknown source of models keras; "),
         ("model_name: :net\ninput_size: [1, 3]", 1, "model_name: .net: unknown source of models"),
     ],
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
+import numpy
 import pytest
 import torch
 
@@ -15,9 +17,10 @@ from opcost.errors import CannotBuildError
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.texts import parse_operator
-from opcost.operators.tuples import OperatorTuple, storage_form
+from opcost.operators.tuples import OperatorTuple, model_operator, storage_form
 from opcost.running.request import model_tuple
 from opcost.running.workloads import Workloads
+from opcost.sources.arguments import seeded
 from opcost.sources.models import resolve
 from opcost.sources.registry import check_config, check_that_code_may_run
 from opcost.stages.replay import difference
@@ -29,6 +32,7 @@ from opcost.torch_backend.ready_model import ReadyModel
 NET = """
 import torch
 from torch import nn
+from collections import UserDict
 from dataclasses import dataclass
 import layers
 
@@ -64,6 +68,7 @@ def build(width=4): return Net(width), torch.randn(2, 4)
 def alone(width=4): return Net(width)
 def listed(): return Net(4), [torch.randn(2, 4), torch.ones(2, 4)]
 def named(): return Net(4), {"x": torch.randn(2, 4), "scale": 2.0}
+def mapped(): return Net(4), UserDict(named()[1])
 def tokens(): return Tokens(), torch.randint(30, (2, 8))
 def still(): return Still(), ()
 def numbered(): return Still(), [3]
@@ -134,7 +139,14 @@ def error_of(config: ModelConfig) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "positional", "keyword"),
-    [("build", 1, []), ("listed", 2, []), ("named", 0, ["x", "scale"]), ("still", 0, []), ("numbered", 1, [])],
+    [
+        ("build", 1, []),
+        ("listed", 2, []),
+        ("named", 0, ["x", "scale"]),
+        ("mapped", 0, ["x", "scale"]),
+        ("still", 0, []),
+        ("numbered", 1, []),
+    ],
 )
 def test_example_inputs_are_a_tensor_a_list_a_dict_or_none(
     folder: Path, name: str, positional: int, keyword: list[str]
@@ -246,17 +258,33 @@ def test_an_operation_of_a_users_file_is_another_tuple_after_an_edit(folder: Pat
     assert parse_operator(scale.operator, scale.parameters_text, scale.inputs_text, scale.mode) == scale
 
 
+def test_all_generators_are_seeded_for_each_source_and_put_back() -> None:
+    operator = model_operator("resnet18", None, (1, 3, 8, 8), seed=3)
+
+    def drawn() -> tuple[float, float, float]:
+        return random.random(), numpy.random.random(), torch.rand(()).item()
+
+    def later() -> tuple[float, float, float]:
+        with seeded(operator):
+            return drawn()
+
+    states = random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    assert later() == later()
+    assert states == (random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+
+
 # Mistakes
 
 
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("missing", "missing is not there"),
-        ("value", "value is a value and no function"),
+        ("namd", "namd is not there; did you mean named?"),
+        ("zzz", "zzz is not there; the file has build, alone, listed and "),
+        ("value", "value is a value and no function; "),
         ("no_module", "returned str instead of a torch.nn.Module, or of one and its inputs"),
         ("three", "returned tuple instead of a torch.nn.Module, or of one and its inputs"),
-        ("alone", "returned no example inputs beside the model, and the config describes none"),
+        ("alone", "returned no example inputs beside the model; return both, or give an input size"),
     ],
 )
 def test_a_function_that_gives_no_model_is_one_line(folder: Path, name: str, reason: str) -> None:
@@ -268,7 +296,7 @@ def test_a_function_that_gives_no_model_is_one_line(folder: Path, name: str, rea
 def test_a_memory_format_without_weights_or_inputs_that_have_it_is_one_line(folder: Path) -> None:
     (line,) = error_of(config_of(folder, "build", "memory_format: channels_last"))
     assert line == (
-        "memory_format: ../../net.py:build has no weights and no inputs of 4 or 5 dimensions, which channels_last is "
+        "../../net.py:build has no weights and no inputs of 4 or 5 dimensions, which channels_last is "
         "for; leave memory_format out"
     )
 
@@ -289,7 +317,7 @@ def test_a_model_of_16_bits_needs_its_precision(folder: Path, precision: str, ki
     arguments = f"arguments: {{kinds: [{kind}, {kind}]}}\n"
     (line,) = error_of(config_of(folder, "build", f"{arguments}precision: {precision}"))
     assert line == (
-        f"precision: ../../net.py:build has weights in {kind} and none in float32; write precision: {remedy}, "
+        f"../../net.py:build has weights in {kind} and none in float32; write precision: {remedy}, "
         "or return a model in float32"
     )
     model = ready(config_of(folder, "build", f"{arguments}precision: {remedy}")).model
@@ -331,7 +359,12 @@ def test_a_model_that_does_not_run_is_shown_with_its_own_frames(folder: Path) ->
 
 def test_an_unknown_argument_is_one_line(folder: Path) -> None:
     (line,) = error_of(config_of(folder, "build", "arguments: {height: 3}"))
-    assert "raised TypeError: build() got an unexpected keyword argument 'height'" in line
+    assert line == "../../net.py:build: got an unexpected keyword argument 'height'; its arguments are width=4"
+
+
+def test_a_missing_argument_is_one_line(folder: Path) -> None:
+    (line,) = error_of(config_of(folder, "Net"))
+    assert line == "../../net.py:Net: missing a required argument: 'width'; its arguments are width"
 
 
 def test_a_file_that_exits_does_not_end_opcost(folder: Path) -> None:
@@ -401,6 +434,21 @@ def test_a_module_is_imported_by_its_name(folder: Path, monkeypatch: pytest.Monk
     )
     monkeypatch.chdir(folder)
     assert ready(config_of(folder, "mine.net:build")).model.out_features == 6
+
+
+def test_a_relative_import_needs_the_name_of_the_module(folder: Path) -> None:
+    (folder / "mine" / "inner").mkdir(parents=True)
+    (folder / "mine" / "__init__.py").touch()
+    (folder / "mine" / "inner" / "net.py").write_text("from ..widths import (\n    width,\n)\n")
+    first, _ = error_of(config_of(folder, "../../mine/inner/net.py:build"))
+    assert first.endswith(f"; name the module, mine.inner.net:build, and run the command in {folder}")
+
+
+def test_another_error_of_an_import_has_the_usual_remedy(folder: Path) -> None:
+    (folder / "net.py").write_text("from layers import none_such\n")
+    first, _ = error_of(config_of(folder, "build"))
+    assert "raised ImportError: cannot import name 'none_such'" in first
+    assert "run the command in" not in first
 
 
 def test_a_file_beside_it_with_the_name_of_another_module_is_refused(folder: Path) -> None:

@@ -58,8 +58,8 @@ class Named:
     arguments: tuple[tuple[str, PlainValue], ...] = ()
     inputs: DescribedInputs | None = None
 
-    def where(self, _: str) -> str:
-        return FILE
+    def where(self, key: str) -> str:
+        return f"{FILE}: {key}"
 
 
 @pytest.mark.parametrize(
@@ -429,7 +429,10 @@ class OtherSource:
 
 def test_a_config_names_another_source_before_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Named("other:net", None)
-    unknown = "other.net: unknown source of models other (opcost knows the models of torchvision, timm, transformers; "
+    unknown = (
+        "other.net: unknown source of models other; a file ends with .py, as in other.py:net "
+        "(opcost knows the models of torchvision, timm, transformers; "
+    )
     assert check_config(model) == [f"{FILE}: model_name: {unknown}{ALL_MODELS}"]
     monkeypatch.setattr(registry, "SOURCES", {**registry.SOURCES, "other": OtherSource})
     monkeypatch.setitem(MODEL_PACKAGES, "other", "other.models.")

@@ -22,14 +22,14 @@ from opcost.measuring import procedure
 from opcost.measuring.conditions import GRAPH
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.retries import RETRIES
-from opcost.operators.tuples import META, OperatorTuple
+from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.reporting.measurement_tables import announced
 from opcost.reporting.profile_tables import print_profile, profile_object
 from opcost.running import opening
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request
 from opcost.stages.measure_units import Protocols, UnitReport
 from opcost.stages.profile import Measuring, Profile, profile
-from opcost.stages.profile_configs import WantedModel, configs_of, scratch_folder
+from opcost.stages.profile_configs import WantedModel, arguments_of, configs_of, scratch_folder
 from opcost.storage.database import Database
 from opcost.storage.model_folders import WHITELIST, ModelFolders
 
@@ -282,8 +282,9 @@ def test_a_name_that_means_another_model_as_well_is_not_used(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (WantedModel("resnet81"), "MODEL: .* has no model 'resnet81'; did you mean"),
-        (WantedModel("resnet18", (1, 3)), "--input-size: .* takes 4 numbers such as"),
+        (WantedModel("resnet81"), "^MODEL: .* has no model 'resnet81'; did you mean"),
+        (WantedModel("resnet18", (1, 3)), "^--input-size: resnet18 takes 4 numbers such as"),
+        (WantedModel("resnet18", arguments=(("weights", "x"),)), "^--argument: weights is no argument here"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path: Path, wanted: WantedModel, message: str) -> None:
@@ -294,9 +295,30 @@ def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path: Path, wanted: Wa
 
 
 def test_a_model_that_does_not_run_leaves_no_config(campaign: SimulatedCampaign) -> None:
-    with pytest.raises(UserError, match="tiny_net does not run"):
+    with pytest.raises(UserError, match="^--input-size: tiny_net does not run"):
         profiled(campaign, replace(TINY, input_size=(2, 3, 2, 2)))
     assert [path.name for path in campaign.measurements.iterdir()] == [WHITELIST]
+
+
+@pytest.mark.parametrize("words", [("--dry-run",), ("--no-measure",)])
+def test_a_mistake_names_what_the_user_wrote(words: tuple[str, ...], tmp_path: Path, monkeypatch: Any) -> None:
+    """The config was written for the profile, and is removed."""
+    (tmp_path / "net.py").write_text("def build(): return 'no model'\n")
+    for model, option in ((f"{tmp_path}/net.py:build", "MODEL"), ("tiny_net", "--precision")):
+        with pytest.raises(UserError) as raised:
+            run(monkeypatch, tmp_path, model, "1x3x2x2", "--precision", "bf16", "--allow-code", *words)
+        (line,) = raised.value.lines
+        assert line.startswith(f"{option}: {model}")
+        assert "summary.yml" not in line
+
+
+def test_a_dry_run_names_no_config_that_is_gone(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    assert run(monkeypatch, tmp_path, "tiny_net", "2x3x8x8", "--no-measure", "--json") == 0
+    (model,) = json.loads(capsys.readouterr().out)["models"]
+    assert Path(model["config"]).is_relative_to(tmp_path)
+    assert run(monkeypatch, tmp_path, "tiny_net", "2x3x8x8", "--no-measure", "--json", "--dry-run") == 0
+    (model,) = json.loads(capsys.readouterr().out)["models"]
+    assert model["config"] is None
 
 
 @pytest.mark.parametrize(
@@ -305,6 +327,29 @@ def test_a_model_that_does_not_run_leaves_no_config(campaign: SimulatedCampaign)
 )
 def test_a_folder_has_a_plain_name(name: str, folder: str) -> None:
     assert WantedModel(name).base_name == folder
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('n="1e5"', "1e5"),
+        ("n='12'", "12"),
+        ("n=1e5", 1e5),
+        ("n=1e-3", 1e-3),
+        ("n=12", 12),
+        ("n=true", True),
+        ('n="true"', "true"),
+        ("n=gelu", "gelu"),
+        ('n=[1, "2", 3e0]', (1, "2", 3.0)),
+    ],
+)
+def test_an_argument_keeps_its_type(text: str, value: PlainValue, tmp_path: Path) -> None:
+    wanted = replace(TINY, arguments=arguments_of([text]))
+    first, again = (configs_of(ModelFolders(tmp_path), [wanted])[0] for _ in range(2))
+    assert repr(wanted.arguments) == repr(first.config.arguments) == repr((("n", value),))
+    assert not again.is_new
+    option, written = wanted.words[-2:]
+    assert (option, repr(arguments_of([written]))) == ("--argument", repr(wanted.arguments))
 
 
 # The command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import UserDict
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +56,7 @@ def profiled(model: nn.Module, inputs: Any, folder: Path, **options: Any) -> Any
 
 def test_a_model_has_its_operators_its_whole_and_their_comparison(tmp_path: Path) -> None:
     model = Net().train()
-    found = profiled(model, {"image": IMAGE, "scale": 2.0}, tmp_path, name="my net")
+    found = profiled(model, UserDict(image=IMAGE, scale=2.0), tmp_path, name="my net")
     frame = found.operators
     assert list(frame.columns) == [
         *("operator", "parameters", "inputs", "calls", "flop", "memory_bytes", "time_s", "energy_j", "share"),
@@ -77,7 +78,7 @@ def test_the_same_model_finds_its_rows_again_and_another_does_not(tmp_path: Path
     wholes = Database(tmp_path).full_model_measurements
     (first,) = {row.operator for row in wholes.rows()}
     assert first.startswith("object.model_")
-    again = opcost.profile(Net(), (torch.zeros(2, 3, 8, 8),), measure=False, database=tmp_path)
+    again = opcost.profile(Net(), (IMAGE,), measure=False, database=tmp_path)
     (known,) = again.known
     assert (known.calls_ratio, again.whole) == (1.0, None)
     assert known.whole_time_s is not None
@@ -156,12 +157,103 @@ def test_the_precision_follows_from_the_weights(dtype: torch.dtype, precision: s
     assert ObjectModel(nn.ReLU(), IMAGE, precision="tf32").checked_precision() == "tf32"
 
 
+class Anything(nn.Module):
+    """Takes anything, and computes on its own weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self.weight.cumsum(0)
+
+
+SHARED = torch.ones(3, 2)
+
+
 @pytest.mark.parametrize(
-    ("shape", "size"),
-    [((2, 3, 8, 8), (2, 3, 8, 8)), ((7,), (1, 7)), ((), (1, 1)), ((0, 3), (1, 1)), ((1,) * 7, (1, 1))],
+    ("inputs", "text"),
+    [
+        (IMAGE, "float32[2, 3, 8, 8]"),
+        (torch.ones(7), "float32[7]"),
+        (torch.zeros(2, 9, dtype=torch.int64), "int64[2, 9]"),
+        ((torch.ones(()), 2.0, "1e5"), "float32[], 2.0, '1e5'"),
+        ({"x": torch.ones(2, 3), "more": [torch.ones(4)], "n": 1}, "x=float32[2, 3], more=(float32[4],), n=1"),
+    ],
 )
-def test_any_input_has_a_size_that_a_config_can_have(shape: tuple[int, ...], size: tuple[int, ...]) -> None:
-    assert stage._size(torch.zeros(shape)) == size
+def test_the_tuple_of_a_model_has_the_inputs_as_they_are(inputs: Any, text: str, tmp_path: Path) -> None:
+    profiled(Anything(), inputs, tmp_path)
+    (row,) = Database(tmp_path).full_model_measurements.rows()
+    assert row.inputs == text
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        torch.ones(0, 3),
+        torch.ones(2, 3).t(),
+        torch.ones(2, 3, dtype=torch.float64),
+        (SHARED, SHARED),
+        {"shape": SHARED},
+        (SHARED, "x" * 70_000),
+    ],
+    ids=["empty", "strided", "other dtype", "shared", "name", "long"],
+)
+def test_an_input_that_no_config_describes_has_no_size_and_a_reason(inputs: Any, tmp_path: Path) -> None:
+    found = profiled(Anything(), inputs, tmp_path)
+    (row,) = Database(tmp_path).full_model_measurements.rows()
+    assert (row.inputs, found.profile.input_size) == ("", ())
+    assert found.profile.input_size_missing_reason is not None
+    assert f"size of the input unknown: {found.profile.input_size_missing_reason}" in str(found)
+
+
+def test_a_known_size_is_that_of_the_first_input(tmp_path: Path) -> None:
+    found = opcost.profile(Anything(), {"n": 1, "x": torch.ones(7)}, measure=False, database=tmp_path).profile
+    assert (found.name, found.input_size, found.input_size_missing_reason) == ("Anything_7", (7,), None)
+    single = opcost.profile(Anything(), torch.ones(()), measure=False, database=tmp_path).profile
+    assert (single.name, single.input_size) == ("Anything", ())
+    assert single.input_size_missing_reason == "the first input is a single value"
+
+
+def test_the_name_of_a_shipped_model_leaves_its_config_alone(tmp_path: Path) -> None:
+    shipped = Path(__file__).parents[2] / "measurements" / "resnet18_32x3x32x32" / "summary.yml"
+    before = shipped.read_bytes()
+    image = torch.ones(32, 3, 32, 32)
+    found = opcost.profile(nn.ReLU(), image, name="resnet18", measure=False, database=tmp_path)
+    assert (found.profile.name, shipped.read_bytes()) == (shipped.parent.name, before)
+    assert {name.rpartition(".")[2] for name in found.operators["operator"]} == {"ReLU"}
+
+
+@torch.jit.script
+def outside_once(x: Tensor) -> Tensor:
+    return x.exp()
+
+
+@torch.jit.script
+def outside_twice(x: Tensor) -> Tensor:
+    return x.exp().exp()
+
+
+class Outside(nn.Module):
+    """Runs operations of a scripted function, which are in no tuple."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.function(x.cumsum(0))
+        return found
+
+
+def test_the_identity_covers_input_data_and_operations_outside_of_tuples(tmp_path: Path) -> None:
+    models = [
+        *((nn.Softplus(), torch.ones(2, 3)), (nn.Softplus(), torch.zeros(2, 3))),
+        *((Outside(outside_once), torch.ones(2, 3)), (Outside(outside_twice), torch.ones(2, 3))),
+    ]
+    for model, x in [*models, (nn.Softplus(), 2 * torch.ones(2, 3))]:
+        profiled(model, x, tmp_path)
+    assert len({row.operator for row in Database(tmp_path).full_model_measurements.rows()}) == len(models)
 
 
 def test_an_object_is_a_model_that_no_other_program_can_build() -> None:

@@ -45,7 +45,10 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, text: str, name:
 
 def test_a_module_that_is_nowhere_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"no module nowhere\.net in .*; correct it, or write the path of the file"):
+    with pytest.raises(
+        UserError,
+        match=r"no module nowhere\.net in .*; correct it, run the command in the folder that has nowhere, or add it to",
+    ):
         code_of(tmp_path, "nowhere.net:build")
 
 

@@ -80,7 +80,7 @@ def test_a_config_becomes_the_product_of_its_lists_in_their_order(tmp_path: Path
         for name, (batch, precision) in zip(SWEPT, itertools.product((1, 8), ("tf32", "bf16")), strict=True)
     ]
     assert [config.folder for config in configs] == [tmp_path / "r" / name for name in SWEPT]
-    assert {config.where("batch") for config in configs} == {f"{path}:4"}
+    assert {config.where("batch") for config in configs} == {f"{path}:4: batch"}
 
 
 def test_the_files_of_shipped_cases_are_in_the_users_own_folder(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import PlainValue, Structure, TensorSpec, tensor_specs
 from opcost.running.request import model_tuple
-from opcost.storage.config_trees import ARGUMENTS_EXAMPLE, INPUTS_EXAMPLE
+from opcost.storage.config_trees import ARGUMENTS_EXAMPLE, INPUTS_EXAMPLE, arguments_in, inputs_in, tree_text
 from opcost.storage.configs import ModelConfig
 from opcost.storage.model_folders import load_configs
 
@@ -287,3 +288,44 @@ def config_or_mistakes(folder: Path, text: str) -> ModelConfig | tuple[str, ...]
         return config_of(folder, text)
     except UserError as error:
         return error.lines
+
+
+# Writing
+
+NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,3}", fullmatch=True)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**18) + 1, 10**18 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]))
+)
+TREES = st.recursive(
+    SCALARS,
+    lambda parts: (
+        st.lists(parts, max_size=3).map(tuple)
+        | st.dictionaries(NAMES, parts, max_size=3).map(lambda found: Structure("dict", tuple(found.items())))
+    ),
+    max_leaves=8,
+)
+
+
+@given(TREES)
+@example("1e5")
+@example("12")
+@example("true")
+@example("😀\u2028\x00")
+@example(1e-5)
+@example(1e300)
+@example(("same", "same"))
+def test_what_is_written_is_read_back_with_its_types(tree: PlainValue) -> None:
+    text = tree_text(Structure("dict", (("a", tree),)))
+    assert "\n" not in text
+    found, mistakes = arguments_in(yaml.compose(text, Loader=yaml.SafeLoader))
+    assert (repr(found), mistakes) == (repr((("a", tree),)), [])
+
+
+def test_a_tensor_is_written_with_shape_and_dtype() -> None:
+    tree = (TensorSpec((2, 8), "int64"), Structure("dict", (("x", TensorSpec((), "float32", identity=1)),)))
+    found, mistakes = inputs_in(yaml.compose(tree_text(tree), Loader=yaml.SafeLoader))
+    assert (found, mistakes) == (DescribedInputs(tree), [])

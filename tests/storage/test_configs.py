@@ -529,9 +529,9 @@ def test_what_the_caller_checks_is_reported_with_the_mistakes_of_all_files(tmp_p
     with pytest.raises(UserError) as caught:
         load_configs(tmp_path, [], known_models_only)
     assert [line.split("; ")[0] for line in caught.value.lines] == [
-        f"{tmp_path}/a/summary.yml:2: unknown resnet19",
+        f"{tmp_path}/a/summary.yml:2: model_name: unknown resnet19",
         f"{tmp_path}/b/summary.yml:5: done: the value is the text 'maybe'",
-        f"{tmp_path}/c/summary.yml:2: unknown vgg99",
+        f"{tmp_path}/c/summary.yml:2: model_name: unknown vgg99",
     ]
 
 

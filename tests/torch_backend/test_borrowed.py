@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Callable
 from typing import Any
 
@@ -88,12 +89,12 @@ def test_all_is_as_before(act: Callable[[ReadyModel], None], device: str | None)
 
 @pytest.mark.parametrize(
     "inputs",
-    [torch.ones(2, 3), (torch.ones(2, 3),), {"x": torch.ones(2, 3), "scale": 2.0}],
-    ids=["one", "tuple", "dict"],
+    [torch.ones(2, 3), (torch.ones(2, 3),), [torch.ones(2, 3)], UserDict(x=torch.ones(2, 3), scale=2.0)],
+    ids=["one", "tuple", "list", "mapping"],
 )
 def test_arguments_are_passed_as_the_user_gave_them(inputs: Any) -> None:
     model = prepared().eval()
-    scale = 2.0 if isinstance(inputs, dict) else 1.0
+    scale = 2.0 if isinstance(inputs, UserDict) else 1.0
     with torch.inference_mode():
         wanted = model(torch.ones(2, 3), scale=scale)
     with borrowed(model, inputs) as ready, torch.inference_mode():
@@ -123,8 +124,8 @@ def test_inputs_are_copies_and_the_same_tensor_stays_the_same() -> None:
 
 
 def test_without_weights_the_device_is_that_of_the_inputs() -> None:
-    assert device_of(nn.ReLU(), torch.ones(2)) == "cpu"
-    assert device_of(nn.Linear(2, 2, device="meta"), torch.ones(2)) == "meta"
+    assert device_of(ReadyModel.of(nn.ReLU(), torch.ones(2))) == "cpu"
+    assert device_of(ReadyModel.of(nn.Linear(2, 2, device="meta"), torch.ones(2))) == "meta"
 
 
 def test_inputs_without_a_tensor_are_refused() -> None:
